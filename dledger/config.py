@@ -1,0 +1,128 @@
+"""A node's configuration: one frozen dataclass, from keyword arguments, a TOML file or the command line.
+
+Every default is one to run in production. ``NodeConfig.validate`` raises CONFIG_ERROR with one sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dledger.errors import ConfigError
+from dledger.types import DEFAULT_GROUP, Durability
+
+MIB = 1 << 20
+GRPC_PORT_OFFSET = 1
+HTTP_PORT_OFFSET = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What is refused, with which code, and where memory ends."""
+
+    max_record_bytes: int = 1 * MIB
+    """RECORD_TOO_LARGE above."""
+    max_batch_bytes: int = 4 * MIB
+    """BATCH_TOO_LARGE above (the body of one batch)."""
+    max_pending_batches: int = 10_000
+    """LEADER_PENDING_FULL above: batches written and not yet committed."""
+    max_pending_bytes: int = 64 * MIB
+    """LEADER_PENDING_FULL above."""
+    max_stream_batches: int = 64
+    """An AppendStream is not read further while so many of its batches wait (flow control, no refusal)."""
+    push_window_frames: int = 1_000
+    """Frames in flight to one follower."""
+    push_window_bytes: int = 16 * MIB
+    """Bytes in flight to one follower."""
+    push_message_bytes: int = 1 * MIB
+    """About how much one APPEND message carries."""
+    read_message_bytes: int = 1 * MIB
+    """About how much one ReadResponse carries."""
+    tail_cache_bytes: int = 16 * MIB
+    """The newest frames kept in memory."""
+    segment_max_bytes: int = 64 * MIB
+    """Segments grow from 1 MiB to this."""
+    segment_max_frames: int = 100_000
+    """A segment is rolled at this many frames too: it bounds what a start reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """Raft's clocks, in milliseconds."""
+
+    heartbeat_interval_ms: int = 125
+    election_timeout_min_ms: int = 500
+    """Also how long a leader goes on without hearing a quorum (check-quorum), and how long a voter is sticky."""
+    election_timeout_max_ms: int = 1_000
+    push_resend_ms: int = 1_000
+    """An APPEND without an answer for so long makes the EntryDispatcher compare again."""
+    quorum_ack_timeout_ms: int = 5_000
+    """An append that waits longer for its quorum is answered WAIT_QUORUM_ACK_TIMEOUT (outcome unknown)."""
+    sync_mark_idle_ms: int = 10
+    """The sync mark is written alone after so much idling."""
+    sync_interval_ms: int = 50
+    """How often ``durability = interval`` syncs."""
+    stop_timeout_ms: int = 5_000
+    """How long a clean stop drains and hands over before it gives up on that."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeConfig:
+    """One node. ``peers`` lists every voter of the first start, this one included: id → host:port for nodes."""
+
+    id: str
+    peers: Mapping[str, str]
+    data_dir: Path
+    group: str = DEFAULT_GROUP
+    listen: str = ""
+    """The address to bind; the peer address's host by default."""
+    grpc_port: int | None = None
+    """The peer port + 1 by default."""
+    http_port: int | None = None
+    """The peer port + 2 by default; 0: no HTTP."""
+    advertise: str = ""
+    """HOST:PORT that clients are told; the listening one by default."""
+    cluster_id: str = ""
+    """Minted by the first leader when empty."""
+    durability: Durability = Durability.FSYNC
+    limits: Limits = field(default_factory=Limits)
+    timings: Timings = field(default_factory=Timings)
+
+    @property
+    def peer_address(self) -> str:
+        return self.peers[self.id]
+
+    @property
+    def listen_host(self) -> str:
+        return self.listen or split_address(self.peer_address)[0]
+
+    @property
+    def peer_port(self) -> int:
+        return split_address(self.peer_address)[1]
+
+    @property
+    def client_port(self) -> int:
+        return self.peer_port + GRPC_PORT_OFFSET if self.grpc_port is None else self.grpc_port
+
+    @property
+    def metrics_port(self) -> int:
+        return self.peer_port + HTTP_PORT_OFFSET if self.http_port is None else self.http_port
+
+    @property
+    def client_address(self) -> str:
+        """What clients are told."""
+        return self.advertise or f"{split_address(self.peer_address)[0]}:{self.client_port}"
+
+    @property
+    def http_address(self) -> str:
+        host = split_address(self.advertise or self.peer_address)[0]
+        return f"{host}:{self.metrics_port}" if self.metrics_port else ""
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """host:port, [v6]:port. Raises CONFIG_ERROR."""
+    host, separator, port = address.rpartition(":")
+    if not separator or not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise ConfigError(f"{address!r} is not an address: write host:port, with a port from 1 to 65535")
+    return host.removeprefix("[").removesuffix("]"), int(port)

@@ -1,0 +1,186 @@
+"""What nodes say to each other: a closed set of frozen messages, each checked for cluster, group, term and leader.
+
+Every message names the ``group`` and the sender's ``term``. The receiver knows the sender from the connection.
+Positions and chains are as in dledger/storage/frame.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from dledger.storage.frame import Frame
+from dledger.types import LogPoint, NodeId, Position, Term
+
+
+NOBODY = NodeId("")
+
+
+class VoteResult(IntEnum):
+    """DLedger's answers to a vote. Only ACCEPT counts."""
+
+    ACCEPT = 0
+    UNKNOWN_LEADER = 1
+    """The candidate is not a voter that I know, or not the node I knew under this id."""
+    UNEXPECTED_LEADER = 2
+    """The candidate claims my own id."""
+    ALREADY_HAS_LEADER = 3
+    """I hear a leader: stickiness."""
+    EXPIRED_VOTE_TERM = 4
+    """The candidate's term is below mine."""
+    EXPIRED_LEDGER_TERM = 5
+    """The candidate's last term is below mine."""
+    SMALL_LEDGER_END_INDEX = 6
+    """The last terms are equal, the candidate's last position is below mine."""
+    ALREADY_VOTED = 7
+    """I voted for another in this term."""
+    NOT_A_VOTER = 8
+    """I do not vote: a learner, a node in doubt, or one that has not found its promises again."""
+
+
+class PushResult(IntEnum):
+    """A follower's answer to COMPARE, TRUNCATE and APPEND."""
+
+    SUCCESS = 0
+    EXPIRED_TERM = 1
+    """The sender's term is below mine (which the answer carries)."""
+    INCONSISTENT_STATE = 2
+    """The log does not fit: compare again from the point given."""
+    DISK_FULL = 3
+    DIVERGED = 4
+    """Same (position, term), another chain: never truncated."""
+    INCONSISTENT_LEADER = 5
+    """Another node leads this term: must never happen."""
+
+
+@dataclass(frozen=True, slots=True)
+class VoteRequest:
+    """Asks for a vote in ``term``. A pre-vote (WAIT_TO_REVOTE) asks whether one would be given, and changes nothing.
+
+    ``transfer_leader_id`` names the leader that handed over in ``term`` − 1, and lifts stickiness at those who hear it.
+    """
+
+    group: str
+    term: Term
+    is_pre_vote: bool
+    last_term: Term
+    last_position: Position
+    transfer_leader_id: NodeId = NOBODY
+
+
+@dataclass(frozen=True, slots=True)
+class VoteResponse:
+    """``term`` is the voter's own; ``request_term`` the one that was asked for."""
+
+    group: str
+    term: Term
+    is_pre_vote: bool
+    request_term: Term
+    result: VoteResult
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """The leader is here. ``commit_position`` is capped at what the follower is known to hold. ``round`` is echoed."""
+
+    group: str
+    term: Term
+    commit_position: Position
+    round: int
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatResponse:
+    """``term`` above the leader's makes it step down."""
+
+    group: str
+    term: Term
+    round: int
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """Does your log have this point? ``request_id`` is echoed: answers to older questions are dropped."""
+
+    group: str
+    term: Term
+    point: LogPoint
+    request_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class CompareResponse:
+    """SUCCESS: it does; ``position`` is the follower's last one. INCONSISTENT_STATE: ``position`` is the highest one at
+    or below the point asked whose term ``position_term`` does not exceed the point's: compare there."""
+
+    group: str
+    term: Term
+    result: PushResult
+    position: Position
+    position_term: Term
+    request_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Truncate:
+    """Cut everything behind ``point``, which COMPARE has just found equal."""
+
+    group: str
+    term: Term
+    point: LogPoint
+    request_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class TruncateResponse:
+    group: str
+    term: Term
+    result: PushResult
+    request_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Consecutive frames, and how far the leader has committed."""
+
+    group: str
+    term: Term
+    commit_position: Position
+    frames: tuple[Frame, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AppendResponse:
+    """``position``: the follower's log is durable, and known to equal this leader's, up to here (cumulative).
+
+    With INCONSISTENT_STATE: a push left a gap, or did not link; compare again.
+    """
+
+    group: str
+    term: Term
+    result: PushResult
+    position: Position
+
+
+@dataclass(frozen=True, slots=True)
+class TakeLeadership:
+    """From the leader to the one it hands over to: your log is complete, stand for ``term`` + 1 at once."""
+
+    group: str
+    term: Term
+    position: Position
+
+
+Message = (
+    VoteRequest
+    | VoteResponse
+    | Heartbeat
+    | HeartbeatResponse
+    | Compare
+    | CompareResponse
+    | Truncate
+    | TruncateResponse
+    | Append
+    | AppendResponse
+    | TakeLeadership
+)

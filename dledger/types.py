@@ -1,0 +1,89 @@
+"""The words everything else is written in: ids, the two ways of counting, roles, and what readers and writers get back.
+
+Two numbers count what is in the log, and they never mix:
+
+* a **position** counts frames of any kind, +1 a frame, from 1. It is Raft's own index: votes, matching, commit and
+  truncation use positions only. 0 is "before the first frame".
+* an **index** counts users' records, from 0. A frame of ``count`` records takes ``count`` of them; control frames take
+  none, so users never see a gap. −1 is "no record yet".
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple, NewType
+
+NodeId = NewType("NodeId", str)
+Term = NewType("Term", int)
+Position = NewType("Position", int)
+Index = NewType("Index", int)
+
+DEFAULT_GROUP = "default"
+
+
+class Role(Enum):
+    """What a node is in one group. Every node starts as a follower; a learner replicates and does not vote."""
+
+    FOLLOWER = "follower"
+    CANDIDATE = "candidate"
+    LEADER = "leader"
+    LEARNER = "learner"
+
+
+class Durability(Enum):
+    """When a node counts a frame as its own copy.
+
+    * ``FSYNC``: after fdatasync. An acknowledged append survives the power loss of every node at once.
+    * ``INTERVAL``: after the write; fdatasync follows in the background. Survives the crash of every process, and the
+      power loss of any minority.
+    * ``NONE``: after the write; the operating system syncs when it likes. As ``INTERVAL``, with a longer tail at risk.
+    """
+
+    FSYNC = "fsync"
+    INTERVAL = "interval"
+    NONE = "none"
+
+
+class Consistency(Enum):
+    """What a read is promised: every append acknowledged before it, or the committed prefix the node knows of."""
+
+    LINEARIZABLE = "linearizable"
+    COMMITTED = "committed"
+
+
+class LogPoint(NamedTuple):
+    """Names one frame and everything before it: two logs are equal up to ``position`` iff the chains there are."""
+
+    position: Position
+    term: Term
+    chain: int
+
+
+GENESIS = LogPoint(Position(0), Term(0), 0)
+"""The point before the first frame of every log."""
+
+
+class Ack(NamedTuple):
+    """A committed append: the record's index, the term it was written in, and the log's time in ms since the epoch."""
+
+    index: int  # type: ignore[assignment]  # a field, not tuple.index
+    term: int
+    timestamp_ms: int
+
+
+class Entry(NamedTuple):
+    """A committed record."""
+
+    index: int  # type: ignore[assignment]  # a field, not tuple.index
+    term: int
+    timestamp_ms: int
+    value: bytes
+
+
+class Member(NamedTuple):
+    """One node of a group, as the log knows it. ``node_uuid`` is empty until the node has been seen."""
+
+    id: NodeId
+    peer_address: str
+    voter: bool = True
+    node_uuid: bytes = b""
