@@ -12,7 +12,6 @@ from enum import IntEnum
 from dledger.storage.frame import Frame
 from dledger.types import LogPoint, NodeId, Position, Term
 
-
 NOBODY = NodeId("")
 
 

@@ -1,0 +1,69 @@
+"""How a vote is judged, and how a candidate counts. DLedger's stages, made safe.
+
+* **WAIT_TO_REVOTE**: a pre-vote for term + 1. It persists nothing, changes nothing at either side, resets no timer and
+  raises no term: an isolated node asks for ever and its term stands still.
+* **WAIT_TO_VOTE_NEXT**: a quorum would vote for us: term + 1 and the vote for ourselves are persisted, then we ask.
+
+(Ongaro's dissertation, §9.6, calls the first a Pre-Vote; §6.4.1 and §4.2.3 discuss the stickiness.)
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from dledger.raft.membership import Membership
+from dledger.raft.messages import NOBODY, VoteRequest, VoteResult
+from dledger.types import LogPoint, NodeId, Term
+
+
+class VoteStage(Enum):
+    WAIT_TO_REVOTE = "wait_to_revote"
+    WAIT_TO_VOTE_NEXT = "wait_to_vote_next"
+
+
+class Ballot:
+    """The answers to one request for votes. A later answer of the same voter changes nothing."""
+
+    def __init__(self, stage: VoteStage, term: Term, membership: Membership) -> None:
+        self.stage = stage
+        self.term = term
+        self._membership = membership
+        self._answers: dict[NodeId, VoteResult] = {}
+
+    def record(self, voter: NodeId, result: VoteResult) -> None:
+        if voter in self._membership.voters:
+            self._answers.setdefault(voter, result)
+
+    @property
+    def passed(self) -> bool:
+        accepted = sum(result is VoteResult.ACCEPT for result in self._answers.values())
+        return accepted >= self._membership.majority
+
+    @property
+    def lost(self) -> bool:
+        """Whether a quorum cannot accept any more."""
+        refused = sum(result is not VoteResult.ACCEPT for result in self._answers.values())
+        return len(self._membership.voters) - refused < self._membership.majority
+
+
+def judge_membership(node_id: NodeId, candidate: NodeId, membership: Membership) -> VoteResult:
+    """Identity comes first: what is not a voter is not heard."""
+    if candidate == node_id:
+        return VoteResult.UNEXPECTED_LEADER
+    if candidate not in membership.voters:
+        return VoteResult.UNKNOWN_LEADER
+    return VoteResult.ACCEPT
+
+
+def judge_log(request: VoteRequest, last: LogPoint) -> VoteResult:
+    """The candidate's log must be at least as complete as ours (Raft §5.4.1), by positions."""
+    if request.last_term < last.term:
+        return VoteResult.EXPIRED_LEDGER_TERM
+    if request.last_term == last.term and request.last_position < last.position:
+        return VoteResult.SMALL_LEDGER_END_INDEX
+    return VoteResult.ACCEPT
+
+
+def judge_vote(vote: NodeId, candidate: NodeId) -> VoteResult:
+    """One vote a term, and the same answer to the same candidate again."""
+    return VoteResult.ACCEPT if vote in (NOBODY, candidate) else VoteResult.ALREADY_VOTED

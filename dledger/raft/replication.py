@@ -1,0 +1,158 @@
+"""What a leader knows of one follower, and what to send it next: COMPARE → TRUNCATE → APPEND.
+
+::
+
+    COMPARE   find the last point both logs share; every answer moves the question down, at least one term at a time
+       │ found
+    TRUNCATE  only when the follower's log goes on behind that point
+       │ cut
+    APPEND    pipelined: a window of frames and bytes in flight, acknowledged cumulatively
+       │ INCONSISTENT_STATE, a lost connection, or an answer overdue
+       └──────▶ COMPARE
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from enum import Enum
+from typing import NamedTuple
+
+from dledger.raft.messages import AppendResponse, CompareResponse, PushResult, TruncateResponse
+from dledger.types import Position
+
+
+class PushState(Enum):
+    COMPARE = "compare"
+    TRUNCATE = "truncate"
+    APPEND = "append"
+
+
+class InFlight(NamedTuple):
+    last_position: Position
+    size_bytes: int
+    sent_ms: float
+
+
+class Progress:
+    """One follower, seen by the leader of one term.
+
+    Invariants: 0 <= match <= last position of the leader; match < next; match falls only when the follower itself shows
+    that it lost what it acknowledged (``on_compare`` says so, and the caller judges it).
+    """
+
+    __slots__ = (
+        "_window_bytes",
+        "_window_frames",
+        "compare_at",
+        "contact_ms",
+        "counts",
+        "in_flight",
+        "in_flight_bytes",
+        "match",
+        "next",
+        "paused_until_ms",
+        "request_id",
+        "round",
+        "state",
+        "waiting_since_ms",
+    )
+
+    def __init__(self, last: Position, now_ms: float, *, window_frames: int, window_bytes: int) -> None:
+        self._window_frames = window_frames
+        self._window_bytes = window_bytes
+        self.state = PushState.COMPARE
+        self.match = Position(0)
+        self.next = Position(last + 1)
+        self.compare_at = last
+        self.request_id = 0
+        self.waiting_since_ms: float | None = None
+        """When the unanswered COMPARE or TRUNCATE was sent."""
+        self.in_flight: deque[InFlight] = deque()
+        self.in_flight_bytes = 0
+        self.paused_until_ms = 0.0
+        """Back-off after a refusal (DISK_FULL)."""
+        self.contact_ms = now_ms
+        """When it was last heard in this term; optimistic at first, so that a new leader has time to be heard."""
+        self.round = 0
+        """The last read round it answered."""
+        self.counts = True
+        """False for a node in doubt: it gets everything, and no quorum rests on it."""
+
+    @property
+    def window_open(self) -> bool:
+        return len(self.in_flight) < self._window_frames and self.in_flight_bytes < self._window_bytes
+
+    def asked(self, now_ms: float) -> int:
+        """A COMPARE or TRUNCATE is being sent; its request id."""
+        self.request_id += 1
+        self.waiting_since_ms = now_ms
+        return self.request_id
+
+    def sent(self, last_position: Position, size_bytes: int, now_ms: float) -> None:
+        """An APPEND that ends at ``last_position`` was sent."""
+        assert self.state is PushState.APPEND
+        assert last_position >= self.next
+        self.in_flight.append(InFlight(last_position, size_bytes, now_ms))
+        self.in_flight_bytes += size_bytes
+        self.next = Position(last_position + 1)
+
+    def restart(self, last: Position) -> None:
+        """Compare again, from the leader's end: after a lost connection, a gap, or silence."""
+        self.state = PushState.COMPARE
+        self.compare_at = last
+        self.waiting_since_ms = None
+        self.in_flight.clear()
+        self.in_flight_bytes = 0
+
+    def overdue_ms(self) -> float | None:
+        """When the oldest unanswered question or push was sent."""
+        if self.state is PushState.APPEND:
+            return self.in_flight[0].sent_ms if self.in_flight else None
+        return self.waiting_since_ms
+
+    def on_compare(self, answer: CompareResponse, match_in_terms: Position) -> Position | None:
+        """Takes the answer to the last COMPARE; answers to older ones are dropped.
+
+        ``match_in_terms``: the leader's highest position at or below ``answer.position`` whose term does not exceed
+        ``answer.position_term``; only read when the logs differ at the position asked. Returns what the follower had
+        acknowledged when it turns out to have lost some of it, else None.
+        """
+        if self.state is not PushState.COMPARE or answer.request_id != self.request_id:
+            return None
+        self.waiting_since_ms = None
+        asked_position = self.compare_at
+        lost = self.match if answer.position < self.match else None
+        self.match = min(self.match, answer.position)
+        if answer.result is PushResult.SUCCESS:
+            self.next = Position(asked_position + 1)
+            self.state = PushState.TRUNCATE if answer.position > asked_position else PushState.APPEND
+        elif answer.result is PushResult.INCONSISTENT_STATE:
+            assert match_in_terms < asked_position, "every COMPARE moves the question down"
+            self.compare_at = match_in_terms
+        return lost
+
+    def on_truncate(self, answer: TruncateResponse, last: Position) -> None:
+        if self.state is not PushState.TRUNCATE or answer.request_id != self.request_id:
+            return
+        self.waiting_since_ms = None
+        if answer.result is PushResult.SUCCESS:
+            self.state = PushState.APPEND
+        else:
+            self.restart(last)
+
+    def on_append(self, answer: AppendResponse, last: Position) -> bool:
+        """True when the match position grew."""
+        if answer.result is PushResult.INCONSISTENT_STATE:
+            if self.state is PushState.APPEND:
+                self.restart(last)
+            return False
+        if answer.result is not PushResult.SUCCESS:
+            return False
+        while self.in_flight and self.in_flight[0].last_position <= answer.position:
+            self.in_flight_bytes -= self.in_flight.popleft().size_bytes
+        if answer.position <= self.match:
+            return False
+        assert answer.position <= last, "a follower cannot acknowledge what was never sent"
+        self.match = answer.position
+        self.next = max(self.next, Position(answer.position + 1))
+        return True
