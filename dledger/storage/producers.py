@@ -1,0 +1,209 @@
+"""What the log knows of its producers: how a retry is told from a new batch, on every node alike.
+
+Everything here follows from the headers of the frames alone, in their order, so every node that has the same frames
+knows the same producers. What expires, expires by the log's timestamps and by counts, never by a local clock.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from dledger.errors import Code, error
+from dledger.storage.frame import FrameHeader
+from dledger.v1.storage_pb2 import ProducerRecord
+
+RANGES_KEPT = 64
+"""A batch older than a producer's last so many is REPEATED_REQUEST: surely appended, its index forgotten."""
+MAX_PRODUCERS = 10_000
+"""The least recently used one goes when another comes."""
+PRODUCER_EXPIRY_MS = 7 * 24 * 3600 * 1000
+"""A producer that wrote nothing for so long, by the log's timestamps, goes."""
+
+# One range, in memory and on disk (little-endian): seven u64,
+#   base_sequence | count | base_index | position | term | timestamp_ms | body_crc
+_FIELDS = 7
+_KEPT = RANGES_KEPT * _FIELDS
+_TRIM_AT = 2 * _KEPT
+_NEVER = 1 << 64
+
+
+class KnownRange(NamedTuple):
+    """One batch that the log holds already: where it is, and what identifies it."""
+
+    base_sequence: int
+    count: int  # type: ignore[assignment]  # a field, not tuple.count
+    base_index: int
+    position: int
+    term: int
+    timestamp_ms: int
+    body_crc: int
+
+
+class _Producer:
+    """One producer. ``ranges`` holds at least the last ``RANGES_KEPT`` of its epoch; only those are looked at."""
+
+    __slots__ = ("epoch", "last_timestamp_ms", "next_sequence", "ranges")
+
+    def __init__(self, epoch: int, next_sequence: int, last_timestamp_ms: int, ranges: array[int]) -> None:
+        self.epoch = epoch
+        self.next_sequence = next_sequence
+        self.last_timestamp_ms = last_timestamp_ms
+        self.ranges = ranges
+
+    def kept(self) -> array[int]:
+        return self.ranges[-_KEPT:]
+
+
+class Producers:
+    """The producers of one log. Invariant: ordered by last use; none has expired at the last frame's timestamp."""
+
+    def __init__(self) -> None:
+        self._producers: OrderedDict[int, _Producer] = OrderedDict()
+        self._expires_at_ms = _NEVER  # no producer expires before
+        self.highest_expired_id = 0
+        """Ids up to here that are not known were forgotten, or never handed out: their past is not known."""
+        self.last_position = 0
+        """The log's last position: no id above it was handed out. Kept up to date by the log's small state."""
+
+    def __len__(self) -> int:
+        return len(self._producers)
+
+    def __contains__(self, producer_id: int) -> bool:
+        return producer_id in self._producers
+
+    def register(self, producer_id: int, timestamp_ms: int) -> None:
+        """The log handed out ``producer_id``."""
+        self._touch(producer_id, _Producer(0, 0, timestamp_ms, array("Q")), timestamp_ms)
+
+    def record(self, header: FrameHeader) -> None:
+        """A data frame of a producer was appended."""
+        _, _, _, body_crc, position, term, index, count, _, timestamp_ms, key, sequence, epoch, _, _ = header
+        producer = self._producers.get(key)
+        if producer is None or producer.epoch != epoch:
+            producer = _Producer(epoch, 0, timestamp_ms, array("Q"))
+            self._touch(key, producer, timestamp_ms)
+        else:
+            self._producers.move_to_end(key)
+            producer.last_timestamp_ms = timestamp_ms
+        ranges = producer.ranges
+        ranges.extend((sequence, count, index, position, term, timestamp_ms, body_crc))
+        if len(ranges) >= _TRIM_AT:
+            del ranges[:-_KEPT]
+        producer.next_sequence = sequence + count
+
+    def expire(self, timestamp_ms: int) -> None:
+        """The log's time is ``timestamp_ms``: who wrote nothing for too long is forgotten."""
+        if timestamp_ms < self._expires_at_ms:
+            return
+        while self._producers:
+            oldest = next(iter(self._producers.values()))
+            self._expires_at_ms = oldest.last_timestamp_ms + PRODUCER_EXPIRY_MS
+            if timestamp_ms < self._expires_at_ms:
+                return
+            self._forget_oldest()
+        self._expires_at_ms = _NEVER
+
+    def check(
+        self, producer_id: int, producer_epoch: int, base_sequence: int, count: int, body_crc: int
+    ) -> KnownRange | None:
+        """None: a new batch, in order, to be appended. A ``KnownRange``: the log holds exactly this batch.
+
+        Judged against the last frame appended, committed or not. Raises PRODUCER_FENCED (the producer has a higher
+        epoch), UNKNOWN_PRODUCER, OUT_OF_ORDER (a batch before this one is missing: resend from the oldest that is not
+        acknowledged), SEQUENCE_CONFLICT (other bytes or bounds under known sequences) and REPEATED_REQUEST (older than
+        the ranges kept).
+        """
+        producer = self._producers.get(producer_id)
+        if producer is None:
+            self._check_unknown(producer_id, base_sequence)
+            return None
+        if producer_epoch < producer.epoch:
+            raise error(
+                Code.PRODUCER_FENCED,
+                f"producer {producer_id} has epoch {producer.epoch}: an append of epoch {producer_epoch} is refused; "
+                "register a new producer",
+            )
+        expected = producer.next_sequence if producer_epoch == producer.epoch else 0
+        if base_sequence == expected:
+            return None
+        if base_sequence > expected:
+            raise error(
+                Code.OUT_OF_ORDER,
+                f"producer {producer_id} is expected to go on at sequence {expected}, not {base_sequence}: resend from "
+                "the oldest batch that is not acknowledged",
+                expected_sequence=expected,
+            )
+        return _find(producer, producer_id, base_sequence, count, body_crc)
+
+    def encode(self) -> Iterable[ProducerRecord]:
+        """Least recently used first."""
+        for producer_id, producer in self._producers.items():
+            yield ProducerRecord(
+                id=producer_id,
+                epoch=producer.epoch,
+                next_sequence=producer.next_sequence,
+                last_timestamp_ms=producer.last_timestamp_ms,
+                ranges=_little_endian(producer.kept()).tobytes(),
+            )
+
+    def decode(self, records: Iterable[ProducerRecord], highest_expired_id: int) -> None:
+        """Takes over what ``encode`` gave."""
+        self.highest_expired_id = highest_expired_id
+        for record in records:
+            ranges = array("Q")
+            ranges.frombytes(record.ranges)
+            producer = _Producer(record.epoch, record.next_sequence, record.last_timestamp_ms, _little_endian(ranges))
+            self._producers[record.id] = producer
+            self._expires_at_ms = min(self._expires_at_ms, record.last_timestamp_ms + PRODUCER_EXPIRY_MS)
+
+    def _check_unknown(self, producer_id: int, base_sequence: int) -> None:
+        # The log hands out positions as ids and knows each from then on: an id above the end was never handed out, and
+        # one at or below the highest forgotten may have written batches that nobody remembers.
+        if base_sequence == 0 and self.highest_expired_id < producer_id <= self.last_position:
+            return
+        raise error(
+            Code.UNKNOWN_PRODUCER,
+            f"producer {producer_id} is not known to the log, or no longer: register a new producer",
+        )
+
+    def _touch(self, producer_id: int, producer: _Producer, timestamp_ms: int) -> None:
+        self._producers[producer_id] = producer
+        self._producers.move_to_end(producer_id)
+        self._expires_at_ms = min(self._expires_at_ms, timestamp_ms + PRODUCER_EXPIRY_MS)
+        if len(self._producers) > MAX_PRODUCERS:
+            self._forget_oldest()
+
+    def _forget_oldest(self) -> None:
+        producer_id, _ = self._producers.popitem(last=False)
+        self.highest_expired_id = max(self.highest_expired_id, producer_id)
+
+
+def _find(producer: _Producer, producer_id: int, base_sequence: int, count: int, body_crc: int) -> KnownRange:
+    kept = producer.kept()
+    oldest = kept[0] if kept else producer.next_sequence
+    if base_sequence + count <= oldest:
+        raise error(
+            Code.REPEATED_REQUEST,
+            f"sequence {base_sequence} of producer {producer_id} was appended long ago; its index is forgotten",
+        )
+    for at in range(len(kept) - _FIELDS, -1, -_FIELDS):
+        if kept[at] == base_sequence:
+            known = KnownRange._make(kept[at : at + _FIELDS])
+            if known.count == count and known.body_crc == body_crc:
+                return known
+            break
+    raise error(
+        Code.SEQUENCE_CONFLICT,
+        f"sequences {base_sequence} to {base_sequence + count - 1} of producer {producer_id} were appended with other "
+        "bytes or other bounds: a retry must send the same batch again",
+    )
+
+
+def _little_endian(numbers: array[int]) -> array[int]:
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers
