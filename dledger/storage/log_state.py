@@ -84,7 +84,6 @@ class LogState:
         self.next_index = base_index + count
         self.last_timestamp_ms = timestamp_ms
         producers = self.producers
-        producers.last_position = position
         producers.expire(timestamp_ms)
         if count and producer_id:
             producers.record(header)
@@ -152,7 +151,6 @@ class LogState:
         state._term_positions.extend(each.position for each in record.terms)
         state._terms.extend(each.term for each in record.terms)
         state.producers.decode(record.producers, record.highest_expired_producer_id)
-        state.producers.last_position = state.last.position
         return state
 
 

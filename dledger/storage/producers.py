@@ -66,8 +66,6 @@ class Producers:
         self._expires_at_ms = _NEVER  # no producer expires before
         self.highest_expired_id = 0
         """Ids up to here that are not known were forgotten, or never handed out: their past is not known."""
-        self.last_position = 0
-        """The log's last position: no id above it was handed out. Kept up to date by the log's small state."""
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -107,19 +105,19 @@ class Producers:
             self._forget_oldest()
         self._expires_at_ms = _NEVER
 
-    def check(
-        self, producer_id: int, producer_epoch: int, base_sequence: int, count: int, body_crc: int
+    def check(  # noqa: PLR0917 -- the fields of one batch, in the order they are stored
+        self, producer_id: int, producer_epoch: int, base_sequence: int, count: int, body_crc: int, last_position: int
     ) -> KnownRange | None:
         """None: a new batch, in order, to be appended. A ``KnownRange``: the log holds exactly this batch.
 
-        Judged against the last frame appended, committed or not. Raises PRODUCER_FENCED (the producer has a higher
-        epoch), UNKNOWN_PRODUCER, OUT_OF_ORDER (a batch before this one is missing: resend from the oldest that is not
-        acknowledged), SEQUENCE_CONFLICT (other bytes or bounds under known sequences) and REPEATED_REQUEST (older than
-        the ranges kept).
+        Judged against the last frame appended (at ``last_position``), committed or not. Raises PRODUCER_FENCED (the
+        producer has a higher epoch), UNKNOWN_PRODUCER, OUT_OF_ORDER (a batch before this one is missing: resend from
+        the oldest that is not acknowledged), SEQUENCE_CONFLICT (other bytes or bounds under known sequences) and
+        REPEATED_REQUEST (older than the ranges kept).
         """
         producer = self._producers.get(producer_id)
         if producer is None:
-            self._check_unknown(producer_id, base_sequence)
+            self._check_unknown(producer_id, base_sequence, last_position)
             return None
         if producer_epoch < producer.epoch:
             raise error(
@@ -160,10 +158,10 @@ class Producers:
             self._producers[record.id] = producer
             self._expires_at_ms = min(self._expires_at_ms, record.last_timestamp_ms + PRODUCER_EXPIRY_MS)
 
-    def _check_unknown(self, producer_id: int, base_sequence: int) -> None:
+    def _check_unknown(self, producer_id: int, base_sequence: int, last_position: int) -> None:
         # The log hands out positions as ids and knows each from then on: an id above the end was never handed out, and
         # one at or below the highest forgotten may have written batches that nobody remembers.
-        if base_sequence == 0 and self.highest_expired_id < producer_id <= self.last_position:
+        if base_sequence == 0 and self.highest_expired_id < producer_id <= last_position:
             return
         raise error(
             Code.UNKNOWN_PRODUCER,
