@@ -1,0 +1,120 @@
+"""Turns ``GroupMetrics`` into Prometheus families when somebody scrapes, and only then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from dledger.metrics.group import GroupMetrics, PeerMetrics
+
+GROUP_LABELS = ("group", "node")
+PEER_LABELS = ("group", "node", "peer")
+
+
+class _Family(NamedTuple):
+    """One family: its name without ``dledger_`` and ``_total``, the field it comes from, and what it says."""
+
+    name: str
+    field: str
+    help: str
+
+
+GAUGES = (
+    _Family("has_leader", "has_leader", "1 while the node knows a leader."),
+    _Family("is_leader", "is_leader", "1 while the node leads."),
+    _Family("term", "term", "The node's term."),
+    _Family("proposals_pending", "proposals_pending", "Appends written and not yet committed."),
+    _Family("first_index", "first_index", "Index of the first record kept."),
+    _Family("commit_index", "commit_index", "Index of the last committed record, -1 without one."),
+    _Family("last_index", "last_index", "Index of the last record, committed or not, -1 without one."),
+    _Family("commit_position", "commit_position", "Position of the last committed frame."),
+    _Family("last_position", "last_position", "Position of the last frame."),
+    _Family("durable_position", "durable_position", "Position of the last frame that the disk holds."),
+)
+COUNTERS = (
+    _Family("leader_changes", "leader_changes", "Leaders seen to come."),
+    _Family("proposals_committed", "proposals_committed", "Appends committed by this leader."),
+    _Family("proposals_failed", "proposals_failed", "Appends refused or of unknown outcome."),
+    _Family("records_appended", "records_appended", "Records written to the log."),
+    _Family("bytes_appended", "bytes_appended", "Bytes written to the log."),
+    _Family("pushes_sent", "pushes_sent", "Frames sent to followers."),
+    _Family("pushes_resent", "pushes_resent", "Frames sent to a follower again."),
+    _Family("reads", "reads", "Reads served."),
+    _Family("read_index_rounds", "read_index_rounds", "Rounds of a quorum that confirmed the leader for reads."),
+    _Family("torn_bytes_cut", "torn_bytes_cut", "Bytes cut behind the last sync mark at the start."),
+    _Family("corruptions_found", "corruptions_found", "Stored frames found not to match their checksums."),
+)
+HISTOGRAMS = (
+    _Family("fsync_duration_seconds", "fsync_duration_s", "How long fdatasync of the log takes."),
+    _Family("append_duration_seconds", "append_duration_s", "From the acceptance of an append to its commit."),
+)
+PEER_GAUGES = (
+    _Family("peer_connected", "connected", "1 while messages to the peer can be sent."),
+    _Family("follower_lag_frames", "lag_frames", "Frames the peer has not acknowledged yet, seen by the leader."),
+)
+PEER_COUNTERS = (_Family("messages_dropped", "messages_dropped", "Messages to the peer that were not sent."),)
+PEER_HISTOGRAMS = (_Family("peer_round_trip_seconds", "round_trip_s", "From a heartbeat to its answer."),)
+
+_Rows = list[tuple[tuple[str, ...], GroupMetrics | PeerMetrics]]
+
+
+class GroupCollector(Collector):
+    """The families of every group of a node. ``refresh`` is called first, on the scraper's thread: it may only copy
+    plain numbers into the metrics."""
+
+    def __init__(self, groups: Iterable[GroupMetrics], refresh: Callable[[], None] | None = None) -> None:
+        self._groups = groups
+        self._refresh = refresh
+
+    def collect(self) -> Iterator[Metric]:
+        if self._refresh is not None:
+            self._refresh()
+        groups: _Rows = []
+        peers: _Rows = []
+        for metrics in list(self._groups):
+            labels = (metrics.group, metrics.node)
+            groups.append((labels, metrics))
+            peers += [((*labels, peer), of_peer) for peer, of_peer in list(metrics.peers.items())]
+        yield from _families(groups, GROUP_LABELS, GAUGES, COUNTERS, HISTOGRAMS)
+        yield from _families(peers, PEER_LABELS, PEER_GAUGES, PEER_COUNTERS, PEER_HISTOGRAMS)
+
+
+def _families(
+    rows: _Rows,
+    labels: tuple[str, ...],
+    gauges: Iterable[_Family],
+    counters: Iterable[_Family],
+    histograms: Iterable[_Family],
+) -> Iterator[Metric]:
+    for family in gauges:
+        gauge = GaugeMetricFamily(f"dledger_{family.name}", family.help, labels=labels)
+        for values, metrics in rows:
+            gauge.add_metric(values, getattr(metrics, family.field))
+        yield gauge
+    for family in counters:
+        counter = CounterMetricFamily(f"dledger_{family.name}", family.help, labels=labels)
+        for values, metrics in rows:
+            counter.add_metric(values, getattr(metrics, family.field))
+        yield counter
+    for family in histograms:
+        histogram = HistogramMetricFamily(f"dledger_{family.name}", family.help, labels=labels)
+        for values, metrics in rows:
+            observed = getattr(metrics, family.field)
+            histogram.add_metric(values, observed.cumulative(), observed.sum)
+        yield histogram
+
+
+def make_registry(*collectors: Collector) -> CollectorRegistry:
+    """A node's own registry: ``collectors``, and what the library says of the process, the platform and the garbage
+    collector. Never the global one, as several nodes may live in one process."""
+    registry = CollectorRegistry(auto_describe=False)
+    ProcessCollector(registry=registry)
+    PlatformCollector(registry=registry)
+    GCCollector(registry=registry)
+    for collector in collectors:
+        registry.register(collector)
+    return registry

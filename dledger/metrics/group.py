@@ -1,0 +1,85 @@
+"""What is counted for one group on one node: plain fields that whoever knows sets, without a lock and without a call.
+
+Everything runs on the event loop; the scraper's thread only reads. Gauges that would have to be set on every append
+need not be: ``GroupCollector`` calls ``refresh`` at a scrape, and that is the time to copy them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from dledger.metrics.histogram import Histogram
+from dledger.types import NodeId
+
+
+@dataclass(slots=True)
+class PeerMetrics:
+    """One peer, seen from this node."""
+
+    connected: bool = False
+    """Messages to it can be sent."""
+    lag_frames: int = 0
+    """Last position − what it acknowledged; counts on the leader only, 0 elsewhere."""
+    messages_dropped: int = 0
+    """Not sent: not connected, or its buffer was full."""
+    round_trip_s: Histogram = field(default_factory=Histogram)
+    """From a heartbeat to its answer."""
+
+
+@dataclass(slots=True)
+class GroupMetrics:
+    """One group on one node. Counters only rise, and start at 0 with the process."""
+
+    group: str
+    node: NodeId
+
+    # Who leads.
+    has_leader: bool = False
+    is_leader: bool = False
+    term: int = 0
+    leader_changes: int = 0
+    """Leaders this node saw come, the first one included."""
+
+    # Appends, on the leader. A proposal is one frame.
+    proposals_committed: int = 0
+    proposals_failed: int = 0
+    """Refused, or of unknown outcome."""
+    proposals_pending: int = 0
+    append_duration_s: Histogram = field(default_factory=Histogram)
+    """From the acceptance of an append to its commit."""
+
+    # The log. Everything written counts as appended, on the leader and on followers.
+    records_appended: int = 0
+    bytes_appended: int = 0
+    """Frames as stored, headers and padding included."""
+    first_index: int = 0
+    commit_index: int = -1
+    last_index: int = -1
+    commit_position: int = 0
+    last_position: int = 0
+    durable_position: int = 0
+    fsync_duration_s: Histogram = field(default_factory=Histogram)
+    torn_bytes_cut: int = 0
+    """What recovery cut behind the last sync mark."""
+    corruptions_found: int = 0
+    """Frames that did not match their checksums where a crash cannot explain it."""
+
+    # Replication, on the leader.
+    pushes_sent: int = 0
+    pushes_resent: int = 0
+    """Frames sent again after a COMPARE."""
+
+    # Reads.
+    reads: int = 0
+    """Get calls and Read responses served."""
+    read_index_rounds: int = 0
+    """Rounds of a quorum that confirmed the leadership for reads."""
+
+    peers: dict[NodeId, PeerMetrics] = field(default_factory=dict)
+
+    def peer(self, peer: NodeId) -> PeerMetrics:
+        """The peer's metrics, made at first use."""
+        found = self.peers.get(peer)
+        if found is None:
+            found = self.peers[peer] = PeerMetrics()
+        return found

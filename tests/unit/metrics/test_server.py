@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import asyncio
+import socket
+from urllib.request import urlopen
+
+import pytest
+
+from dledger.errors import Code, ConfigError
+from dledger.metrics import GroupCollector, GroupMetrics, make_registry, start_metrics_server
+from dledger.types import NodeId
+
+
+def fetch(port: int) -> str:
+    with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as response:
+        return str(response.read(), "utf-8")
+
+
+async def test_metrics_are_served_until_the_server_is_closed() -> None:
+    registry = make_registry(GroupCollector([GroupMetrics("default", NodeId("n0"), term=3)]))
+    server = start_metrics_server(registry, "127.0.0.1", 0)
+    try:
+        text = await asyncio.to_thread(fetch, server.port)
+    finally:
+        await server.close()
+    assert 'dledger_term{group="default",node="n0"} 3.0' in text
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", server.port), timeout=5)
+
+
+def test_a_port_in_use_is_a_config_error_in_one_line() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ConfigError, match=f"127.0.0.1:{port}.*in use.*http_port") as caught:
+            start_metrics_server(make_registry(), "127.0.0.1", port)
+    assert caught.value.code is Code.CONFIG_ERROR
+    assert "\n" not in str(caught.value)
