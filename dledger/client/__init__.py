@@ -1,0 +1,83 @@
+"""The client: ``connect`` for asyncio, ``connect_blocking`` for everything else."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dledger.client.blocking import BlockingLog
+from dledger.client.cluster import ClusterStatus, FollowerInfo, NodeStatus
+from dledger.client.leader import MemberInfo, Metadata
+from dledger.client.log import Log
+from dledger.client.options import ClientOptions
+from dledger.client.results import Acks, AckSpan, Batch
+from dledger.config import MIB, Limits
+from dledger.types import DEFAULT_GROUP
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Sequence
+
+__all__ = [
+    "AckSpan",
+    "Acks",
+    "Batch",
+    "BlockingLog",
+    "ClientOptions",
+    "ClusterStatus",
+    "FollowerInfo",
+    "Log",
+    "MemberInfo",
+    "Metadata",
+    "NodeStatus",
+    "connect",
+    "connect_blocking",
+]
+
+
+def connect(
+    endpoints: str | Sequence[str],
+    *,
+    group: str = DEFAULT_GROUP,
+    timeout_ms: float = 10_000,
+    max_pending_bytes: int = 64 * MIB,
+    max_batches_in_flight: int = 4,
+    limits: Limits | None = None,
+    rng: random.Random | None = None,
+) -> Log:
+    """A client of the cluster at ``endpoints`` (host:port, comma-separated or a list), for ``async with``.
+
+    Nothing is sent before the first use, so it raises only CONFIG_ERROR. One reachable endpoint is enough: the others
+    are learned from it. ``timeout_ms`` is every call's default deadline. See ``ClientOptions`` for the rest.
+    """
+    options = ClientOptions(
+        group=group,
+        timeout_ms=timeout_ms,
+        max_pending_bytes=max_pending_bytes,
+        max_batches_in_flight=max_batches_in_flight,
+        limits=limits or Limits(),
+        rng=rng,
+    )
+    return Log(endpoints, options)
+
+
+def connect_blocking(
+    endpoints: str | Sequence[str],
+    *,
+    group: str = DEFAULT_GROUP,
+    timeout_ms: float = 10_000,
+    max_pending_bytes: int = 64 * MIB,
+    max_batches_in_flight: int = 4,
+    limits: Limits | None = None,
+    rng: random.Random | None = None,
+) -> BlockingLog:
+    """As ``connect``, for ``with``: every call blocks until it has its outcome. Safe to share between threads."""
+    log = connect(
+        endpoints,
+        group=group,
+        timeout_ms=timeout_ms,
+        max_pending_bytes=max_pending_bytes,
+        max_batches_in_flight=max_batches_in_flight,
+        limits=limits,
+        rng=rng,
+    )
+    return BlockingLog(lambda: log)

@@ -1,0 +1,315 @@
+"""The appends of one producer, from the call to the ack: gathered into batches, sequenced, settled in order. No IO.
+
+Invariants: everything in flight is sequenced without a gap, oldest first, in the order of the calls; what is queued is
+newer than all of it and has no sequence yet; a batch in flight leaves from the front only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING
+
+from dledger.client.pending import (
+    RECORD_OVERHEAD_BYTES,
+    PendingBatch,
+    as_record,
+    build_bodies,
+    check_record_size,
+)
+from dledger.client.results import Acks, AckSpan
+from dledger.client.verdict import SAYS_ITSELF
+from dledger.errors import CODES, Code, DeadlineExceeded, DLedgerError, OutcomeUnknown, error
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dledger.batch import Buffer
+    from dledger.config import Limits
+    from dledger.types import Ack
+
+TICK_S = 0.02
+"""Calls within one tick share a deadline; one that runs out is noticed within another tick. Never early."""
+GATHER_BYTES = 1 << 20
+"""A gathering batch is sealed at about this size."""
+
+
+class AppendQueue:
+    """Gathers, orders, bounds and settles. ``window`` batches may be in flight."""
+
+    def __init__(self, limits: Limits, *, window: int, max_pending_bytes: int, timeout_ms: float) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._create_future = self._loop.create_future
+        self._limits = limits
+        self._max_record_bytes = limits.max_record_bytes
+        self._gather_bytes = min(GATHER_BYTES, limits.max_batch_bytes)
+        self._window = window
+        self._max_pending_bytes = max_pending_bytes
+        self._timeout_ms = timeout_ms
+        self._pending_bytes = 0
+        self._queued: deque[PendingBatch] = deque()
+        self._open: PendingBatch | None = None
+        self._next_sequence = 0
+        self._waiter: asyncio.Future[None] | None = None
+        self._starving = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._drained: asyncio.Future[None] | None = None
+        self.in_flight: deque[PendingBatch] = deque()
+        self.settled_batches = 0
+        self.last_refusal: DLedgerError | None = None
+        """Why the last attempt did not work; told to whoever runs out of time meanwhile."""
+
+    # The caller's side ------------------------------------------------------------------------------------------
+
+    def append(self, record: bytes, timeout_ms: float | None = None) -> asyncio.Future[Ack]:
+        """Queues one record. Raises UNEXPECTED_ARGUMENT, RECORD_TOO_LARGE or PendingFull, at once."""
+        if record.__class__ is not bytes:
+            record = as_record(record)
+        size_bytes = len(record)
+        if size_bytes > self._max_record_bytes:
+            check_record_size(size_bytes, self._max_record_bytes)
+        if self._pending_bytes + size_bytes > self._max_pending_bytes:
+            raise self._full()
+        if timeout_ms is None:
+            timeout_ms = self._timeout_ms
+        batch = self._open
+        if batch is None or batch.timeout_ms != timeout_ms or batch.body_bytes + size_bytes > self._gather_bytes:
+            batch = self._open = self._new_batch(timeout_ms)
+        future: asyncio.Future[Ack] = self._create_future()
+        batch.records.append(record)
+        batch.futures.append(future)
+        batch.body_bytes += size_bytes + 4
+        self._pending_bytes += size_bytes + RECORD_OVERHEAD_BYTES
+        batch.charged_bytes += size_bytes + RECORD_OVERHEAD_BYTES
+        if self._starving:
+            self._wake()
+        return future
+
+    def append_many(self, records: Sequence[Buffer], timeout_ms: float | None = None) -> asyncio.Future[Acks]:
+        """Queues the records as one batch (several beyond the limit of one). Raises as ``append``."""
+        bodies = build_bodies(records, self._limits.max_record_bytes, self._limits.max_batch_bytes)
+        if self._pending_bytes + sum(len(body) for body, _ in bodies) > self._max_pending_bytes:
+            raise self._full()
+        if timeout_ms is None:
+            timeout_ms = self._timeout_ms
+        spans: list[asyncio.Future[AckSpan]] = []
+        self._open = None
+        for body, count in bodies:
+            span: asyncio.Future[AckSpan] = self._create_future()
+            batch = self._new_batch(timeout_ms)
+            batch.set_whole(body, count, span)
+            batch.charged_bytes = len(body) + RECORD_OVERHEAD_BYTES
+            self._pending_bytes += batch.charged_bytes
+            spans.append(span)
+        if self._starving:
+            self._wake()
+        return _join(self._create_future(), spans)
+
+    def _new_batch(self, timeout_ms: float) -> PendingBatch:
+        now = self._loop.time()
+        batch = PendingBatch(now, now + timeout_ms / 1000 + TICK_S, timeout_ms)
+        self._queued.append(batch)
+        if self._timer is None:
+            self._timer = self._loop.call_later(TICK_S, self._tick)
+        return batch
+
+    def _full(self) -> DLedgerError:
+        text = (
+            f"{self._pending_bytes} bytes of appends wait already, the limit is {self._max_pending_bytes}: "
+            "await some of them first"
+        )
+        return error(Code.LEADER_PENDING_FULL, text, pending_bytes=self._pending_bytes)
+
+    # The sender's side ------------------------------------------------------------------------------------------
+
+    @property
+    def busy(self) -> bool:
+        """Whether there is anything to send or to hear about."""
+        return bool(self.in_flight or self._queued)
+
+    async def ready(self) -> None:
+        """Returns when ``take`` may have something. One waiter at a time."""
+        assert self._waiter is None, "one task sends"
+        if self._queued and len(self.in_flight) < self._window:
+            return
+        self._starving = len(self.in_flight) < self._window
+        self._waiter = self._create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+            self._starving = False
+
+    def _wake(self) -> None:
+        self._starving = False
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def take(self) -> PendingBatch | None:
+        """The next batch to send, sequenced and in flight from now on; None when there is none or the window is full.
+
+        The caller writes it at once: from here on its outcome counts as unknown until it is answered.
+        """
+        while self._queued and len(self.in_flight) < self._window:
+            batch = self._queued.popleft()
+            if batch is self._open:
+                self._open = None
+            batch.seal()
+            if batch.empty:
+                self._forget(batch)
+                continue
+            if batch.deadline <= self._loop.time():
+                self._expire_unsent(batch)
+                continue
+            batch.sent = True
+            batch.base_sequence = self._next_sequence
+            self._next_sequence += batch.count
+            self.in_flight.append(batch)
+            return batch
+        return None
+
+    def acknowledge(self, base_index: int, count: int, term: int, timestamp_ms: int) -> None:
+        """Settles the oldest batch in flight. Raises InternalError if the answer does not fit it."""
+        if not self.in_flight or self.in_flight[0].count != count:
+            sent = self.in_flight[0].count if self.in_flight else 0
+            raise error(Code.INTERNAL_ERROR, f"the leader acknowledged {count} records where {sent} were sent")
+        batch = self.in_flight.popleft()
+        batch.acknowledge(base_index, term, timestamp_ms)
+        self.settled_batches += 1
+        self.last_refusal = None
+        self._forget(batch)
+        if self._waiter is not None:
+            if self._queued:
+                self._wake()
+            else:
+                self._starving = True
+
+    def _forget(self, batch: PendingBatch) -> None:
+        self._pending_bytes -= batch.charged_bytes
+        if self._drained is not None and not self._anyone_waits() and not self._drained.done():
+            self._drained.set_result(None)
+
+    # Refusals ---------------------------------------------------------------------------------------------------
+
+    def renew(self) -> None:
+        """Takes back what is in flight, known not to be appended: it goes first, under a new producer."""
+        self._open = None
+        while self.in_flight:
+            batch = self.in_flight.pop()
+            batch.unsend()
+            self._queued.appendleft(batch)
+        self._next_sequence = 0
+
+    def refuse_head(self, refusal: DLedgerError) -> None:
+        """Fails the oldest batch in flight, which was not appended."""
+        self._fail(self.in_flight.popleft(), refusal)
+
+    def abandon(self, refusal: DLedgerError) -> None:
+        """Gives up everything in flight as of unknown outcome; a new producer's sequences follow."""
+        text = f"the outcome is unknown: the producer cannot go on ({refusal})"
+        if refusal.code in SAYS_ITSELF and self.in_flight:
+            self.refuse_head(refusal)
+        while self.in_flight:
+            self._fail(self.in_flight.popleft(), OutcomeUnknown(text))
+        self._next_sequence = 0
+
+    def refuse_queued(self, refusal: DLedgerError) -> None:
+        """Fails everything that was not sent."""
+        self._open = None
+        while self._queued:
+            self._fail(self._queued.popleft(), refusal)
+
+    def _fail(self, batch: PendingBatch, refusal: DLedgerError) -> None:
+        batch.fail(lambda: copy_of(refusal))
+        self._forget(batch)
+
+    # Time -------------------------------------------------------------------------------------------------------
+
+    def _tick(self) -> None:
+        self._timer = None
+        now = self._loop.time()
+        self._open = None
+        if any(batch.deadline <= now for batch in self._queued):
+            overdue = [batch for batch in self._queued if batch.deadline <= now]
+            self._queued = deque(batch for batch in self._queued if batch.deadline > now)
+            for batch in overdue:
+                self._expire_unsent(batch)
+        for batch in self.in_flight:
+            if batch.deadline <= now and batch.waited_for:
+                self._expire_sent(batch)
+        if self.busy:
+            self._timer = self._loop.call_later(TICK_S, self._tick)
+
+    def _expire_unsent(self, batch: PendingBatch) -> None:
+        why = f": {self.last_refusal}" if self.last_refusal else ", too much waited before it"
+        self._fail(batch, DeadlineExceeded(f"not appended, it could not be sent in {batch.timeout_ms:.0f} ms{why}"))
+
+    def _expire_sent(self, batch: PendingBatch) -> None:
+        why = f" ({self.last_refusal})" if self.last_refusal else ""
+        text = f"sent, but not acknowledged in {batch.timeout_ms:.0f} ms{why}: it may be in the log, or get there yet"
+        batch.fail(lambda: OutcomeUnknown(text))
+        if self._drained is not None and not self._anyone_waits() and not self._drained.done():
+            self._drained.set_result(None)
+
+    def _anyone_waits(self) -> bool:
+        return any(batch.waited_for for batch in (*self.in_flight, *self._queued))
+
+    async def drain(self, timeout_s: float) -> None:
+        """Returns when every call has its outcome, or after ``timeout_s``."""
+        if not self._anyone_waits():
+            return
+        self._drained = self._create_future()
+        await asyncio.wait({self._drained}, timeout=timeout_s)
+
+    def close(self, reason: DLedgerError) -> None:
+        """Ends every call: what was sent is of unknown outcome, what was not fails with ``reason``."""
+        self.abandon(reason)
+        self.refuse_queued(reason)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+def copy_of(refusal: DLedgerError) -> DLedgerError:
+    """The same error once more: an exception raised in two tasks would mix their tracebacks."""
+    twin = CODES[refusal.code].exception if refusal.code in CODES else type(refusal)
+    return twin(str(refusal), code=refusal.code, metadata=refusal.metadata)
+
+
+def _join(whole: asyncio.Future[Acks], spans: Sequence[asyncio.Future[AckSpan]]) -> asyncio.Future[Acks]:
+    """Completes ``whole`` with all ``spans``, or with the gravest of their errors; cancelling it cancels them."""
+    left = len(spans)
+
+    def settle(_: asyncio.Future[AckSpan]) -> None:
+        nonlocal left
+        left -= 1
+        if left or whole.done():
+            return
+        failures = [failure for span in spans if not span.cancelled() and (failure := span.exception())]
+        if not failures:
+            whole.set_result(Acks([span.result() for span in spans]))
+            return
+        acknowledged = sum(span.result().count for span in spans if not span.cancelled() and not span.exception())
+        whole.set_exception(_partial(failures, acknowledged))
+
+    def cancel(call: asyncio.Future[Acks]) -> None:
+        if call.cancelled():
+            for span in spans:
+                span.cancel()
+
+    for span in spans:
+        span.add_done_callback(settle)
+    whole.add_done_callback(cancel)
+    return whole
+
+
+def _partial(failures: Sequence[BaseException], acknowledged: int) -> BaseException:
+    """The error of a call whose batches fared differently: unknown as soon as one of them is, or one was appended."""
+    unknown = next((failure for failure in failures if isinstance(failure, OutcomeUnknown)), None)
+    if acknowledged and unknown is None:
+        text = f"{acknowledged} of the call's records were appended, the rest was not: {failures[0]}"
+        return OutcomeUnknown(text, metadata={"acknowledged": str(acknowledged)})
+    if unknown is not None:
+        unknown.metadata["acknowledged"] = str(acknowledged)
+        return unknown
+    return failures[0]

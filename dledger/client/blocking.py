@@ -1,0 +1,188 @@
+"""The same log for programs without an event loop: the client runs in a thread of its own, any thread may call."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from dledger.errors import Code, error
+from dledger.types import Ack, Consistency, Entry
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator, Sequence
+    from concurrent.futures import Future
+    from types import TracebackType
+
+    from dledger.batch import Buffer
+    from dledger.client.cluster import ClusterStatus
+    from dledger.client.leader import Metadata
+    from dledger.client.log import Log
+    from dledger.client.results import Acks, Batch
+
+Result = TypeVar("Result")
+
+
+class BlockingLog:
+    """``Log``, blocking: ``with dledger.connect_blocking("host:port,…") as log:``. Safe to share between threads.
+
+    Every method does, raises and promises what ``Log``'s does. An interrupted call (KeyboardInterrupt) is cancelled; an
+    append that had been sent by then may still be appended.
+    """
+
+    def __init__(self, make: Callable[[], Log]) -> None:
+        self._make = make
+        self._log: Log | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> Self:
+        loop = asyncio.new_event_loop()
+        thread = threading.Thread(target=self._serve, args=(loop,), name="dledger-client", daemon=True)
+        thread.start()
+        self._loop, self._thread = loop, thread
+        self._log = self._run(self._enter())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Waits for pending appends as ``Log.close`` does, and ends the thread."""
+        loop, thread, log = self._loop, self._thread, self._log
+        if loop is None or thread is None:
+            return
+        try:
+            if log is not None:
+                self._run(log.close())
+        finally:
+            self._loop = self._log = None
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join()
+
+    @staticmethod
+    def _serve(loop: asyncio.AbstractEventLoop) -> None:
+        asyncio.set_event_loop(loop)
+        try:
+            loop.run_forever()
+        finally:
+            loop.run_until_complete(loop.shutdown_asyncgens())
+            loop.close()
+
+    async def _enter(self) -> Log:
+        log = self._make()
+        return await log.__aenter__()
+
+    def _run(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Runs it in the client's loop and waits; an interrupt cancels it."""
+        if self._loop is None:
+            work.close()
+            raise error(Code.SHUTTING_DOWN, "the client is not open: use it inside `with dledger.connect_blocking(…)`")
+        future: Future[Result] = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def _call(self, method: Callable[[Log], Awaitable[Result]]) -> Result:
+        async def work() -> Result:
+            assert self._log is not None
+            return await method(self._log)
+
+        return self._run(work())
+
+    # The methods of Log -----------------------------------------------------------------------------------------
+
+    def append(self, record: bytes, *, timeout_ms: float | None = None) -> Ack:
+        """Appends one record and waits for its ack. From several threads at once, records share batches."""
+        return self._call(lambda log: log.append(record, timeout_ms=timeout_ms))
+
+    def append_many(self, records: Sequence[Buffer], *, timeout_ms: float | None = None) -> Acks:
+        """Appends the records as one batch and waits for its acks."""
+        return self._call(lambda log: log.append_many(records, timeout_ms=timeout_ms))
+
+    def get(
+        self,
+        index: int,
+        consistency: Consistency = Consistency.LINEARIZABLE,
+        *,
+        node: str | None = None,
+        timeout_ms: float | None = None,
+    ) -> Entry:
+        """The committed record at ``index``."""
+        return self._call(lambda log: log.get(index, consistency, node=node, timeout_ms=timeout_ms))
+
+    def read_batches(
+        self,
+        start: int = 0,
+        end: int | None = None,
+        *,
+        follow: bool = False,
+        consistency: Consistency = Consistency.LINEARIZABLE,
+        node: str | None = None,
+        timeout_ms: float | None = None,
+    ) -> Iterator[Batch]:
+        """The records of a range, by batches; the stream is closed with the iterator."""
+
+        async def opened(log: Log) -> AsyncGenerator[Batch]:
+            return log.read_batches(
+                start, end, follow=follow, consistency=consistency, node=node, timeout_ms=timeout_ms
+            )
+
+        batches = self._call(opened)
+        try:
+            while True:
+                batch = self._run(_next_or_none(batches))
+                if batch is None:
+                    return
+                yield batch
+        finally:
+            if self._loop is not None:
+                with contextlib.suppress(asyncio.CancelledError):
+                    self._run(_close(batches))
+
+    def read(
+        self,
+        start: int = 0,
+        end: int | None = None,
+        *,
+        follow: bool = False,
+        consistency: Consistency = Consistency.LINEARIZABLE,
+        node: str | None = None,
+        timeout_ms: float | None = None,
+    ) -> Iterator[Entry]:
+        """As ``read_batches``, record by record."""
+        for batch in self.read_batches(
+            start, end, follow=follow, consistency=consistency, node=node, timeout_ms=timeout_ms
+        ):
+            yield from batch.entries()
+
+    def bounds(
+        self, consistency: Consistency = Consistency.LINEARIZABLE, *, timeout_ms: float | None = None
+    ) -> tuple[int, int]:
+        """The first index and the commit index."""
+        return self._call(lambda log: log.bounds(consistency, timeout_ms=timeout_ms))
+
+    def metadata(self) -> Metadata:
+        """The members and the leader."""
+        return self._call(lambda log: log.metadata())
+
+    def status(self) -> ClusterStatus:
+        """The state of every member."""
+        return self._call(lambda log: log.status())
+
+    def transfer_leadership(self, to: str | None = None, *, timeout_ms: float | None = None) -> tuple[str, int]:
+        """Hands the leadership over."""
+        return self._call(lambda log: log.transfer_leadership(to, timeout_ms=timeout_ms))
+
+
+async def _next_or_none(batches: AsyncGenerator[Batch]) -> Batch | None:
+    return await anext(batches, None)
+
+
+async def _close(batches: AsyncGenerator[Batch]) -> None:
+    await batches.aclose()

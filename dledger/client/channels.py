@@ -1,0 +1,64 @@
+"""One gRPC channel per address, opened at first use, kept until the client is closed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from grpc import aio
+
+from dledger.v1 import admin_pb2_grpc, log_pb2_grpc
+
+if TYPE_CHECKING:
+    from dledger.v1.admin_pb2_grpc import AdminServiceAsyncStub
+    from dledger.v1.log_pb2_grpc import LogServiceAsyncStub
+
+CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
+    # A message is bounded by what we ask for and by the server's limits, not by gRPC's 4 MiB.
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.enable_http_proxy", 0),
+    # A channel of our own: another client of this process, or one that was closed, shares nothing with us.
+    ("grpc.use_local_subchannel_pool", 1),
+    # A peer that is gone without a word (a cut cable, a stopped process) ends its streams after keepalive + timeout.
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 3_000),
+    ("grpc.http2.max_pings_without_data", 0),
+    # A node that comes back is found within a second; while it is away calls to it fail at once.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 1_000),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+)
+
+
+class Endpoint:
+    """The stubs of one node."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self._channel = aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+        self.log: LogServiceAsyncStub = log_pb2_grpc.LogServiceStub(self._channel)
+        self.admin: AdminServiceAsyncStub = admin_pb2_grpc.AdminServiceStub(self._channel)
+
+    async def close(self) -> None:
+        """Ends every call at once."""
+        await self._channel.close(None)
+
+
+class Channels:
+    """The endpoints in use, by address."""
+
+    def __init__(self) -> None:
+        self._endpoints: dict[str, Endpoint] = {}
+
+    def at(self, address: str) -> Endpoint:
+        """The endpoint of ``address``. Nothing is connected before the first call."""
+        endpoint = self._endpoints.get(address)
+        if endpoint is None:
+            endpoint = self._endpoints[address] = Endpoint(address)
+        return endpoint
+
+    async def close(self) -> None:
+        """Closes every channel; calls under way end as cancelled."""
+        endpoints, self._endpoints = list(self._endpoints.values()), {}
+        for endpoint in endpoints:
+            await endpoint.close()

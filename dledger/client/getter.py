@@ -1,0 +1,279 @@
+"""Gets, coalesced: concurrent calls share the messages of one GetStream, a few of which are in flight.
+
+A get changes nothing, so whatever goes wrong it is asked again, of whoever can answer then, until its time runs out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from grpc import aio
+
+from dledger.client.append_queue import TICK_S, copy_of
+from dledger.client.retry import ASKS_ELSEWHERE, PASSING, Backoff
+from dledger.client.rpc import code_named, from_rpc
+from dledger.errors import Code, DeadlineExceeded, DLedgerError, InternalError, Unavailable, error
+from dledger.types import Consistency, Entry
+from dledger.v1 import log_pb2
+
+if TYPE_CHECKING:
+    import random
+
+    from dledger.client.leader import Leaders
+
+    GetCall = aio.StreamStreamCall[log_pb2.GetStreamRequest, log_pb2.GetStreamResponse]
+
+WINDOW = 4
+"""Messages in flight."""
+MOST_INDEXES = 512
+"""Indexes in one message, at most; fewer when the records seen are large."""
+ANSWER_BYTES = 4 << 20
+"""About how large an answer may get."""
+SILENCE_CHECK_S = 0.6
+"""A stream that answers nothing for so long is given up when another node leads by now."""
+SILENCE_CHECKS = 5
+"""After so many in a row it is given up anyway."""
+
+WIRE_CONSISTENCY = {
+    Consistency.LINEARIZABLE: log_pb2.CONSISTENCY_LINEARIZABLE,
+    Consistency.COMMITTED: log_pb2.CONSISTENCY_COMMITTED,
+}
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Get:
+    index: int
+    future: asyncio.Future[Entry]
+    deadline: float
+
+
+class Getter:
+    """The gets of one consistency at one place: the leader, any node, or the node named."""
+
+    def __init__(
+        self, leaders: Leaders, group: str, consistency: Consistency, node: str | None, rng: random.Random
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._leaders = leaders
+        self._group = group
+        self._consistency = consistency
+        self._node = node
+        self._backoff = Backoff(rng)
+        self._queued: deque[_Get] = deque()
+        self._in_flight: deque[list[_Get]] = deque()
+        self._waiter: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._largest_bytes = ANSWER_BYTES // 64
+        self._answers = 0
+        self._last_refusal: DLedgerError | None = None
+        name = f"dledger-get {consistency.value} {node or ''}".strip()
+        self._task = asyncio.create_task(self._run(), name=name)
+
+    def get(self, index: int, timeout_ms: float) -> asyncio.Future[Entry]:
+        """Queues one get."""
+        future: asyncio.Future[Entry] = self._loop.create_future()
+        self._queued.append(_Get(index, future, self._loop.time() + timeout_ms / 1000))
+        self._wake()
+        if self._timer is None:
+            self._timer = self._loop.call_later(TICK_S, self._tick)
+        return future
+
+    async def close(self) -> None:
+        """Ends what is pending with Unavailable."""
+        self._task.cancel()
+        await asyncio.wait({self._task})
+        self._end(error(Code.SHUTTING_DOWN, "the client was closed"))
+
+    def _end(self, reason: DLedgerError) -> None:
+        self._take_back()
+        while self._queued:
+            _fail(self._queued.popleft(), reason)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def _ready(self) -> None:
+        """Returns when there is something to ask and room to ask it."""
+        while not self._queued or len(self._in_flight) >= WINDOW:
+            self._waiter = self._loop.create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+
+    def _take(self) -> list[_Get]:
+        room = max(1, min(MOST_INDEXES, ANSWER_BYTES // self._largest_bytes))
+        taken = list(islice(self._queued, room))
+        for _ in taken:
+            self._queued.popleft()
+        return [get for get in taken if not get.future.done()]
+
+    def _take_back(self) -> None:
+        """Everything unanswered is asked again first, in the order it was."""
+        while self._in_flight:
+            self._queued.extendleft(reversed(self._in_flight.pop()))
+
+    def _tick(self) -> None:
+        self._timer = None
+        now = self._loop.time()
+        for get in (*self._queued, *(get for message in self._in_flight for get in message)):
+            if get.deadline <= now:
+                _fail(get, self._overdue(get.index))
+        if self._queued or self._in_flight:
+            self._timer = self._loop.call_later(TICK_S, self._tick)
+
+    def _overdue(self, index: int) -> DLedgerError:
+        refusal = self._last_refusal
+        if refusal is None:
+            return DeadlineExceeded(f"record {index} was not answered in time")
+        text = f"record {index} was not answered in time: {refusal}"
+        return Unavailable(text, code=refusal.code) if isinstance(refusal, Unavailable) else DeadlineExceeded(text)
+
+    # One stream after the other ---------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        try:
+            while True:
+                await self._ready()
+                await self._attempt()
+        except Exception as bug:
+            logger.exception("the gets stopped on a bug")
+            self._end(InternalError(f"the client's gets stopped on a bug: {bug!r}"))
+            raise
+
+    async def _attempt(self) -> None:
+        address = ""
+        try:
+            endpoint = await self._leaders.route(self._node, self._consistency)
+            address = endpoint.address
+            refusal = await self._stream(endpoint.log.GetStream(), address)  # type: ignore[call-arg]  # we write and read ourselves
+        except DLedgerError as unreachable:
+            refusal = unreachable
+        self._take_back()
+        self._last_refusal = refusal
+        if refusal.code in ASKS_ELSEWHERE:
+            self._leaders.lost(address, refusal)
+        if not self._passes(refusal.code):
+            while self._queued:
+                _fail(self._queued.popleft(), refusal)
+        await asyncio.sleep(self._backoff.next_s())
+
+    def _passes(self, code: Code) -> bool:
+        """A node asked by name is the only one that can answer: that it does not lead will not pass."""
+        return code in PASSING and not (self._node is not None and code is Code.NOT_LEADER)
+
+    async def _stream(self, call: GetCall, address: str) -> DLedgerError:
+        helpers = [
+            asyncio.create_task(self._write(call), name="dledger-get-writer"),
+            asyncio.create_task(self._watch(call, address), name="dledger-get-watch"),
+        ]
+        for task in helpers:
+            task.add_done_callback(lambda _: call.cancel())
+        try:
+            return await self._hear(call, address)
+        finally:
+            for task in helpers:
+                task.cancel()
+            await asyncio.wait(helpers)
+            call.cancel()
+            for task in helpers:
+                if not task.cancelled() and (bug := task.exception()) is not None:
+                    raise bug
+
+    async def _write(self, call: GetCall) -> None:
+        consistency = WIRE_CONSISTENCY[self._consistency]
+        try:
+            while True:
+                await self._ready()
+                message = self._take()
+                if message:
+                    self._in_flight.append(message)
+                    indexes = [get.index for get in message]
+                    await call.write(
+                        log_pb2.GetStreamRequest(group=self._group, indexes=indexes, consistency=consistency)
+                    )
+        except (aio.AioRpcError, asyncio.InvalidStateError):
+            return  # The stream has ended; the side that hears the answers knows why.
+
+    async def _hear(self, call: GetCall, address: str) -> DLedgerError:
+        try:
+            while True:
+                answer = await call.read()
+                if not isinstance(answer, log_pb2.GetStreamResponse):
+                    return Unavailable(f"{address} ended the stream")
+                refusal = self._settle(answer)
+                if refusal is not None:
+                    return refusal
+        except aio.AioRpcError as failure:
+            return from_rpc(failure, address)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            return Unavailable(f"{address} stopped answering")
+
+    def _settle(self, answer: log_pb2.GetStreamResponse) -> DLedgerError | None:
+        """Completes the oldest message's gets. Returns a refusal after which another node has to be asked."""
+        if not self._in_flight or len(self._in_flight[0]) != len(answer.results):
+            return error(Code.INTERNAL_ERROR, f"{len(answer.results)} answers to another number of gets")
+        message = self._in_flight.popleft()
+        self._answers += 1
+        passing: DLedgerError | None = None
+        again: list[_Get] = []
+        largest_bytes = 0
+        for get, result in zip(message, answer.results, strict=True):
+            if result.HasField("entry"):
+                found = result.entry
+                value = found.value
+                largest_bytes = max(largest_bytes, len(value))
+                if not get.future.done():
+                    get.future.set_result(Entry(found.index, found.term, found.timestamp_ms, value))
+                continue
+            refusal = _refusal(result.error, get.index, answer.commit_index)
+            if self._passes(refusal.code):
+                passing = refusal
+                again.append(get)
+            else:
+                _fail(get, refusal)
+        self._queued.extendleft(reversed(again))
+        self._largest_bytes = max(largest_bytes + 64, self._largest_bytes * 7 // 8)
+        if passing is None:
+            self._backoff.reset()
+            self._last_refusal = None
+        self._wake()
+        return passing
+
+    async def _watch(self, call: GetCall, address: str) -> None:
+        """Gives the stream up when nothing is answered while another node leads, or for too long."""
+        answers, silent = self._answers, 0
+        while True:
+            waiting = bool(self._in_flight)
+            await asyncio.sleep(SILENCE_CHECK_S)
+            if not waiting or not self._in_flight or answers != self._answers:
+                answers, silent = self._answers, 0
+                continue
+            silent += 1
+            if silent >= SILENCE_CHECKS or (self._node is None and await self._leaders.moved_on(address)):
+                call.cancel()
+                return
+
+
+def _fail(get: _Get, refusal: DLedgerError) -> None:
+    if not get.future.done():
+        get.future.set_exception(copy_of(refusal))
+
+
+def _refusal(wire: log_pb2.Error, index: int, commit_index: int) -> DLedgerError:
+    code = code_named(wire.reason) or Code.INTERNAL_ERROR
+    return error(code, wire.message or f"record {index} was refused: {wire.reason}", commit_index=commit_index)

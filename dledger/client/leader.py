@@ -1,0 +1,251 @@
+"""Who leads, and where: a cache that is filled by asking around and emptied by every sign that it is wrong."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple
+
+from dledger.client.retry import PASSING
+from dledger.client.rpc import unary
+from dledger.errors import Code, DLedgerError, NotLeader, Unavailable, error
+from dledger.types import Consistency
+from dledger.v1 import log_pb2
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dledger.client.channels import Channels, Endpoint
+
+ASK_TIMEOUT_MS = 1_000
+"""How long one node may take to say who leads."""
+STAGGER_S = 0.1
+"""An endpoint that has not answered for so long is no longer waited for alone: the next one is asked beside it."""
+
+
+class MemberInfo(NamedTuple):
+    """One member as a node describes it: addresses are host:port, as advertised."""
+
+    id: str
+    address: str
+    peer_address: str
+    http_address: str
+    voter: bool
+
+
+class Metadata(NamedTuple):
+    """A group as one node knows it. ``leader_id`` is None when it knows of none."""
+
+    group: str
+    cluster_id: str
+    term: int
+    leader_id: str | None
+    members: tuple[MemberInfo, ...]
+
+    def address_of(self, member_id: str | None) -> str:
+        """Where clients reach a member, or the empty string."""
+        return next((member.address for member in self.members if member.id == member_id), "")
+
+
+class _Leader(NamedTuple):
+    address: str
+    term: int
+
+
+def _retrieve(search: asyncio.Task[_Leader]) -> None:
+    """A search that fails after everybody who waited for it was cancelled is no news."""
+    if not search.cancelled():
+        search.exception()
+
+
+class Leaders:
+    """Finds the leader and the members of one group."""
+
+    def __init__(self, channels: Channels, endpoints: Sequence[str], group: str) -> None:
+        self._channels = channels
+        self._endpoints = list(endpoints)
+        self._group = group
+        self._leader: _Leader | None = None
+        self._suspect: _Leader | None = None
+        self._metadata: Metadata | None = None
+        self._search: asyncio.Task[_Leader] | None = None
+
+    @property
+    def addresses(self) -> list[str]:
+        """The endpoints given, then the members learned of."""
+        learned = [member.address for member in self._metadata.members if member.address] if self._metadata else []
+        return list(dict.fromkeys(self._endpoints + learned))
+
+    async def find(self) -> Endpoint:
+        """The leader, from the cache or by one round of questions that all callers share.
+
+        Raises Unavailable when nobody who answers knows a leader, or nobody answers: ask again after a moment.
+        """
+        if self._leader is not None:
+            return self._channels.at(self._leader.address)
+        if self._search is None or self._search.done():
+            self._search = asyncio.create_task(self._ask_around(), name="dledger-find-leader")
+            self._search.add_done_callback(_retrieve)
+        leader = await asyncio.shield(self._search)
+        return self._channels.at(leader.address)
+
+    async def any_node(self) -> Endpoint:
+        """The cached leader, else any node that answers."""
+        if self._leader is not None:
+            return self._channels.at(self._leader.address)
+        _, address = await self._first_answer()
+        return self._channels.at(address)
+
+    async def route(self, node: str | None, consistency: Consistency) -> Endpoint:
+        """Whom to ask: the node named (an id, or host:port), else the leader, or anyone for a committed read."""
+        if node is None:
+            return await (self.find() if consistency is Consistency.LINEARIZABLE else self.any_node())
+        address = self._metadata.address_of(node) if self._metadata else ""
+        if not address and node in self.addresses:
+            address = node
+        if not address:
+            address = (await self.metadata()).address_of(node)
+        if not address:
+            raise error(Code.UNKNOWN_MEMBER, f"the group {self._group!r} has no member {node!r} with an address")
+        return self._channels.at(address)
+
+    async def metadata(self) -> Metadata:
+        """The group as the first node that answers knows it, the leader if it is known. Raises Unavailable."""
+        return (await self._first_answer())[0]
+
+    def lost(self, address: str, refusal: DLedgerError) -> None:
+        """``address`` refused as a leader would not, or cannot be reached: go where it points, or ask around."""
+        if self._leader is None or self._leader.address != address:
+            return
+        self._suspect, self._leader = self._leader, None
+        if isinstance(refusal, NotLeader) and refusal.leader_address not in ("", address):
+            self._leader = _Leader(refusal.leader_address, self._suspect.term)
+
+    async def moved_on(self, address: str) -> bool:
+        """Whether another node than ``address`` is said to lead in a later term; asked of the others, once."""
+        current = self._leader
+        if current is None or current.address != address:
+            return True
+        self._suspect = current
+        try:
+            found = await self._ask_around()
+        except Unavailable:
+            return False
+        if found.address == address or found.term < current.term:
+            self._leader = current
+            return False
+        return True
+
+    async def close(self) -> None:
+        """Ends a search under way."""
+        if self._search is not None and not self._search.done():
+            self._search.cancel()
+            await asyncio.wait({self._search})
+
+    async def _first_answer(self) -> tuple[Metadata, str]:
+        round_ = _Round(self, self._in_order())
+        try:
+            async for metadata, address in round_:
+                return metadata, address
+        finally:
+            await round_.close()
+        raise round_.nobody()
+
+    async def _ask_around(self) -> _Leader:
+        """One round. A node that names the leader we just lost counts only if no other leader is named."""
+        stale: _Leader | None = None
+        round_ = _Round(self, self._in_order())
+        try:
+            async for metadata, _ in round_:
+                address = metadata.address_of(metadata.leader_id)
+                if not address:
+                    continue
+                found = _Leader(address, metadata.term)
+                suspect = self._suspect
+                if suspect is not None and found.address == suspect.address and found.term <= suspect.term:
+                    stale = found
+                    continue
+                self._leader, self._suspect = found, None
+                return found
+        finally:
+            await round_.close()
+        if stale is None:
+            raise round_.nobody()
+        self._leader = stale
+        return stale
+
+    def _in_order(self) -> list[str]:
+        """The leader first, the one we suspect last."""
+        suspect = self._suspect.address if self._suspect else ""
+        leader = self._leader.address if self._leader else ""
+        return sorted(self.addresses, key=lambda address: (address == suspect, address != leader))
+
+    async def ask(self, address: str) -> Metadata:
+        """What one node knows."""
+        endpoint = self._channels.at(address)
+        request = log_pb2.GetMetadataRequest(group=self._group)
+        answer = await unary(endpoint, endpoint.log.GetMetadata, request, ASK_TIMEOUT_MS)
+        members = tuple(
+            MemberInfo(member.id, member.address, member.peer_address, member.http_address, member.voter)
+            for member in answer.members
+        )
+        metadata = Metadata(answer.group, answer.cluster_id, answer.term, answer.leader_id or None, members)
+        if self._metadata is None or metadata.term >= self._metadata.term:
+            self._metadata = metadata
+        return metadata
+
+
+class _Round:
+    """Asks the addresses in turn, staggered, and gives out what they answer as it comes."""
+
+    def __init__(self, leaders: Leaders, addresses: Sequence[str]) -> None:
+        self._leaders = leaders
+        self._waiting = deque(addresses)
+        self._asked: dict[asyncio.Task[Metadata], str] = {}
+        self._answered: deque[tuple[Metadata, str]] = deque()
+        self._failures: list[DLedgerError] = []
+        self._leaderless = 0
+
+    def __aiter__(self) -> _Round:
+        return self
+
+    async def __anext__(self) -> tuple[Metadata, str]:
+        while not self._answered:
+            if self._waiting:
+                address = self._waiting.popleft()
+                task = asyncio.create_task(self._leaders.ask(address), name=f"dledger-ask {address}")
+                self._asked[task] = address
+            if not self._asked:
+                raise StopAsyncIteration
+            timeout_s = STAGGER_S if self._waiting else None
+            done, _ = await asyncio.wait(self._asked, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                self._collect(task, self._asked.pop(task))
+        return self._answered.popleft()
+
+    def _collect(self, task: asyncio.Task[Metadata], address: str) -> None:
+        try:
+            metadata = task.result()
+        except DLedgerError as refusal:
+            self._failures.append(refusal)
+        else:
+            self._leaderless += metadata.leader_id is None
+            self._answered.append((metadata, address))
+
+    def nobody(self) -> DLedgerError:
+        """Why the round brought nothing: a refusal that will not pass, no leader, or nobody there."""
+        for refusal in self._failures:
+            if refusal.code not in PASSING:
+                return refusal
+        if self._leaderless:
+            text = "no leader is known: a majority of the nodes is needed to elect one"
+            return error(Code.LEADER_NOT_READY, text)
+        reasons = "; ".join(str(refusal) for refusal in self._failures)
+        return Unavailable(f"no endpoint answers ({reasons}): start the nodes, or name others")
+
+    async def close(self) -> None:
+        """Ends the questions that nobody waits for any more."""
+        for task in self._asked:
+            task.cancel()
+        if self._asked:
+            await asyncio.wait(self._asked)

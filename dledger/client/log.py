@@ -1,0 +1,215 @@
+"""The log as a program sees it: append, get, read, status."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import TYPE_CHECKING, Self
+
+from dledger.client.append_queue import AppendQueue
+from dledger.client.bounds import find_bounds
+from dledger.client.channels import Channels
+from dledger.client.cluster import ClusterStatus, cluster_status, transfer_leadership
+from dledger.client.getter import Getter
+from dledger.client.leader import Leaders, Metadata
+from dledger.client.options import ClientOptions, parse_endpoints
+from dledger.client.producer import Producer
+from dledger.client.reader import Range, Reader
+from dledger.errors import Code, InvalidRequest, error
+from dledger.types import Ack, Consistency, Entry
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Sequence
+    from types import TracebackType
+
+    from dledger.batch import Buffer
+    from dledger.client.results import Acks, Batch
+
+
+class Log:
+    """A client of one group, used as ``async with dledger.connect("host:port,…") as log:``, in one event loop.
+
+    Every method may raise the errors of dledger.errors; each has a deadline (``timeout_ms``, by default that of
+    ``connect``) and goes on through failovers until then.
+    """
+
+    def __init__(self, endpoints: str | Sequence[str], options: ClientOptions) -> None:
+        self._endpoints = parse_endpoints(endpoints)
+        self._options = options
+        self._rng = options.rng or random.Random()
+        self._channels = Channels()
+        self._open = False
+        """Between entering and closing."""
+        self._started = False
+        """Whether the producer runs: from the first append on."""
+
+    async def __aenter__(self) -> Self:
+        options = self._options
+        group = options.group
+        self._leaders = Leaders(self._channels, self._endpoints, group)
+        self._queue = AppendQueue(
+            options.limits,
+            window=options.max_batches_in_flight,
+            max_pending_bytes=options.max_pending_bytes,
+            timeout_ms=options.timeout_ms,
+        )
+        self._producer = Producer(self._queue, self._leaders, group, self._rng)
+        self._getters: dict[tuple[Consistency, str | None], Getter] = {}
+        self._open = True
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Waits for the outcomes of pending appends, at most the default timeout; then everything left fails.
+
+        What was sent by then and not answered raises OutcomeUnknown, what was not sent Unavailable (SHUTTING_DOWN).
+        """
+        if not self._open:
+            return
+        self._open = self._started = False
+        try:
+            await self._producer.close(self._options.timeout_ms / 1000)
+        finally:
+            for getter in self._getters.values():
+                await getter.close()
+            await self._leaders.close()
+            await self._channels.close()
+
+    # Appending --------------------------------------------------------------------------------------------------
+
+    def append(self, record: bytes, *, timeout_ms: float | None = None) -> asyncio.Future[Ack]:
+        """Appends one record; the future's result says where it is, once a majority holds it durably.
+
+        Records are appended in the order of the calls. Never twice, however often the client had to send it.
+        Raises at once: UNEXPECTED_ARGUMENT (not bytes), RECORD_TOO_LARGE, PendingFull (``max_pending_bytes`` wait).
+        The future raises: DeadlineExceeded (not appended), OutcomeUnknown (perhaps appended, perhaps later), or the
+        log's refusal. A call that is cancelled before it is sent is not appended.
+        """
+        if not self._started:
+            self._start()
+        return self._queue.append(record, timeout_ms)
+
+    def append_many(self, records: Sequence[Buffer], *, timeout_ms: float | None = None) -> asyncio.Future[Acks]:
+        """Appends the records as one atomic batch with consecutive indexes; raises as ``append``.
+
+        A call over ``max_batch_bytes`` travels as several batches; if only some of them are known to be appended the
+        error is OutcomeUnknown, and its metadata's ``acknowledged`` counts the records that are.
+        """
+        if not self._started:
+            self._start()
+        return self._queue.append_many(records, timeout_ms)
+
+    def _start(self) -> None:
+        self._check_open()
+        self._producer.start()
+        self._started = True
+
+    def _check_open(self) -> None:
+        if not self._open:
+            raise error(Code.SHUTTING_DOWN, "the client is not open: use it inside `async with dledger.connect(…)`")
+
+    # Reading ----------------------------------------------------------------------------------------------------
+
+    def get(
+        self,
+        index: int,
+        consistency: Consistency = Consistency.LINEARIZABLE,
+        *,
+        node: str | None = None,
+        timeout_ms: float | None = None,
+    ) -> asyncio.Future[Entry]:
+        """The committed record at ``index``. Concurrent calls share messages.
+
+        Linearizable: it sees every append acknowledged before the call. ``node`` (an id or an address) asks that node.
+        Raises OutOfRange, Unavailable, DeadlineExceeded; NotLeader only for a ``node`` that does not lead.
+        """
+        self._check_open()
+        if index < 0:
+            raise InvalidRequest(f"indexes start at 0: there is no record {index}")
+        getter = self._getters.get((consistency, node))
+        if getter is None:
+            getter = Getter(self._leaders, self._options.group, consistency, node, self._rng)
+            self._getters[consistency, node] = getter
+        return getter.get(index, self._options.timeout_ms if timeout_ms is None else timeout_ms)
+
+    async def read_batches(
+        self,
+        start: int = 0,
+        end: int | None = None,
+        *,
+        follow: bool = False,
+        consistency: Consistency = Consistency.LINEARIZABLE,
+        node: str | None = None,
+        timeout_ms: float | None = None,
+    ) -> AsyncGenerator[Batch]:
+        """The records from ``start`` to ``end`` (exclusive) in order, by the batches they were appended in.
+
+        Without ``end``: to the commit index confirmed at the call; with ``follow``, for as long as the caller likes.
+        Goes on by itself after a failover, without a gap or a double. ``timeout_ms`` bounds the wait for the next
+        batch, except for what a follower waits because nothing is appended.
+        """
+        self._check_open()
+        wanted = Range(start, end, follow, consistency, node)
+        wanted.check()
+        timeout_ms = self._options.timeout_ms if timeout_ms is None else timeout_ms
+        reader = Reader(self._leaders, self._options.group, wanted, timeout_ms, self._rng)
+        batches = reader.batches()
+        try:
+            async for batch in batches:
+                yield batch
+        finally:
+            await batches.aclose()
+
+    async def read(
+        self,
+        start: int = 0,
+        end: int | None = None,
+        *,
+        follow: bool = False,
+        consistency: Consistency = Consistency.LINEARIZABLE,
+        node: str | None = None,
+        timeout_ms: float | None = None,
+    ) -> AsyncGenerator[Entry]:
+        """As ``read_batches``, record by record."""
+        batches = self.read_batches(
+            start, end, follow=follow, consistency=consistency, node=node, timeout_ms=timeout_ms
+        )
+        try:
+            async for batch in batches:
+                for entry in batch.entries():
+                    yield entry
+        finally:
+            await batches.aclose()
+
+    async def bounds(
+        self, consistency: Consistency = Consistency.LINEARIZABLE, *, timeout_ms: float | None = None
+    ) -> tuple[int, int]:
+        """The first index and the commit index (−1: nothing committed), by default as the leader confirms them now."""
+        self._check_open()
+        timeout_ms = self._options.timeout_ms if timeout_ms is None else timeout_ms
+        return await find_bounds(self._leaders, self._options.group, consistency, timeout_ms, self._rng)
+
+    # The cluster ------------------------------------------------------------------------------------------------
+
+    async def metadata(self) -> Metadata:
+        """The members and the leader, as the first node that answers knows them. Raises Unavailable."""
+        self._check_open()
+        return await self._leaders.metadata()
+
+    async def status(self) -> ClusterStatus:
+        """The state of every member, also of those that cannot be reached. Raises Unavailable if none can."""
+        self._check_open()
+        return await cluster_status(self._channels, self._leaders, self._options.group)
+
+    async def transfer_leadership(self, to: str | None = None, *, timeout_ms: float | None = None) -> tuple[str, int]:
+        """Hands the leadership to ``to`` (a node's id; None: the least behind). Returns the leader and its term then.
+
+        Raises TransferFailed, UnknownMember, Unavailable, OutcomeUnknown.
+        """
+        self._check_open()
+        timeout_ms = self._options.timeout_ms if timeout_ms is None else timeout_ms
+        return await transfer_leadership(self._leaders, self._options.group, to, timeout_ms)

@@ -1,0 +1,51 @@
+"""What a client can be told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from dledger.config import MIB, Limits, split_address
+from dledger.errors import ConfigError
+from dledger.types import DEFAULT_GROUP
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class ClientOptions:
+    """Every default is one to run in production."""
+
+    group: str = DEFAULT_GROUP
+    timeout_ms: float = 10_000
+    """The default deadline of every call."""
+    max_pending_bytes: int = 64 * MIB
+    """PendingFull above: appends without an outcome, each charged its length and 64 bytes."""
+    max_batches_in_flight: int = 4
+    """How many batches travel at once. More hide a longer way, fewer gather larger batches."""
+    limits: Limits = field(default_factory=Limits)
+    """The servers' limits, checked before anything is sent; the server has the last word."""
+    rng: random.Random | None = None
+    """Where jitter comes from; one of its own by default."""
+
+    def __post_init__(self) -> None:
+        if self.timeout_ms <= 0:
+            raise ConfigError(f"timeout_ms is {self.timeout_ms}: it must be positive")
+        if not 1 <= self.max_batches_in_flight <= self.limits.max_stream_batches:
+            most = self.limits.max_stream_batches
+            raise ConfigError(f"max_batches_in_flight is {self.max_batches_in_flight}: it must be from 1 to {most}")
+        if self.max_pending_bytes < self.limits.max_batch_bytes:
+            raise ConfigError(f"max_pending_bytes is {self.max_pending_bytes}: it must hold one batch at least")
+
+
+def parse_endpoints(endpoints: str | Sequence[str]) -> list[str]:
+    """host:port, comma-separated or in a list. Raises CONFIG_ERROR."""
+    listed = endpoints.split(",") if isinstance(endpoints, str) else list(endpoints)
+    addresses = list(dict.fromkeys(address.strip() for address in listed if address.strip()))
+    if not addresses:
+        raise ConfigError("no endpoint is given: name at least one as host:port")
+    for address in addresses:
+        split_address(address)
+    return addresses

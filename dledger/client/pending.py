@@ -1,0 +1,178 @@
+"""What an append becomes before it is acknowledged: a record and a future in a batch that will travel as one.
+
+::
+
+    gathering ──seal──▶ sealed ──first write──▶ sent ──answer──▶ settled
+       │ its calls' time runs out: DeadlineExceeded     │ its calls' time runs out: OutcomeUnknown, the batch stays
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from dledger.batch import Buffer, build_body, crc32c
+from dledger.client.results import AckSpan, acks_of
+from dledger.errors import Code, DLedgerError, InvalidRequest, error
+from dledger.types import Ack
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+RECORD_OVERHEAD_BYTES = 64
+"""What a pending record is charged beside its bytes: its future and its places in lists."""
+
+_is_cancelled = asyncio.Future.cancelled
+_is_done = asyncio.Future.done
+
+
+class PendingBatch:
+    """Records that travel together, and who waits for them: a future a record, or one for the whole.
+
+    Invariants: ``len(futures) == len(records)`` while it gathers; once ``sent``, body, count and base_sequence never
+    change until the batch is settled or taken back by ``unsend``.
+    """
+
+    __slots__ = (
+        "base_sequence",
+        "body",
+        "body_bytes",
+        "body_crc",
+        "charged_bytes",
+        "count",
+        "deadline",
+        "doubtful",
+        "futures",
+        "opened_at",
+        "records",
+        "sent",
+        "timeout_ms",
+        "whole",
+    )
+
+    def __init__(self, opened_at: float, deadline: float, timeout_ms: float) -> None:
+        self.opened_at = opened_at
+        self.deadline = deadline
+        self.timeout_ms = timeout_ms
+        self.records: list[bytes] = []
+        self.futures: list[asyncio.Future[Ack]] = []
+        self.whole: asyncio.Future[AckSpan] | None = None
+        self.body = b""
+        self.body_bytes = 0
+        self.body_crc = 0
+        self.charged_bytes = 0
+        self.count = 0
+        self.base_sequence = 0
+        self.sent = False
+        self.doubtful = False
+        """Whether an earlier attempt ended without saying what became of it."""
+
+    def set_whole(self, body: bytes, count: int, future: asyncio.Future[AckSpan]) -> None:
+        """Makes it the ready-made batch of one call."""
+        self.body, self.body_bytes, self.count, self.whole = body, len(body), count, future
+        self.body_crc = crc32c(body)
+
+    def seal(self) -> None:
+        """Builds the body of what was gathered, without the calls that were cancelled meanwhile."""
+        if self.whole is not None:
+            return
+        if any(map(_is_cancelled, self.futures)):
+            kept = [(r, f) for r, f in zip(self.records, self.futures, strict=True) if not f.cancelled()]
+            self.records = [record for record, _ in kept]
+            self.futures = [future for _, future in kept]
+        self.count = len(self.records)
+        if self.count:
+            self.body = build_body(self.records)
+            self.body_crc = crc32c(self.body)
+        self.records = []
+
+    @property
+    def empty(self) -> bool:
+        """Whether nobody wants it sent (any more)."""
+        return self.count == 0 if self.whole is None else self.whole.cancelled()
+
+    @property
+    def waited_for(self) -> bool:
+        """Whether some call still waits for its outcome."""
+        if self.whole is not None:
+            return not self.whole.done()
+        return not all(map(_is_done, self.futures))
+
+    def unsend(self) -> None:
+        """Takes it back: it is known not to have been appended, and gets a new sequence when it is sent again."""
+        assert not self.doubtful, "a batch of unknown outcome keeps its place"
+        self.sent = False
+
+    def acknowledge(self, first_index: int, term: int, timestamp_ms: int) -> None:
+        """Completes every call that still waits."""
+        if self.whole is not None:
+            if not self.whole.done():
+                self.whole.set_result(AckSpan(first_index, self.count, term, timestamp_ms))
+            return
+        for future, ack in zip(self.futures, acks_of(first_index, self.count, term, timestamp_ms), strict=False):
+            if not future.done():
+                future.set_result(ack)
+
+    def fail(self, make: Callable[[], DLedgerError]) -> None:
+        """Fails every call that still waits, each with an exception of its own, and forgets them."""
+        waiting: Sequence[asyncio.Future[Ack] | asyncio.Future[AckSpan]] = self.futures
+        if self.whole is not None:
+            waiting = [self.whole]
+        for future in waiting:
+            if not future.done():
+                future.set_exception(make())
+        self.futures = []
+
+
+def as_record(record: object) -> bytes:
+    """The bytes of a bytes-like record, copied if it could still change. Raises UNEXPECTED_ARGUMENT."""
+    if isinstance(record, bytes | bytearray | memoryview):
+        return bytes(record)
+    raise InvalidRequest(f"a record is bytes, not {type(record).__name__}: encode it first")
+
+
+def check_record_size(size_bytes: int, max_record_bytes: int) -> None:
+    """Raises RECORD_TOO_LARGE."""
+    if size_bytes > max_record_bytes:
+        text = f"a record has {size_bytes} bytes; the limit is {max_record_bytes}"
+        raise error(Code.RECORD_TOO_LARGE, text, size_bytes=size_bytes, max_record_bytes=max_record_bytes)
+
+
+def build_bodies(records: Sequence[Buffer], max_record_bytes: int, max_batch_bytes: int) -> list[tuple[bytes, int]]:
+    """The bodies and counts of the batches for one ``append_many``: one, unless that exceeds ``max_batch_bytes``.
+
+    Raises REQUEST_WITH_EMPTY_BODYS, RECORD_TOO_LARGE or UNEXPECTED_ARGUMENT.
+    """
+    if not records:
+        raise error(Code.REQUEST_WITH_EMPTY_BODYS, "there is no record to append: give at least one (it may be empty)")
+    body = _build_checked(records)
+    if len(body) > max_record_bytes:
+        check_record_size(max(map(len, records)), max_record_bytes)
+    if len(body) <= max_batch_bytes:
+        return [(body, len(records))]
+    return [(_build_checked(part), len(part)) for part in _split(records, max_batch_bytes)]
+
+
+def _build_checked(records: Sequence[Buffer]) -> bytes:
+    try:
+        body = build_body(records)  # type: ignore[arg-type]  # join takes any buffer; what is none raises TypeError
+        table_bytes = 4 * (len(records) + 1)
+        # A view of wider items has another length in items than in bytes: such a body's offsets would lie.
+        if len(body) - table_bytes == int.from_bytes(body[table_bytes - 4 : table_bytes], "little"):
+            return body
+    except (TypeError, OverflowError):
+        pass  # One of them is no buffer, or they are beyond what offsets can count: said below, by the record.
+    return build_body([as_record(record) for record in records])
+
+
+def _split(records: Sequence[Buffer], max_batch_bytes: int) -> list[list[Buffer]]:
+    parts: list[list[Buffer]] = []
+    size_bytes = max_batch_bytes
+    for record in records:
+        added = len(record) + 4
+        if size_bytes + added > max_batch_bytes:
+            parts.append([])
+            size_bytes = 4
+        parts[-1].append(record)
+        size_bytes += added
+    return parts

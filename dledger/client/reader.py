@@ -1,0 +1,156 @@
+"""Reading a range: one Read stream after the other, each going on where the last one broke."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, NamedTuple
+
+from grpc import aio
+
+from dledger.batch import crc32c
+from dledger.client.getter import WIRE_CONSISTENCY
+from dledger.client.results import Batch
+from dledger.client.retry import ASKS_ELSEWHERE, PASSING, Backoff
+from dledger.client.rpc import from_rpc
+from dledger.errors import Code, DeadlineExceeded, DLedgerError, InvalidRequest, Unavailable, error
+from dledger.v1 import log_pb2
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import AsyncGenerator
+
+    from dledger.client.leader import Leaders
+    from dledger.types import Consistency
+
+    ReadCall = aio.UnaryStreamCall[log_pb2.ReadRequest, log_pb2.ReadResponse]
+
+
+class Range(NamedTuple):
+    """What to read: from ``start`` to ``end`` (exclusive; None: the commit index, or for ever when following)."""
+
+    start: int
+    end: int | None
+    follow: bool
+    consistency: Consistency
+    node: str | None
+
+    def check(self) -> None:
+        """Raises UNEXPECTED_ARGUMENT."""
+        if self.start < 0 or (self.end is not None and self.end < 0):
+            raise InvalidRequest(f"indexes start at 0: {self.start} … {self.end} is no range")
+
+
+class Reader:
+    """One pass over a range. ``next_index`` is where it goes on."""
+
+    def __init__(self, leaders: Leaders, group: str, wanted: Range, timeout_ms: float, rng: random.Random) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._leaders = leaders
+        self._group = group
+        self._wanted = wanted
+        self._timeout_s = timeout_ms / 1000
+        self._backoff = Backoff(rng)
+        self._end = wanted.end
+        self._call: ReadCall | None = None
+        self._address = ""
+        self._patience_ends = 0.0
+        self.next_index = wanted.start
+
+    async def batches(self) -> AsyncGenerator[Batch]:
+        """The batches of the range. Raises when nothing can be had for the timeout, or for a refusal that stays."""
+        self._patience_ends = self._loop.time() + self._timeout_s
+        try:
+            while not self._complete():
+                try:
+                    answer = await self._next_answer()
+                except DLedgerError as refusal:
+                    await self._recover(refusal)
+                    continue
+                if answer is None and self._may_end():
+                    return
+                if answer is None:
+                    await self._recover(Unavailable(f"{self._address} ended the stream"))
+                    continue
+                for batch in self._accept(answer):
+                    yield batch
+        finally:
+            self._hang_up()
+
+    def _complete(self) -> bool:
+        return self._end is not None and self.next_index >= self._end
+
+    def _may_end(self) -> bool:
+        """A stream that ends well has reached the commit index; one that follows has not."""
+        return not self._wanted.follow
+
+    async def _next_answer(self) -> log_pb2.ReadResponse | None:
+        """The next message of the stream there is, or of a new one; None at its end."""
+        wanted = self._wanted
+        if self._call is None:
+            endpoint = await self._leaders.route(wanted.node, wanted.consistency)
+            self._address = endpoint.address
+            request = log_pb2.ReadRequest(
+                group=self._group,
+                start_index=self.next_index,
+                end_index=self._end or 0,
+                follow=wanted.follow,
+                consistency=WIRE_CONSISTENCY[wanted.consistency],
+            )
+            self._call = endpoint.log.Read(request)
+        # Who follows waits for as long as nothing is appended; keepalive tells it of a node that is gone.
+        limit_s = None if wanted.follow else max(0.0, self._patience_ends - self._loop.time())
+        try:
+            async with asyncio.timeout(limit_s):
+                answer = await self._call.read()
+        except TimeoutError:
+            raise DeadlineExceeded(f"{self._address} sent nothing in time") from None
+        except aio.AioRpcError as failure:
+            raise from_rpc(failure, self._address) from failure
+        return answer if isinstance(answer, log_pb2.ReadResponse) else None
+
+    async def _recover(self, refusal: DLedgerError) -> None:
+        """Waits a moment and goes on at ``next_index``; raises what will not pass, or has lasted for too long."""
+        self._hang_up()
+        if refusal.code in ASKS_ELSEWHERE:
+            self._leaders.lost(self._address, refusal)
+        pinned = self._wanted.node is not None and refusal.code is Code.NOT_LEADER
+        if refusal.code not in PASSING or pinned or self._loop.time() >= self._patience_ends:
+            raise refusal
+        await asyncio.sleep(self._backoff.next_s())
+
+    def _accept(self, answer: log_pb2.ReadResponse) -> list[Batch]:
+        """Checks the batches, drops what was had or not asked, and notes where to go on.
+
+        Without an end, the commit index of the first answer is where a read ends, whatever breaks in between.
+        """
+        if self._end is None and not self._wanted.follow:
+            self._end = max(answer.commit_index + 1, self.next_index)
+            if answer.batches:
+                last = answer.batches[-1]
+                self._end = max(self._end, last.base_index + last.count)
+        self._patience_ends = self._loop.time() + self._timeout_s
+        self._backoff.reset()
+        batches = []
+        for wire in answer.batches:
+            if wire.base_index + wire.count <= self.next_index:
+                continue
+            if self._complete():
+                break
+            batches.append(self._checked(wire).clipped(self.next_index, self._end))
+            self.next_index = batches[-1].end_index
+        return batches
+
+    def _checked(self, wire: log_pb2.Batch) -> Batch:
+        if wire.base_index > self.next_index:
+            text = f"{self._address} left out the records {self.next_index} … {wire.base_index - 1}: report it"
+            raise error(Code.INTERNAL_ERROR, text)
+        body = wire.body
+        if crc32c(body) != wire.body_crc:
+            text = f"the batch at {wire.base_index} from {self._address} does not match its checksum: read it elsewhere"
+            raise error(Code.CORRUPT_LOG, text, index=wire.base_index)
+        return Batch(wire.base_index, wire.count, wire.term, wire.timestamp_ms, body)
+
+    def _hang_up(self) -> None:
+        if self._call is not None:
+            self._call.cancel()
+            self._call = None

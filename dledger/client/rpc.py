@@ -1,0 +1,98 @@
+"""From gRPC's errors to ours: the ErrorInfo of a refusal names the code; without one the status has to do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+import grpc
+from google.rpc import error_details_pb2, status_pb2
+
+from dledger.errors import CODES, ERROR_DOMAIN, Code, DLedgerError, OutcomeUnknown, error
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from grpc import aio
+
+    from dledger.client.channels import Endpoint
+
+Request = TypeVar("Request")
+Response = TypeVar("Response")
+
+_DETAILS_KEY = "grpc-status-details-bin"
+_GRPC_OWN_SIZE_LIMIT = "message larger than max"
+
+_BY_STATUS: dict[grpc.StatusCode, Code] = {
+    grpc.StatusCode.UNAVAILABLE: Code.NETWORK_ERROR,
+    grpc.StatusCode.CANCELLED: Code.NETWORK_ERROR,
+    grpc.StatusCode.DEADLINE_EXCEEDED: Code.TIMEOUT,
+    grpc.StatusCode.UNIMPLEMENTED: Code.UNSUPPORTED,
+    grpc.StatusCode.INVALID_ARGUMENT: Code.UNEXPECTED_ARGUMENT,
+    grpc.StatusCode.OUT_OF_RANGE: Code.INDEX_OUT_OF_RANGE,
+    grpc.StatusCode.NOT_FOUND: Code.UNKNOWN_GROUP,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: Code.LEADER_PENDING_FULL,
+    grpc.StatusCode.ABORTED: Code.TERM_CHANGED,
+    grpc.StatusCode.DATA_LOSS: Code.CORRUPT_LOG,
+    grpc.StatusCode.PERMISSION_DENIED: Code.UNEXPECTED_MEMBER,
+    grpc.StatusCode.UNAUTHENTICATED: Code.UNEXPECTED_MEMBER,
+}
+
+
+def from_rpc(failure: aio.AioRpcError, address: str) -> DLedgerError:
+    """The typed error of a failed call to ``address``."""
+    info = _error_info(failure)
+    message = failure.details() or failure.code().name
+    if info is not None:
+        code = code_named(info.reason)
+        if code is not None:
+            return CODES[code].exception(message, code=code, metadata=info.metadata)
+    if failure.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and _GRPC_OWN_SIZE_LIMIT in message:
+        return error(Code.BATCH_TOO_LARGE, f"{address} does not take messages of this size: {message}")
+    code = _BY_STATUS.get(failure.code(), Code.INTERNAL_ERROR)
+    return error(code, f"{address} answered {failure.code().name}: {message}")
+
+
+def code_named(reason: str) -> Code | None:
+    """The code of that name, None for one that this version does not know."""
+    return Code.__members__.get(reason)
+
+
+def _error_info(failure: aio.AioRpcError) -> error_details_pb2.ErrorInfo | None:
+    metadata: Iterable[tuple[str, str | bytes]] = failure.trailing_metadata() or ()  # type: ignore[assignment]
+    for key, value in metadata:
+        if key == _DETAILS_KEY and isinstance(value, bytes):
+            status = status_pb2.Status.FromString(value)
+            for detail in status.details:
+                info = error_details_pb2.ErrorInfo()
+                if detail.Unpack(info) and info.domain == ERROR_DOMAIN:
+                    return info
+    return None
+
+
+async def unary(
+    endpoint: Endpoint,
+    method: aio.UnaryUnaryMultiCallable[Request, Response],
+    request: Request,
+    timeout_ms: float,
+) -> Response:
+    """One call with a deadline. Raises DeadlineExceeded when it passes, else what the node or the network refused."""
+    try:
+        return await method(request, timeout=timeout_ms / 1000)
+    except grpc.aio.AioRpcError as failure:
+        raise from_rpc(failure, endpoint.address) from failure
+
+
+async def mutate(
+    endpoint: Endpoint,
+    method: aio.UnaryUnaryMultiCallable[Request, Response],
+    request: Request,
+    timeout_ms: float,
+) -> Response:
+    """As ``unary``, for a call that changes something: when its time runs out it raises OutcomeUnknown."""
+    try:
+        return await method(request, timeout=timeout_ms / 1000)
+    except grpc.aio.AioRpcError as failure:
+        refusal = from_rpc(failure, endpoint.address)
+        if refusal.code is Code.TIMEOUT:
+            raise OutcomeUnknown(f"{endpoint.address} did not answer in {timeout_ms:.0f} ms") from failure
+        raise refusal from failure

@@ -1,0 +1,340 @@
+# ruff: noqa: N802  gRPC names its methods so
+"""A log in memory behind the real LogService and AdminService, that misbehaves when told to.
+
+``FakeCluster`` is what survives its nodes: the records, the producers and who leads. A ``FakeNode`` is one gRPC server
+in front of it. ``Faults`` says what goes wrong next, and how often.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import grpc
+from google.protobuf import any_pb2
+from google.rpc import error_details_pb2, status_pb2
+from grpc import aio
+from grpc_status import rpc_status
+
+from dledger.batch import build_body, check_body, crc32c, record_at, records_of
+from dledger.errors import CODES, Code, DLedgerError, error
+from dledger.v1 import admin_pb2, admin_pb2_grpc, log_pb2, log_pb2_grpc
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+TIMESTAMP_MS = 1_700_000_000_000
+
+
+@dataclass(frozen=True)
+class StoredBatch:
+    """One batch of the log."""
+
+    base_index: int
+    count: int
+    term: int
+    body: bytes
+    producer_id: int
+    base_sequence: int
+
+
+@dataclass
+class Faults:
+    """What goes wrong, counted down each time; 0 or empty: nothing."""
+
+    refuse_appends: list[Code] = field(default_factory=list)
+    """The next appended batches are refused with these."""
+    drop_answers: int = 0
+    """So many batches are appended, and the stream breaks instead of the answer."""
+    break_streams: int = 0
+    """So many batches make the stream break before they are appended."""
+    hold: asyncio.Event | None = None
+    """No batch is appended before it is set."""
+    break_reads_after: list[int] = field(default_factory=list)
+    """The next Read streams break after so many batches."""
+    break_gets: int = 0
+    lose_producers: bool = False
+    """The log has forgotten every producer."""
+    rot: bool = False
+    """Batches read do not match their checksums."""
+
+
+class FakeCluster:
+    """The group: its log and its nodes, any of which may lead."""
+
+    def __init__(self) -> None:
+        self.batches: list[StoredBatch] = []
+        self.last_sequence: dict[int, int] = {}
+        self.next_producer = 1
+        self.term = 1
+        self.leader: FakeNode | None = None
+        self.nodes: list[FakeNode] = []
+        self.faults = Faults()
+        self.first_index = 0
+        self.appended = asyncio.Condition()
+
+    async def add_node(self, *, reachable: bool = True) -> FakeNode:
+        node = FakeNode(self, f"n{len(self.nodes)}")
+        self.nodes.append(node)
+        await node.start()
+        if not reachable:
+            await node.stop()
+        return node
+
+    def lead(self, node: FakeNode | None) -> None:
+        self.leader = node
+        self.term += 1
+
+    @property
+    def endpoints(self) -> str:
+        return ",".join(node.address for node in self.nodes)
+
+    @property
+    def end_index(self) -> int:
+        return self.batches[-1].base_index + self.batches[-1].count if self.batches else 0
+
+    def records(self) -> list[bytes]:
+        return [record for batch in self.batches for record in records_of(batch.body, batch.count)]
+
+    async def fill(self, records: list[bytes]) -> None:
+        await self.store(0, 0, len(records), build_body(records))
+
+    async def store(self, producer_id: int, sequence: int, count: int, body: bytes) -> StoredBatch:
+        """Appends, or finds the duplicate, or refuses."""
+        if producer_id:
+            last = self.last_sequence.get(producer_id)
+            if last is None and sequence > 0:
+                raise error(Code.UNKNOWN_PRODUCER, "the log does not know the producer")
+            last = -1 if last is None else last
+            if sequence > last + 1:
+                raise error(Code.OUT_OF_ORDER, f"after {last} comes {last + 1}, not {sequence}")
+            if sequence <= last:
+                return self._duplicate(producer_id, sequence, count, body)
+            self.last_sequence[producer_id] = sequence + count - 1
+        batch = StoredBatch(self.end_index, count, self.term, body, producer_id, sequence)
+        async with self.appended:
+            self.batches.append(batch)
+            self.appended.notify_all()
+        return batch
+
+    def _duplicate(self, producer_id: int, sequence: int, count: int, body: bytes) -> StoredBatch:
+        for batch in self.batches:
+            if (batch.producer_id, batch.base_sequence, batch.count) == (producer_id, sequence, count):
+                if batch.body != body:
+                    raise error(Code.SEQUENCE_CONFLICT, "other bytes under a known sequence")
+                return batch
+        raise error(Code.SEQUENCE_CONFLICT, "other boundaries under a known sequence")
+
+    def find(self, index: int) -> tuple[StoredBatch, bytes]:
+        bounds = {"first_index": self.first_index, "commit_index": self.end_index - 1}
+        if index < self.first_index:
+            raise error(Code.INDEX_LESS_THAN_LOCAL_BEGIN, f"{index} was trimmed", **bounds)
+        for batch in self.batches:
+            if batch.base_index <= index < batch.base_index + batch.count:
+                return batch, record_at(batch.body, batch.count, index - batch.base_index)
+        raise error(Code.INDEX_OUT_OF_RANGE, f"there is no record {index}", **bounds)
+
+
+async def abort(context: Any, refusal: DLedgerError) -> None:
+    """As the real server refuses: a google.rpc.Status with one ErrorInfo."""
+    info = error_details_pb2.ErrorInfo(domain="dledger", reason=refusal.code.name, metadata=refusal.metadata)
+    detail = any_pb2.Any()
+    detail.Pack(info)
+    status = grpc.StatusCode[CODES[refusal.code].grpc_status]
+    wire = status_pb2.Status(code=status.value[0], message=str(refusal), details=[detail])
+    await context.abort_with_status(rpc_status.to_status(wire))
+
+
+class FakeNode(log_pb2_grpc.LogServiceServicer, admin_pb2_grpc.AdminServiceServicer):
+    """One server."""
+
+    def __init__(self, cluster: FakeCluster, node_id: str) -> None:
+        self.cluster = cluster
+        self.id = node_id
+        self.address = ""
+        self.append_messages: list[tuple[int, int, int]] = []
+        """(producer_id, base_sequence, count) of every message received, resends too."""
+        self.get_messages = 0
+
+    async def start(self) -> None:
+        self.server = aio.server(options=[("grpc.so_reuseport", 0)])
+        log_pb2_grpc.add_LogServiceServicer_to_server(self, self.server)
+        admin_pb2_grpc.add_AdminServiceServicer_to_server(self, self.server)
+        port = self.server.add_insecure_port(self.address or "127.0.0.1:0")
+        self.address = self.address or f"127.0.0.1:{port}"
+        await self.server.start()
+
+    async def stop(self) -> None:
+        await self.server.stop(None)
+
+    def check_leader(self) -> None:
+        leader = self.cluster.leader
+        if leader is not self:
+            named = {"leader_id": leader.id, "leader_address": leader.address} if leader else {}
+            raise error(Code.NOT_LEADER, f"{self.id} does not lead", **named)
+
+    async def InitProducer(self, request: Any, context: Any) -> Any:
+        try:
+            self.check_leader()
+        except DLedgerError as refusal:
+            await abort(context, refusal)
+        if request.group != "default":
+            await abort(context, error(Code.UNKNOWN_GROUP, f"there is no group {request.group!r}"))
+        self.cluster.next_producer += 1
+        return log_pb2.InitProducerResponse(producer_id=self.cluster.next_producer, producer_epoch=0)
+
+    async def Append(self, request: Any, context: Any) -> Any:
+        try:
+            self.check_leader()
+            batch = await self.cluster.store(0, 0, len(request.records), build_body(request.records))
+        except DLedgerError as refusal:
+            await abort(context, refusal)
+        return log_pb2.AppendResponse(base_index=batch.base_index, count=batch.count, term=batch.term)
+
+    async def AppendStream(self, request_iterator: Any, context: Any) -> AsyncIterator[Any]:
+        producer_id: int | None = None
+        async for request in request_iterator:
+            producer_id = request.producer_id if producer_id is None else producer_id
+            self.append_messages.append((producer_id, request.base_sequence, request.count))
+            try:
+                batch = await self._append(request, producer_id, context)
+            except DLedgerError as refusal:
+                await abort(context, refusal)
+                return
+            yield log_pb2.AppendStreamResponse(
+                base_index=batch.base_index, count=batch.count, term=batch.term, timestamp_ms=TIMESTAMP_MS
+            )
+
+    async def _append(self, request: Any, producer_id: int, context: Any) -> StoredBatch:
+        faults = self.cluster.faults
+        if faults.hold is not None:
+            await faults.hold.wait()
+        self.check_leader()
+        if faults.refuse_appends:
+            code = faults.refuse_appends.pop(0)
+            raise error(code, f"refused with {code.name}")
+        if faults.lose_producers:
+            faults.lose_producers = False
+            self.cluster.last_sequence.clear()
+        if faults.break_streams:
+            faults.break_streams -= 1
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "the stream broke")
+        assert crc32c(request.body) == request.body_crc
+        check_body(request.body, request.count, 1 << 20)
+        batch = await self.cluster.store(producer_id, request.base_sequence, request.count, request.body)
+        if faults.drop_answers:
+            faults.drop_answers -= 1
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "the answer was lost")
+        return batch
+
+    async def Get(self, request: Any, context: Any) -> Any:
+        try:
+            if request.consistency != log_pb2.CONSISTENCY_COMMITTED:
+                self.check_leader()
+            batch, value = self.cluster.find(request.index)
+        except DLedgerError as refusal:
+            await abort(context, refusal)
+        entry = log_pb2.Entry(index=request.index, term=batch.term, timestamp_ms=TIMESTAMP_MS, value=value)
+        return log_pb2.GetResponse(entry=entry, commit_index=self.cluster.end_index - 1)
+
+    async def GetStream(self, request_iterator: Any, context: Any) -> AsyncIterator[Any]:
+        async for request in request_iterator:
+            self.get_messages += 1
+            if self.cluster.faults.break_gets:
+                self.cluster.faults.break_gets -= 1
+                await context.abort(grpc.StatusCode.UNAVAILABLE, "the stream broke")
+            results = [self._result(index, request.consistency) for index in request.indexes]
+            yield log_pb2.GetStreamResponse(results=results, commit_index=self.cluster.end_index - 1)
+
+    def _result(self, index: int, consistency: int) -> Any:
+        try:
+            if consistency != log_pb2.CONSISTENCY_COMMITTED:
+                self.check_leader()
+            batch, value = self.cluster.find(index)
+        except DLedgerError as refusal:
+            return log_pb2.GetResult(error=log_pb2.Error(reason=refusal.code.name, message=str(refusal)))
+        entry = log_pb2.Entry(index=index, term=batch.term, timestamp_ms=TIMESTAMP_MS, value=value)
+        return log_pb2.GetResult(entry=entry)
+
+    async def Read(self, request: Any, context: Any) -> AsyncIterator[Any]:
+        try:
+            if request.consistency != log_pb2.CONSISTENCY_COMMITTED:
+                self.check_leader()
+            if request.start_index < self.cluster.first_index:
+                self.cluster.find(request.start_index)
+        except DLedgerError as refusal:
+            await abort(context, refusal)
+        faults = self.cluster.faults
+        breaks_after = faults.break_reads_after.pop(0) if faults.break_reads_after else -1
+        commit_index = self.cluster.end_index - 1
+        end = request.end_index or (1 << 62 if request.follow else commit_index + 1)
+        position = 0
+        while True:
+            while position < len(self.cluster.batches):
+                batch = self.cluster.batches[position]
+                position += 1
+                if batch.base_index + batch.count <= request.start_index or batch.base_index >= end:
+                    continue
+                if breaks_after == 0:
+                    await context.abort(grpc.StatusCode.UNAVAILABLE, "the stream broke")
+                breaks_after -= 1
+                yield self._read_response(batch)
+            if not request.follow or self.cluster.end_index >= end:
+                return
+            async with self.cluster.appended:
+                if position == len(self.cluster.batches):
+                    await self.cluster.appended.wait()
+
+    def _read_response(self, batch: StoredBatch) -> Any:
+        wire = log_pb2.Batch(
+            base_index=batch.base_index,
+            count=batch.count,
+            term=batch.term,
+            timestamp_ms=TIMESTAMP_MS,
+            body_crc=crc32c(batch.body) ^ self.cluster.faults.rot,
+            body=batch.body,
+            producer_id=batch.producer_id,
+            base_sequence=batch.base_sequence,
+        )
+        return log_pb2.ReadResponse(batches=[wire], commit_index=self.cluster.end_index - 1)
+
+    async def GetMetadata(self, request: Any, context: Any) -> Any:
+        if request.group != "default":
+            await abort(context, error(Code.UNKNOWN_GROUP, f"there is no group {request.group!r}"))
+        leader = self.cluster.leader
+        members = [log_pb2.Member(id=node.id, address=node.address, voter=True) for node in self.cluster.nodes]
+        return log_pb2.GetMetadataResponse(
+            group="default",
+            cluster_id="fake",
+            term=self.cluster.term,
+            leader_id=leader.id if leader else "",
+            members=members,
+        )
+
+    async def Status(self, request: Any, context: Any) -> Any:
+        leader = self.cluster.leader
+        return admin_pb2.StatusResponse(
+            group="default",
+            cluster_id="fake",
+            id=self.id,
+            role="leader" if leader is self else "follower",
+            term=self.cluster.term,
+            leader_id=leader.id if leader else "",
+            commit_index=self.cluster.end_index - 1,
+            last_index=self.cluster.end_index - 1,
+            chain=0xABC,
+            address=self.address,
+        )
+
+    async def TransferLeadership(self, request: Any, context: Any) -> Any:
+        try:
+            self.check_leader()
+        except DLedgerError as refusal:
+            await abort(context, refusal)
+        target = next((node for node in self.cluster.nodes if node.id == request.target_id), None)
+        if target is None:
+            await abort(context, error(Code.UNKNOWN_MEMBER, f"there is no member {request.target_id!r}"))
+        assert target is not None
+        self.cluster.lead(target)
+        return admin_pb2.TransferLeadershipResponse(leader_id=target.id, term=self.cluster.term)
