@@ -35,6 +35,8 @@ class Limits:
     """Frames in flight to one follower."""
     push_window_bytes: int = 16 * MIB
     """Bytes in flight to one follower."""
+    max_transfer_lag_frames: int = 1_000
+    """FALL_BEHIND_TOO_MUCH above: a node further behind is not handed the leadership."""
     push_message_bytes: int = 1 * MIB
     """About how much one APPEND message carries."""
     read_message_bytes: int = 1 * MIB

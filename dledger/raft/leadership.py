@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from dledger.config import Limits, Timings
@@ -125,11 +125,11 @@ class Leadership:
         transfer = self.transfer
         return transfer is not None and not transfer.is_sent and self.followers[transfer.target].match >= last
 
-    def closest_follower(self) -> NodeId | None:
+    def closest_follower(self, among: Iterable[NodeId]) -> NodeId | None:
         """The voter with the smallest lag."""
         candidates = [
-            (-progress.match, peer)
-            for peer, progress in self.followers.items()
-            if progress.counts and peer in self._membership.voters
+            (-self.followers[peer].match, peer)
+            for peer in among
+            if self.followers[peer].counts and peer in self._membership.voters
         ]
         return min(candidates)[1] if candidates else None

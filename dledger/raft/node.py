@@ -78,6 +78,8 @@ class RaftNode:
         self.may_vote = True
         """False for a node that cannot rely on its promises (see DESIGN: identity, durability): neither votes nor
         stands."""
+        self.doubted: set[NodeId] = set()
+        """Nodes that are not, or may not be, what they were: they get everything, and no quorum rests on them."""
         self._log = log
         self._timings = timings
         self._limits = limits
@@ -203,6 +205,12 @@ class RaftNode:
             if self.leadership is None:
                 self._become(Role.FOLLOWER, self.leader_id, now_ms)
 
+    def doubt(self, peer: NodeId) -> None:
+        """``peer`` lost its directory, or came back with an old one."""
+        self.doubted.add(peer)
+        if self.leadership is not None and peer in self.leadership.followers:
+            self.leadership.followers[peer].counts = False
+
     # Elections ---------------------------------------------------------------------------------------------------
 
     def _campaign(self, stage: VoteStage, now_ms: float, transfer_from: NodeId = NOBODY) -> None:
@@ -225,7 +233,8 @@ class RaftNode:
     def _record_vote(self, voter: NodeId, result: VoteResult, now_ms: float) -> None:
         ballot = self.ballot
         assert ballot is not None
-        ballot.record(voter, result)
+        if voter not in self.doubted:
+            ballot.record(voter, result)
         if ballot.passed:
             if ballot.stage is VoteStage.WAIT_TO_REVOTE:
                 self._campaign(VoteStage.WAIT_TO_VOTE_NEXT, now_ms)
@@ -249,6 +258,8 @@ class RaftNode:
             limits=self._limits,
         )
         self.deadline_ms = now_ms + self._timings.heartbeat_interval_ms
+        for peer in self.doubted:
+            self.doubt(peer)
         self._become(Role.LEADER, self.node_id, now_ms)
         self._end_transfer(NOBODY)
         self.leadership.broadcast_heartbeat(self._send, self.commit_position)
@@ -264,6 +275,8 @@ class RaftNode:
         self._send(candidate, answer)
 
     def _judge(self, candidate: NodeId, request: VoteRequest, now_ms: float) -> VoteResult:
+        if candidate in self.doubted:
+            return VoteResult.UNKNOWN_LEADER
         result = judge_membership(self.node_id, candidate, self.membership)
         if result is not VoteResult.ACCEPT:
             return result

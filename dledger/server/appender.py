@@ -1,0 +1,269 @@
+"""The leader's intake: what arrives in one turn of the loop becomes frames that share one write and one group commit.
+
+Batches of producers and streams keep their own frames; single appends without a producer that arrive together share
+one. Nothing here looks at a single record of a batch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from dledger.batch import Buffer, build_body, check_body, crc32c
+from dledger.errors import Code, DLedgerError, error
+from dledger.server.context import GroupContext
+from dledger.server.quorum_ack_checker import AppendResult, QuorumAckChecker, Waiter
+from dledger.storage.frame import ControlKind, Frame, make_frame
+from dledger.storage.producers import KnownRange
+from dledger.types import LogPoint
+from dledger.v1 import raft_pb2
+
+PER_RECORD_BYTES = 4
+"""What a record takes in a body beside its own bytes: its offset."""
+
+
+class Source(NamedTuple):
+    """Which producer sent a batch, and where in its sequence the batch begins."""
+
+    producer_id: int = 0
+    producer_epoch: int = 0
+    base_sequence: int = 0
+
+
+NO_SOURCE = Source()
+
+
+@dataclass(slots=True)
+class Batch:
+    """A checked batch, waiting for this turn's write."""
+
+    body: Buffer
+    body_crc: int
+    count: int
+    source: Source = NO_SOURCE
+    control: ControlKind = ControlKind.DATA
+    waiters: list[tuple[asyncio.Future[AppendResult], int, int]] = field(default_factory=list)
+    """Who waits, for which records: first ordinal and how many."""
+
+
+class Appender:
+    """Open only while this node leads and has written its term's no-op."""
+
+    def __init__(self, context: GroupContext, checker: QuorumAckChecker) -> None:
+        self._context = context
+        self._log = context.log
+        self._checker = checker
+        self._queue: list[Batch] = []
+        self._queued_bytes = 0
+        self._shared: list[tuple[Sequence[bytes], asyncio.Future[AppendResult]]] = []
+        self._shared_bytes = 0
+        self._is_scheduled = False
+        self._term = 0
+
+    @property
+    def _limits_batch_bytes(self) -> int:
+        return self._context.config.limits.max_batch_bytes
+
+    # Opening and closing with the term ---------------------------------------------------------------------------
+
+    def open(self, term: int) -> None:
+        """Writes the term's no-op, the first frame of every leader, and takes appends from then on.
+
+        It carries the cluster's id, minted by the very first leader, and the members.
+        """
+        record = raft_pb2.ControlRecord(cluster_id=self._context.cluster_id_or_new())
+        for member in self._log.state.members:
+            record.members.add(
+                id=member.id, peer_address=member.peer_address, voter=member.voter, node_uuid=member.node_uuid
+            )
+        self._term = term
+        body = record.SerializeToString(deterministic=True)
+        self._write([Batch(body, crc32c(body), 0, control=ControlKind.NO_OP)])
+
+    def close(self, refusal: DLedgerError) -> None:
+        """What was not written yet was surely not appended."""
+        self._term = 0
+        for batch in self._queue:
+            _refuse(batch, refusal)
+        for _, future in self._shared:
+            _set_exception(future, refusal)
+        self._queue.clear()
+        self._shared.clear()
+        self._queued_bytes = self._shared_bytes = 0
+
+    def _check_open(self, size_bytes: int) -> None:
+        self._context.check_leader()
+        if not self._term:
+            raise error(Code.LEADER_NOT_READY, "the leader has not opened its term yet; try again")
+        if size_bytes > self._limits_batch_bytes:
+            limit = self._limits_batch_bytes
+            raise error(
+                Code.BATCH_TOO_LARGE, f"the batch has {size_bytes} bytes; the limit is {limit}: send less at once"
+            )
+        self._checker.check_room(len(self._queue) + bool(self._shared), self._queued_bytes + self._shared_bytes)
+
+    # What callers bring ------------------------------------------------------------------------------------------
+
+    def append_body(
+        self, body: Buffer, body_crc: int, count: int, source: Source = NO_SOURCE
+    ) -> asyncio.Future[AppendResult]:
+        """A ready-made body. Raises at once when it is refused; the future tells the rest."""
+        self._check_open(len(body))
+        if crc32c(body) != body_crc:
+            raise error(Code.CORRUPT_BATCH, "the body does not match its crc; send it again")
+        check_body(body, count, self._context.config.limits.max_record_bytes)
+        batch = Batch(body, body_crc, count, source)
+        return self._enqueue(batch)
+
+    def append_records(self, records: Sequence[bytes], source: Source = NO_SOURCE) -> asyncio.Future[AppendResult]:
+        """Records as they came in a unary call."""
+        if not records:
+            raise error(Code.REQUEST_WITH_EMPTY_BODYS, "the append has no record; send at least one, it may be empty")
+        size_bytes = sum(map(len, records)) + PER_RECORD_BYTES * (len(records) + 1)
+        self._check_open(size_bytes)
+        largest = max(map(len, records))
+        limit = self._context.config.limits.max_record_bytes
+        if largest > limit:
+            raise error(Code.RECORD_TOO_LARGE, f"a record has {largest} bytes; the limit is {limit}")
+        if source.producer_id:
+            body = build_body(records)
+            batch = Batch(body, crc32c(body), len(records), source)
+            return self._enqueue(batch)
+        if self._shared_bytes + size_bytes > self._limits_batch_bytes:
+            self._seal_shared()
+        future: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
+        self._shared.append((records, future))
+        self._shared_bytes += size_bytes
+        self._schedule()
+        return future
+
+    def new_producer(self) -> asyncio.Future[AppendResult]:
+        """Registers a producer: its id is the position of the frame that says so (see ``producer_id_of``)."""
+        self._check_open(0)
+        return self._enqueue(Batch(b"", 0, 0, control=ControlKind.PRODUCER))
+
+    def _enqueue(self, batch: Batch) -> asyncio.Future[AppendResult]:
+        future: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
+        batch.waiters.append((future, 0, batch.count))
+        self._queue.append(batch)
+        self._queued_bytes += len(batch.body)
+        self._schedule()
+        return future
+
+    def _seal_shared(self) -> None:
+        """Makes one batch of the single appends that came together."""
+        if not self._shared:
+            return
+        records: list[bytes] = []
+        waiters = []
+        for group, future in self._shared:
+            waiters.append((future, len(records), len(group)))
+            records.extend(group)
+        body = build_body(records)
+        self._queue.append(Batch(body, crc32c(body), len(records), waiters=waiters))
+        self._queued_bytes += len(body)
+        self._shared.clear()
+        self._shared_bytes = 0
+
+    # The turn's write --------------------------------------------------------------------------------------------
+
+    def _schedule(self) -> None:
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            asyncio.get_running_loop().call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._is_scheduled = False
+        self._seal_shared()
+        batches, self._queue, self._queued_bytes = self._queue, [], 0
+        group: list[Batch] = []
+        producers: set[int] = set()
+        for batch in batches:
+            if batch.source.producer_id in producers:
+                # The sequence is checked against what is in the log, so the one before must be there first.
+                self._write(group)
+                group = []
+                producers.clear()
+            if self._is_new(batch):
+                group.append(batch)
+                if batch.source.producer_id:
+                    producers.add(batch.source.producer_id)
+        if group:
+            self._write(group)
+
+    def _is_new(self, batch: Batch) -> bool:
+        """False when the batch was answered already: a refusal, or a duplicate, which waits for the first's commit."""
+        if not batch.source.producer_id:
+            return True
+        try:
+            known = self._log.state.producers.check(
+                *batch.source,
+                batch.count,
+                batch.body_crc,
+                self._log.last.position,
+            )
+        except DLedgerError as refusal:
+            _refuse(batch, refusal)
+            return False
+        if known is None:
+            return True
+        self._answer_duplicate(batch, known)
+        return False
+
+    def _answer_duplicate(self, batch: Batch, known: KnownRange) -> None:
+        for future, _, _ in batch.waiters:
+            if known.position <= self._context.core.commit_position:
+                if not future.done():
+                    future.set_result(AppendResult(known.base_index, known.count, known.term, known.timestamp_ms))
+            else:
+                self._checker.join(known, future, self._context.now_s())
+
+    def _write(self, batches: list[Batch]) -> None:
+        previous, index = self._log.last, self._log.state.next_index
+        timestamp_ms = max(self._context.wall_clock_ms(), self._log.state.last_timestamp_ms)
+        frames = []
+        for batch in batches:
+            frame = self._frame(batch, previous, index, timestamp_ms)
+            frames.append(frame)
+            previous, index = frame.header.point, frame.header.end_index
+        try:
+            self._log.append(frames)
+        except DLedgerError as refusal:
+            for batch in batches:
+                _refuse(batch, refusal)
+            self._context.on_append_refused(refusal)
+            return
+        now_s = self._context.now_s()
+        for batch, frame in zip(batches, frames, strict=True):
+            header = frame.header
+            base = header.position if batch.control is ControlKind.PRODUCER else header.base_index
+            waiters = [Waiter(future, base + first, count) for future, first, count in batch.waiters]
+            self._checker.add(header, now_s, waiters)
+        self._context.on_appended(frames)
+
+    def _frame(self, batch: Batch, previous: LogPoint, index: int, timestamp_ms: int) -> Frame:
+        return make_frame(
+            previous,
+            term=self._term,
+            base_index=index,
+            count=batch.count,
+            body=batch.body,
+            body_crc=batch.body_crc,
+            timestamp_ms=timestamp_ms,
+            attributes=batch.control,
+            producer_id=batch.source.producer_id,
+            producer_epoch=batch.source.producer_epoch,
+            base_sequence=batch.source.base_sequence,
+        )
+
+
+def _refuse(batch: Batch, refusal: DLedgerError) -> None:
+    for future, _, _ in batch.waiters:
+        _set_exception(future, refusal)
+
+
+def _set_exception(future: asyncio.Future[AppendResult], refusal: DLedgerError) -> None:
+    if not future.done():
+        future.set_exception(type(refusal)(str(refusal), code=refusal.code, metadata=refusal.metadata))

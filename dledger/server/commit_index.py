@@ -1,0 +1,33 @@
+"""Which record index a commit position stands for: users count records, Raft counts frames."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from dledger.types import Position
+
+
+class CommitIndex:
+    """Remembers, for frames appended and not committed yet, where their records end.
+
+    Frames from before a restart are not remembered: until the first commit behind them (the new leader's no-op, at the
+    latest) ``index`` may say less than is committed, never more. Invariant: it never falls; −1 is "none".
+    """
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self._ends: deque[tuple[int, int]] = deque()
+
+    def appended(self, position: int, end_index: int) -> None:
+        self._ends.append((position, end_index))
+
+    def truncated(self, after: Position) -> None:
+        while self._ends and self._ends[-1][0] > after:
+            self._ends.pop()
+
+    def committed(self, position: Position) -> None:
+        end_index = self.index + 1
+        while self._ends and self._ends[0][0] <= position:
+            end_index = self._ends.popleft()[1]
+        assert end_index > self.index, "the commit index fell"
+        self.index = end_index - 1

@@ -1,0 +1,76 @@
+"""What the parts of one group's driver share. ``Replica`` is it; the parts see no more of it than this."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Protocol
+
+from dledger.config import NodeConfig
+from dledger.errors import Code, DLedgerError
+from dledger.metrics.group import GroupMetrics
+from dledger.raft.messages import Message
+from dledger.raft.node import RaftNode
+from dledger.storage.api import Log
+from dledger.storage.frame import Frame
+from dledger.types import NodeId, Position, Term
+
+
+class GroupContext(Protocol):
+    config: NodeConfig
+    group: str
+    log: Log
+    core: RaftNode
+    metrics: GroupMetrics
+
+    def now_s(self) -> float:
+        """The loop's clock: monotonic, virtual in a simulation."""
+        ...
+
+    def now_ms(self) -> float: ...
+
+    def wall_clock_ms(self) -> int:
+        """For the frames' timestamps only."""
+        ...
+
+    def send(self, peer: NodeId, message: Message) -> bool:
+        """Behind every effect that still waits for a ``Persist``. False: dropped."""
+        ...
+
+    def is_connected(self, peer: NodeId) -> bool: ...
+
+    def run_effects(self) -> None:
+        """Does what the core wants done now."""
+        ...
+
+    def check_leader(self) -> None:
+        """Raises NOT_LEADER, LEADER_TRANSFERRING or SHUTTING_DOWN unless this node takes appends."""
+        ...
+
+    def check_reader(self) -> None:
+        """Raises NOT_LEADER or SHUTTING_DOWN unless this node may answer linearizable reads."""
+        ...
+
+    def cluster_id_or_new(self) -> str: ...
+
+    def last_position_in_terms(self, position: Position, term: Term) -> Position:
+        """The highest position at or below ``position`` whose term does not exceed ``term``."""
+        ...
+
+    def on_appended(self, frames: Sequence[Frame]) -> None:
+        """Frames were written at the end of the log, by this leader or from ours."""
+        ...
+
+    def on_append_refused(self, refusal: DLedgerError) -> None:
+        """The disk refused a leader's write; nothing of it is kept."""
+        ...
+
+    def on_truncated(self, after: Position) -> None: ...
+
+    def fail(self, code: Code, message: str) -> None:
+        """This node cannot go on in this group: it says so and stops."""
+        ...
+
+    def watch_task(self, task: asyncio.Task[None]) -> None:
+        """A task of the group ended; an exception in it stops the node."""
+        ...

@@ -1,0 +1,127 @@
+"""Elector: the core's clock and hard state. It arms one timer, runs effects in order, and persists before it speaks.
+
+::
+
+    core.take_effects()   …  Send  Persist  Send  RoleChanged  Send  …
+                             done  ───┬───  held until both slots are synced
+                                      ▼
+                             HardStateStore.save
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from dledger.errors import Code, DLedgerError
+from dledger.raft.effects import Effect, Persist
+from dledger.raft.node import RaftNode
+from dledger.storage.hard_state import HardState
+
+
+class HardStateSaver(Protocol):
+    async def save(self, state: HardState) -> None: ...
+
+
+class Elector:
+    """Owns the order of effects. While a save is under way, all later effects, and ``defer``-red work, are held."""
+
+    def __init__(
+        self,
+        core: RaftNode,
+        saver: HardStateSaver,
+        execute: Callable[[Effect], None],
+        fail: Callable[[Code, str], None],
+    ) -> None:
+        self._core = core
+        self._saver = saver
+        self._execute = execute
+        self._fail = fail
+        self._held: deque[Effect | Callable[[], None]] = deque()
+        self._is_running = False
+        self._save: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._armed_ms = 0.0
+
+    @property
+    def is_saving(self) -> bool:
+        return self._save is not None
+
+    def start(self) -> None:
+        self.run()
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._save is not None:
+            self._save.cancel()
+        self._held.clear()
+
+    def run(self) -> None:
+        """Does what the core wants done, as far as it may be done now, and arms the timer."""
+        self._held.extend(self._core.take_effects())
+        self._drain()
+        self._arm()
+
+    def defer(self, work: Callable[[], None]) -> None:
+        """Does ``work`` behind every effect that is held; at once when none is."""
+        if self._save is None and not self._held:
+            work()
+        else:
+            self._held.append(work)
+
+    def _drain(self) -> None:
+        if self._is_running:
+            return
+        self._is_running = True
+        try:
+            while self._held and self._save is None:
+                item = self._held.popleft()
+                if isinstance(item, Persist):
+                    self._begin_save(item)
+                elif callable(item):
+                    item()
+                else:
+                    self._execute(item)
+                self._held.extend(self._core.take_effects())
+        finally:
+            self._is_running = False
+
+    def _begin_save(self, effect: Persist) -> None:
+        state = HardState(effect.term, effect.vote)
+        self._save = asyncio.get_running_loop().create_task(self._saver.save(state), name="elector-save")
+        self._save.add_done_callback(self._saved)
+
+    def _saved(self, task: asyncio.Task[None]) -> None:
+        self._save = None
+        if task.cancelled():
+            return
+        failure = task.exception()
+        if isinstance(failure, DLedgerError):
+            self._fail(failure.code, str(failure))
+        elif failure is not None:
+            self._fail(Code.DISK_ERROR, f"term and vote cannot be made durable: {failure}")
+        else:
+            self._drain()
+            self._arm()
+
+    # The clock ---------------------------------------------------------------------------------------------------
+
+    def _arm(self) -> None:
+        """One timer. It is moved forward only when it fires, so that every heartbeat does not cost a timer."""
+        loop = asyncio.get_running_loop()
+        deadline_ms = self._core.deadline_ms
+        if self._timer is not None:
+            if self._armed_ms <= deadline_ms:
+                return
+            self._timer.cancel()
+        self._armed_ms = deadline_ms
+        self._timer = loop.call_at(deadline_ms / 1000, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        if self._save is None:  # else the timer is armed again when the save is done
+            self._core.tick(asyncio.get_running_loop().time() * 1000)
+            self.run()

@@ -1,0 +1,140 @@
+"""EntryDispatcher: the leader's task for one follower. What to send is decided in raft/replication.py; it sends."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from dledger.config import Limits, Timings
+from dledger.raft.messages import Append, Compare, CompareResponse, PushResult, Truncate
+from dledger.raft.replication import Progress, PushState
+from dledger.server.context import GroupContext
+from dledger.storage.api import Log
+from dledger.types import NodeId, Position, Term
+
+logger = logging.getLogger(__name__)
+
+
+class EntryDispatcher:
+    """Lives as long as one leader's term. ``wake`` whenever there may be something to do; it never polls."""
+
+    def __init__(self, context: GroupContext, peer: NodeId, term: Term, progress: Progress) -> None:
+        self._context = context
+        self._log: Log = context.log
+        self._limits: Limits = context.config.limits
+        self._timings: Timings = context.config.timings
+        self._peer = peer
+        self._term = term
+        self.progress = progress
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._wake.set()
+        self._task = asyncio.get_running_loop().create_task(self._run(), name=f"entry-dispatcher-{self._peer}")
+        self._task.add_done_callback(self._context.watch_task)
+
+    def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    def wake(self) -> None:
+        self._wake.set()
+
+    async def _run(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            if not self._context.is_connected(self._peer):
+                continue
+            self._give_up_overdue()
+            match self.progress.state:
+                case PushState.COMPARE:
+                    await self._compare()
+                case PushState.TRUNCATE:
+                    await self._truncate()
+                case PushState.APPEND:
+                    await self._append()
+
+    def _give_up_overdue(self) -> None:
+        """An answer that is overdue was lost, or its question was: compare again rather than guess."""
+        asked_ms = self.progress.overdue_ms()
+        if asked_ms is not None and self._context.now_ms() - asked_ms > self._timings.push_resend_ms:
+            self._context.metrics.pushes_resent += len(self.progress.in_flight)
+            self.progress.restart(self._log.last.position)
+
+    async def _compare(self) -> None:
+        progress = self.progress
+        if progress.waiting_since_ms is not None or self._context.now_ms() < progress.paused_until_ms:
+            return
+        position = progress.compare_at
+        point = await self._log.point_at(position)
+        if progress.state is not PushState.COMPARE or progress.compare_at != position:
+            self._wake.set()
+            return
+        request_id = progress.asked(self._context.now_ms())
+        self._send(Compare(self._context.group, self._term, point, request_id))
+
+    async def _truncate(self) -> None:
+        progress = self.progress
+        if progress.waiting_since_ms is not None:
+            return
+        point = await self._log.point_at(Position(progress.next - 1))
+        if progress.state is not PushState.TRUNCATE or point.position != progress.next - 1:
+            self._wake.set()
+            return
+        request_id = progress.asked(self._context.now_ms())
+        logger.info(
+            "truncating a follower's divergent tail",
+            extra={"group": self._context.group, "peer": self._peer, "after": point.position},
+        )
+        self._send(Truncate(self._context.group, self._term, point, request_id))
+
+    async def _append(self) -> None:
+        progress = self.progress
+        while progress.state is PushState.APPEND and progress.window_open:
+            first = progress.next
+            if first > self._log.last.position:
+                return
+            frames = self._log.cached(first, self._limits.push_message_bytes)
+            if frames is None:
+                frames = await self._log.read(first, self._limits.push_message_bytes)
+                if progress.state is not PushState.APPEND or progress.next != first:
+                    continue
+            size_bytes = sum(frame.header.stored_bytes for frame in frames)
+            progress.sent(Position(frames[-1].header.position), size_bytes, self._context.now_ms())
+            self._context.metrics.pushes_sent += 1
+            commit = self._context.core.commit_position
+            if not self._send(Append(self._context.group, self._term, commit, tuple(frames))):
+                return
+
+    def _send(self, message: Append | Compare | Truncate) -> bool:
+        if self._context.send(self._peer, message):
+            return True
+        self.progress.restart(self._log.last.position)
+        return False
+
+    def on_connected(self) -> None:
+        """What was in flight on the old connection may be lost: compare again."""
+        self.progress.restart(self._log.last.position)
+        self.wake()
+
+    def on_compare_response(self, answer: CompareResponse) -> None:
+        if answer.result is PushResult.DIVERGED:
+            logger.critical(
+                "a follower holds other bytes at the same position and term; it is left alone",
+                extra={"group": self._context.group, "peer": self._peer, "position": answer.position},
+            )
+            self.progress.paused_until_ms = float("inf")
+            return
+        lost_from = self.progress.on_compare(answer, self._match_in_terms(answer))
+        if lost_from is not None and answer.position < min(lost_from, self._context.core.commit_position):
+            logger.critical(
+                "a follower lost frames it had acknowledged and that are committed; it does not count any more",
+                extra={"group": self._context.group, "peer": self._peer, "acknowledged": lost_from},
+            )
+            self.progress.counts = False
+        self.wake()
+
+    def _match_in_terms(self, answer: CompareResponse) -> Position:
+        return self._context.last_position_in_terms(answer.position, answer.position_term)

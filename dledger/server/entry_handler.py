@@ -1,0 +1,244 @@
+"""EntryHandler: the follower's side of COMPARE, TRUNCATE and APPEND.
+
+Pushes may come in any order within the leader's window; they are written in the order of positions. Every frame proves
+by its chain that it continues this log. What is acknowledged is durable **and** known to equal the leader's log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Sequence
+
+from dledger.errors import Code, DLedgerError
+from dledger.raft import invariants
+from dledger.raft.messages import (
+    NOBODY,
+    Append,
+    AppendResponse,
+    Compare,
+    CompareResponse,
+    PushResult,
+    Truncate,
+    TruncateResponse,
+)
+from dledger.server.context import GroupContext
+from dledger.storage.frame import Frame, check_frame_body, check_link
+from dledger.types import NodeId, Position
+
+logger = logging.getLogger(__name__)
+
+Push = Compare | Truncate | Append
+
+MAX_WAITING_PUSHES = 2_000
+"""Pushes kept while a COMPARE or TRUNCATE reads or cuts the log; more are dropped, and the leader sends them again."""
+
+
+class EntryHandler:
+    def __init__(self, context: GroupContext) -> None:
+        self._context = context
+        self._core = context.core
+        self._log = context.log
+        self._early: dict[int, Append] = {}
+        """Pushes that came before the ones they follow, by first position."""
+        self._early_bytes = 0
+        self._waiting: deque[tuple[NodeId, Push]] = deque()
+        self._task: asyncio.Task[None] | None = None
+        self._acked = Position(0)
+
+    @property
+    def is_busy(self) -> bool:
+        return self._task is not None
+
+    def on_push(self, sender: NodeId, push: Push) -> None:
+        """Takes a push of the leader, or keeps it until the COMPARE or TRUNCATE before it is done."""
+        if self._task is not None:
+            if len(self._waiting) < MAX_WAITING_PUSHES:
+                self._waiting.append((sender, push))
+        elif isinstance(push, Append):
+            self._on_append(sender, push)
+        else:
+            self._start(sender, push)
+
+    def _start(self, sender: NodeId, push: Compare | Truncate) -> None:
+        work = self._on_compare(sender, push) if isinstance(push, Compare) else self._on_truncate(sender, push)
+        self._task = asyncio.get_running_loop().create_task(work, name=f"entry-handler-{self._context.group}")
+        self._task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._task = None
+        self._context.watch_task(task)
+        while self._waiting and self._task is None:
+            self.on_push(*self._waiting.popleft())
+
+    def stop(self) -> None:
+        self._waiting.clear()
+        if self._task is not None:
+            self._task.cancel()
+
+    def on_term_changed(self) -> None:
+        """Nothing of an old leader's pushes is kept."""
+        self._early.clear()
+        self._early_bytes = 0
+        self._acked = Position(0)
+
+    # COMPARE and TRUNCATE ----------------------------------------------------------------------------------------
+
+    async def _on_compare(self, sender: NodeId, ask: Compare) -> None:
+        if not self._obey(sender, ask):
+            self._answer_compare(sender, ask, PushResult.EXPIRED_TERM, Position(0))
+            return
+        point, last = ask.point, self._log.last
+        if point.position > last.position:
+            self._answer_compare(sender, ask, PushResult.INCONSISTENT_STATE, last.position)
+            return
+        mine = await self._log.point_at(point.position)
+        if ask.term != self._core.term:
+            return
+        if mine == point:
+            self._core.on_matched(point.position)
+            self._answer_compare(sender, ask, PushResult.SUCCESS, self._log.last.position)
+            self._acked = Position(0)
+            self.acknowledge()
+        elif mine.term == point.term or point.position <= self._core.commit_position:
+            self._report_divergence(sender, ask)
+        else:
+            position = self._context.last_position_in_terms(point.position, point.term)
+            self._answer_compare(sender, ask, PushResult.INCONSISTENT_STATE, position)
+
+    def _report_divergence(self, sender: NodeId, ask: Compare) -> None:
+        """Two logs with other bytes under one (position, term), or below the commit: never truncated, never hidden."""
+        self._answer_compare(sender, ask, PushResult.DIVERGED, ask.point.position)
+        self._context.fail(
+            Code.DIVERGED,
+            f"the log of {sender} differs from this one at committed or equally numbered position "
+            f"{ask.point.position}; compare both with 'dledger log verify' before either is trusted",
+        )
+
+    def _answer_compare(self, sender: NodeId, ask: Compare, result: PushResult, position: Position) -> None:
+        term_there = self._log.term_at(position)
+        answer = CompareResponse(ask.group, self._core.term, result, position, term_there, ask.request_id)
+        self._context.send(sender, answer)
+
+    async def _on_truncate(self, sender: NodeId, ask: Truncate) -> None:
+        if not self._obey(sender, ask):
+            self._answer_truncate(sender, ask, PushResult.EXPIRED_TERM)
+            return
+        point = ask.point
+        if point.position > self._log.last.position or await self._log.point_at(point.position) != point:
+            self._answer_truncate(sender, ask, PushResult.INCONSISTENT_STATE)
+            return
+        if ask.term != self._core.term or sender != self._core.leader_id:
+            return
+        if point.position < self._log.last.position:
+            invariants.check_truncate(self._core.role, point.position, self._core.commit_position)
+            logger.info(
+                "cutting a tail that the leader does not have",
+                extra={"group": ask.group, "after": point.position, "last": self._log.last.position},
+            )
+            await self._log.truncate(point.position)
+            self._context.on_truncated(point.position)
+        self._answer_truncate(sender, ask, PushResult.SUCCESS)
+
+    def _answer_truncate(self, sender: NodeId, ask: Truncate, result: PushResult) -> None:
+        self._context.send(sender, TruncateResponse(ask.group, self._core.term, result, ask.request_id))
+
+    # APPEND ------------------------------------------------------------------------------------------------------
+
+    def _on_append(self, sender: NodeId, push: Append) -> None:
+        if not self._obey(sender, push):
+            self._answer_append(sender, PushResult.EXPIRED_TERM, Position(0))
+            return
+        frames = push.frames
+        first, last = frames[0].header.position, self._log.last.position
+        if first > last + 1:
+            self._keep_early(sender, push)
+        elif first <= last:
+            self._take_overlapping(sender, push)
+        elif self._write(sender, frames):
+            self._core.follow_commit(push.commit_position)
+            self._take_early(sender)
+
+    def _take_overlapping(self, sender: NodeId, push: Append) -> None:
+        """Frames we have already: passed over as far as they are known to be the leader's."""
+        known = self._core.matched_position
+        rest = tuple(frame for frame in push.frames if frame.header.position > known)
+        if not rest:
+            self._acked = Position(0)
+            self.acknowledge()
+        elif rest[0].header.position == self._log.last.position + 1:
+            self._on_append(sender, Append(push.group, push.term, push.commit_position, rest))
+        else:
+            self._answer_append(sender, PushResult.INCONSISTENT_STATE, Position(0))
+
+    def _keep_early(self, sender: NodeId, push: Append) -> None:
+        size_bytes = sum(frame.header.stored_bytes for frame in push.frames)
+        limits = self._context.config.limits
+        if self._early_bytes + size_bytes > limits.push_window_bytes + limits.push_message_bytes:
+            self._early.clear()
+            self._early_bytes = 0
+            self._answer_append(sender, PushResult.INCONSISTENT_STATE, Position(0))
+            return
+        if self._early.setdefault(push.frames[0].header.position, push) is push:
+            self._early_bytes += size_bytes
+
+    def _take_early(self, sender: NodeId) -> None:
+        push = self._early.pop(self._log.last.position + 1, None)
+        if push is not None:
+            self._early_bytes -= sum(frame.header.stored_bytes for frame in push.frames)
+            self._on_append(sender, push)
+
+    def _write(self, sender: NodeId, frames: Sequence[Frame]) -> bool:
+        if not self._check(sender, frames):
+            return False
+        try:
+            self._log.append(frames)
+        except DLedgerError as refusal:
+            if refusal.code is not Code.DISK_FULL:
+                self._context.fail(refusal.code, str(refusal))
+                return False
+            self._answer_append(sender, PushResult.DISK_FULL, Position(0))
+            return False
+        self._core.on_matched(self._log.last.position)
+        self._context.on_appended(frames)
+        return True
+
+    def _check(self, sender: NodeId, frames: Sequence[Frame]) -> bool:
+        """Both checksums were checked when the frames were parsed; here: the chain, the terms and the offsets."""
+        previous, next_index = self._log.last, self._log.state.next_index
+        try:
+            for frame in frames:
+                header = frame.header
+                check_link(previous, next_index, header, frame.buffers[0])
+                check_frame_body(frame, self._context.config.limits.max_record_bytes)
+                previous, next_index = header.point, header.end_index
+        except DLedgerError as refusal:
+            logger.warning(
+                "refused a push that does not fit", extra={"group": self._context.group, "peer": sender, "why": refusal}
+            )
+            self._answer_append(sender, PushResult.INCONSISTENT_STATE, Position(0))
+            return False
+        if previous.term > self._core.term:
+            self._answer_append(sender, PushResult.INCONSISTENT_STATE, Position(0))
+            return False
+        return True
+
+    # Answers -----------------------------------------------------------------------------------------------------
+
+    def acknowledge(self) -> None:
+        """Tells the leader how far this log is durable and known to equal its own."""
+        leader = self._core.leader_id
+        position = min(self._log.durable_position, self._core.matched_position)
+        if leader in (NOBODY, self._core.node_id) or position <= self._acked:
+            return
+        self._acked = position
+        self._answer_append(leader, PushResult.SUCCESS, position)
+
+    def _answer_append(self, to: NodeId, result: PushResult, position: Position) -> None:
+        self._context.send(to, AppendResponse(self._context.group, self._core.term, result, position))
+
+    def _obey(self, sender: NodeId, push: Push) -> bool:
+        obeyed = self._core.hear_leader(sender, push.term, self._context.now_ms())
+        self._context.run_effects()
+        return obeyed

@@ -1,0 +1,156 @@
+"""LogService: the public API over gRPC. It translates; the replica decides."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from dledger.errors import Code, DLedgerError, error
+from dledger.server.appender import Source
+from dledger.server.node import Node
+from dledger.server.pipeline import answers_in_order
+from dledger.server.quorum_ack_checker import AppendResult
+from dledger.server.replica import Replica
+from dledger.server.rpc import consistency_of, streaming, unary
+from dledger.storage.frame import Frame
+from dledger.types import Entry
+from dledger.v1 import log_pb2, log_pb2_grpc
+
+MAX_GETS_IN_FLIGHT = 64
+"""Messages of one GetStream that are worked on at a time."""
+MAX_INDEXES_PER_GET = 10_000
+
+
+class LogService(log_pb2_grpc.LogServiceServicer):
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    @unary
+    async def Append(self, request: log_pb2.AppendRequest) -> log_pb2.AppendResponse:  # noqa: N802
+        replica = self._node.replica(request.group)
+        result = await replica.appender.append_records(
+            request.records, Source(request.producer_id, request.producer_epoch, request.base_sequence)
+        )
+        return log_pb2.AppendResponse(
+            base_index=result.base_index, count=result.count, term=result.term, timestamp_ms=result.timestamp_ms
+        )
+
+    @streaming
+    async def AppendStream(  # noqa: N802
+        self, requests: AsyncIterator[log_pb2.AppendStreamRequest]
+    ) -> AsyncIterator[log_pb2.AppendStreamResponse]:
+        stream = _AppendStream(self._node)
+        limit = self._node.config.limits.max_stream_batches
+        async for result in answers_in_order(requests, stream.begin, limit):
+            yield log_pb2.AppendStreamResponse(
+                base_index=result.base_index, count=result.count, term=result.term, timestamp_ms=result.timestamp_ms
+            )
+
+    @unary
+    async def Get(self, request: log_pb2.GetRequest) -> log_pb2.GetResponse:  # noqa: N802
+        reader = self._node.replica(request.group).reader
+        point = await reader.read_point(consistency_of(request.consistency))
+        entry = await reader.get(request.index, point)
+        return log_pb2.GetResponse(entry=_entry(entry), commit_index=point.commit_index)
+
+    @streaming
+    async def GetStream(  # noqa: N802
+        self, requests: AsyncIterator[log_pb2.GetStreamRequest]
+    ) -> AsyncIterator[log_pb2.GetStreamResponse]:
+        loop = asyncio.get_running_loop()
+        group: list[str] = []
+
+        def begin(request: log_pb2.GetStreamRequest) -> asyncio.Future[log_pb2.GetStreamResponse]:
+            group.append(request.group) if not group else None
+            return loop.create_task(self._get_many(group[0], request))
+
+        async for response in answers_in_order(requests, begin, MAX_GETS_IN_FLIGHT):
+            yield response
+
+    async def _get_many(self, group: str, request: log_pb2.GetStreamRequest) -> log_pb2.GetStreamResponse:
+        if len(request.indexes) > MAX_INDEXES_PER_GET:
+            raise error(Code.BATCH_TOO_LARGE, f"one get may ask for {MAX_INDEXES_PER_GET} indexes; send less at once")
+        reader = self._node.replica(group).reader
+        point = await reader.read_point(consistency_of(request.consistency))
+        response = log_pb2.GetStreamResponse(commit_index=point.commit_index)
+        for index in request.indexes:
+            result = response.results.add()
+            try:
+                entry = await reader.get(index, point)
+            except DLedgerError as refusal:
+                result.error.reason = refusal.code.value
+                result.error.message = str(refusal)
+            else:
+                result.entry.index, result.entry.term, result.entry.timestamp_ms, result.entry.value = entry
+        return response
+
+    @streaming
+    async def Read(self, request: log_pb2.ReadRequest) -> AsyncIterator[log_pb2.ReadResponse]:  # noqa: N802
+        reader = self._node.replica(request.group).reader
+        point = await reader.read_point(consistency_of(request.consistency))
+        end = request.end_index or None
+        async for frames, commit_index in reader.read(request.start_index, end, point, follow=request.follow):
+            yield log_pb2.ReadResponse(batches=map(_batch, frames), commit_index=commit_index)
+
+    @unary
+    async def GetMetadata(self, request: log_pb2.GetMetadataRequest) -> log_pb2.GetMetadataResponse:  # noqa: N802
+        node = self._node
+        replica = node.replica(request.group)
+        response = log_pb2.GetMetadataResponse(
+            group=replica.group, cluster_id=node.cluster_id, term=replica.term, leader_id=replica.leader_id
+        )
+        for member in replica.log.state.members:
+            response.members.add(
+                id=member.id,
+                address=node.client_address(member.id),
+                peer_address=member.peer_address,
+                http_address=node.http_address(member.id),
+                voter=member.voter,
+            )
+        return response
+
+    @unary
+    async def InitProducer(self, request: log_pb2.InitProducerRequest) -> log_pb2.InitProducerResponse:  # noqa: N802
+        result = await self._node.replica(request.group).appender.new_producer()
+        return log_pb2.InitProducerResponse(producer_id=result.base_index, producer_epoch=0)
+
+
+class _AppendStream:
+    """One stream's group and producer, from its first message."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._replica: Replica | None = None
+        self._producer_id = 0
+        self._producer_epoch = 0
+
+    def begin(self, request: log_pb2.AppendStreamRequest) -> asyncio.Future[AppendResult]:
+        if self._replica is None:
+            self._replica = self._node.replica(request.group)
+            self._producer_id = request.producer_id
+            self._producer_epoch = request.producer_epoch
+        return self._replica.appender.append_body(
+            request.body,
+            request.body_crc,
+            request.count,
+            Source(self._producer_id, self._producer_epoch, request.base_sequence),
+        )
+
+
+def _entry(entry: Entry) -> log_pb2.Entry:
+    return log_pb2.Entry(index=entry.index, term=entry.term, timestamp_ms=entry.timestamp_ms, value=entry.value)
+
+
+def _batch(frame: Frame) -> log_pb2.Batch:
+    header = frame.header
+    return log_pb2.Batch(
+        base_index=header.base_index,
+        count=header.count,
+        term=header.term,
+        timestamp_ms=header.timestamp_ms,
+        body_crc=header.body_crc,
+        body=bytes(frame.body),
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+    )

@@ -1,0 +1,327 @@
+"""A node: one process's identity, its way to the others, and its replica of each group (one, ``default``, for now).
+
+This is also the embedded form: a host program makes a ``Node`` in its own event loop, is told of role changes, and
+appends and reads without a network in between. ``dledger serve`` puts gRPC and /metrics in front of the same class.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from random import Random, SystemRandom
+from typing import Self
+
+from dledger.batch import record_at
+from dledger.config import NodeConfig
+from dledger.config_file import validate
+from dledger.errors import Code, DLedgerError, PeerRefused, error
+from dledger.metrics.group import GroupMetrics
+from dledger.raft.messages import Message
+from dledger.server.replica import Replica
+from dledger.storage.api import Log
+from dledger.storage.disk import Disk, OsDisk
+from dledger.storage.hard_state import HardStateStore
+from dledger.storage.identity import Identity, PeerBook, open_identity
+from dledger.storage.recovery import open_log
+from dledger.transport.api import PeerIdentity, Transport
+from dledger.transport.peer import TcpTransport
+from dledger.types import Ack, Consistency, Durability, Entry, Member, NodeId, Role, Term
+
+logger = logging.getLogger(__name__)
+
+
+RoleListener = Callable[[str, Role, Term, NodeId], None]
+"""(group, role, term, leader_id): told of every change, on the event loop, in order. Must not block."""
+
+
+def _system_clock_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class Node:
+    """``async with Node(config) as node``, or ``start`` and ``stop``.
+
+    The last four arguments are what a simulation replaces; production uses the real ones.
+    """
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        *,
+        disk: Disk | None = None,
+        transport: Transport | None = None,
+        random: Random | None = None,
+        wall_clock_ms: Callable[[], int] = _system_clock_ms,
+    ) -> None:
+        validate(config)
+        self.config = config
+        self.replicas: dict[str, Replica] = {}
+        self.metrics: dict[str, GroupMetrics] = {}
+        self._disk = disk or OsDisk()
+        self._random = random or SystemRandom()
+        self._transport = transport or TcpTransport(config.listen_host, config.peer_port, random=self._random)
+        self._wall_clock_ms = wall_clock_ms
+        self._listeners: list[RoleListener] = []
+        self._identity: Identity | None = None
+        self._peer_book: PeerBook | None = None
+        self._peers: dict[NodeId, PeerIdentity] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._failed: asyncio.Future[DLedgerError] | None = None
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Opens the data directory, recovers the log and joins the others.
+
+        Raises CONFIG_ERROR (directory in use or another node's, port in use) and CORRUPT_LOG (rot: nothing is cut).
+        """
+        config = self.config
+        self._failed = asyncio.get_running_loop().create_future()
+        self._identity = await open_identity(self._disk, config.data_dir, NodeId(config.id), self._random)
+        self._peer_book = await PeerBook.open(self._disk, config.data_dir)
+        await self._open_group(config.group)
+        await self._transport.start(self)
+        others = {NodeId(peer): address for peer, address in config.peers.items() if peer != config.id}
+        self._transport.set_peers(others)
+        for replica in self.replicas.values():
+            replica.start()
+
+    async def _open_group(self, group: str) -> None:
+        config = self.config
+        directory = config.data_dir / "groups" / group
+        saver = await HardStateStore.open(self._disk, directory)
+        members = [Member(NodeId(peer), address) for peer, address in config.peers.items()]
+        log = await open_log(
+            self._disk,
+            directory,
+            group,
+            durability=config.durability,
+            limits=config.limits,
+            timings=config.timings,
+            initial_members=members,
+        )
+        self._check_cluster_id(log)
+        metrics = GroupMetrics(group, NodeId(config.id))
+        self.metrics[group] = metrics
+        metrics.torn_bytes_cut = log.recovery.torn_bytes
+        replica = Replica(
+            config,
+            group,
+            log,
+            saver.state,
+            saver=saver,
+            host=self,
+            metrics=metrics,
+            random=self._random,
+            wall_clock_ms=self._wall_clock_ms,
+            commit_index=await _commit_index_at(log),
+        )
+        if config.durability is not Durability.FSYNC and not log.recovery.clean_stop:
+            replica.wait_until_caught_up()
+        self.replicas[group] = replica
+
+    def _check_cluster_id(self, log: Log) -> None:
+        stored, configured = log.state.cluster_id, self.config.cluster_id
+        if stored and configured and stored != configured:
+            raise error(
+                Code.CONFIG_ERROR,
+                f"{self.config.data_dir} belongs to cluster {stored}, not {configured}: "
+                "fix --cluster-id, or use another directory",
+            )
+
+    async def stop(self) -> None:
+        """Drains, hands leaderships over, syncs, closes. Safe to call again."""
+        for replica in self.replicas.values():
+            await replica.stop()
+        await self._transport.close()
+        for task in tuple(self._tasks):
+            await task
+        if self._identity is not None:
+            await self._identity.close()
+
+    async def failed(self) -> DLedgerError:
+        """Returns when the node cannot go on (disk failure, divergence): the host should stop it and say why."""
+        assert self._failed is not None, "start comes first"
+        return await asyncio.shield(self._failed)
+
+    def refresh_metrics(self) -> None:
+        """Copies the gauges; called at a scrape."""
+        for replica in self.replicas.values():
+            replica.refresh_metrics()
+
+    def add_listener(self, listener: RoleListener) -> None:
+        """Told of every later change of role, term or leader."""
+        self._listeners.append(listener)
+
+    def replica(self, group: str) -> Replica:
+        """Raises UNKNOWN_GROUP. An empty name is the configured group."""
+        replica = self.replicas.get(group or self.config.group)
+        if replica is None:
+            known = ", ".join(self.replicas) or "none"
+            raise error(Code.UNKNOWN_GROUP, f"{self.config.id} has no group {group!r}; it has: {known}")
+        return replica
+
+    # The log, for a host program ---------------------------------------------------------------------------------
+
+    @property
+    def role(self) -> Role:
+        return self.replica("").role
+
+    @property
+    def leader_id(self) -> str:
+        """Empty when none is known."""
+        return self.replica("").leader_id
+
+    async def append(self, record: bytes) -> Ack:
+        """One record, committed. Raises NotLeader, PendingFull, DiskFull; OutcomeUnknown when leadership is lost."""
+        return (await self.append_many([record]))[0]
+
+    async def append_many(self, records: Sequence[bytes]) -> list[Ack]:
+        """Records that share one frame: all are committed or none. Raises as ``append``."""
+        result = await self.replica("").appender.append_records(records)
+        return [Ack(result.base_index + ordinal, result.term, result.timestamp_ms) for ordinal in range(result.count)]
+
+    async def get(self, index: int, consistency: Consistency = Consistency.LINEARIZABLE) -> Entry:
+        """Raises OutOfRange, and NotLeader for a linearizable read elsewhere."""
+        reader = self.replica("").reader
+        return await reader.get(index, await reader.read_point(consistency))
+
+    async def read(
+        self, start: int = 0, *, follow: bool = False, consistency: Consistency = Consistency.LINEARIZABLE
+    ) -> AsyncIterator[Entry]:
+        """Committed records from ``start`` on, in order; up to those committed at the call, or for ever."""
+        reader = self.replica("").reader
+        point = await reader.read_point(consistency)
+        async for frames, _ in reader.read(start, None, point, follow=follow):
+            for frame in frames:
+                header = frame.header
+                for ordinal in range(max(start - header.base_index, 0), header.count):
+                    value = record_at(frame.body, header.count, ordinal)
+                    yield Entry(header.base_index + ordinal, header.term, header.timestamp_ms, value)
+
+    # What replicas ask (Host) ------------------------------------------------------------------------------------
+
+    def send(self, peer: NodeId, message: Message) -> bool:
+        return self._transport.send(peer, message)
+
+    def is_connected(self, peer: NodeId) -> bool:
+        return self._transport.is_connected(peer)
+
+    def client_address(self, node_id: NodeId) -> str:
+        if node_id == self.config.id:
+            return self.config.client_address
+        identity = self._peers.get(node_id)
+        return identity.client_address if identity is not None else ""
+
+    def http_address(self, node_id: NodeId) -> str:
+        if node_id == self.config.id:
+            return self.config.http_address
+        identity = self._peers.get(node_id)
+        return identity.http_address if identity is not None else ""
+
+    def on_role(self, group: str, role: Role, term: Term, leader_id: NodeId) -> None:
+        for listener in self._listeners:
+            listener(group, role, term, leader_id)
+
+    def on_failure(self, group: str, failure: DLedgerError) -> None:
+        if self._failed is not None and not self._failed.done():
+            self._failed.set_result(failure)
+
+    # What the transport tells (TransportHandler) -----------------------------------------------------------------
+
+    def on_message(self, sender: NodeId, message: Message) -> None:
+        replica = self.replicas.get(message.group)
+        if replica is None:
+            logger.warning("a message for a group that is not here", extra={"group": message.group, "peer": sender})
+        else:
+            replica.on_message(sender, message)
+
+    def on_connected(self, peer: NodeId) -> None:
+        for replica in self.replicas.values():
+            replica.on_connected(peer)
+
+    def on_disconnected(self, peer: NodeId) -> None:
+        for replica in self.replicas.values():
+            replica.on_disconnected(peer)
+
+    def local_identity(self) -> PeerIdentity:
+        assert self._identity is not None, "start comes first"
+        identity = self._identity
+        return PeerIdentity(
+            node_id=identity.node_id,
+            node_uuid=identity.node_uuid,
+            start_count=identity.start_count,
+            start_nonce=identity.start_nonce,
+            cluster_id=self.cluster_id,
+            client_address=self.config.client_address,
+            http_address=self.config.http_address,
+        )
+
+    @property
+    def cluster_id(self) -> str:
+        """Empty until the first leader minted it."""
+        return self.replica("").log.state.cluster_id or self.config.cluster_id
+
+    def check_peer(self, identity: PeerIdentity) -> None:
+        """Judges a hello. A node of another cluster, or unknown, or with our own id, is turned away; one that is not
+        what it was may speak, but no quorum rests on it."""
+        if identity.node_id == self.config.id or identity.node_id not in self.config.peers:
+            code = Code.UNEXPECTED_MEMBER if identity.node_id == self.config.id else Code.UNKNOWN_MEMBER
+            raise PeerRefused(
+                f"{identity.node_id!r} is not one of the other members of this cluster; check --id and --peers",
+                code=code,
+            )
+        if identity.cluster_id and self.cluster_id and identity.cluster_id != self.cluster_id:
+            raise PeerRefused(
+                f"{identity.node_id} belongs to cluster {identity.cluster_id}, {self.config.id} to {self.cluster_id}: "
+                "check its --peers and its data directory",
+                code=Code.UNKNOWN_CLUSTER,
+            )
+        self._check_impostor(identity)
+        self._judge_history(identity)
+        self._peers[identity.node_id] = identity
+
+    def _check_impostor(self, identity: PeerIdentity) -> None:
+        known = self._peers.get(identity.node_id)
+        same = known is None or known.start_nonce == identity.start_nonce
+        if not same and self._transport.is_connected(identity.node_id):
+            raise PeerRefused(
+                f"a node {identity.node_id} is connected already; stop one of the two, or give it another --id",
+                code=Code.UNEXPECTED_MEMBER,
+            )
+
+    def _judge_history(self, identity: PeerIdentity) -> None:
+        assert self._peer_book is not None
+        node_id = identity.node_id
+        doubt = self._peer_book.judge(node_id, identity.node_uuid, identity.start_count, identity.start_nonce)
+        if doubt is None:
+            remember = self._peer_book.remember(node_id, identity.node_uuid, identity.start_count, identity.start_nonce)
+            task = asyncio.get_running_loop().create_task(remember, name=f"remember-{node_id}")
+            self._tasks.add(task)
+            task.add_done_callback(self._remembered)
+            return
+        logger.error("a member is not what it was; no quorum rests on it", extra={"peer": node_id, "why": doubt})
+        for replica in self.replicas.values():
+            replica.doubt(node_id)
+
+    def _remembered(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (failure := task.exception()) is not None:
+            for replica in self.replicas.values():
+                replica.fail(Code.DISK_ERROR, f"what is known of the peers cannot be made durable: {failure}")
+
+
+async def _commit_index_at(log: Log) -> int:
+    """The last record committed as far as the commit hint says."""
+    position = min(log.commit_hint, log.last.position)
+    if position <= log.state.start.position:
+        return log.state.first_index - 1
+    frames = await log.read(position, 1)
+    return frames[0].header.end_index - 1

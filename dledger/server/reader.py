@@ -1,0 +1,163 @@
+"""Reads: committed records only, in order, without gaps.
+
+Linearizable ones learn the commit position from a leader that a quorum has just confirmed (read index, Ongaro's
+dissertation §6.4): all that ask while a round is under way share the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import NamedTuple
+
+from dledger.batch import record_at
+from dledger.errors import Code, DLedgerError, error
+from dledger.server.context import GroupContext
+from dledger.storage.frame import Frame
+from dledger.types import Consistency, Entry, Index, Position
+
+
+class ReadPoint(NamedTuple):
+    """How far a read may see."""
+
+    commit_position: Position
+    commit_index: int
+
+
+class Reader:
+    def __init__(self, context: GroupContext) -> None:
+        self._context = context
+        self._log = context.log
+        self._waiting: list[asyncio.Future[None]] = []
+        self._asked: list[asyncio.Future[None]] = []
+        """Whose round is under way."""
+        self._round = 0
+        self._commit_watchers: set[asyncio.Future[None]] = set()
+        self.commit_index = -1
+
+    # Read index --------------------------------------------------------------------------------------------------
+
+    async def read_point(self, consistency: Consistency) -> ReadPoint:
+        """Raises NOT_LEADER for a linearizable read at a node that does not lead, or stops leading meanwhile."""
+        if consistency is Consistency.LINEARIZABLE:
+            self._context.check_reader()
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append(future)
+            self.begin_round()
+            await future
+        return ReadPoint(self._context.core.commit_position, self.commit_index)
+
+    def begin_round(self) -> None:
+        """Asks the quorum on behalf of all who wait, unless a round is under way or the term has not committed yet."""
+        core = self._context.core
+        if not self._waiting or self._asked or not core.is_ready:
+            return
+        self._asked, self._waiting = self._waiting, []
+        self._context.metrics.read_index_rounds += 1
+        self._round = core.begin_read_round()
+        self._context.run_effects()
+
+    def on_confirmed(self, round_number: int) -> None:
+        if self._asked and round_number >= self._round:
+            asked, self._asked = self._asked, []
+            for future in asked:
+                if not future.done():
+                    future.set_result(None)
+            self.begin_round()
+
+    def fail_all(self, refusal: DLedgerError) -> None:
+        for future in (*self._asked, *self._waiting):
+            if not future.done():
+                future.set_exception(type(refusal)(str(refusal), code=refusal.code, metadata=refusal.metadata))
+        self._asked, self._waiting = [], []
+
+    # Commit ------------------------------------------------------------------------------------------------------
+
+    def on_commit(self, commit_index: int) -> None:
+        self.commit_index = commit_index
+        self.begin_round()
+        watchers, self._commit_watchers = self._commit_watchers, set()
+        for watcher in watchers:
+            if not watcher.done():
+                watcher.set_result(None)
+
+    async def wait_for_commit(self) -> None:
+        """Until the commit position has moved."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._commit_watchers.add(future)
+        try:
+            await future
+        finally:
+            self._commit_watchers.discard(future)
+
+    # Records -----------------------------------------------------------------------------------------------------
+
+    def _check_range(self, index: int, commit_index: int) -> None:
+        first_index = self._log.state.first_index
+        if index < first_index:
+            raise error(
+                Code.INDEX_LESS_THAN_LOCAL_BEGIN,
+                f"index {index} is not in the log any more; the first is {first_index}"
+                if index >= 0
+                else f"index {index} is negative; the first is {first_index}",
+                first_index=first_index,
+                commit_index=commit_index,
+            )
+        if index > commit_index:
+            reach = f"the last is {commit_index}" if commit_index >= 0 else "there is none yet"
+            raise error(
+                Code.INDEX_OUT_OF_RANGE,
+                f"no record is committed at index {index}; {reach}",
+                first_index=first_index,
+                commit_index=commit_index,
+            )
+
+    async def get(self, index: int, point: ReadPoint) -> Entry:
+        """One record at or before ``point``. Raises INDEX_OUT_OF_RANGE, INDEX_LESS_THAN_LOCAL_BEGIN, CORRUPT_LOG."""
+        self._check_range(index, point.commit_index)
+        frame = await self._log.frame_of(Index(index))
+        header = frame.header
+        self._context.metrics.reads += 1
+        value = record_at(frame.body, header.count, index - header.base_index)
+        return Entry(index, header.term, header.timestamp_ms, value)
+
+    async def read(
+        self, start: int, end: int | None, point: ReadPoint, *, follow: bool
+    ) -> AsyncIterator[tuple[list[Frame], int]]:
+        """Committed data frames from record ``start`` on, with the commit index known at the time.
+
+        Ends before record ``end`` when one is given, else at ``point``, else, with ``follow``, never. The first frame
+        may begin before ``start`` and the last reach past ``end``. ``start`` may be one past the last record.
+        """
+        beyond = start > point.commit_index
+        if not (beyond and (follow or start == point.commit_index + 1)):
+            self._check_range(start, point.commit_index)
+        last_index = point.commit_index + 1 if end is None else end
+        while follow and self.commit_index < start and (end is None or start < end):
+            await self.wait_for_commit()
+        if start > self.commit_index or (not follow and start >= last_index):
+            return
+        first = await self._log.frame_of(Index(start))
+        position = first.header.position
+        while True:
+            limit = self._context.core.commit_position if follow else point.commit_position
+            if position > limit:
+                if not follow:
+                    return
+                await self.wait_for_commit()
+                continue
+            frames = await self._frames(Position(position), limit)
+            position = frames[-1].header.position + 1
+            data = [f for f in frames if f.header.count and (end is None or f.header.base_index < end)]
+            self._context.metrics.reads += len(data)
+            if data:
+                yield data, self.commit_index
+            if end is not None and frames[-1].header.end_index >= end:
+                return
+
+    async def _frames(self, position: Position, limit: Position) -> list[Frame]:
+        max_bytes = self._context.config.limits.read_message_bytes
+        frames = self._log.cached(position, max_bytes) or await self._log.read(position, max_bytes)
+        if frames[-1].header.position > limit:
+            frames = [frame for frame in frames if frame.header.position <= limit]
+        return frames

@@ -1,0 +1,78 @@
+"""Between the services and gRPC: a typed refusal becomes a status with an ErrorInfo that any client can read."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, NoReturn, TypeVar
+
+import grpc
+from google.protobuf import any_pb2
+from google.rpc import error_details_pb2, status_pb2
+
+from dledger.errors import CODES, ERROR_DOMAIN, DLedgerError, InternalError
+from dledger.types import Consistency
+from dledger.v1 import log_pb2
+
+logger = logging.getLogger(__name__)
+
+Request = TypeVar("Request")
+Response = TypeVar("Response")
+Service = TypeVar("Service")
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+def consistency_of(value: int) -> Consistency:
+    """An unknown one, from a newer client, gets the stronger promise."""
+    return Consistency.COMMITTED if value == log_pb2.CONSISTENCY_COMMITTED else Consistency.LINEARIZABLE
+
+
+async def refuse(context: Context, refusal: DLedgerError) -> NoReturn:
+    """Ends the call with the refusal's status and details."""
+    code = getattr(grpc.StatusCode, CODES[refusal.code].grpc_status)
+    info = error_details_pb2.ErrorInfo(reason=refusal.code.value, domain=ERROR_DOMAIN, metadata=refusal.metadata)
+    detail = any_pb2.Any()
+    detail.Pack(info)
+    status = status_pb2.Status(code=code.value[0], message=str(refusal), details=[detail])
+    metadata = (("grpc-status-details-bin", status.SerializeToString()),)
+    await context.abort(code, str(refusal), trailing_metadata=metadata)
+
+
+def typed_refusal(failure: Exception) -> DLedgerError:
+    """A bug becomes INTERNAL_ERROR, with its trace in the log."""
+    if isinstance(failure, DLedgerError):
+        return failure
+    logger.error("a call failed unexpectedly", exc_info=failure)
+    return InternalError(f"unexpected {type(failure).__name__}; see the node's log")
+
+
+def unary(
+    method: Callable[[Service, Request], Awaitable[Response]],
+) -> Callable[[Service, Request, Context], Awaitable[Response]]:
+    """Makes a gRPC method of one that takes the request alone and raises typed errors."""
+
+    @functools.wraps(method)
+    async def call(self: Service, request: Request, context: Context) -> Response:
+        try:
+            return await method(self, request)
+        except Exception as failure:  # noqa: BLE001 – every refusal is typed, a bug too
+            await refuse(context, typed_refusal(failure))
+
+    return call
+
+
+def streaming(
+    method: Callable[[Service, Request], AsyncIterator[Response]],
+) -> Callable[[Service, Request, Context], AsyncIterator[Response]]:
+    """The same for a method that answers with a stream; ``Request`` may be an iterator of requests."""
+
+    @functools.wraps(method)
+    async def call(self: Service, request: Request, context: Context) -> AsyncIterator[Response]:
+        try:
+            async for response in method(self, request):
+                yield response
+        except Exception as failure:  # noqa: BLE001 – every refusal is typed, a bug too
+            await refuse(context, typed_refusal(failure))
+
+    return call

@@ -1,0 +1,152 @@
+"""A node as a process: gRPC and /metrics in front, signals, health, and a clean end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+from collections.abc import Callable, Iterator
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1.health import aio as grpc_health
+from grpc_reflection.v1alpha import reflection
+
+from dledger.config import MIB, NodeConfig
+from dledger.errors import ConfigError, DLedgerError
+from dledger.metrics.collector import GroupCollector, make_registry
+from dledger.metrics.server import start_metrics_server
+from dledger.server.admin_service import AdminService
+from dledger.server.log_service import LogService
+from dledger.server.node import Node
+from dledger.types import NodeId, Role, Term
+from dledger.v1 import admin_pb2, admin_pb2_grpc, log_pb2, log_pb2_grpc
+
+logger = logging.getLogger(__name__)
+
+LOG_SERVICE = log_pb2.DESCRIPTOR.services_by_name["LogService"].full_name
+ADMIN_SERVICE = admin_pb2.DESCRIPTOR.services_by_name["AdminService"].full_name
+_SERVING = health_pb2.HealthCheckResponse.SERVING
+_NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+
+GRPC_OPTIONS = (
+    ("grpc.so_reuseport", 0),  # a port in use must be an error, not a second listener
+    ("grpc.max_receive_message_length", 16 * MIB),
+    ("grpc.max_send_message_length", 16 * MIB),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+)
+
+STOP_GRACE_S = 1.0
+
+
+async def serve(config: NodeConfig, *, on_ready: Callable[[Node], None] | None = None) -> None:
+    """Runs the node until SIGTERM or SIGINT, and stops it cleanly; a second signal ends the process at once.
+
+    Raises what ``Node.start`` raises, CONFIG_ERROR for a port in use, and the failure that ended the node.
+    """
+    stopping = asyncio.Event()
+    with _signals(stopping):
+        node = Node(config)
+        async with contextlib.AsyncExitStack() as stack:
+            stack.push_async_callback(node.stop)
+            await node.start()
+            health = grpc_health.HealthServicer()
+            server = await _start_grpc(node, health)
+            stack.push_async_callback(_stop_grpc, server, health)
+            _follow_health(node, health)
+            if config.metrics_port:
+                registry = make_registry(GroupCollector(node.metrics.values(), node.refresh_metrics))
+                metrics_server = start_metrics_server(registry, config.listen_host, config.metrics_port)
+                stack.push_async_callback(metrics_server.close)
+            if on_ready is not None:
+                on_ready(node)
+            logger.info("serving", extra={"node": config.id, "address": config.client_address, "pid": os.getpid()})
+            await _until_stopped(node, stopping)
+            logger.info("stopping", extra={"node": config.id})
+
+
+async def _until_stopped(node: Node, stopping: asyncio.Event) -> None:
+    """Returns on a signal; raises the failure that keeps the node from going on."""
+    stop = asyncio.create_task(stopping.wait(), name="stop-signal")
+    failed = asyncio.create_task(node.failed(), name="node-failed")
+    done, pending = await asyncio.wait([stop, failed], return_when=asyncio.FIRST_COMPLETED)
+    for task in pending:
+        task.cancel()
+    if failed in done:
+        raise failed.result()
+
+
+@contextlib.contextmanager
+def _signals(stopping: asyncio.Event) -> Iterator[None]:
+    """The first SIGTERM or SIGINT asks for a clean stop; the second does not wait for it."""
+    loop = asyncio.get_running_loop()
+
+    def on_signal(number: int) -> None:
+        if stopping.is_set():
+            os._exit(128 + number)
+        stopping.set()
+
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    for number in numbers:
+        loop.add_signal_handler(number, on_signal, number)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)
+
+
+async def _start_grpc(node: Node, health: grpc_health.HealthServicer) -> grpc.aio.Server:
+    config = node.config
+    server = grpc.aio.server(options=GRPC_OPTIONS)
+    log_pb2_grpc.add_LogServiceServicer_to_server(LogService(node), server)
+    admin_pb2_grpc.add_AdminServiceServicer_to_server(AdminService(node), server)
+    health_pb2_grpc.add_HealthServicer_to_server(health, server)
+    names = (LOG_SERVICE, ADMIN_SERVICE, "grpc.health.v1.Health", reflection.SERVICE_NAME)
+    reflection.enable_server_reflection(names, server)
+    address = f"{_bracketed(config.listen_host)}:{config.client_port}"
+    try:
+        server.add_insecure_port(address)
+    except RuntimeError as reason:
+        raise ConfigError(f"cannot listen on {address}: the port is in use, or not ours; choose another") from reason
+    await server.start()
+    await health.set("", _SERVING)
+    await health.set(LOG_SERVICE, _NOT_SERVING)
+    return server
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+async def _stop_grpc(server: grpc.aio.Server, health: grpc_health.HealthServicer) -> None:
+    await health.enter_graceful_shutdown()
+    await server.stop(STOP_GRACE_S)
+
+
+def _follow_health(node: Node, health: grpc_health.HealthServicer) -> None:
+    """LogService is SERVING while a leader is known: what a load balancer in front of the clients wants to know."""
+    tasks: set[asyncio.Task[None]] = set()
+
+    def on_role(_group: str, _role: Role, _term: Term, leader_id: NodeId) -> None:
+        status = _SERVING if leader_id else _NOT_SERVING
+        task = asyncio.get_running_loop().create_task(health.set(LOG_SERVICE, status), name="health")
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+
+    node.add_listener(on_role)
+    on_role("", Role.FOLLOWER, Term(0), node.replica("").leader_id)
+
+
+def run(config: NodeConfig, *, on_ready: Callable[[Node], None] | None = None) -> DLedgerError | None:
+    """``serve`` on an event loop of its own; the failure that ended it, if one did."""
+    import uvloop  # noqa: PLC0415 – only a process of its own decides on its loop
+
+    try:
+        uvloop.run(serve(config, on_ready=on_ready))
+    except DLedgerError as failure:
+        return failure
+    return None
