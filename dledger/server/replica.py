@@ -384,6 +384,13 @@ class Replica:
         self.log.set_commit_hint(position)
         self.metrics.proposals_committed += self.checker.on_commit(position, self.now_s())
         self.reader.on_commit(self._commit_index.index)
+        self._check_caught_up(position)
+
+    def _check_caught_up(self, position: Position) -> None:
+        """A frame of the current leader's own term is committed and here: so is everything committed before it."""
+        if not self.core.may_vote and self.role is not Role.LEADER and self.log.term_at(position) == self.core.term:
+            logger.info("caught up after an unclean stop; voting again", extra={"group": self.group})
+            self.core.set_may_vote(True, self.now_ms())
 
     def _on_role(self, change: RoleChanged) -> None:
         if change == RoleChanged(self.role, self.term, self.leader_id):
