@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 from dledger.config import NodeConfig
@@ -38,6 +39,10 @@ class GroupContext(Protocol):
         ...
 
     def is_connected(self, peer: NodeId) -> bool: ...
+
+    def exclusive(self) -> AbstractAsyncContextManager[None]:
+        """Holds back every message, timer and effect while the log is being cut."""
+        ...
 
     def run_effects(self) -> None:
         """Does what the core wants done now."""

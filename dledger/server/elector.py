@@ -11,8 +11,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Protocol
 
 from dledger.errors import Code, DLedgerError
@@ -26,7 +27,8 @@ class HardStateSaver(Protocol):
 
 
 class Elector:
-    """Owns the order of effects. While a save is under way, all later effects, and ``defer``-red work, are held."""
+    """Owns the order of effects. While a save is under way, or somebody works ``exclusive``-ly, all later effects,
+    deferred work and the timer are held."""
 
     def __init__(
         self,
@@ -41,13 +43,13 @@ class Elector:
         self._fail = fail
         self._held: deque[Effect | Callable[[], None]] = deque()
         self._is_running = False
-        self._save: asyncio.Task[None] | None = None
+        self._barrier: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._armed_ms = 0.0
 
     @property
-    def is_saving(self) -> bool:
-        return self._save is not None
+    def is_holding(self) -> bool:
+        return self._barrier is not None
 
     def start(self) -> None:
         self.run()
@@ -55,8 +57,8 @@ class Elector:
     def stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        if self._save is not None:
-            self._save.cancel()
+        if self._barrier is not None:
+            self._barrier.cancel()
         self._held.clear()
 
     def run(self) -> None:
@@ -67,7 +69,7 @@ class Elector:
 
     def defer(self, work: Callable[[], None]) -> None:
         """Does ``work`` behind every effect that is held; at once when none is."""
-        if self._save is None and not self._held:
+        if self._barrier is None and not self._held:
             work()
         else:
             self._held.append(work)
@@ -77,7 +79,7 @@ class Elector:
             return
         self._is_running = True
         try:
-            while self._held and self._save is None:
+            while self._held and self._barrier is None:
                 item = self._held.popleft()
                 if isinstance(item, Persist):
                     self._begin_save(item)
@@ -91,11 +93,12 @@ class Elector:
 
     def _begin_save(self, effect: Persist) -> None:
         state = HardState(effect.term, effect.vote)
-        self._save = asyncio.get_running_loop().create_task(self._saver.save(state), name="elector-save")
-        self._save.add_done_callback(self._saved)
+        save = asyncio.get_running_loop().create_task(self._saver.save(state), name="elector-save")
+        save.add_done_callback(self._saved)
+        self._barrier = save
 
     def _saved(self, task: asyncio.Task[None]) -> None:
-        self._save = None
+        self._barrier = None
         if task.cancelled():
             return
         failure = task.exception()
@@ -106,6 +109,21 @@ class Elector:
         else:
             self._drain()
             self._arm()
+
+    @contextlib.asynccontextmanager
+    async def exclusive(self) -> AsyncIterator[None]:
+        """The log is being cut: no message, timer or effect comes in between, as during a save."""
+        while self._barrier is not None:
+            await asyncio.wait([self._barrier])
+        barrier = self._barrier = asyncio.get_running_loop().create_future()
+        try:
+            yield
+        finally:
+            self._barrier = None
+            if not barrier.done():
+                barrier.set_result(None)
+                self._drain()
+                self._arm()
 
     # The clock ---------------------------------------------------------------------------------------------------
 
@@ -122,6 +140,6 @@ class Elector:
 
     def _on_timer(self) -> None:
         self._timer = None
-        if self._save is None:  # else the timer is armed again when the save is done
+        if self._barrier is None:  # else the timer is armed again when the barrier falls
             self._core.tick(asyncio.get_running_loop().time() * 1000)
             self.run()

@@ -129,17 +129,21 @@ class EntryHandler:
         if point.position > self._log.last.position or await self._log.point_at(point.position) != point:
             self._answer_truncate(sender, ask, PushResult.INCONSISTENT_STATE)
             return
-        if ask.term != self._core.term or sender != self._core.leader_id:
-            return
-        if point.position < self._log.last.position:
-            invariants.check_truncate(self._core.role, point.position, self._core.commit_position)
-            logger.info(
-                "cutting a tail that the leader does not have",
-                extra={"group": ask.group, "after": point.position, "last": self._log.last.position},
-            )
-            await self._log.truncate(point.position)
-            self._context.on_truncated(point.position)
+        async with self._context.exclusive():
+            if ask.term != self._core.term or sender != self._core.leader_id:
+                return  # while we waited another leader came: its own COMPARE decides
+            if point.position < self._log.last.position:
+                await self._cut(point.position)
         self._answer_truncate(sender, ask, PushResult.SUCCESS)
+
+    async def _cut(self, after: Position) -> None:
+        invariants.check_truncate(self._core.role, after, self._core.commit_position)
+        logger.info(
+            "cutting a tail that the leader does not have",
+            extra={"group": self._context.group, "after": after, "last": self._log.last.position},
+        )
+        await self._log.truncate(after)
+        self._context.on_truncated(after)
 
     def _answer_truncate(self, sender: NodeId, ask: Truncate, result: PushResult) -> None:
         self._context.send(sender, TruncateResponse(ask.group, self._core.term, result, ask.request_id))

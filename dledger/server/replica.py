@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from random import Random
 from typing import Protocol
@@ -51,7 +52,7 @@ from dledger.types import NodeId, Position, Role, Term
 logger = logging.getLogger(__name__)
 
 MAX_HELD_MESSAGES = 10_000
-"""Messages kept while term and vote are being made durable; more are dropped, as a network would."""
+"""Messages kept while a save or a truncation is under way; more are dropped, as a network would."""
 
 DISK_FULL_PAUSE_MS = 500
 
@@ -200,7 +201,7 @@ class Replica:
         return self._loop.time() * 1000
 
     def send(self, peer: NodeId, message: Message) -> bool:
-        if self._elector.is_saving:
+        if self._elector.is_holding:
             self._elector.defer(lambda: self._send_held(peer, message))
             return True
         return self._host.send(peer, message)
@@ -210,6 +211,9 @@ class Replica:
 
     def is_connected(self, peer: NodeId) -> bool:
         return self._host.is_connected(peer)
+
+    def exclusive(self) -> AbstractAsyncContextManager[None]:
+        return self._elector.exclusive()
 
     def run_effects(self) -> None:
         self._elector.run()
@@ -252,7 +256,7 @@ class Replica:
         """Anything from another node. Never raises."""
         if self.failure is not None:
             return
-        if not self._elector.is_saving:
+        if not self._elector.is_holding:
             self._receive(sender, message)
         elif self._held_messages < MAX_HELD_MESSAGES:
             self._held_messages += 1
