@@ -1,0 +1,7 @@
+"""``python -m dledger``: the command line."""
+
+from __future__ import annotations
+
+from dledger.cli.main import main
+
+main()

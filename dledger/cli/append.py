@@ -1,0 +1,194 @@
+"""``dledger append``: lines in, acknowledged records out."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+import sys
+import time
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dledger.cli.options import Target, client_options, option, output_option
+from dledger.cli.output import Progress, print_fields, print_json
+from dledger.cli.records import line_batches, whole
+from dledger.cli.runtime import run
+from dledger.errors import Code, ConfigError, DLedgerError, OutcomeUnknown, error
+
+if TYPE_CHECKING:
+    from dledger.client import Acks, Log
+
+BATCHES_IN_FLIGHT = 8
+STDIN = 0
+
+
+@dataclass(slots=True)
+class Tally:
+    """What became of the records so far. ``submitted`` are those handed to the client."""
+
+    submitted: int = 0
+    submitted_bytes: int = 0
+    acknowledged: int = 0
+    refused: int = 0
+    first_index: int | None = None
+    last_index: int | None = None
+    term: int | None = None
+    failure: DLedgerError | None = None
+
+    @property
+    def unknown(self) -> int:
+        return self.submitted - self.acknowledged - self.refused
+
+
+class Appender:
+    """Keeps a bounded number of batches in flight, and stops at the first that fails."""
+
+    def __init__(self, log: Log, tally: Tally, progress: Progress) -> None:
+        self._log = log
+        self._tally = tally
+        self._progress = progress
+        self._slots = asyncio.Semaphore(BATCHES_IN_FLIGHT)
+        self._in_flight: set[asyncio.Future[Acks]] = set()
+        self._failed = asyncio.Event()
+
+    async def run(self, batches: AsyncIterator[list[bytes]]) -> None:
+        """Appends every batch. What came of it is in the tally, also when this is cancelled."""
+        failing = asyncio.create_task(self._failed.wait(), name="append failed")
+        feeding = asyncio.create_task(self._feed(batches), name="feed")
+        try:
+            await asyncio.wait((failing, feeding), return_when=asyncio.FIRST_COMPLETED)
+            if feeding.done():
+                feeding.result()
+        finally:
+            feeding.cancel()
+            failing.cancel()
+        # Whatever is in flight gets its outcome within the client's own timeout.
+        if self._in_flight:
+            await asyncio.wait(self._in_flight)
+
+    async def _feed(self, batches: AsyncIterator[list[bytes]]) -> None:
+        async for batch in batches:
+            await self._slots.acquire()
+            size_bytes = sum(map(len, batch))
+            self._tally.submitted += len(batch)
+            try:
+                call = self._log.append_many(batch)
+            except DLedgerError as refusal:
+                self._fail(refusal, len(batch))
+                return
+            self._in_flight.add(call)
+            call.add_done_callback(partial(self._settle, len(batch), size_bytes))
+
+    def _settle(self, count: int, size_bytes: int, call: asyncio.Future[Acks]) -> None:
+        self._in_flight.discard(call)
+        self._slots.release()
+        if call.cancelled():
+            return
+        failure = call.exception()
+        if failure is None:
+            self._acknowledge(call.result(), size_bytes)
+        elif isinstance(failure, DLedgerError):
+            self._fail(failure, count)
+        else:
+            self._fail(error(Code.INTERNAL_ERROR, f"{type(failure).__name__}: {failure}"), 0)
+
+    def _acknowledge(self, acks: Acks, size_bytes: int) -> None:
+        tally = self._tally
+        tally.acknowledged += len(acks)
+        tally.submitted_bytes += size_bytes
+        if tally.first_index is None:
+            tally.first_index = acks.first_index
+        tally.last_index = acks.last_index
+        tally.term = acks.term
+        self._progress.update(tally.submitted_bytes, f"{tally.acknowledged:,} records")
+
+    def _fail(self, failure: DLedgerError, count: int) -> None:
+        unknown = isinstance(failure, OutcomeUnknown)
+        if not unknown:
+            self._tally.refused += count
+        # An unknown outcome is the graver news.
+        if self._tally.failure is None or (unknown and not isinstance(self._tally.failure, OutcomeUnknown)):
+            self._tally.failure = failure
+        self._failed.set()
+
+
+@click.command()
+@option("-d", "--data", env="RECORD", metavar="TEXT", help="One record, given here instead of on stdin.")
+@option("--file", env="FILE", metavar="PATH", type=click.Path(exists=True, dir_okay=False), help="Instead of stdin.")
+@option("--raw", env="RAW", is_flag=True, help="All of the input as one record.")
+@output_option("text", "json")
+@client_options
+def append(*, target: Target, data: str | None, file: str | None, raw: bool, output: str) -> None:
+    """Appends one record per line of stdin, or of a file, and waits until a majority has them on disk.
+
+    Lines end at \\n alone, which is not kept; a last line without one is a record too. Memory stays the same however
+    long the input is. When it fails half-way it says how many records were acknowledged and of how many the outcome is
+    unknown; a failover of the cluster is not a failure.
+
+    \b
+    printf 'a\\nb\\n' | dledger append
+    dledger append -d 'one record'
+    dledger append --file big.log -o json
+    """
+    if data is not None and file is not None:
+        raise ConfigError("-d and --file are two inputs: give one of them")
+    tally = Tally()
+    started = time.monotonic()
+    try:
+        run(_append(target, tally, data, file, raw=raw))
+    except (KeyboardInterrupt, DLedgerError) as failure:
+        _report(tally, output, time.monotonic() - started, failed=True)
+        if isinstance(failure, DLedgerError) and tally.submitted:
+            raise type(failure)(
+                f"{failure} ({tally.acknowledged} acknowledged, {tally.unknown} unknown)",
+                code=failure.code, metadata=failure.metadata,
+            ) from None  # fmt: skip
+        raise
+    _report(tally, output, time.monotonic() - started, failed=False)
+
+
+async def _append(target: Target, tally: Tally, data: str | None, file: str | None, *, raw: bool) -> None:
+    descriptor = os.open(file, os.O_RDONLY) if file else STDIN
+    try:
+        with Progress("appending", _size(descriptor) if data is None else None) as progress:
+            async with target.connect() as log, aclosing(_input(data, descriptor, raw=raw)) as batches:
+                await Appender(log, tally, progress).run(batches)
+    finally:
+        if file:
+            os.close(descriptor)
+    if tally.failure is not None:
+        raise tally.failure
+
+
+async def _input(data: str | None, descriptor: int, *, raw: bool) -> AsyncGenerator[list[bytes]]:
+    if data is not None:
+        yield [data.encode(errors="surrogateescape")]
+    elif raw:
+        yield [await whole(descriptor)]
+    else:
+        async for batch in line_batches(descriptor):
+            yield batch
+
+
+def _size(descriptor: int) -> int | None:
+    found = os.fstat(descriptor)
+    return found.st_size if stat.S_ISREG(found.st_mode) else None
+
+
+def _report(tally: Tally, output: str, seconds: float, *, failed: bool) -> None:
+    rate = round(tally.acknowledged / seconds) if seconds > 0 else 0
+    span = {"first_index": tally.first_index, "last_index": tally.last_index, "term": tally.term}
+    fields: dict[str, Any] = {"count": tally.submitted, **span, "records_per_s": rate}
+    if failed:
+        fields |= {"acknowledged": tally.acknowledged, "unknown": tally.unknown}
+    if output == "json":
+        print_json(fields)
+    elif not failed:
+        print_fields("appended", fields)
+    sys.stdout.flush()

@@ -1,0 +1,36 @@
+"""``dledger get``: records by index."""
+
+from __future__ import annotations
+
+import click
+
+from dledger.cli.options import Target, client_options, option, output_option
+from dledger.cli.ranges import Range, parse_range
+from dledger.cli.reading import Reading
+from dledger.cli.runtime import run
+
+
+@click.command(context_settings={"ignore_unknown_options": True})
+@click.argument("records", metavar="RANGE")
+@option("--node", env="NODE", metavar="ID", help="Read this node's own copy, as far as it knows it to be committed.")
+@output_option("lines", "raw", "json")
+@client_options
+def get(*, target: Target, records: str, node: str | None, output: str) -> None:
+    """Prints records: a line each, as raw bytes without separators, or as JSON with the value in base64.
+
+    \b
+    7          record 7                    0:100      records 0 to 99
+    -10:       the last ten (also -10)     :50        the first records up to 49
+    +5         from the sixth on           @1790000000000:1790000060000 or @2026-11-21   by time (ms, or a date)
+
+    Reads see every append that was acknowledged before (linearizable), except with --node.
+    """
+    run(_get(target, parse_range(records), node, output))
+
+
+async def _get(target: Target, wanted: Range, node: str | None, output: str) -> None:
+    async with target.connect() as log:
+        reading = Reading(log, node)
+        start, end = await reading.span(wanted)
+        if start < end:
+            await reading.copy(start, end, output)

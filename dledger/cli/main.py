@@ -1,0 +1,73 @@
+"""The entry: ``dledger COMMAND``."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+
+import click
+
+from dledger.cli.runtime import exit_code_of
+from dledger.version import __version__
+
+SECTIONS = {
+    "Run nodes": {"serve": "serve", "dev": "dev", "demo": "demo"},
+    "Use the log": {"append": "append", "get": "get", "tail": "tail", "bench": "bench"},
+    "Look after it": {"status": "status", "health": "status", "log": "log", "admin": "admin"},
+}
+
+
+class LazyGroup(click.Group):
+    """Commands by name; a command's module is imported when it is asked for, so ``serve`` starts without the client."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [name for commands in SECTIONS.values() for name in commands]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        for commands in SECTIONS.values():
+            if cmd_name in commands:
+                command: click.Command = getattr(import_module(f"dledger.cli.{commands[cmd_name]}"), cmd_name)
+                return command
+        return None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for title, commands in SECTIONS.items():
+            with formatter.section(title):
+                loaded = ((name, self.get_command(ctx, name)) for name in commands)
+                formatter.write_dl([(name, command.get_short_help_str(90)) for name, command in loaded if command])
+
+
+def show_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    """Prints ``dledger 1.2.3`` and ends."""
+    if wanted and not ctx.resilient_parsing:
+        click.echo(f"dledger {__version__}")
+        ctx.exit()
+
+
+@click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=show_version, help="And exit.")
+def cli() -> None:
+    """A replicated commitlog: an acknowledged append is on the disks of a majority.
+
+    \b
+    dledger dev                          five nodes on this machine
+    seq 1000 | dledger append            one record per line
+    dledger get 0:10                     records 0 to 9
+    dledger tail -f                      what comes
+    dledger status                       who leads, how far everyone is
+
+    Every flag has an environment variable. stdout is data only; progress and errors go to stderr.
+
+    \b
+    Exit codes: 0 ok · 1 checked and bad · 2 usage or configuration · 3 no leader, unreachable or too late ·
+    4 outcome unknown · 5 refused by the server · 130 interrupted.
+    """
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Runs the command line and ends the process with its exit code."""
+    sys.exit(exit_code_of(lambda: cli.main(args=arguments, prog_name="dledger", standalone_mode=False)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+"""What commands share: flags with an environment variable each, and where the cluster is."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import click
+
+from dledger.config import GRPC_PORT_OFFSET
+from dledger.config_file import CHOICES
+from dledger.types import DEFAULT_GROUP
+
+if TYPE_CHECKING:
+    from dledger.client import Log
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+DEV_PORT = 20911
+DEV_PORT_STEP = 10
+DEV_NODES = 5
+DEV_ENDPOINTS = ",".join(f"127.0.0.1:{DEV_PORT + DEV_PORT_STEP * i + GRPC_PORT_OFFSET}" for i in range(DEV_NODES))
+
+
+class Target(NamedTuple):
+    """The group of a cluster that a command talks to, and how long it waits for an answer."""
+
+    endpoints: str
+    group: str
+    timeout_ms: int
+
+    def connect(self, endpoints: str = "") -> Log:
+        """A client of the group, over ``endpoints`` instead of the target's own if given."""
+        import dledger.client  # noqa: PLC0415  # gRPC takes 0.1 s to import: not for --help
+
+        return dledger.client.connect(endpoints or self.endpoints, group=self.group, timeout_ms=self.timeout_ms)
+
+
+def option(*names: str, env: str, **settings: Any) -> Callable[[Command], Command]:
+    """``click.option`` with the variable DLEDGER_``env``, which --help shows as it does the default."""
+    settings.setdefault("show_default", settings.get("default") not in (None, "", False))
+    return click.option(*names, envvar=f"DLEDGER_{env}", show_envvar=True, **settings)
+
+
+def client_options(command: Command) -> Command:
+    """Adds --endpoints, --group and --timeout, and hands them over as one ``target``."""
+
+    @functools.wraps(command)
+    def with_target(*args: Any, endpoints: str, group: str, timeout: float, **rest: Any) -> Any:
+        return command(*args, target=Target(endpoints, group, int(timeout * 1000)), **rest)
+
+    decorators = (
+        option("--endpoints", env="ENDPOINTS", default=DEV_ENDPOINTS, metavar="HOST:PORT,…", help="gRPC addresses."),
+        option("--group", env="GROUP", default=DEFAULT_GROUP, help="The group (a log of its own)."),
+        option("--timeout", env="TIMEOUT", default=10.0, type=click.FloatRange(min=0.001), help="Seconds per call."),
+    )
+    decorated: Any = with_target
+    for decorate in reversed(decorators):
+        decorated = decorate(decorated)
+    result: Command = decorated
+    return result
+
+
+def output_option(*formats: str) -> Callable[[Command], Command]:
+    """-o with the formats of a command, the first being the default."""
+    return option(
+        "-o", "--output", env="OUTPUT", type=click.Choice(formats), default=formats[0], help="Format on stdout."
+    )
+
+
+def node_logging_options(command: Command) -> Command:
+    """--log-format and --log-level of the commands that run nodes."""
+    decorators = (
+        option("--log-format", env="LOG_FORMAT", type=click.Choice(CHOICES["log_format"]), default=None,
+               help="How nodes log, on stderr.  [default: text]"),
+        option("--log-level", env="LOG_LEVEL", type=click.Choice(CHOICES["log_level"]), default=None,
+               help="How much nodes log.  [default: info]"),
+    )  # fmt: skip
+    for decorate in reversed(decorators):
+        command = decorate(command)
+    return command

@@ -1,0 +1,84 @@
+"""How a command runs and how it ends: the loop, the exit codes, one line on stderr."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import traceback
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+import click
+import uvloop
+
+from dledger.errors import DLedgerError
+
+Result = TypeVar("Result")
+
+EXIT_OK = 0
+EXIT_BAD = 1
+EXIT_USAGE = 2
+EXIT_BUG = 5
+EXIT_INTERRUPTED = 130
+
+
+def run(coroutine: Coroutine[Any, Any, Result]) -> Result:
+    """Runs a command's coroutine to its end on uvloop; Ctrl-C cancels it and raises KeyboardInterrupt.
+
+    The first failure of a task group is raised in its stead."""
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(coroutine)
+    except BaseExceptionGroup as several:
+        raise first_of(several) from several
+
+
+def first_of(several: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The failure that ended a task group: the first, the others being its consequences."""
+    first = several.exceptions[0]
+    return first_of(first) if isinstance(first, BaseExceptionGroup) else first
+
+
+def complain(sentence: object) -> None:
+    """The one line on stderr that says why a command failed."""
+    click.echo(f"dledger: {' '.join(str(sentence).split())}", err=True)
+
+
+def exit_code_of(command: Callable[[], object]) -> int:
+    """Runs ``command`` and says how it ended, by the table of exit codes; every failure is told on stderr.
+
+    A command ends early with a code of its own by ``click.exceptions.Exit``.
+    """
+    try:
+        result = command()
+        sys.stdout.flush()
+    except DLedgerError as failure:
+        complain(failure)
+        return failure.exit_code
+    except click.exceptions.NoArgsIsHelpError as failure:
+        click.echo(failure.format_message(), err=True)
+        return EXIT_USAGE
+    except click.ClickException as failure:
+        complain(_usage_sentence(failure))
+        return EXIT_USAGE
+    except BrokenPipeError:
+        # Whoever read our output has had enough: not a failure. What is still buffered must not be written at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_OK
+    except OSError as failure:
+        complain(f"{failure.filename}: {failure.strerror}" if failure.filename else failure)
+        return EXIT_USAGE
+    except (KeyboardInterrupt, asyncio.CancelledError, click.Abort):
+        return EXIT_INTERRUPTED
+    except Exception as bug:  # noqa: BLE001  # the outermost frame: told in full, with an exit code
+        traceback.print_exc()
+        complain(f"this is a bug ({type(bug).__name__}: {bug}); please report it with the lines above")
+        return EXIT_BUG
+    return result if isinstance(result, int) else EXIT_OK
+
+
+def _usage_sentence(failure: click.ClickException) -> str:
+    message = failure.format_message()
+    context = getattr(failure, "ctx", None)
+    return f"{message} See '{context.command_path} --help'." if context is not None else message

@@ -1,0 +1,60 @@
+"""``dledger serve``: one node."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dledger.cli.lifeline import stop_when_released
+from dledger.cli.options import node_logging_options, option
+from dledger.cli.runtime import run
+from dledger.config_file import CHOICES, load_config_file, node_config, parse_peers
+from dledger.logs import setup_logging
+from dledger.types import Durability
+
+
+@click.command()
+@option("--id", env="ID", metavar="ID", help="This node's id, one of --peers.")
+@option("--peers", env="PEERS", metavar="ID=HOST:PORT,…", help="Every node of the first start, this one included.")
+@option("--data", env="DATA", metavar="DIR", help="Where the log lives. One node each.")
+@option("--listen", env="LISTEN", metavar="HOST", help="Address to bind; the peer address's host by default.")
+@option("--advertise", env="ADVERTISE", metavar="HOST:PORT", help="What clients are told; where it listens by default.")
+@option("--grpc-port", env="GRPC_PORT", type=int, help="For clients; the peer port + 1 by default.")
+@option("--http-port", env="HTTP_PORT", type=int, help="For /metrics; the peer port + 2 by default, 0 for none.")
+@option("--cluster-id", env="CLUSTER_ID", metavar="ID", help="Minted by the first leader when not given.")
+@option("--group", env="GROUP", help="The group's name.  [default: default]")
+@option(
+    "--durability",
+    env="DURABILITY",
+    type=click.Choice(CHOICES["durability"]),
+    help="When a copy counts.  [default: fsync]",
+)
+@option("--config", env="CONFIG", metavar="FILE.toml", help="The same settings from a file; flags win over it.")
+@option("--stop-with", env="STOP_WITH", metavar="FILE", help="Stop once no process holds a lock on FILE any more.")
+@node_logging_options
+def serve(config: str | None, stop_with: str | None, **flags: Any) -> None:
+    """Runs one node until SIGTERM or SIGINT (a clean stop: handing leadership over; a second one ends it at once).
+
+    A node uses three ports: its peer port for other nodes, + 1 for clients (gRPC), + 2 for metrics (HTTP).
+    """
+    settings = load_config_file(Path(config)) if config else {}
+    settings |= _given(flags)
+    chosen = node_config(settings)
+    setup_logging(settings.get("log_format", "text"), settings.get("log_level", "info"))
+    if stop_with:
+        stop_when_released(Path(stop_with))
+    from dledger.server.serve import serve as serve_node  # noqa: PLC0415  # not for --help
+
+    run(serve_node(chosen))
+
+
+def _given(flags: dict[str, Any]) -> dict[str, Any]:
+    """The flags that were set, as the types of ``NodeConfig``."""
+    given = {name: value for name, value in flags.items() if value is not None}
+    if "peers" in given:
+        given["peers"] = parse_peers(given["peers"])
+    if "durability" in given:
+        given["durability"] = Durability(given["durability"])
+    return given
