@@ -12,8 +12,7 @@ An empty record is legal, an empty batch is not.
 
 from __future__ import annotations
 
-import sys
-from array import array
+import struct
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
@@ -25,15 +24,11 @@ Buffer = bytes | bytearray | memoryview
 
 __all__ = ["Buffer", "body_offsets", "build_body", "check_body", "crc32c", "record_at", "records_of"]
 
-_SWAP = sys.byteorder == "big"
-
 
 def build_body(records: Sequence[bytes]) -> bytes:
     """The body that holds ``records``. The caller has made sure there is at least one."""
-    offsets = array("i", accumulate(map(len, records), initial=0))
-    if _SWAP:
-        offsets.byteswap()
-    return b"".join((offsets.tobytes(), *records))
+    offsets = struct.pack(f"<{len(records) + 1}i", *accumulate(map(len, records), initial=0))
+    return b"".join((offsets, *records))
 
 
 def body_offsets(body: Buffer, count: int) -> memoryview:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from grpc import aio
 
-from dledger.v1 import admin_pb2_grpc, log_pb2_grpc
+from dledger.client.wire import APPEND_STREAM
+from dledger.v1 import admin_pb2_grpc, log_pb2, log_pb2_grpc
 
 if TYPE_CHECKING:
     from dledger.v1.admin_pb2_grpc import AdminServiceAsyncStub
@@ -36,6 +37,9 @@ class Endpoint:
     def __init__(self, address: str) -> None:
         self.address = address
         self._channel = aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+        self.append_stream: aio.StreamStreamMultiCallable[bytes, log_pb2.AppendStreamResponse] = (
+            self._channel.stream_stream(APPEND_STREAM, None, log_pb2.AppendStreamResponse.FromString)
+        )
         self.log: LogServiceAsyncStub = log_pb2_grpc.LogServiceStub(self._channel)
         self.admin: AdminServiceAsyncStub = admin_pb2_grpc.AdminServiceStub(self._channel)
 

@@ -157,7 +157,7 @@ class Getter:
         try:
             endpoint = await self._leaders.route(self._node, self._consistency)
             address = endpoint.address
-            refusal = await self._stream(endpoint.log.GetStream(), address)  # type: ignore[call-arg]  # we write and read ourselves
+            refusal = await self._stream(endpoint.log.GetStream(), address)
         except DLedgerError as unreachable:
             refusal = unreachable
         self._take_back()

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 from typing import TYPE_CHECKING
 
 from dledger.batch import Buffer, build_body, crc32c
@@ -160,7 +161,7 @@ def _build_checked(records: Sequence[Buffer]) -> bytes:
         # A view of wider items has another length in items than in bytes: such a body's offsets would lie.
         if len(body) - table_bytes == int.from_bytes(body[table_bytes - 4 : table_bytes], "little"):
             return body
-    except (TypeError, OverflowError):
+    except (TypeError, struct.error):
         pass  # One of them is no buffer, or they are beyond what offsets can count: said below, by the record.
     return build_body([as_record(record) for record in records])
 

@@ -16,6 +16,7 @@ from dledger.client.append_queue import AppendQueue
 from dledger.client.retry import ASKS_ELSEWHERE, Backoff
 from dledger.client.rpc import from_rpc, unary
 from dledger.client.verdict import FOR_ALL, Verdict, judge, leaves_doubt
+from dledger.client.wire import encode_append
 from dledger.errors import Code, DLedgerError, InternalError, Unavailable, error
 from dledger.v1 import log_pb2
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from dledger.client.leader import Leaders
     from dledger.client.pending import PendingBatch
 
-    AppendCall = aio.StreamStreamCall[log_pb2.AppendStreamRequest, log_pb2.AppendStreamResponse]
+    AppendCall = aio.StreamStreamCall[bytes, log_pb2.AppendStreamResponse]
 
 INIT_TIMEOUT_MS = 1_500
 STALL_CHECK_S = 0.6
@@ -125,7 +126,7 @@ class Producer:
 
     async def _stream(self, endpoint: Endpoint) -> DLedgerError:
         """Sends and hears answers until the stream ends, and returns why it did."""
-        call: AppendCall = endpoint.log.AppendStream()  # type: ignore[call-arg]  # we write and read ourselves
+        call: AppendCall = endpoint.append_stream()
         helpers = [
             asyncio.create_task(self._write(call), name="dledger-producer-writer"),
             asyncio.create_task(self._watch(call, endpoint.address), name="dledger-producer-watch"),
@@ -180,16 +181,16 @@ class Producer:
         except (aio.AioRpcError, asyncio.InvalidStateError):
             return  # The stream has ended; the side that hears the answers knows why.
 
-    def _request(self, batch: PendingBatch, producer_id: int, producer_epoch: int) -> log_pb2.AppendStreamRequest:
-        return log_pb2.AppendStreamRequest(
+    def _request(self, batch: PendingBatch, producer_id: int, producer_epoch: int) -> bytes:
+        head = log_pb2.AppendStreamRequest(
             group=self._group,
             producer_id=producer_id,
             producer_epoch=producer_epoch,
             base_sequence=batch.base_sequence,
             count=batch.count,
             body_crc=batch.body_crc,
-            body=batch.body,
         )
+        return encode_append(head, batch.body)
 
     async def _watch(self, call: AppendCall, address: str) -> None:
         """Gives the stream up when nothing is answered while another node leads, or for too long."""

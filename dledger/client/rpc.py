@@ -58,7 +58,7 @@ def code_named(reason: str) -> Code | None:
 
 
 def _error_info(failure: aio.AioRpcError) -> error_details_pb2.ErrorInfo | None:
-    metadata: Iterable[tuple[str, str | bytes]] = failure.trailing_metadata() or ()  # type: ignore[assignment]
+    metadata: Iterable[tuple[str, str | bytes]] = failure.trailing_metadata() or ()
     for key, value in metadata:
         if key == _DETAILS_KEY and isinstance(value, bytes):
             status = status_pb2.Status.FromString(value)
