@@ -13,7 +13,7 @@ from dledger.logs import JsonFormatter, TextFormatter, setup_logging
 from dledger.types import Role
 
 
-def record(event: str, **fields: Any) -> logging.LogRecord:
+def record(event: str, /, **fields: Any) -> logging.LogRecord:
     made = logging.makeLogRecord({"name": "dledger.x", "levelno": logging.INFO, "levelname": "INFO", "msg": event})
     made.created = 1_795_222_327.1234
     vars(made).update(fields)
