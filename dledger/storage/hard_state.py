@@ -1,0 +1,59 @@
+"""What a node has promised: its term and its vote. Durable in two slots before anything that depends on it is sent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from dledger.errors import Code, error
+from dledger.storage.disk import Disk, make_directories
+from dledger.storage.record import RecordKind
+from dledger.storage.two_slot import TwoSlotFile
+from dledger.types import NodeId, Term
+from dledger.v1.storage_pb2 import HardStateRecord
+
+
+class HardState(NamedTuple):
+    """``vote`` is empty while the node has not voted in ``term``."""
+
+    term: Term = Term(0)
+    vote: NodeId = NodeId("")
+
+
+class HardStateStore:
+    """``state`` is the last one saved."""
+
+    def __init__(self, slots: TwoSlotFile, state: HardState) -> None:
+        self._slots = slots
+        self.state = state
+
+    @classmethod
+    async def open(cls, disk: Disk, directory: Path) -> HardStateStore:
+        """The hard state of the group in ``directory``, made when the directory is new. Must come before the log.
+
+        Raises CORRUPT_LOG when both copies are bad, or when there is a log without a hard state: its node has promised
+        what nobody knows any more, and must not vote. Raises DISK_FULL or DISK_ERROR when it cannot be made.
+        """
+        make_directories(disk, directory)
+        slots = TwoSlotFile(disk, str(directory / "hard_state"), RecordKind.HARD_STATE)
+        if await slots.load():
+            record = HardStateRecord.FromString(slots.payload)
+            return cls(slots, HardState(Term(record.term), NodeId(record.vote)))
+        if any(name.endswith(".log") for name in disk.listdir(str(directory))):
+            raise error(
+                Code.CORRUPT_LOG,
+                f"{directory} has a log but no hard_state: this node's promises are lost; give it an empty data "
+                "directory and admit it anew",
+            )
+        await slots.create(_encode(HardState()))
+        return cls(slots, HardState())
+
+    async def save(self, state: HardState) -> None:
+        """Durable in both slots when it returns. Raises DISK_FULL or DISK_ERROR; the node must not go on then."""
+        assert state.term >= self.state.term, f"the term fell from {self.state.term} to {state.term}"
+        await self._slots.save(_encode(state))
+        self.state = state
+
+
+def _encode(state: HardState) -> bytes:
+    return HardStateRecord(term=state.term, vote=state.vote).SerializeToString(deterministic=True)

@@ -1,0 +1,147 @@
+"""Who a data directory belongs to, and what its node remembers of the others.
+
+The first start mints a uuid, every start durably raises a counter, and peers remember both: a node whose disk was
+wiped, copied, or restored from an old backup is not taken for the one that made promises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from random import Random
+
+from dledger.errors import Code, error
+from dledger.storage.disk import Disk, Handle, make_directories
+from dledger.storage.record import RecordKind
+from dledger.storage.two_slot import SLOT_BYTES, TwoSlotFile
+from dledger.types import NodeId
+from dledger.v1.storage_pb2 import IdentityRecord, PeerBookRecord, PeerRecord
+
+MAX_PEERS = 512
+_PEER_BOOK_SLOT_BYTES = 16 * SLOT_BYTES
+_PID_BYTES = 20
+
+
+class Identity:
+    """This start of this node. Holds the data directory's lock until ``close``."""
+
+    def __init__(
+        self, disk: Disk, lock: Handle, *, node_id: NodeId, node_uuid: bytes, start_count: int, start_nonce: int
+    ) -> None:
+        self._disk = disk
+        self._lock: Handle | None = lock
+        self.node_id = node_id
+        self.node_uuid = node_uuid
+        """Minted with the data directory."""
+        self.start_count = start_count
+        """Raised durably by every start."""
+        self.start_nonce = start_nonce
+        """Drawn at every start."""
+
+    async def close(self) -> None:
+        """Lets another process have the directory. Safe to call again."""
+        if self._lock is not None:
+            self._disk.close(self._lock)
+            self._lock = None
+
+
+async def open_identity(disk: Disk, data_dir: Path, node_id: NodeId, random: Random) -> Identity:
+    """Takes the data directory for this process and raises its start counter.
+
+    Raises CONFIG_ERROR when the directory is in use or belongs to another node, CORRUPT_LOG when both copies of the
+    identity are bad or it is missing beside a log, DISK_FULL or DISK_ERROR when it cannot be written.
+    """
+    try:
+        make_directories(disk, data_dir)
+        lock = disk.open(str(data_dir / "LOCK"), create=True)
+    except OSError as reason:
+        raise error(Code.CONFIG_ERROR, f"the data directory {data_dir} cannot be used: {reason.strerror}") from reason
+    try:
+        _take(disk, lock, data_dir)
+        slots = TwoSlotFile(disk, str(data_dir / "identity"), RecordKind.IDENTITY)
+        record = await _raised(disk, slots, data_dir, node_id, random)
+    except BaseException:
+        disk.close(lock)
+        raise
+    return Identity(
+        disk,
+        lock,
+        node_id=node_id,
+        node_uuid=record.node_uuid,
+        start_count=record.start_count,
+        start_nonce=random.getrandbits(64),
+    )
+
+
+def _take(disk: Disk, lock: Handle, data_dir: Path) -> None:
+    if not disk.lock(lock):
+        pid = disk.pread(lock, _PID_BYTES, 0).decode(errors="replace").strip()
+        holder = f"process {pid}" if pid.isdigit() else "another process"
+        raise error(
+            Code.CONFIG_ERROR, f"the data directory {data_dir} is in use by {holder}: stop it, or use another --data"
+        )
+    disk.pwritev(lock, [f"{disk.process_id():<{_PID_BYTES}}".encode()], 0)
+
+
+async def _raised(disk: Disk, slots: TwoSlotFile, data_dir: Path, node_id: NodeId, random: Random) -> IdentityRecord:
+    if not await slots.load():
+        if disk.exists(str(data_dir / "groups")):
+            raise error(
+                Code.CORRUPT_LOG,
+                f"{data_dir} has groups but no identity: it is not whole; give the node an empty data directory and "
+                "admit it anew",
+            )
+        record = IdentityRecord(node_id=node_id, node_uuid=random.randbytes(16), start_count=1)
+        await slots.create(record.SerializeToString(deterministic=True))
+        return record
+    record = IdentityRecord.FromString(slots.payload)
+    if record.node_id != node_id:
+        raise error(
+            Code.CONFIG_ERROR,
+            f"the data directory {data_dir} belongs to node {record.node_id!r}, not {node_id!r}: check --id and --data",
+        )
+    record.start_count += 1
+    await slots.save(record.SerializeToString(deterministic=True))
+    return record
+
+
+class PeerBook:
+    """What this node durably remembers of each peer it spoke with."""
+
+    def __init__(self, slots: TwoSlotFile, peers: Iterable[PeerRecord]) -> None:
+        self._slots = slots
+        self._peers = {NodeId(peer.node_id): peer for peer in peers}
+
+    @classmethod
+    async def open(cls, disk: Disk, data_dir: Path) -> PeerBook:
+        """The book of the data directory, made when there is none. Raises CORRUPT_LOG, DISK_FULL or DISK_ERROR."""
+        slots = TwoSlotFile(disk, str(data_dir / "peers"), RecordKind.PEER_BOOK, slot_bytes=_PEER_BOOK_SLOT_BYTES)
+        if not await slots.load():
+            await slots.create(b"")
+        return cls(slots, PeerBookRecord.FromString(slots.payload).peers)
+
+    def judge(self, node_id: NodeId, node_uuid: bytes, start_count: int, start_nonce: int) -> str | None:
+        """None: a peer not met before, the one known, or a later start of it. Otherwise why it is in doubt: its disk is
+        another, or an older state of the one known."""
+        known = self._peers.get(node_id)
+        if known is None:
+            return None
+        if known.node_uuid != node_uuid:
+            return f"{node_id} has node uuid {node_uuid.hex()}, it had {known.node_uuid.hex()}: its disk is another one"
+        if start_count > known.start_count or (start_count, start_nonce) == (known.start_count, known.start_nonce):
+            return None
+        return (
+            f"{node_id} says it is at start {start_count}, it was at start {known.start_count} before: its disk is a "
+            "copy, or was restored from an older state"
+        )
+
+    async def remember(self, node_id: NodeId, node_uuid: bytes, start_count: int, start_nonce: int) -> None:
+        """Durable when it returns. Only for a peer that ``judge`` has just found nothing against."""
+        peer = PeerRecord(node_id=node_id, node_uuid=node_uuid, start_count=start_count, start_nonce=start_nonce)
+        if self._peers.get(node_id) == peer:
+            return
+        if node_id not in self._peers and len(self._peers) >= MAX_PEERS:
+            raise error(Code.INTERNAL_ERROR, f"more than {MAX_PEERS} peers were met: remove {self._slots.path}")
+        self._peers[node_id] = peer
+        book = PeerBookRecord(peers=(self._peers[each] for each in sorted(self._peers)))
+        await self._slots.save(book.SerializeToString(deterministic=True))

@@ -1,0 +1,92 @@
+"""The sparse index of one segment: where to begin to look for a position or a record.
+
+In memory four arrays; in a sealed segment the payload of its footer, columns little-endian, one after the other::
+
+    u64 entries | u64 position[entries] | u64 index[entries] | u64 offset[entries] | u64 timestamp_ms[entries]
+
+It follows from the frames, so a footer that does not match its checksum is built again from them.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from bisect import bisect_right
+
+from dledger.storage.frame import FrameHeader
+
+INDEX_INTERVAL_BYTES = 8 * 1024
+"""One entry for about so many bytes of frames."""
+
+
+class SparseIndex:
+    """Entries in the order of the file. Invariant: positions and offsets ascend, indexes and timestamps never fall."""
+
+    __slots__ = ("_indexes", "_next_offset", "_offsets", "_positions", "_timestamps")
+
+    def __init__(self) -> None:
+        self._positions = array("Q")
+        self._indexes = array("Q")
+        self._offsets = array("Q")
+        self._timestamps = array("Q")
+        self._next_offset = 0
+
+    def __len__(self) -> int:
+        return len(self._positions)
+
+    def add(self, header: FrameHeader, offset: int) -> None:
+        """The next frame begins at ``offset``; noted when the last one noted is far enough."""
+        if offset < self._next_offset:
+            return
+        self._next_offset = offset + INDEX_INTERVAL_BYTES
+        self._positions.append(header.position)
+        self._indexes.append(header.base_index)
+        self._offsets.append(offset)
+        self._timestamps.append(header.timestamp_ms)
+
+    def offset_before_position(self, position: int) -> tuple[int, int]:
+        """(position, offset) of the last noted frame at or before ``position``."""
+        at = bisect_right(self._positions, position) - 1
+        assert at >= 0, f"position {position} lies before the segment"
+        return self._positions[at], self._offsets[at]
+
+    def offset_before_index(self, index: int) -> tuple[int, int]:
+        """(position, offset) of the last noted frame that begins at or before record ``index``."""
+        at = bisect_right(self._indexes, index) - 1
+        assert at >= 0, f"record {index} lies before the segment"
+        return self._positions[at], self._offsets[at]
+
+    def truncate(self, end_offset: int) -> None:
+        """Forgets what begins at or behind ``end_offset``."""
+        keep = bisect_right(self._offsets, end_offset - 1)
+        for column in self._columns():
+            del column[keep:]
+        self._next_offset = self._offsets[-1] + INDEX_INTERVAL_BYTES if keep else 0
+
+    def encode(self) -> bytes:
+        return b"".join((len(self).to_bytes(8, "little"), *(_swapped(each).tobytes() for each in self._columns())))
+
+    @classmethod
+    def decode(cls, payload: bytes) -> SparseIndex | None:
+        """None when the columns do not fit their count."""
+        entries = int.from_bytes(payload[:8], "little")
+        if len(payload) != 8 + 4 * 8 * entries:
+            return None
+        index = cls()
+        for at, column in enumerate(index._columns()):
+            column.frombytes(payload[8 + at * 8 * entries : 8 + (at + 1) * 8 * entries])
+            if sys.byteorder == "big":
+                column.byteswap()
+        index._next_offset = index._offsets[-1] + INDEX_INTERVAL_BYTES if entries else 0
+        return index
+
+    def _columns(self) -> tuple[array[int], ...]:
+        return self._positions, self._indexes, self._offsets, self._timestamps
+
+
+def _swapped(column: array[int]) -> array[int]:
+    if sys.byteorder == "little":
+        return column
+    swapped = array("Q", column)
+    swapped.byteswap()
+    return swapped
