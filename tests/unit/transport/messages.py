@@ -1,0 +1,70 @@
+"""Messages to send: one of every kind, any of every kind, and frames that follow one another."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+from hypothesis import strategies as st
+
+from dledger.batch import build_body, crc32c
+from dledger.raft.messages import Append, Heartbeat, Message
+from dledger.storage.frame import Frame, make_frame
+from dledger.types import GENESIS, LogPoint, NodeId, Position, Term
+
+MESSAGE_TYPES: tuple[type[Message], ...] = get_args(Message)
+
+u64 = st.integers(0, 2**64 - 1)
+group = st.text(min_size=1, max_size=20)
+
+
+def frames_of(*bodies: list[bytes], after: LogPoint = GENESIS, term: int = 1) -> tuple[Frame, ...]:
+    """One frame a body, in a chain."""
+    frames: list[Frame] = []
+    for records in bodies:
+        body = build_body(records)
+        frame = make_frame(
+            after,
+            term=term,
+            base_index=0,
+            count=len(records),
+            body=body,
+            body_crc=crc32c(body),
+            timestamp_ms=1,
+        )
+        frames.append(frame)
+        after = frame.header.point
+    return tuple(frames)
+
+
+def append(*bodies: list[bytes], term: int = 1) -> Append:
+    return Append("default", Term(term), Position(0), frames_of(*bodies, term=term))
+
+
+def heartbeat(round_: int = 0) -> Heartbeat:
+    return Heartbeat("default", Term(1), Position(0), round_)
+
+
+@st.composite
+def _frames(draw: st.DrawFn) -> tuple[Frame, ...]:
+    bodies = draw(st.lists(st.lists(st.binary(max_size=50), min_size=1, max_size=5), max_size=4))
+    start = LogPoint(Position(draw(st.integers(0, 2**63))), Term(1), draw(u64))
+    return frames_of(*bodies, after=start)
+
+
+st.register_type_strategy(Term, u64)
+st.register_type_strategy(Position, u64)
+st.register_type_strategy(NodeId, st.text(max_size=20))
+st.register_type_strategy(LogPoint, st.builds(LogPoint, u64, u64, u64))
+
+
+def messages() -> st.SearchStrategy[Message]:
+    """Any message of any kind."""
+    integers: Any = {"round": u64, "request_id": u64}
+
+    def build(kind: type[Message]) -> st.SearchStrategy[Message]:
+        fields = {name: strategy for name, strategy in integers.items() if name in kind.__annotations__}
+        if kind is Append:
+            fields["frames"] = _frames()
+        return st.builds(kind, group=group, **fields)
+
+    return st.one_of(*map(build, MESSAGE_TYPES))
