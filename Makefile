@@ -13,50 +13,49 @@ pip := $(bin)/python -m pip --disable-pip-version-check --quiet
 
 .PHONY: demo test check lint format soak proto clean
 
-demo: .make/installed
+demo: .venv/.installed
 	@$(bin)/python -m dledger demo
 
-test: .make/tools
+test: .venv/.tools
 	@$(bin)/python -m pytest
 
-check lint: .make/tools
+check lint: .venv/.tools
 	$(bin)/ruff check .
 	$(bin)/ruff format --check .
 	$(bin)/mypy
 	$(bin)/lint-imports
-	$(bin)/buf lint
+	$(bin)/buf lint proto
 	@$(MAKE) --no-print-directory proto
 	git diff --exit-code -- dledger/v1
 
-format: .make/tools
+format: .venv/.tools
 	$(bin)/ruff check --fix .
 	$(bin)/ruff format .
 
-soak: .make/tools
+soak: .venv/.tools
 	@$(bin)/python -m tests.soak --minutes $(MINUTES) --kill-every $(KILL_EVERY)
 
-proto: .make/tools
+proto: .venv/.tools
 	@PATH="$(CURDIR)/$(bin):$$PATH" $(bin)/python -m grpc_tools.protoc -I proto \
 		--python_out=. --grpc_python_out=. --mypy_out=. --mypy_grpc_out=. proto/dledger/v1/*.proto
 
 clean:
-	rm -rf .venv .make build dist
+	rm -rf .venv build dist
 
 # The stamps say for which pyproject.toml .venv was filled; an editable install takes changed sources as they are.
-.make/installed: pyproject.toml | .make/venv
+.venv/.installed: pyproject.toml | $(bin)/python
 	@echo "Installing dledger into .venv …" >&2
 	@$(pip) install --editable .
 	@touch $@
 
-.make/tools: pyproject.toml | .make/venv
+.venv/.tools: pyproject.toml | $(bin)/python
 	@echo "Installing dledger and the tools of its tests into .venv …" >&2
 	@$(pip) install --editable '.[test]'
-	@touch $@ .make/installed
+	@touch $@ .venv/.installed
 
-.make/venv:
+$(bin)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "dledger needs Python 3.11 or newer: make PYTHON=/path/to/python3 …" >&2; exit 1; }
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || \
 		{ echo "venv is missing: install the package python3-venv (Debian, Ubuntu: apt install python3-venv)" >&2; exit 1; }
-	@test -x $(bin)/python || $(PYTHON) -m venv .venv
-	@mkdir -p .make && touch $@
+	@$(PYTHON) -m venv .venv

@@ -1,0 +1,39 @@
+"""``python -m dledger.cli.errors_doc > docs/errors.md``: the table of every refusal, from ``dledger.errors.CODES``."""
+
+from __future__ import annotations
+
+import click
+
+from dledger.errors import CODES, ERROR_DOMAIN
+
+HEAD = f"""# Errors
+
+Every refusal has a code. The server sends it as the `reason` of a `google.rpc.ErrorInfo` (domain `{ERROR_DOMAIN}`) in
+the details of the gRPC status; the Python client raises the exception, whose `code` it is; the command line ends with
+the exit code. `OutcomeUnknown` alone leaves open whether an append happened: every other error says that it did not.
+
+This file is made by `python -m dledger.cli.errors_doc`.
+
+| code | gRPC status | exception | exit | meaning |
+|---|---|---|---|---|
+"""
+
+TAIL = """
+`NOT_LEADER` carries `leader_id` and `leader_address` in its metadata, `INDEX_OUT_OF_RANGE` and
+`INDEX_LESS_THAN_LOCAL_BEGIN` carry `first_index` and `commit_index`.
+
+The command line also ends with 0 (done), 1 (checked and bad) and 130 (Ctrl-C).
+"""
+
+
+def errors_table() -> str:
+    """docs/errors.md, whole."""
+    rows = (
+        f"| `{code.value}` | {info.grpc_status} | `{info.exception.__name__}` | {info.exit_code} | {info.meaning} |\n"
+        for code, info in CODES.items()
+    )
+    return HEAD + "".join(rows) + TAIL
+
+
+if __name__ == "__main__":
+    click.echo(errors_table(), nl=False)
