@@ -4,7 +4,8 @@ Primitives are synchronous, do one system call each and raise ``OSError`` as it 
 a ``Syncer``, the one thread that a log's group commits wait in, and ``run`` for other work that may block.
 """
 
-# ruff: noqa: PTH -- primitives are system calls by name, on paths as the operating system takes them
+# Primitives are system calls by name, on paths as the operating system takes them:
+# ruff: noqa: PTH102, PTH104, PTH108, PTH110, PTH208
 from __future__ import annotations
 
 import asyncio
@@ -15,8 +16,8 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from queue import SimpleQueue
 from pathlib import Path
+from queue import SimpleQueue
 from typing import NewType, Protocol, TypeVar
 
 from dledger.batch import Buffer
