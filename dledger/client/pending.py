@@ -74,8 +74,8 @@ class PendingBatch:
         self.body_crc = crc32c(body)
 
     def seal(self) -> None:
-        """Builds the body of what was gathered, without the calls that were cancelled meanwhile."""
-        if self.whole is not None:
+        """Builds the body of what was gathered, without the calls that were cancelled meanwhile. Once."""
+        if self.body:
             return
         if any(map(_is_cancelled, self.futures)):
             kept = [(r, f) for r, f in zip(self.records, self.futures, strict=True) if not f.cancelled()]

@@ -24,6 +24,12 @@ from dledger.v1 import admin_pb2, admin_pb2_grpc, log_pb2, log_pb2_grpc
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+SERVER_OPTIONS = [
+    ("grpc.so_reuseport", 0),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+    ("grpc.http2.max_ping_strikes", 0),
+]
+"""A server has to allow the client's keepalive pings while a stream is idle."""
 TIMESTAMP_MS = 1_700_000_000_000
 
 
@@ -158,7 +164,7 @@ class FakeNode(log_pb2_grpc.LogServiceServicer, admin_pb2_grpc.AdminServiceServi
         self.get_messages = 0
 
     async def start(self) -> None:
-        self.server = aio.server(options=[("grpc.so_reuseport", 0)])
+        self.server = aio.server(options=SERVER_OPTIONS)
         log_pb2_grpc.add_LogServiceServicer_to_server(self, self.server)
         admin_pb2_grpc.add_AdminServiceServicer_to_server(self, self.server)
         port = self.server.add_insecure_port(self.address or "127.0.0.1:0")

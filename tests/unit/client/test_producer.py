@@ -1,0 +1,304 @@
+"""Appends through a log that misbehaves: what callers see, and what is in the log afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+
+import dledger.client as client
+from dledger.errors import Code, DeadlineExceeded, DiskFull, DLedgerError, OutcomeUnknown, SequenceError, UnknownGroup
+from tests.unit.client.fake_server import FakeCluster
+
+
+def numbered(count: int, start: int = 0) -> list[bytes]:
+    return [b"%d" % number for number in range(start, start + count)]
+
+
+async def until_sent(cluster: FakeCluster, messages: int = 1) -> None:
+    """Returns when the leader has got so many messages."""
+    assert cluster.leader is not None
+    while len(cluster.leader.append_messages) < messages:
+        await asyncio.sleep(0.005)
+
+
+async def test_an_append_is_acknowledged_with_its_index_and_term(cluster: FakeCluster, log: client.Log) -> None:
+    ack = await log.append(b"first")
+    assert (ack.index, ack.term) == (0, cluster.term)
+    assert cluster.records() == [b"first"]
+
+
+async def test_appends_take_their_place_in_the_order_of_the_calls(cluster: FakeCluster, log: client.Log) -> None:
+    records = numbered(3_000)
+    acks = await asyncio.gather(*(log.append(record) for record in records))
+    assert [ack.index for ack in acks] == list(range(3_000))
+    assert cluster.records() == records
+
+
+async def test_what_gathers_while_batches_travel_shares_a_batch(cluster: FakeCluster, log: client.Log) -> None:
+    await asyncio.gather(*(log.append(record) for record in numbered(500)))
+    assert len(cluster.batches) == 1
+
+
+async def test_append_many_is_one_batch_of_its_own(cluster: FakeCluster, log: client.Log) -> None:
+    before, many, after = log.append(b"before"), log.append_many(numbered(100)), log.append(b"after")
+    acks = await many
+    assert [ack.index for ack in acks] == list(range(1, 101))
+    assert ((await before).index, (await after).index) == (0, 101)
+    assert [batch.count for batch in cluster.batches] == [1, 100, 1]
+
+
+async def test_append_many_beyond_the_limit_of_a_batch_is_split_and_keeps_its_order(cluster: FakeCluster) -> None:
+    limits = client.Limits(max_batch_bytes=1_000)
+    records = [bytes([number]) * 100 for number in range(50)]
+    async with client.connect(cluster.endpoints, limits=limits) as log:
+        acks = await log.append_many(records)
+    assert len(acks) == 50
+    assert len(cluster.batches) > 1
+    assert cluster.records() == records
+
+
+async def test_a_follower_points_to_the_leader(cluster: FakeCluster) -> None:
+    async with client.connect(cluster.nodes[2].address) as log:
+        await log.append(b"x")
+    assert cluster.nodes[0].append_messages
+
+
+async def test_an_unreachable_endpoint_is_passed_over(cluster: FakeCluster) -> None:
+    await cluster.nodes[1].stop()
+    async with client.connect([cluster.nodes[1].address, cluster.nodes[2].address]) as log:
+        assert (await log.append(b"x")).index == 0
+
+
+async def test_a_change_of_leader_is_only_a_delay(cluster: FakeCluster, log: client.Log) -> None:
+    await log.append(b"0")
+    cluster.lead(cluster.nodes[2])
+    assert (await log.append(b"1")).index == 1
+    assert cluster.records() == numbered(2)
+
+
+async def test_a_leader_that_dies_is_only_a_delay(cluster: FakeCluster, log: client.Log) -> None:
+    await log.append(b"0")
+    await cluster.nodes[0].stop()
+    cluster.lead(None)
+    pending = log.append(b"1")
+    await asyncio.sleep(0.05)
+    cluster.lead(cluster.nodes[1])
+    assert (await pending).index == 1
+
+
+async def test_a_leader_that_falls_silent_is_left_once_another_leads(cluster: FakeCluster, log: client.Log) -> None:
+    await log.append(b"0")
+    cluster.faults.hold = asyncio.Event()
+    pending = log.append(b"1")
+    await until_sent(cluster, 2)
+    held, cluster.faults.hold = cluster.faults.hold, None
+    cluster.lead(cluster.nodes[1])
+    assert (await pending).index == 1
+    held.set()
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        Code.LEADER_PENDING_FULL,
+        Code.LEADER_NOT_READY,
+        Code.LEADER_TRANSFERRING,
+        Code.SHUTTING_DOWN,
+        Code.TERM_CHANGED,
+        Code.WAIT_QUORUM_ACK_TIMEOUT,
+        Code.OUT_OF_ORDER,
+        Code.DISK_ERROR,
+    ],
+)
+async def test_a_refusal_that_passes_is_only_a_delay(cluster: FakeCluster, log: client.Log, code: Code) -> None:
+    cluster.faults.refuse_appends = [code, code]
+    acks = await asyncio.gather(*(log.append(record) for record in numbered(10)))
+    assert [ack.index for ack in acks] == list(range(10))
+    assert cluster.records() == numbered(10)
+
+
+async def test_an_answer_that_is_lost_does_not_append_twice(cluster: FakeCluster, log: client.Log) -> None:
+    cluster.faults.drop_answers = 3
+    acks = [await log.append(record) for record in numbered(5)]
+    assert [ack.index for ack in acks] == list(range(5))
+    assert cluster.records() == numbered(5)
+
+
+async def test_a_resend_keeps_boundaries_and_sequences(cluster: FakeCluster, log: client.Log) -> None:
+    cluster.faults.hold = asyncio.Event()
+    pending = []
+    for size in (3, 5, 2):
+        pending.append(log.append_many(numbered(size)))
+    await until_sent(cluster)
+    cluster.faults.drop_answers = 1
+    cluster.faults.hold.set()
+    await asyncio.gather(*pending)
+    sent = {(producer, sequence): count for producer, sequence, count in cluster.nodes[0].append_messages}
+    assert len(cluster.nodes[0].append_messages) > len(sent), "nothing was sent twice"
+    assert list(sent.values()) == [3, 5, 2]
+    assert [batch.base_sequence for batch in cluster.batches] == [0, 3, 8]
+    assert {(m[0], m[1], m[2]) for m in cluster.nodes[0].append_messages} == {(p, s, c) for (p, s), c in sent.items()}
+
+
+async def test_a_forgotten_producer_is_renewed_when_nothing_is_in_doubt(cluster: FakeCluster, log: client.Log) -> None:
+    await log.append(b"0")
+    cluster.faults.lose_producers = True
+    assert (await log.append(b"1")).index == 1
+    assert cluster.records() == numbered(2)
+
+
+async def test_a_forgotten_producer_with_a_batch_in_doubt_leaves_the_outcome_unknown(
+    cluster: FakeCluster, log: client.Log
+) -> None:
+    await log.append(b"0")
+    cluster.faults.refuse_appends = [Code.TERM_CHANGED, Code.UNKNOWN_PRODUCER]
+    with pytest.raises(OutcomeUnknown):
+        await log.append(b"1")
+    assert (await log.append(b"2")).index == 1
+    assert cluster.records() == [b"0", b"2"]
+
+
+@pytest.mark.parametrize("code", [Code.PRODUCER_FENCED, Code.SEQUENCE_CONFLICT, Code.REPEATED_REQUEST])
+async def test_a_refused_sequence_is_a_typed_error_and_a_new_producer_follows(
+    cluster: FakeCluster, log: client.Log, code: Code
+) -> None:
+    await log.append(b"0")
+    cluster.faults.refuse_appends = [code]
+    with pytest.raises(SequenceError) as refusal:
+        await log.append(b"1")
+    assert refusal.value.code is code
+    await log.append(b"2")
+    assert cluster.records() == [b"0", b"2"]
+    assert len({batch.producer_id for batch in cluster.batches}) == 2
+
+
+async def test_a_full_disk_refuses_the_batch_it_met_and_what_came_after_goes_on(
+    cluster: FakeCluster, log: client.Log
+) -> None:
+    cluster.faults.refuse_appends = [Code.DISK_FULL]
+    refused, later = log.append_many(numbered(3)), log.append_many(numbered(3, start=3))
+    with pytest.raises(DiskFull):
+        await refused
+    await later
+    assert cluster.records() == numbered(3, start=3)
+
+
+async def test_an_unknown_group_refuses_at_once(cluster: FakeCluster) -> None:
+    async with client.connect(cluster.endpoints, group="nowhere") as log:
+        with pytest.raises(UnknownGroup):
+            await log.append(b"x")
+
+
+async def test_a_record_never_sent_is_surely_absent_when_its_time_runs_out(
+    cluster: FakeCluster, log: client.Log
+) -> None:
+    cluster.lead(None)
+    with pytest.raises(DeadlineExceeded):
+        await log.append(b"late", timeout_ms=100)
+    cluster.lead(cluster.nodes[1])
+    await log.append(b"next")
+    assert cluster.records() == [b"next"]
+
+
+async def test_a_record_sent_is_of_unknown_outcome_when_its_time_runs_out_and_keeps_its_place(
+    cluster: FakeCluster, log: client.Log
+) -> None:
+    cluster.faults.hold = asyncio.Event()
+    slow = log.append(b"slow", timeout_ms=100)
+    await until_sent(cluster)
+    with pytest.raises(OutcomeUnknown):
+        await slow
+    later = log.append(b"later")
+    cluster.faults.hold.set()
+    assert (await later).index == 1
+    assert cluster.records() == [b"slow", b"later"]
+
+
+async def test_each_call_has_its_own_timeout(cluster: FakeCluster, log: client.Log) -> None:
+    cluster.lead(None)
+    patient, hasty = log.append(b"patient"), log.append(b"hasty", timeout_ms=50)
+    with pytest.raises(DeadlineExceeded):
+        await hasty
+    cluster.lead(cluster.nodes[0])
+    await patient
+    assert cluster.records() == [b"patient"]
+
+
+async def test_a_call_cancelled_before_it_is_sent_is_not_appended(cluster: FakeCluster, log: client.Log) -> None:
+    first, cancelled, last = log.append(b"first"), log.append(b"cancelled"), log.append(b"last")
+    many = log.append_many([b"cancelled too"])
+    cancelled.cancel()
+    many.cancel()
+    assert ((await first).index, (await last).index) == (0, 1)
+    await log.append(b"end")
+    assert cluster.records() == [b"first", b"last", b"end"]
+
+
+async def test_close_waits_for_the_outcome_of_everything_pending(cluster: FakeCluster) -> None:
+    async with client.connect(cluster.endpoints) as log:
+        pending = [log.append(record) for record in numbered(100)]
+    assert [future.result().index for future in pending] == list(range(100))
+
+
+async def test_close_tells_the_sent_from_the_unsent(cluster: FakeCluster) -> None:
+    cluster.faults.hold = asyncio.Event()
+    async with client.connect(cluster.endpoints, timeout_ms=300, max_batches_in_flight=1) as log:
+        sent = log.append(b"sent", timeout_ms=60_000)
+        await until_sent(cluster)
+        unsent = log.append(b"unsent", timeout_ms=60_000)
+    assert isinstance(sent.exception(), OutcomeUnknown)
+    failure = unsent.exception()
+    assert isinstance(failure, DLedgerError)
+    assert failure.code is Code.SHUTTING_DOWN
+    cluster.faults.hold.set()
+
+
+async def test_nothing_is_taken_after_close(cluster: FakeCluster) -> None:
+    async with client.connect(cluster.endpoints) as log:
+        await log.append(b"x")
+    with pytest.raises(DLedgerError) as refusal:
+        log.append(b"y")
+    assert refusal.value.code is Code.SHUTTING_DOWN
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_under_random_faults_nothing_is_lost_doubled_or_reordered(cluster: FakeCluster, seed: int) -> None:
+    rng = random.Random(seed)
+    faults = cluster.faults
+    acks: list[tuple[int, int, int]] = []
+
+    async def write(log: client.Log, writer: int) -> None:
+        for number in range(100):
+            ack = await log.append(b"%d/%d" % (writer, number))
+            acks.append((ack.index, writer, number))
+
+    async def misbehave() -> None:
+        while True:
+            await asyncio.sleep(rng.uniform(0.002, 0.03))
+            choice = rng.randrange(5)
+            if choice == 0:
+                faults.drop_answers = rng.randrange(3)
+            elif choice == 1:
+                faults.break_streams = 1
+            elif choice == 2:
+                faults.refuse_appends = [rng.choice([Code.LEADER_PENDING_FULL, Code.TERM_CHANGED, Code.OUT_OF_ORDER])]
+            else:
+                cluster.lead(None)
+                await asyncio.sleep(rng.uniform(0.0, 0.005))
+                cluster.lead(rng.choice(cluster.nodes))
+
+    async with client.connect(cluster.endpoints, timeout_ms=30_000, rng=rng) as log:
+        trouble = asyncio.create_task(misbehave())
+        try:
+            await asyncio.gather(*(write(log, writer) for writer in range(8)))
+        finally:
+            trouble.cancel()
+    records = cluster.records()
+    assert sum(len(node.append_messages) for node in cluster.nodes) > len(cluster.batches), "nothing was resent"
+    assert len(records) == len(set(records)) == len(acks)
+    assert all(records[index] == b"%d/%d" % (writer, number) for index, writer, number in acks)
+    for writer in range(8):
+        mine = [index for index, who, _ in acks if who == writer]
+        assert mine == sorted(mine)
