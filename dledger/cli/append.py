@@ -75,6 +75,8 @@ class Appender:
     async def _feed(self, batches: AsyncIterator[list[bytes]]) -> None:
         async for batch in batches:
             await self._slots.acquire()
+            if self._failed.is_set():
+                return
             size_bytes = sum(map(len, batch))
             self._tally.submitted += len(batch)
             try:

@@ -1,0 +1,63 @@
+"""Runs commands in this process, as ``main`` does, against a log in memory."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from dledger.cli.main import cli
+from dledger.cli.options import Target
+from dledger.cli.runtime import exit_code_of
+from tests.unit.cli.fake_log import FakeLog
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a command ended, and what it wrote."""
+
+    code: int
+    out: bytes
+    err: str
+
+    @property
+    def last_json(self) -> dict[str, Any]:
+        """The object on the last line of stdout."""
+        found: dict[str, Any] = json.loads(self.out.splitlines()[-1])
+        return found
+
+
+Run = Callable[..., Outcome]
+
+
+@pytest.fixture
+def fake() -> FakeLog:
+    """What every command connects to."""
+    return FakeLog()
+
+
+@pytest.fixture
+def dledger(monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]) -> Run:
+    """``dledger("get", "7", log=fake, stdin=b"…")``."""
+    for name in [name for name in os.environ if name.startswith("DLEDGER_")]:
+        monkeypatch.delenv(name)
+
+    def run(*arguments: str, log: FakeLog | None = None, stdin: bytes | None = None) -> Outcome:
+        if log is not None:
+            monkeypatch.setattr(Target, "connect", lambda *_: log)
+        if stdin is not None:
+            reading, writing = os.pipe()
+            os.write(writing, stdin)
+            os.close(writing)
+            monkeypatch.setattr("dledger.cli.append.STDIN", reading)
+        code = exit_code_of(lambda: cli.main(args=list(arguments), prog_name="dledger", standalone_mode=False))
+        sys.stdout.flush()
+        out, err = capfdbinary.readouterr()
+        return Outcome(code, out, err.decode())
+
+    return run

@@ -1,0 +1,192 @@
+"""Each command as the shell sees it: stdout, stderr, exit code."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from dledger.cli.main import SECTIONS
+from dledger.client import ClusterStatus
+from dledger.errors import CODES, Code, error
+from dledger.types import Consistency
+from tests.unit.cli.conftest import Run
+from tests.unit.cli.fake_log import FakeLog, Unreachable, node
+
+
+def test_help_shows_every_command_and_teaches_the_exit_codes(dledger: Run) -> None:
+    outcome = dledger("--help")
+    assert outcome.code == 0
+    text = outcome.out.decode()
+    assert all(f"  {name} " in text for commands in SECTIONS.values() for name in commands)
+    assert "4 outcome unknown" in text
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["serve", "dev", "status", "health", "append", "get", "tail", "bench append", "bench get", "bench read",
+     "log verify", "log dump", "admin transfer", "demo"],
+)  # fmt: skip
+def test_every_flag_names_its_environment_variable(dledger: Run, command: str) -> None:
+    text = dledger(*command.split(), "--help").out.decode()
+    flags = [line for line in text.splitlines() if re.match(r"  -(-|[a-z],)", line) and "--help" not in line]
+    assert "".join(text.split()).count("envvar:DLEDGER_") == len(flags)
+
+
+def test_the_version_is_one_line(dledger: Run) -> None:
+    assert dledger("--version").out.startswith(b"dledger 0.")
+
+
+@pytest.mark.parametrize("arguments", [["nonsense"], ["get"], ["get", "x"], ["status", "-o", "xml"], ["serve"]])
+def test_wrong_usage_is_one_line_and_2(dledger: Run, arguments: list[str]) -> None:
+    outcome = dledger(*arguments, log=FakeLog())
+    assert outcome.code == 2
+    assert outcome.err.startswith("dledger: ")
+    assert outcome.err.count("\n") == 1
+    assert not outcome.out
+
+
+def test_append_takes_a_record_a_line(dledger: Run, fake: FakeLog) -> None:
+    outcome = dledger("append", "-o", "json", log=fake, stdin=b"one\r\n\ntwo")
+    assert fake.records == [b"one\r", b"", b"two"]
+    assert outcome.code == 0
+    result = outcome.last_json
+    assert (result["count"], result["first_index"], result["last_index"], result["term"]) == (3, 0, 2, 3)
+    assert set(result) == {"count", "first_index", "last_index", "term", "records_per_s"}
+
+
+def test_append_takes_everything_as_one_with_raw(dledger: Run, fake: FakeLog) -> None:
+    assert dledger("append", "--raw", log=fake, stdin=b"one\ntwo\n").code == 0
+    assert fake.records == [b"one\ntwo\n"]
+
+
+def test_append_takes_a_text_or_a_file(dledger: Run, fake: FakeLog, tmp_path: Path) -> None:
+    (tmp_path / "lines").write_bytes(b"a\nb\n")
+    assert dledger("append", "-d", "x\ny", log=fake).code == 0
+    assert dledger("append", "--file", str(tmp_path / "lines"), log=fake).code == 0
+    assert fake.records == [b"x\ny", b"a", b"b"]
+    assert dledger("append", "-d", "x", "--file", str(tmp_path / "lines"), log=fake).code == 2
+
+
+def test_append_of_nothing_appends_nothing(dledger: Run, fake: FakeLog) -> None:
+    outcome = dledger("append", "-o", "json", log=fake, stdin=b"")
+    assert (outcome.code, outcome.last_json["count"], outcome.last_json["first_index"]) == (0, 0, None)
+
+
+@pytest.mark.parametrize(
+    ("code", "unknown", "exit_code"),
+    [(Code.DISK_FULL, 0, 5), (Code.WAIT_QUORUM_ACK_TIMEOUT, 2, 4), (Code.TIMEOUT, 0, 3)],
+)
+def test_append_says_what_was_acknowledged_before_it_failed(
+    dledger: Run, monkeypatch: pytest.MonkeyPatch, code: Code, unknown: int, exit_code: int
+) -> None:
+    fake = FakeLog()
+    monkeypatch.setattr("dledger.cli.records.BATCH_RECORDS", 2)
+    monkeypatch.setattr("dledger.cli.append.BATCHES_IN_FLIGHT", 1)
+    fake.refusals[1] = error(code, "it did not work")
+    outcome = dledger("append", "-o", "json", log=fake, stdin=b"1\n2\n3\n4\n5\n6\n")
+    assert outcome.code == exit_code
+    assert (outcome.last_json["acknowledged"], outcome.last_json["unknown"]) == (2, unknown)
+    assert outcome.err == f"dledger: it did not work (2 acknowledged, {unknown} unknown)\n"
+    assert fake.records == [b"1", b"2"]
+
+
+def test_get_prints_lines_raw_or_json(dledger: Run) -> None:
+    log = FakeLog([b"one", b"two", b"\xff"])
+    assert dledger("get", "0:2", log=log).out == b"one\ntwo\n"
+    assert dledger("get", "-2:", "-o", "raw", log=log).out == b"two\xff"
+    line = json.loads(dledger("get", "2", "-o", "json", log=log).out)
+    assert line == {"index": 2, "term": 3, "timestamp_ms": 1000, "value": base64.b64encode(b"\xff").decode()}
+
+
+def test_get_of_a_record_that_is_not_there_is_refused(dledger: Run) -> None:
+    outcome = dledger("get", "7", log=FakeLog([b"one"]))
+    assert (outcome.code, outcome.out) == (5, b"")
+    assert outcome.err == "dledger: there is no record 7 yet: the log holds 0 to 0\n"
+
+
+def test_get_from_one_node_reads_what_that_node_knows_to_be_committed(dledger: Run) -> None:
+    log = FakeLog([b"one", b"two", b"three"])
+    assert dledger("get", ":", "--node", "n0", log=log).out == b"one\ntwo\n"
+    assert log.reads == [{"follow": False, "consistency": Consistency.COMMITTED, "node": "n0"}]
+    assert dledger("get", ":", "--node", "n7", log=log).code == CODES[Code.UNKNOWN_MEMBER].exit_code
+    assert dledger("get", ":", "--node", "n2", log=log).code == 3
+
+
+def test_tail_prints_the_last_ten_or_from_where_it_is_told(dledger: Run) -> None:
+    log = FakeLog([b"%d" % i for i in range(20)])
+    assert dledger("tail", log=log).out.split() == [b"%d" % i for i in range(10, 20)]
+    assert dledger("tail", "-n", "1", log=log).out == b"19\n"
+    assert dledger("tail", "--from", "18", log=log).out == b"18\n19\n"
+
+
+def test_tail_follows_from_the_end_of_an_empty_log(dledger: Run, fake: FakeLog) -> None:
+    assert dledger("tail", "-f", log=fake).code == 0
+    assert fake.reads[0]["follow"] is True
+
+
+def test_status_tells_of_everyone(dledger: Run, fake: FakeLog) -> None:
+    found = dledger("status", "-o", "json", log=fake).last_json
+    assert (found["leader"], found["term"], found["cluster_id"]) == ("n1", 3, "c1")
+    assert [(member["id"], member["reachable"]) for member in found["nodes"]] == [
+        ("n0", True), ("n1", True), ("n2", False),
+    ]  # fmt: skip
+    assert set(found["nodes"][0]) == {
+        "id", "address", "peer_address", "http_address", "role", "term", "first_index", "commit_index", "last_index",
+        "position", "chain", "pid", "data_dir", "durability", "version", "reachable",
+    }  # fmt: skip
+    lines = dledger("status", log=fake).out.decode().splitlines()
+    assert lines[0].startswith("group default  leader n1  term 3")
+    assert [line.split()[:2] for line in lines[3:]] == [["n0", "follower"], ["n1", "leader"], ["n2", "unreachable"]]
+
+
+def test_health_is_a_leader_and_a_majority(dledger: Run, fake: FakeLog) -> None:
+    assert dledger("health", log=fake).code == 0
+    leaderless = ClusterStatus("default", 3, None, "", (node("n0", "candidate"),))
+    outcome = dledger("health", "-o", "json", log=FakeLog(status=leaderless))
+    assert (outcome.code, outcome.last_json["reason"]) == (1, "no leader")
+    alone = ClusterStatus("default", 3, "n0", "", (node("n0", "leader"), node("n1", "unknown", reachable=False)))
+    outcome = dledger("health", "-o", "json", log=FakeLog(status=alone))
+    assert (outcome.code, outcome.last_json["reason"]) == (1, "no majority")
+
+
+def test_nobody_there_is_unhealthy_but_an_error_of_status(dledger: Run) -> None:
+    assert dledger("health", log=Unreachable()).code == 1
+    outcome = dledger("status", log=Unreachable())
+    assert (outcome.code, outcome.err) == (3, "dledger: no endpoint answers: is the cluster up?\n")
+
+
+def test_transfer_names_the_new_leader(dledger: Run, fake: FakeLog) -> None:
+    assert dledger("admin", "transfer", "--to", "n2", log=fake).out == b"transferred leader=n2 term=4\n"
+    assert dledger("admin", "transfer", log=fake).code == 0
+    assert fake.transfers == ["n2", None]
+
+
+@pytest.mark.parametrize("shape", [[], ["--batch", "10"]])
+def test_bench_append_says_what_it_measured(dledger: Run, fake: FakeLog, shape: list[str]) -> None:
+    outcome = dledger("bench", "append", "--duration", "0.1", "--inflight", "2", *shape, "-o", "json", log=fake)
+    found = outcome.last_json
+    assert outcome.code == 0
+    assert list(found) == [
+        "records_per_s", "mb_per_s", "p50_ms", "p99_ms", "p999_ms", "records", "errors", "unknown", "duration_s",
+        "inflight", "size_bytes", "batch", "durability",
+    ]  # fmt: skip
+    batch = 10 if shape else 1
+    assert found["batch"] == batch
+    assert found["records"] + batch == len(fake.records)  # one call before the clock starts
+    assert found["p50_ms"] <= found["p99_ms"] <= found["p999_ms"]
+
+
+@pytest.mark.parametrize("what", ["get", "read"])
+def test_bench_of_an_empty_log_says_how_to_fill_it(dledger: Run, fake: FakeLog, what: str) -> None:
+    outcome = dledger("bench", what, log=fake)
+    assert outcome.code == 5
+    assert "dledger bench append" in outcome.err
+
+
+def test_a_flag_can_come_from_the_environment(dledger: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DLEDGER_OUTPUT", "raw")
+    assert dledger("get", ":", log=FakeLog([b"a", b"b"])).out == b"ab"
