@@ -63,7 +63,7 @@ class NodeStatus:
 
 @dataclass(frozen=True, slots=True)
 class ClusterStatus:
-    """The group: ``leader`` is the id of the one who leads in the newest term heard of, or None."""
+    """The group. ``leader`` is the id of the node that leads, else of the one that most believe to lead, or None."""
 
     group: str
     term: int
@@ -103,11 +103,13 @@ async def cluster_status(channels: Channels, leaders: Leaders, group: str) -> Cl
 
 
 def _summary(metadata: Metadata, nodes: list[NodeStatus], group: str) -> ClusterStatus:
+    leading = max((node for node in nodes if node.role == "leader"), key=lambda node: node.term, default=None)
+    if leading is not None:
+        return ClusterStatus(group, leading.term, leading.id, metadata.cluster_id, tuple(nodes))
     term = max([metadata.term, *(node.term for node in nodes)])
-    named = {node.leader_id for node in nodes if node.reachable and node.term == term and node.leader_id}
-    named |= {node.id for node in nodes if node.role == "leader" and node.term == term}
-    assert len(named) <= 1, f"term {term} has the leaders {named}"
-    return ClusterStatus(group, term, named.pop() if named else None, metadata.cluster_id, tuple(nodes))
+    named = [node.leader_id for node in nodes if node.leader_id and node.term == term]
+    leader = max(named, key=named.count, default=None)
+    return ClusterStatus(group, term, leader, metadata.cluster_id, tuple(nodes))
 
 
 async def _node_status(channels: Channels, member: NodeStatus, group: str) -> NodeStatus:

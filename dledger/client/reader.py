@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     ReadCall = aio.UnaryStreamCall[log_pb2.ReadRequest, log_pb2.ReadResponse]
 
 
+SILENCE_S = 2.0
+"""A node that sends nothing for so long is left, for whoever leads then."""
+
+
 class Range(NamedTuple):
     """What to read: from ``start`` to ``end`` (exclusive; None: the commit index, or for ever when following)."""
 
@@ -98,7 +102,8 @@ class Reader:
             )
             self._call = endpoint.log.Read(request)
         # Who follows waits for as long as nothing is appended; keepalive tells it of a node that is gone.
-        limit_s = None if wanted.follow else max(0.0, self._patience_ends - self._loop.time())
+        left_s = self._patience_ends - self._loop.time()
+        limit_s = None if wanted.follow else max(0.0, min(left_s, SILENCE_S))
         try:
             async with asyncio.timeout(limit_s):
                 answer = await self._call.read()

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-import dledger.client as client
+from dledger import client
 from tests.unit.client.fake_server import FakeCluster
 
 

@@ -8,6 +8,7 @@ in front of it. ``Faults`` says what goes wrong next, and how often.
 from __future__ import annotations
 
 import asyncio
+import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -62,6 +63,8 @@ class Faults:
     break_gets: int = 0
     lose_producers: bool = False
     """The log has forgotten every producer."""
+    chaos: random.Random | None = None
+    """Every fourth batch or so meets a fault of its choice."""
     rot: bool = False
     """Batches read do not match their checksums."""
 
@@ -161,6 +164,7 @@ class FakeNode(log_pb2_grpc.LogServiceServicer, admin_pb2_grpc.AdminServiceServi
         self.address = ""
         self.append_messages: list[tuple[int, int, int]] = []
         """(producer_id, base_sequence, count) of every message received, resends too."""
+        self.received = asyncio.Condition()
         self.get_messages = 0
 
     async def start(self) -> None:
@@ -203,6 +207,8 @@ class FakeNode(log_pb2_grpc.LogServiceServicer, admin_pb2_grpc.AdminServiceServi
         async for request in request_iterator:
             producer_id = request.producer_id if producer_id is None else producer_id
             self.append_messages.append((producer_id, request.base_sequence, request.count))
+            async with self.received:
+                self.received.notify_all()
             try:
                 batch = await self._append(request, producer_id, context)
             except DLedgerError as refusal:
@@ -216,6 +222,8 @@ class FakeNode(log_pb2_grpc.LogServiceServicer, admin_pb2_grpc.AdminServiceServi
         faults = self.cluster.faults
         if faults.hold is not None:
             await faults.hold.wait()
+        if faults.chaos is not None and faults.chaos.random() < 0.25:
+            self._misbehave(faults.chaos)
         self.check_leader()
         if faults.refuse_appends:
             code = faults.refuse_appends.pop(0)
@@ -233,6 +241,18 @@ class FakeNode(log_pb2_grpc.LogServiceServicer, admin_pb2_grpc.AdminServiceServi
             faults.drop_answers -= 1
             await context.abort(grpc.StatusCode.UNAVAILABLE, "the answer was lost")
         return batch
+
+    def _misbehave(self, rng: random.Random) -> None:
+        choice = rng.randrange(4)
+        if choice == 0:
+            self.cluster.faults.drop_answers += 1
+        elif choice == 1:
+            self.cluster.faults.break_streams += 1
+        elif choice == 2:
+            code = rng.choice([Code.LEADER_PENDING_FULL, Code.TERM_CHANGED, Code.OUT_OF_ORDER, Code.SHUTTING_DOWN])
+            self.cluster.faults.refuse_appends.append(code)
+        else:
+            self.cluster.lead(rng.choice(self.cluster.nodes))
 
     async def Get(self, request: Any, context: Any) -> Any:
         try:

@@ -1,0 +1,172 @@
+"""The queue behind the producer, without a network: bounds, checks, order, and what each failure does to it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from dledger.batch import records_of
+from dledger.client.append_queue import AppendQueue
+from dledger.client.pending import PendingBatch
+from dledger.config import Limits
+from dledger.errors import Code, DLedgerError, InvalidRequest, OutcomeUnknown, PendingFull, SequenceError, error
+
+
+def queue(
+    *, window: int = 4, max_pending_bytes: int = 1 << 20, timeout_ms: float = 1_000, limits: Limits | None = None
+) -> AppendQueue:
+    limits = limits or Limits(max_record_bytes=1_000, max_batch_bytes=4_000)
+    return AppendQueue(limits, window=window, max_pending_bytes=max_pending_bytes, timeout_ms=timeout_ms)
+
+
+def take(source: AppendQueue) -> PendingBatch:
+    batch = source.take()
+    assert batch is not None
+    return batch
+
+
+def code_of(future: asyncio.Future[object]) -> Code:
+    failure = future.exception()
+    assert isinstance(failure, DLedgerError)
+    return failure.code
+
+
+async def test_sequences_follow_the_records_without_a_gap() -> None:
+    source = queue()
+    for size in (3, 1, 5):
+        source.append_many([b"x"] * size)
+    assert [take(source).base_sequence for _ in range(3)] == [0, 3, 4]
+
+
+async def test_no_more_than_the_window_is_in_flight() -> None:
+    source = queue(window=2)
+    for _ in range(3):
+        source.append_many([b"x"])
+    take(source), take(source)
+    assert source.take() is None
+    source.acknowledge(0, 1, 1, 0)
+    assert take(source).base_sequence == 2
+
+
+async def test_a_batch_holds_the_records_as_they_were_at_the_call() -> None:
+    source = queue()
+    record = bytearray(b"before")
+    source.append(record)  # type: ignore[arg-type]
+    source.append_many([memoryview(record)])
+    record[:] = b"after!"
+    assert [records_of(take(source).body, 1) for _ in range(2)] == [[b"before"], [b"before"]]
+
+
+async def test_a_gathering_batch_is_sealed_at_its_limit() -> None:
+    source = queue(limits=Limits(max_record_bytes=1_000, max_batch_bytes=2_000))
+    for _ in range(5):
+        source.append(bytes(900))
+    assert [take(source).count for _ in range(3)] == [2, 2, 1]
+
+
+@pytest.mark.parametrize("record", ["text", None, 7, [b"x"]])
+async def test_what_is_not_bytes_is_refused_before_anything_is_queued(record: object) -> None:
+    source = queue()
+    with pytest.raises(InvalidRequest):
+        source.append(record)  # type: ignore[arg-type]
+    with pytest.raises(InvalidRequest):
+        source.append_many([b"fine", record])  # type: ignore[list-item]
+    assert not source.busy
+
+
+async def test_a_view_of_wider_items_counts_in_bytes() -> None:
+    source = queue()
+    source.append_many([memoryview(b"12345678").cast("i"), b"x"])
+    assert records_of(take(source).body, 2) == [b"12345678", b"x"]
+
+
+async def test_limits_are_checked_before_anything_is_queued() -> None:
+    source = queue()
+    for call in (lambda: source.append(bytes(1_001)), lambda: source.append_many([b"x", bytes(1_001)])):
+        with pytest.raises(InvalidRequest) as refusal:
+            call()
+        assert refusal.value.code is Code.RECORD_TOO_LARGE
+    with pytest.raises(InvalidRequest) as refusal:
+        source.append_many([])
+    assert refusal.value.code is Code.REQUEST_WITH_EMPTY_BODYS
+    assert not source.busy
+
+
+async def test_an_empty_record_is_legal() -> None:
+    source = queue()
+    ack = source.append(b"")
+    take(source)
+    source.acknowledge(7, 1, 2, 3)
+    assert (await ack) == (7, 2, 3)
+
+
+async def test_too_much_pending_is_refused_and_taken_again_once_some_is_settled() -> None:
+    source = queue(max_pending_bytes=2_000)
+    source.append(bytes(1_000))
+    source.append(bytes(900))
+    with pytest.raises(PendingFull):
+        source.append(bytes(100))
+    with pytest.raises(PendingFull):
+        source.append_many([bytes(100)])
+    take(source)
+    source.acknowledge(0, 2, 1, 0)
+    source.append(bytes(1_000))
+
+
+async def test_an_answer_that_does_not_fit_settles_nothing() -> None:
+    source = queue()
+    pending = source.append_many([b"x", b"y"])
+    take(source)
+    with pytest.raises(DLedgerError):
+        source.acknowledge(0, 3, 1, 0)
+    assert not pending.done()
+    source.acknowledge(0, 2, 1, 0)
+    assert len(await pending) == 2
+
+
+async def test_renewing_starts_the_sequences_over_and_loses_nothing() -> None:
+    source = queue()
+    source.append_many([b"0"])
+    take(source)
+    source.acknowledge(0, 1, 1, 0)
+    ahead, behind = source.append(b"1"), source.append_many([b"2", b"3"])
+    take(source), take(source)
+    source.renew()
+    assert [take(source).base_sequence for _ in range(2)] == [0, 1]
+    source.acknowledge(1, 1, 1, 0)
+    source.acknowledge(2, 2, 1, 0)
+    assert (await ahead).index == 1
+    assert (await behind).first_index == 2
+
+
+async def test_abandoning_leaves_unknown_what_was_sent_and_keeps_what_was_not() -> None:
+    source = queue(window=2)
+    first, second, unsent = (source.append_many([record]) for record in (b"0", b"1", b"2"))
+    take(source), take(source)
+    source.abandon(error(Code.SEQUENCE_CONFLICT, "other bytes"))
+    await asyncio.sleep(0)
+    assert isinstance(first.exception(), SequenceError)
+    assert isinstance(second.exception(), OutcomeUnknown)
+    assert not unsent.done()
+    assert take(source).base_sequence == 0
+
+
+async def test_a_split_call_that_is_partly_appended_says_how_much() -> None:
+    source = queue(limits=Limits(max_record_bytes=1_000, max_batch_bytes=2_000))
+    whole = source.append_many([bytes(900)] * 4)
+    take(source), take(source)
+    source.acknowledge(0, 2, 1, 0)
+    source.refuse_head(error(Code.DISK_FULL, "no room"))
+    with pytest.raises(OutcomeUnknown) as failure:
+        await whole
+    assert failure.value.metadata["acknowledged"] == "2"
+
+
+async def test_every_waiting_call_gets_an_exception_of_its_own() -> None:
+    source = queue()
+    first, second = source.append(b"0"), source.append(b"1")
+    source.refuse_queued(error(Code.UNKNOWN_GROUP, "no such group"))
+    assert code_of(first) is code_of(second) is Code.UNKNOWN_GROUP  # type: ignore[arg-type]
+    assert first.exception() is not second.exception()
+    assert not source.busy

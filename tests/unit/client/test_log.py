@@ -1,0 +1,165 @@
+"""The rest of the client: options, status, transfer, errors of the network, the blocking façade."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from dledger import client
+from dledger.client.options import parse_endpoints
+from dledger.errors import (
+    Code,
+    ConfigError,
+    DLedgerError,
+    OutOfRange,
+    TransferFailed,
+    Unavailable,
+    UnknownGroup,
+    UnknownMember,
+)
+from tests.unit.client.fake_server import FakeCluster
+
+
+@pytest.mark.parametrize("endpoints", ["a:1,b:2", " a:1 , b:2,", ["a:1", "b:2"], ("a:1", "b:2", "a:1")])
+def test_endpoints_come_as_a_list_or_separated_by_commas(endpoints: str | list[str]) -> None:
+    assert parse_endpoints(endpoints) == ["a:1", "b:2"]
+
+
+@pytest.mark.parametrize("endpoints", ["", [], " , ", "nowhere", "host:port", "host:99999"])
+def test_endpoints_that_cannot_be_used_are_refused(endpoints: str | list[str]) -> None:
+    with pytest.raises(ConfigError):
+        client.connect(endpoints)
+
+
+@pytest.mark.parametrize("options", [{"timeout_ms": 0}, {"max_batches_in_flight": 0}, {"max_pending_bytes": 10}])
+def test_options_that_cannot_work_are_refused(options: dict[str, int]) -> None:
+    with pytest.raises(ConfigError):
+        client.connect("a:1", **options)  # type: ignore[arg-type]
+
+
+async def test_nothing_is_asked_of_the_network_before_the_first_use() -> None:
+    async with client.connect("127.0.0.1:1"):
+        pass
+
+
+async def test_nobody_there_is_said_with_the_endpoints_name() -> None:
+    async with client.connect("127.0.0.1:1") as log:
+        with pytest.raises(Unavailable, match=r"127\.0\.0\.1:1"):
+            await log.metadata()
+        with pytest.raises(Unavailable, match=r"127\.0\.0\.1:1"):
+            await log.status()
+
+
+@pytest.mark.usefixtures("cluster")
+async def test_metadata_names_the_members_and_the_leader(log: client.Log) -> None:
+    metadata = await log.metadata()
+    assert metadata.leader_id == "n0"
+    assert [member.id for member in metadata.members] == ["n0", "n1", "n2"]
+
+
+async def test_an_unknown_group_is_named(cluster: FakeCluster) -> None:
+    async with client.connect(cluster.endpoints, group="nowhere") as log:
+        with pytest.raises(UnknownGroup, match="nowhere"):
+            await log.metadata()
+
+
+async def test_status_lists_the_unreachable_too(cluster: FakeCluster, log: client.Log) -> None:
+    await cluster.nodes[2].stop()
+    status = await log.status()
+    assert (status.leader, status.term, status.healthy) == ("n0", cluster.term, True)
+    assert [(node.id, node.reachable) for node in status.nodes] == [("n0", True), ("n1", True), ("n2", False)]
+    assert status.as_dict()["nodes"][0]["chain"] == "0000000000000abc"
+
+
+async def test_a_leaderless_group_is_not_healthy(cluster: FakeCluster, log: client.Log) -> None:
+    cluster.lead(None)
+    status = await log.status()
+    assert status.leader is None
+    assert not status.healthy
+
+
+async def test_the_leadership_is_handed_over(cluster: FakeCluster, log: client.Log) -> None:
+    assert await log.transfer_leadership("n2") == ("n2", cluster.term)
+    await log.append(b"x")
+    with pytest.raises((UnknownMember, TransferFailed)):
+        await log.transfer_leadership("n9")
+
+
+async def test_a_failed_search_is_shared_and_repeated(cluster: FakeCluster, log: client.Log) -> None:
+    cluster.lead(None)
+    gets = [log.get(0, timeout_ms=50 * number) for number in (1, 2)]
+    for get in gets:
+        with pytest.raises(Unavailable):
+            await get
+
+
+# The blocking façade ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def served() -> Iterator[FakeCluster]:
+    """A cluster in a thread with a loop of its own, as another process would be."""
+    ready: list[FakeCluster] = []
+    up, down = threading.Event(), threading.Event()
+
+    async def serve() -> None:
+        cluster = FakeCluster()
+        cluster.lead(await cluster.add_node())
+        ready.append(cluster)
+        up.set()
+        await asyncio.to_thread(down.wait)
+        await cluster.nodes[0].stop()
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
+    thread.start()
+    up.wait()
+    yield ready[0]
+    down.set()
+    thread.join()
+
+
+def test_the_blocking_client_does_what_the_other_does(served: FakeCluster) -> None:
+    with client.connect_blocking(served.endpoints) as log:
+        assert log.append(b"0").index == 0
+        assert log.append_many([b"1", b"2"]).last_index == 2
+        assert log.get(1).value == b"1"
+        assert [entry.value for entry in log.read()] == [b"0", b"1", b"2"]
+        assert [batch.count for batch in log.read_batches(1)] == [2]
+        assert log.bounds() == (0, 2)
+        assert log.metadata().leader_id == "n0"
+        assert log.status().leader == "n0"
+        with pytest.raises(OutOfRange):
+            log.get(3)
+
+
+def test_the_blocking_client_is_shared_by_threads(served: FakeCluster) -> None:
+    indexes: list[int] = []
+    with client.connect_blocking(served.endpoints) as log:
+        threads = [
+            threading.Thread(target=lambda: indexes.extend(log.append(b"x").index for _ in range(20))) for _ in range(4)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert sorted(indexes) == list(range(80))
+
+
+def test_a_reader_that_stops_early_closes_its_stream(served: FakeCluster) -> None:
+    with client.connect_blocking(served.endpoints) as log:
+        log.append_many([b"0", b"1"])
+        follower = log.read(follow=True)
+        assert next(follower).index == 0
+        follower.close()  # type: ignore[attr-defined]
+        assert log.append(b"2").index == 2
+
+
+def test_a_closed_blocking_client_says_so(served: FakeCluster) -> None:
+    with client.connect_blocking(served.endpoints) as log:
+        pass
+    with pytest.raises(DLedgerError) as refusal:
+        log.append(b"x")
+    assert refusal.value.code is Code.SHUTTING_DOWN

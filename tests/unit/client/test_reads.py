@@ -1,0 +1,182 @@
+"""get, read, read_batches and bounds against a log that misbehaves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+
+import pytest
+
+from dledger import client
+from dledger.client.results import Batch
+from dledger.errors import (
+    Code,
+    CorruptLog,
+    DLedgerError,
+    InvalidRequest,
+    NotLeader,
+    OutOfRange,
+    Unavailable,
+    UnknownMember,
+)
+from dledger.types import Consistency
+from tests.unit.client.fake_server import FakeCluster, FakeNode
+
+
+@pytest.fixture
+async def filled(cluster: FakeCluster) -> FakeCluster:
+    """Ten batches of ten records, 0 … 99."""
+    for batch in range(10):
+        await cluster.fill([b"%d" % (10 * batch + number) for number in range(10)])
+    return cluster
+
+
+def leader(cluster: FakeCluster) -> FakeNode:
+    assert cluster.leader is not None
+    return cluster.leader
+
+
+async def indexes(batches: AsyncGenerator[Batch, None]) -> list[int]:
+    return [entry.index async for batch in batches for entry in batch.entries()]
+
+
+@pytest.mark.usefixtures("filled")
+async def test_a_get_returns_the_record(log: client.Log) -> None:
+    entry = await log.get(42)
+    assert (entry.index, entry.value) == (42, b"42")
+
+
+async def test_concurrent_gets_share_messages(filled: FakeCluster, log: client.Log) -> None:
+    entries = await asyncio.gather(*(log.get(index) for index in range(100)))
+    assert [entry.value for entry in entries] == [b"%d" % index for index in range(100)]
+    assert leader(filled).get_messages <= 5
+
+
+@pytest.mark.usefixtures("filled")
+async def test_a_get_that_is_refused_does_not_disturb_the_others(log: client.Log) -> None:
+    outside, inside = log.get(100), log.get(99)
+    with pytest.raises(OutOfRange) as refusal:
+        await outside
+    assert refusal.value.metadata["commit_index"] == "99"
+    assert (await inside).value == b"99"
+
+
+async def test_a_negative_index_is_refused_at_once(log: client.Log) -> None:
+    with pytest.raises(InvalidRequest):
+        log.get(-1)
+
+
+async def test_gets_survive_a_broken_stream_and_a_change_of_leader(filled: FakeCluster, log: client.Log) -> None:
+    await log.get(0)
+    filled.faults.break_gets = 2
+    assert (await log.get(1)).value == b"1"
+    filled.lead(filled.nodes[2])
+    assert (await log.get(2)).value == b"2"
+
+
+async def test_a_get_without_a_leader_ends_with_its_deadline(filled: FakeCluster, log: client.Log) -> None:
+    filled.lead(None)
+    with pytest.raises(Unavailable) as refusal:
+        await log.get(0, timeout_ms=100)
+    assert refusal.value.code is Code.LEADER_NOT_READY
+
+
+async def test_a_committed_get_needs_no_leader(filled: FakeCluster, log: client.Log) -> None:
+    filled.lead(None)
+    assert (await log.get(5, Consistency.COMMITTED)).value == b"5"
+    assert (await log.get(5, Consistency.COMMITTED, node="n2")).value == b"5"
+    assert filled.nodes[2].get_messages >= 1
+
+
+async def test_a_node_asked_by_name_answers_for_itself(filled: FakeCluster, log: client.Log) -> None:
+    with pytest.raises(NotLeader):
+        await log.get(5, node="n1")
+    assert (await log.get(5, node=filled.nodes[0].address)).value == b"5"
+    with pytest.raises(UnknownMember):
+        await log.get(5, node="n9")
+
+
+@pytest.mark.usefixtures("filled")
+async def test_a_read_ends_at_the_commit_index(log: client.Log) -> None:
+    assert await indexes(log.read_batches()) == list(range(100))
+    assert [entry.value async for entry in log.read(97)] == [b"97", b"98", b"99"]
+
+
+@pytest.mark.parametrize(
+    ("start", "end"), [(0, 0), (5, 5), (5, 6), (13, 47), (20, 30), (99, 100), (50, 1_000), (100, None)]
+)
+@pytest.mark.usefixtures("filled")
+async def test_a_read_gives_the_range_asked_and_nothing_else(log: client.Log, start: int, end: int | None) -> None:
+    assert await indexes(log.read_batches(start, end)) == list(range(100))[start:end]
+
+
+async def test_a_read_goes_on_after_each_break_without_a_gap_or_a_double(filled: FakeCluster, log: client.Log) -> None:
+    filled.faults.break_reads_after = [0, 3, 0, 1, 5]
+    assert await indexes(log.read_batches(4, 96)) == list(range(4, 96))
+    assert not filled.faults.break_reads_after
+
+
+async def test_a_read_that_breaks_still_ends_where_it_would_have(filled: FakeCluster, log: client.Log) -> None:
+    filled.faults.break_reads_after = [2]
+    seen = []
+    async for batch in log.read_batches():
+        seen += [entry.index for entry in batch.entries()]
+        if len(seen) == 10:
+            await filled.fill([b"appended after the call"])
+    assert seen[:100] == list(range(100))
+
+
+@pytest.mark.usefixtures("filled")
+async def test_a_follower_hears_of_what_is_appended_later(log: client.Log) -> None:
+    entries = log.read(98, follow=True)
+    assert [(await anext(entries)).index for _ in range(2)] == [98, 99]
+    upcoming = asyncio.ensure_future(anext(entries))
+    await log.append(b"new")
+    assert (await upcoming).value == b"new"
+    await entries.aclose()
+
+
+async def test_a_follower_goes_on_after_a_change_of_leader(filled: FakeCluster, log: client.Log) -> None:
+    entries = log.read(99, follow=True)
+    assert (await anext(entries)).index == 99
+    upcoming = asyncio.ensure_future(anext(entries))
+    filled.lead(filled.nodes[1])
+    await filled.nodes[0].stop()
+    await log.append(b"new")
+    assert (await upcoming).value == b"new"
+    await entries.aclose()
+
+
+@pytest.mark.usefixtures("filled")
+async def test_a_follower_with_an_end_stops_there(log: client.Log) -> None:
+    assert await indexes(log.read_batches(90, 100, follow=True)) == list(range(90, 100))
+
+
+async def test_rot_is_never_handed_on(filled: FakeCluster, log: client.Log) -> None:
+    filled.faults.rot = True
+    with pytest.raises(CorruptLog):
+        await indexes(log.read_batches())
+
+
+async def test_a_trimmed_start_is_refused_with_where_the_log_begins(filled: FakeCluster, log: client.Log) -> None:
+    filled.first_index = 50
+    with pytest.raises(OutOfRange) as refusal:
+        await indexes(log.read_batches(10))
+    assert refusal.value.code is Code.INDEX_LESS_THAN_LOCAL_BEGIN
+    assert refusal.value.metadata["first_index"] == "50"
+
+
+async def test_a_negative_range_is_refused(log: client.Log) -> None:
+    with pytest.raises(InvalidRequest):
+        await indexes(log.read_batches(-5))
+
+
+async def test_bounds_are_what_the_leader_confirms(filled: FakeCluster, log: client.Log) -> None:
+    filled.first_index = 20
+    assert await log.bounds() == (20, 99)
+    filled.lead(filled.nodes[2])
+    assert await log.bounds() == (20, 99)
+    filled.lead(None)
+    with pytest.raises(DLedgerError):
+        await log.bounds(timeout_ms=100)
+    assert await log.bounds(Consistency.COMMITTED) == (20, 99)
