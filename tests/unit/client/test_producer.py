@@ -8,6 +8,7 @@ import random
 import pytest
 
 from dledger import client
+from dledger.config import Limits
 from dledger.errors import Code, DeadlineExceeded, DiskFull, DLedgerError, OutcomeUnknown, SequenceError, UnknownGroup
 from tests.unit.client.fake_server import FakeCluster
 
