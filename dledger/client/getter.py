@@ -162,6 +162,9 @@ class Getter:
             refusal = unreachable
         self._take_back()
         self._last_refusal = refusal
+        if refusal.code is Code.BATCH_TOO_LARGE and self._largest_bytes < ANSWER_BYTES:
+            self._largest_bytes = ANSWER_BYTES  # The answer was too large for one message: one record at a time, then.
+            return
         if refusal.code in ASKS_ELSEWHERE:
             self._leaders.lost(address, refusal)
         if not self._passes(refusal.code):

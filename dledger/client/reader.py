@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from grpc import aio
 
@@ -13,6 +13,7 @@ from dledger.client.results import Batch
 from dledger.client.retry import ASKS_ELSEWHERE, PASSING, Backoff
 from dledger.client.rpc import from_rpc
 from dledger.errors import Code, DeadlineExceeded, DLedgerError, InvalidRequest, Unavailable, error
+from dledger.types import Consistency
 from dledger.v1 import log_pb2
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
     from dledger.client.leader import Leaders
-    from dledger.types import Consistency
 
     ReadCall = aio.UnaryStreamCall[log_pb2.ReadRequest, log_pb2.ReadResponse]
 
@@ -101,17 +101,33 @@ class Reader:
                 consistency=WIRE_CONSISTENCY[wanted.consistency],
             )
             self._call = endpoint.log.Read(request)
-        # Who follows waits for as long as nothing is appended; keepalive tells it of a node that is gone.
-        left_s = self._patience_ends - self._loop.time()
-        limit_s = None if wanted.follow else max(0.0, min(left_s, SILENCE_S))
+        reading = asyncio.ensure_future(self._call.read())
         try:
-            async with asyncio.timeout(limit_s):
-                answer = await self._call.read()
-        except TimeoutError:
-            raise DeadlineExceeded(f"{self._address} sent nothing in time") from None
+            await self._patiently(reading)
+            answer = reading.result()
         except aio.AioRpcError as failure:
             raise from_rpc(failure, self._address) from failure
+        finally:
+            reading.cancel()
         return answer if isinstance(answer, log_pb2.ReadResponse) else None
+
+    async def _patiently(self, reading: asyncio.Future[Any]) -> None:
+        """Returns when ``reading`` is done; raises when it is time to ask elsewhere.
+
+        Who follows waits for as long as nothing is appended, and makes sure meanwhile that no other node leads by now.
+        """
+        wanted = self._wanted
+        while True:
+            left_s = max(0.0, self._patience_ends - self._loop.time())
+            limit_s = SILENCE_S if wanted.follow else min(left_s, SILENCE_S)
+            done, _ = await asyncio.wait({reading}, timeout=limit_s)
+            if done:
+                return
+            if not wanted.follow:
+                raise DeadlineExceeded(f"{self._address} sent nothing in time")
+            at_leader = wanted.node is None and wanted.consistency is Consistency.LINEARIZABLE
+            if at_leader and await self._leaders.moved_on(self._address):
+                raise Unavailable(f"{self._address} does not lead any more")
 
     async def _recover(self, refusal: DLedgerError) -> None:
         """Waits a moment and goes on at ``next_index``; raises what will not pass, or has lasted for too long."""
@@ -119,7 +135,10 @@ class Reader:
         if refusal.code in ASKS_ELSEWHERE:
             self._leaders.lost(self._address, refusal)
         pinned = self._wanted.node is not None and refusal.code is Code.NOT_LEADER
-        if refusal.code not in PASSING or pinned or self._loop.time() >= self._patience_ends:
+        # Another node's committed prefix may be a little behind what was read so far.
+        behind = refusal.code is Code.INDEX_OUT_OF_RANGE and self.next_index > self._wanted.start
+        passes = behind or (refusal.code in PASSING and not pinned)
+        if not passes or self._loop.time() >= self._patience_ends:
             raise refusal
         await asyncio.sleep(self._backoff.next_s())
 

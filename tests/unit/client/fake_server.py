@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 
 SERVER_OPTIONS = [
     ("grpc.so_reuseport", 0),
-    ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
-    ("grpc.http2.max_ping_strikes", 0),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+    ("grpc.max_send_message_length", 16 << 20),
 ]
 """A server has to allow the client's keepalive pings while a stream is idle."""
 TIMESTAMP_MS = 1_700_000_000_000
@@ -106,6 +107,10 @@ class FakeCluster:
     def records(self) -> list[bytes]:
         return [record for batch in self.batches for record in records_of(batch.body, batch.count)]
 
+    async def fill_large(self, count: int, size_bytes: int) -> None:
+        for number in range(count):
+            await self.fill([bytes([number]) * size_bytes])
+
     async def fill(self, records: list[bytes]) -> None:
         await self.store(0, 0, len(records), build_body(records))
 
@@ -166,6 +171,7 @@ class FakeNode(log_pb2_grpc.LogServiceServicer, admin_pb2_grpc.AdminServiceServi
         """(producer_id, base_sequence, count) of every message received, resends too."""
         self.received = asyncio.Condition()
         self.get_messages = 0
+        self.reads_are_silent = False
 
     async def start(self) -> None:
         self.server = aio.server(options=SERVER_OPTIONS)
@@ -302,6 +308,8 @@ class FakeNode(log_pb2_grpc.LogServiceServicer, admin_pb2_grpc.AdminServiceServi
                 position += 1
                 if batch.base_index + batch.count <= request.start_index or batch.base_index >= end:
                     continue
+                if self.reads_are_silent:
+                    await asyncio.Event().wait()
                 if breaks_after == 0:
                     await context.abort(grpc.StatusCode.UNAVAILABLE, "the stream broke")
                 breaks_after -= 1

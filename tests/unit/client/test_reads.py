@@ -66,6 +66,12 @@ async def test_a_negative_index_is_refused_at_once(log: client.Log) -> None:
         log.get(-1)
 
 
+async def test_gets_of_large_records_fit_their_answers_to_a_message(cluster: FakeCluster, log: client.Log) -> None:
+    await cluster.fill_large(40, 500_000)
+    entries = await asyncio.gather(*(log.get(index) for index in range(40)))
+    assert [entry.value[:1] for entry in entries] == [bytes([number]) for number in range(40)]
+
+
 async def test_gets_survive_a_broken_stream_and_a_change_of_leader(filled: FakeCluster, log: client.Log) -> None:
     await log.get(0)
     filled.faults.break_gets = 2
@@ -143,6 +149,18 @@ async def test_a_follower_goes_on_after_a_change_of_leader(filled: FakeCluster, 
     filled.lead(filled.nodes[1])
     await filled.nodes[0].stop()
     await log.append(b"new")
+    assert (await upcoming).value == b"new"
+    await entries.aclose()
+
+
+async def test_a_follower_leaves_a_silent_node_for_the_leader(filled: FakeCluster, log: client.Log) -> None:
+    """As one that was cut off from the others and has not noticed."""
+    entries = log.read(99, follow=True)
+    assert (await anext(entries)).index == 99
+    upcoming = asyncio.ensure_future(anext(entries))
+    filled.nodes[0].reads_are_silent = True
+    filled.lead(filled.nodes[1])
+    await filled.fill([b"new"])
     assert (await upcoming).value == b"new"
     await entries.aclose()
 
