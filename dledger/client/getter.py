@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from grpc import aio
-
 from dledger.client.append_queue import TICK_S, copy_of
+from dledger.client.conversation import Conversation
 from dledger.client.retry import ASKS_ELSEWHERE, PASSING, Backoff
-from dledger.client.rpc import code_named, from_rpc
+from dledger.client.rpc import code_named
 from dledger.errors import Code, DeadlineExceeded, DLedgerError, InternalError, Unavailable, error
 from dledger.types import Consistency, Entry
 from dledger.v1 import log_pb2
@@ -26,18 +25,12 @@ if TYPE_CHECKING:
 
     from dledger.client.leader import Leaders
 
-    GetCall = aio.StreamStreamCall[log_pb2.GetStreamRequest, log_pb2.GetStreamResponse]
-
 WINDOW = 4
 """Messages in flight."""
 MOST_INDEXES = 512
 """Indexes in one message, at most; fewer when the records seen are large."""
 ANSWER_BYTES = 4 << 20
 """About how large an answer may get."""
-SILENCE_CHECK_S = 0.6
-"""A stream that answers nothing for so long is given up when another node leads by now."""
-SILENCE_CHECKS = 5
-"""After so many in a row it is given up anyway."""
 
 WIRE_CONSISTENCY = {
     Consistency.LINEARIZABLE: log_pb2.CONSISTENCY_LINEARIZABLE,
@@ -71,7 +64,6 @@ class Getter:
         self._waiter: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._largest_bytes = ANSWER_BYTES // 64
-        self._answers = 0
         self._last_refusal: DLedgerError | None = None
         name = f"dledger-get {consistency.value} {node or ''}".strip()
         self._task = asyncio.create_task(self._run(), name=name)
@@ -157,7 +149,8 @@ class Getter:
         try:
             endpoint = await self._leaders.route(self._node, self._consistency)
             address = endpoint.address
-            refusal = await self._stream(endpoint.log.GetStream(), address)
+            leaders = self._leaders if self._node is None else None
+            refusal = await Conversation(endpoint.log.GetStream(), address, self, leaders).hold()
         except DLedgerError as unreachable:
             refusal = unreachable
         self._take_back()
@@ -176,62 +169,31 @@ class Getter:
         """A node asked by name is the only one that can answer: that it does not lead will not pass."""
         return code in PASSING and not (self._node is not None and code is Code.NOT_LEADER)
 
-    async def _stream(self, call: GetCall, address: str) -> DLedgerError:
-        helpers = [
-            asyncio.create_task(self._write(call), name="dledger-get-writer"),
-            asyncio.create_task(self._watch(call, address), name="dledger-get-watch"),
-        ]
-        for task in helpers:
-            task.add_done_callback(lambda _: call.cancel())
-        try:
-            return await self._hear(call, address)
-        finally:
-            for task in helpers:
-                task.cancel()
-            await asyncio.wait(helpers)
-            call.cancel()
-            for task in helpers:
-                if not task.cancelled() and (bug := task.exception()) is not None:
-                    raise bug
+    # What one stream says -----------------------------------------------------------------------------------------
 
-    async def _write(self, call: GetCall) -> None:
-        consistency = WIRE_CONSISTENCY[self._consistency]
-        try:
-            while True:
-                await self._ready()
-                message = self._take()
-                if message:
-                    self._in_flight.append(message)
-                    indexes = [get.index for get in message]
-                    await call.write(
-                        log_pb2.GetStreamRequest(group=self._group, indexes=indexes, consistency=consistency)
-                    )
-        except (aio.AioRpcError, asyncio.InvalidStateError):
-            return  # The stream has ended; the side that hears the answers knows why.
+    @property
+    def waiting(self) -> bool:
+        """Whether an answer is due."""
+        return bool(self._in_flight)
 
-    async def _hear(self, call: GetCall, address: str) -> DLedgerError:
-        try:
-            while True:
-                answer = await call.read()
-                if not isinstance(answer, log_pb2.GetStreamResponse):
-                    return Unavailable(f"{address} ended the stream")
-                refusal = self._settle(answer)
-                if refusal is not None:
-                    return refusal
-        except aio.AioRpcError as failure:
-            return from_rpc(failure, address)
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is None or task.cancelling():
-                raise
-            return Unavailable(f"{address} stopped answering")
+    async def next_request(self) -> log_pb2.GetStreamRequest:
+        """The next message: what gathered, as much as fits an answer."""
+        while True:
+            await self._ready()
+            message = self._take()
+            if message:
+                self._in_flight.append(message)
+                return log_pb2.GetStreamRequest(
+                    group=self._group,
+                    indexes=[get.index for get in message],
+                    consistency=WIRE_CONSISTENCY[self._consistency],
+                )
 
-    def _settle(self, answer: log_pb2.GetStreamResponse) -> DLedgerError | None:
+    def settle(self, answer: log_pb2.GetStreamResponse) -> DLedgerError | None:
         """Completes the oldest message's gets. Returns a refusal after which another node has to be asked."""
         if not self._in_flight or len(self._in_flight[0]) != len(answer.results):
             return error(Code.INTERNAL_ERROR, f"{len(answer.results)} answers to another number of gets")
         message = self._in_flight.popleft()
-        self._answers += 1
         passing: DLedgerError | None = None
         again: list[_Get] = []
         largest_bytes = 0
@@ -256,20 +218,6 @@ class Getter:
             self._last_refusal = None
         self._wake()
         return passing
-
-    async def _watch(self, call: GetCall, address: str) -> None:
-        """Gives the stream up when nothing is answered while another node leads, or for too long."""
-        answers, silent = self._answers, 0
-        while True:
-            waiting = bool(self._in_flight)
-            await asyncio.sleep(SILENCE_CHECK_S)
-            if not waiting or not self._in_flight or answers != self._answers:
-                answers, silent = self._answers, 0
-                continue
-            silent += 1
-            if silent >= SILENCE_CHECKS or (self._node is None and await self._leaders.moved_on(address)):
-                call.cancel()
-                return
 
 
 def _fail(get: _Get, refusal: DLedgerError) -> None:

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from typing import TYPE_CHECKING
 
-from grpc import aio
-
 from dledger.client.append_queue import AppendQueue
+from dledger.client.conversation import Conversation
 from dledger.client.retry import ASKS_ELSEWHERE, Backoff
-from dledger.client.rpc import from_rpc, unary
+from dledger.client.rpc import unary
 from dledger.client.verdict import FOR_ALL, Verdict, judge, leaves_doubt
 from dledger.client.wire import encode_append
-from dledger.errors import Code, DLedgerError, InternalError, Unavailable, error
+from dledger.errors import Code, DLedgerError, InternalError, error
 from dledger.v1 import log_pb2
 
 if TYPE_CHECKING:
@@ -27,13 +27,7 @@ if TYPE_CHECKING:
     from dledger.client.leader import Leaders
     from dledger.client.pending import PendingBatch
 
-    AppendCall = aio.StreamStreamCall[bytes, log_pb2.AppendStreamResponse]
-
 INIT_TIMEOUT_MS = 1_500
-STALL_CHECK_S = 0.6
-"""A stream without an answer for so long makes us ask the others whether there is another leader."""
-STALL_CHECKS = 12
-"""After so many in a row the stream is given up and everything resent, whoever leads."""
 
 logger = logging.getLogger(__name__)
 
@@ -82,7 +76,10 @@ class Producer:
             if refusal.code in FOR_ALL:
                 self._queue.refuse_queued(refusal)
         else:
-            end = await self._stream(endpoint)
+            assert self._identity is not None
+            sender = _Sender(self._queue, self._group, self._identity, self._backoff)
+            stream = Conversation(endpoint.append_stream(), endpoint.address, sender, self._leaders)
+            end = await stream.hold()
             self._queue.last_refusal = end
             if end.code in ASKS_ELSEWHERE or end.code is Code.OUT_OF_ORDER:
                 # A gap where we left none: who says so does not know the newest of the log.
@@ -122,86 +119,42 @@ class Producer:
             queue.renew()
         self._identity = None
 
-    # One stream -------------------------------------------------------------------------------------------------
 
-    async def _stream(self, endpoint: Endpoint) -> DLedgerError:
-        """Sends and hears answers until the stream ends, and returns why it did."""
-        call: AppendCall = endpoint.append_stream()
-        helpers = [
-            asyncio.create_task(self._write(call), name="dledger-producer-writer"),
-            asyncio.create_task(self._watch(call, endpoint.address), name="dledger-producer-watch"),
-        ]
-        for task in helpers:
-            task.add_done_callback(lambda _: call.cancel())
-        try:
-            return await self._hear(call, endpoint.address)
-        finally:
-            for task in helpers:
-                task.cancel()
-            await asyncio.wait(helpers)
-            call.cancel()
-            for task in helpers:
-                if not task.cancelled() and (bug := task.exception()) is not None:
-                    raise bug
+class _Sender:
+    """What one stream says: everything in flight once more, then what comes."""
 
-    async def _hear(self, call: AppendCall, address: str) -> DLedgerError:
-        acknowledge = self._queue.acknowledge
-        try:
-            while True:
-                answer = await call.read()
-                if not isinstance(answer, log_pb2.AppendStreamResponse):
-                    return Unavailable(f"{address} ended the stream")
-                acknowledge(answer.base_index, answer.count, answer.term, answer.timestamp_ms)
-                self._backoff.reset()
-        except aio.AioRpcError as failure:
-            return from_rpc(failure, address)
-        except InternalError as misfit:
-            return misfit
-        except asyncio.CancelledError:
-            # The stream was given up by one of its helpers; if it is this task that is cancelled, go with it.
-            task = asyncio.current_task()
-            if task is None or task.cancelling():
-                raise
-            return Unavailable(f"{address} stopped answering")
+    def __init__(
+        self, queue: AppendQueue, group: str, identity: log_pb2.InitProducerResponse, backoff: Backoff
+    ) -> None:
+        self._queue = queue
+        self._group = group
+        self._identity = identity
+        self._backoff = backoff
+        self._again = deque(queue.in_flight)
 
-    async def _write(self, call: AppendCall) -> None:
-        """Everything in flight once more, then what comes."""
-        queue = self._queue
-        assert self._identity is not None
-        producer_id, producer_epoch = self._identity.producer_id, self._identity.producer_epoch
-        try:
-            for batch in tuple(queue.in_flight):
-                await call.write(self._request(batch, producer_id, producer_epoch))
-            while True:
-                next_batch = queue.take()
-                if next_batch is None:
-                    await queue.ready()
-                else:
-                    await call.write(self._request(next_batch, producer_id, producer_epoch))
-        except (aio.AioRpcError, asyncio.InvalidStateError):
-            return  # The stream has ended; the side that hears the answers knows why.
+    @property
+    def waiting(self) -> bool:
+        return bool(self._queue.in_flight)
 
-    def _request(self, batch: PendingBatch, producer_id: int, producer_epoch: int) -> bytes:
+    async def next_request(self) -> bytes:
+        if self._again:
+            return self._encode(self._again.popleft())
+        while (batch := self._queue.take()) is None:
+            await self._queue.ready()
+        return self._encode(batch)
+
+    def settle(self, answer: log_pb2.AppendStreamResponse) -> DLedgerError | None:
+        self._queue.acknowledge(answer.base_index, answer.count, answer.term, answer.timestamp_ms)
+        self._backoff.reset()
+        return None
+
+    def _encode(self, batch: PendingBatch) -> bytes:
         head = log_pb2.AppendStreamRequest(
             group=self._group,
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
+            producer_id=self._identity.producer_id,
+            producer_epoch=self._identity.producer_epoch,
             base_sequence=batch.base_sequence,
             count=batch.count,
             body_crc=batch.body_crc,
         )
         return encode_append(head, batch.body)
-
-    async def _watch(self, call: AppendCall, address: str) -> None:
-        """Gives the stream up when nothing is answered while another node leads, or for too long."""
-        settled, silent = self._queue.settled_batches, 0
-        while True:
-            waiting = bool(self._queue.in_flight)
-            await asyncio.sleep(STALL_CHECK_S)
-            if not waiting or not self._queue.in_flight or settled != self._queue.settled_batches:
-                settled, silent = self._queue.settled_batches, 0
-                continue
-            silent += 1
-            if silent >= STALL_CHECKS or await self._leaders.moved_on(address):
-                call.cancel()
-                return
