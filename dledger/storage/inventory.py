@@ -1,0 +1,111 @@
+"""Which segments a directory holds, and how far they are durable for certain: the first half of a recovery."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from dledger.errors import DLedgerError
+from dledger.storage.segment import (
+    FIRST_PAGE_BYTES,
+    SEGMENT_SUFFIX,
+    Segment,
+    SegmentHeader,
+    SegmentName,
+    SyncMark,
+    Trailer,
+    corrupt,
+    parse_name,
+    read_trailer,
+    unpack_header,
+    unpack_hint,
+    unpack_mark,
+)
+from dledger.storage.segment_files import SegmentFiles
+from dledger.types import LogPoint, Position, Term
+
+
+class Durable(NamedTuple):
+    """Everything up to ``point``, whose frame ends at ``offset`` of segment ``ordinal``, was durable once."""
+
+    ordinal: int
+    offset: int
+    point: LogPoint
+    clean: bool
+    """The log was closed in order there."""
+    commit_hint: int
+
+
+class _Found(NamedTuple):
+    segment: Segment
+    header: SegmentHeader | None
+    mark: SyncMark | None
+    hint: int | None
+    trailer: Trailer | None
+
+
+def take_inventory(files: SegmentFiles, names: Sequence[str]) -> Durable:
+    """Fills ``files.segments``, those too that a roll had only begun. Blocks, changes nothing; raises CORRUPT_LOG."""
+    found = [_look(files, name) for name in sorted(filter(None, map(_segment_name, names)))]
+    if not found:
+        raise corrupt(str(files.directory), 0, "small states are there but no segment")
+    sealed = max((at for at, each in enumerate(found) if each.trailer is not None), default=-1)
+    marked = max((at for at, each in enumerate(found) if each.mark is not None), default=0)
+    certain = max(marked, sealed + 1)
+    _check_certain(found, certain)
+    files.segments = [each.segment for each in found]
+    hint = next((each.hint for each in reversed(found) if each.hint is not None), 0)
+    mark = found[marked].mark
+    if mark is not None and marked > sealed:
+        return Durable(marked, mark.offset, mark.point, mark.clean, hint)
+    return Durable(certain, FIRST_PAGE_BYTES, found[certain].segment.previous, clean=False, commit_hint=hint)
+
+
+def _segment_name(name: str) -> SegmentName | None:
+    return parse_name(name) if name.endswith(SEGMENT_SUFFIX) else None
+
+
+def _look(files: SegmentFiles, name: SegmentName) -> _Found:
+    path = str(files.directory / name.file(SEGMENT_SUFFIX))
+    disk = files.disk
+    handle = disk.open(path)
+    try:
+        size_bytes = disk.size(handle)
+        page = disk.pread(handle, FIRST_PAGE_BYTES, 0)
+        trailer = read_trailer(disk, handle, size_bytes)
+    finally:
+        disk.close(handle)
+    try:
+        header = unpack_header(page)
+    except DLedgerError as unsupported:
+        raise type(unsupported)(f"{path}: {unsupported}", code=unsupported.code) from unsupported
+    # Without a good header nothing links to the segment, so nothing in it is read.
+    previous = header.previous if header is not None else LogPoint(Position(name.base_position - 1), Term(0), -1)
+    segment = Segment(name, path, previous, size_bytes)
+    mark = unpack_mark(page)
+    if mark is not None:
+        segment.mark_sequence = mark.sequence
+    if header is not None and header.name != name:
+        raise corrupt(path, 0, "its first page belongs to a segment of another name")
+    if header is not None and header.group != files.group:
+        raise corrupt(path, 0, f"it belongs to group {header.group!r}, not {files.group!r}")
+    if trailer is not None:
+        segment.sealed = True
+        segment.end_offset = trailer.footer_offset
+    return _Found(segment, header, mark, unpack_hint(page), trailer)
+
+
+def _check_certain(found: Sequence[_Found], certain: int) -> None:
+    """Every segment up to ``certain`` was durable: all must be there, with a good first page, one behind the other."""
+    if certain >= len(found):
+        raise corrupt(found[-1].segment.path, 0, "it is followed by another segment, which is missing")
+    for each in found[: certain + 1]:
+        if each.header is None:
+            raise corrupt(each.segment.path, 0, "the first page does not match its checksum")
+    for each, following in pairwise(found[: certain + 1]):
+        end, name = each.trailer, following.segment.name
+        if end is not None and (end.last, end.next_index) != (following.segment.previous, name.base_index):
+            raise corrupt(
+                following.segment.path, 0, f"it does not follow {each.segment.path}: a segment between them is missing"
+            )

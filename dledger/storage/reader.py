@@ -1,0 +1,152 @@
+"""Reading frames from the files: at once from the page cache, else in a thread, with every check on the way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+
+from dledger.errors import DLedgerError
+from dledger.storage.disk import Handle
+from dledger.storage.frame import HEADER_BYTES, Frame, FrameHeader, check_link, parse_frame, parse_header
+from dledger.storage.index import INDEX_INTERVAL_BYTES, SparseIndex
+from dledger.storage.segment import FIRST_PAGE_BYTES, Segment, corrupt
+from dledger.storage.segment_files import SegmentFiles
+from dledger.types import LogPoint
+
+IsWanted = Callable[[FrameHeader], bool]
+
+
+class _Walk:
+    """Frames of one piece of a segment, from the first that is wanted on."""
+
+    def __init__(self, segment: Segment, position: int, offset: int) -> None:
+        self.segment = segment
+        self.frames: list[Frame] = []
+        self.size_bytes = 0
+        self.offset = offset
+        """Of the next frame to look at."""
+        self._position = position
+        at_start = offset == FIRST_PAGE_BYTES
+        self._previous: LogPoint | None = segment.previous if at_start else None
+        self._next_index = segment.name.base_index
+
+    def take(self, data: memoryview, is_wanted: IsWanted, max_bytes: int) -> int:
+        """Looks at the frames that lie whole in ``data``, which begins at ``offset``, until about ``max_bytes`` are
+        taken. Returns what the next frame needs, 0 when enough was taken. Raises CORRUPT_LOG."""
+        at = 0
+        while len(data) - at >= HEADER_BYTES:
+            header = parse_header(data, at)
+            self._check(header, data[at : at + HEADER_BYTES])
+            stored_bytes = header.stored_bytes
+            if self.frames or is_wanted(header):
+                if self.frames and self.size_bytes + stored_bytes > max_bytes:
+                    return 0
+                if len(data) - at < stored_bytes:
+                    return stored_bytes
+                self.frames.append(parse_frame(data, at))
+                self.size_bytes += stored_bytes
+            self._position += 1
+            self._previous, self._next_index = header.point, header.end_index
+            self.offset += stored_bytes
+            at += stored_bytes
+        return HEADER_BYTES
+
+    def _check(self, header: FrameHeader, head: memoryview) -> None:
+        if header.position != self._position:
+            raise corrupt(
+                self.segment.path, self.offset, f"frame {header.position} stands in the place of {self._position}"
+            )
+        if self._previous is not None:
+            check_link(self._previous, self._next_index, header, head)
+
+
+class FrameReader:
+    """Reads of one log. ``settle`` waits for those under way."""
+
+    def __init__(self, files: SegmentFiles) -> None:
+        self._files = files
+        self._active_reads = 0
+        self._settled: asyncio.Future[None] | None = None
+
+    async def from_position(self, first: int, max_bytes: int) -> list[Frame]:
+        """Frames of one segment from position ``first`` on, which is in the log: at least one, about ``max_bytes``."""
+        segment = self._files.by_position(first)
+        index = await self._index_of(segment)
+        position, offset = index.offset_before_position(first)
+        walk = _Walk(segment, position, offset)
+        return await self._read(walk, lambda header: header.position >= first, max_bytes)
+
+    async def of_index(self, index: int) -> Frame:
+        """The frame that holds record ``index``, which is in the log."""
+        segment = self._files.by_index(index)
+        sparse_index = await self._index_of(segment)
+        walk = _Walk(segment, *sparse_index.offset_before_index(index))
+        return (await self._read(walk, lambda header: header.end_index > index, 1))[0]
+
+    async def settle(self) -> None:
+        """Waits until no read is under way."""
+        while self._active_reads:
+            if self._settled is None:
+                self._settled = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._settled)
+
+    async def _read(self, walk: _Walk, is_wanted: IsWanted, max_bytes: int) -> list[Frame]:
+        segment, end = walk.segment, walk.segment.end_offset
+        want = max_bytes + INDEX_INTERVAL_BYTES
+        while walk.offset < end:
+            size_bytes = min(want, end - walk.offset)
+            data = memoryview(await self._pread(segment, size_bytes, walk.offset))
+            try:
+                needs = walk.take(data, is_wanted, max_bytes)
+            except DLedgerError as bad:
+                raise corrupt(segment.path, walk.offset, bad) from bad
+            if not needs or (walk.frames and walk.size_bytes >= max_bytes):
+                return walk.frames
+            if walk.frames and walk.offset < end:
+                return walk.frames  # the next frame is not whole in this piece: it begins the next one
+            if len(data) < size_bytes or (end - walk.offset < needs and walk.offset < end):
+                raise corrupt(segment.path, walk.offset, "the file ends within a frame")
+            want = max(want, needs)
+        if not walk.frames:
+            raise corrupt(segment.path, walk.offset, "a frame that the index names is missing")
+        return walk.frames
+
+    async def _index_of(self, segment: Segment) -> SparseIndex:
+        if segment.index is None:
+            self._begin()
+            try:
+                with self._files.pinned(segment) as handle:
+                    index = await self._files.disk.run(partial(self._files.load_index, segment, handle))
+            finally:
+                self._end()
+            segment.index = index
+        self._files.open(segment)
+        return segment.index
+
+    async def _pread(self, segment: Segment, size_bytes: int, offset: int) -> bytes:
+        with self._files.pinned(segment) as handle:
+            data = self._files.disk.pread_cached(handle, size_bytes, offset)
+            if data is not None:
+                return data
+            self._begin()
+            try:
+                return await self._files.disk.run(partial(self._pread_cold, segment, handle, size_bytes, offset))
+            finally:
+                self._end()
+
+    def _pread_cold(self, segment: Segment, handle: Handle, size_bytes: int, offset: int) -> bytes:
+        disk = self._files.disk
+        data = disk.pread(handle, size_bytes, offset)
+        if segment.sealed:
+            disk.drop_cache(handle, offset, size_bytes)  # catching up must not push the hot tail out of the cache
+        return data
+
+    def _begin(self) -> None:
+        self._active_reads += 1
+
+    def _end(self) -> None:
+        self._active_reads -= 1
+        if not self._active_reads and self._settled is not None:
+            self._settled.set_result(None)
+            self._settled = None

@@ -1,0 +1,67 @@
+"""Walking over the frames of a segment with every check there is: checksums, links, positions, indexes, terms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from dledger.errors import DLedgerError
+from dledger.storage.frame import HEADER_BYTES, Frame, check_link, parse_frame, parse_header
+from dledger.types import LogPoint
+
+SCAN_CHUNK_BYTES = 1 << 20
+
+ReadAt = Callable[[int, int], bytes]
+"""(size, offset) → bytes, fewer at the end of the file only."""
+
+
+class FrameScanner:
+    """Yields the good frames between two offsets, and stops before the first that is not.
+
+    Afterwards ``offset`` is where the first frame that was not yielded would begin, and ``reason`` says why it was not:
+    empty at the end offset or where only zeros stand in its header's place.
+    """
+
+    def __init__(self, read: ReadAt, offset: int, end_offset: int, previous: LogPoint, next_index: int) -> None:
+        self._read = read
+        self._end_offset = end_offset
+        self._chunk = memoryview(b"")
+        self._chunk_offset = offset
+        self.offset = offset
+        self.previous = previous
+        """The last good frame."""
+        self.next_index = next_index
+        self.reason = ""
+
+    def __iter__(self) -> Iterator[tuple[int, Frame]]:
+        while self.offset < self._end_offset:
+            try:
+                frame = self._next()
+            except DLedgerError as bad:
+                self.reason = str(bad)
+                return
+            if frame is None:
+                return
+            offset = self.offset
+            self.offset += frame.header.stored_bytes
+            self.previous = frame.header.point
+            self.next_index = frame.header.end_index
+            yield offset, frame
+
+    def _next(self) -> Frame | None:
+        head = self._at_least(HEADER_BYTES)
+        if not any(head[:HEADER_BYTES]):
+            return None
+        stored = self._at_least(parse_header(head).stored_bytes)
+        frame = parse_frame(stored)
+        check_link(self.previous, self.next_index, frame.header, stored[:HEADER_BYTES])
+        return frame
+
+    def _at_least(self, size_bytes: int) -> memoryview:
+        """What is there from ``offset`` on: ``size_bytes`` or more, unless the end comes first."""
+        at = self.offset - self._chunk_offset
+        if len(self._chunk) - at < size_bytes:
+            size_bytes = min(max(size_bytes, SCAN_CHUNK_BYTES), self._end_offset - self.offset)
+            self._chunk = memoryview(self._read(size_bytes, self.offset))
+            self._chunk_offset = self.offset
+            at = 0
+        return self._chunk[at:]

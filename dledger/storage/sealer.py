@@ -1,0 +1,84 @@
+"""What follows a roll, in the background, once the new segment is durable: its small state, and the old one's footer.
+
+Neither is needed for safety. A start that finds them missing reads more, and a full disk merely leaves them out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+from dledger.storage.disk import FULL
+from dledger.storage.segment import Segment, seal
+from dledger.storage.segment_files import SegmentFiles
+from dledger.storage.state_file import write_state
+from dledger.types import Position
+
+logger = logging.getLogger(__name__)
+
+
+class Roll(NamedTuple):
+    """From one segment to the next. ``state`` is the small state between them, encoded; empty when it is stored."""
+
+    old: Segment
+    new: Segment
+    state: bytes
+
+
+class Sealer:
+    """Finishes rolls, oldest first. ``on_failure`` hears of an error that is not a full disk."""
+
+    def __init__(self, files: SegmentFiles, on_failure: Callable[[OSError], None]) -> None:
+        self._files = files
+        self._on_failure = on_failure
+        self._rolls: deque[Roll] = deque()
+        self._synced = Position(0)
+        self._task: asyncio.Task[None] | None = None
+
+    def rolled(self, roll: Roll) -> None:
+        self._rolls.append(roll)
+
+    def synced(self, position: Position) -> None:
+        """Everything up to ``position`` is durable, files and directory."""
+        self._synced = position
+        if self._rolls and self._task is None and self._rolls[0].new.name.base_position <= position:
+            name = f"seal-{self._files.group}"
+            self._task = asyncio.get_running_loop().create_task(self._finish(), name=name)
+
+    def truncated(self) -> None:
+        """Rolls to segments that are gone are forgotten. Only after ``settle``."""
+        self._rolls = deque(roll for roll in self._rolls if roll.new in self._files.segments)
+
+    async def settle(self) -> None:
+        """Waits for what is under way; no more is begun before the next ``synced``."""
+        if self._task is not None:
+            task, self._task = self._task, None
+            await task
+
+    async def _finish(self) -> None:
+        me = self._task
+        while self._task is me and self._rolls and self._rolls[0].new.name.base_position <= self._synced:
+            roll = self._rolls.popleft()
+            try:
+                with self._files.pinned(roll.old):
+                    size_bytes = await self._files.disk.run(partial(self._store, roll))
+            except OSError as reason:
+                logger.warning("a segment cannot be sealed", extra={"path": roll.old.path, "why": str(reason)})
+                if reason.errno not in FULL:
+                    self._on_failure(reason)
+                continue
+            roll.old.size_bytes = size_bytes
+            roll.old.sealed = True
+            self._files.open(roll.old)  # now one of those that are closed again when many are open
+        if self._task is me:
+            self._task = None
+
+    def _store(self, roll: Roll) -> int:
+        assert roll.old.index is not None
+        if roll.state:
+            write_state(self._files.disk, roll.new.state_path, roll.state)
+        return seal(self._files.disk, roll.old, roll.old.index, roll.new.name.base_index, roll.new.previous)
