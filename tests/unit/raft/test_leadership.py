@@ -1,0 +1,198 @@
+"""What a leader counts: match positions, contacts, read rounds, and whom a handover goes to."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dledger.config import Limits
+from dledger.raft.leadership import Leadership
+from dledger.raft.membership import Membership
+from dledger.raft.messages import Heartbeat, Message
+from dledger.raft.quorum import majority
+from dledger.types import NodeId, Position, Term
+from tests.unit.raft.harness import GROUP, N0, N1, N2, N3, N4, START_MS, TIMINGS, members
+
+LEARNER = NodeId("l0")
+TIMEOUT_MS = TIMINGS.election_timeout_min_ms
+
+
+def make_leadership(membership: Membership | None = None, last: int = 10) -> Leadership:
+    return Leadership(
+        group=GROUP,
+        term=Term(3),
+        node_id=N0,
+        membership=membership or members(5),
+        last=Position(last),
+        now_ms=START_MS,
+        timings=TIMINGS,
+        limits=Limits(),
+    )
+
+
+def matched(leadership: Leadership, **matches: int) -> Leadership:
+    for peer, match in matches.items():
+        leadership.followers[NodeId(peer)].match = Position(match)
+    return leadership
+
+
+# Match positions -----------------------------------------------------------------------------------------------------
+
+
+def test_a_term_begins_behind_the_log_it_found() -> None:
+    assert make_leadership(last=10).term_start == 11
+
+
+def test_a_majority_holds_what_the_third_of_five_holds() -> None:
+    leadership = matched(make_leadership(), n1=12, n2=11, n3=4)
+    assert leadership.quorum_position(Position(12)) == 11
+
+
+def test_the_leaders_own_copy_counts_when_it_is_durable_only() -> None:
+    leadership = matched(make_leadership(), n1=12, n2=12)
+    assert leadership.quorum_position(Position(9)) == 9
+    assert leadership.quorum_position(Position(12)) == 12
+
+
+def test_followers_can_outnumber_a_slow_disk_of_the_leader() -> None:
+    leadership = matched(make_leadership(), n1=12, n2=12, n3=12)
+    assert leadership.quorum_position(Position(9)) == 12
+
+
+def test_learners_and_doubted_nodes_are_no_part_of_a_majority() -> None:
+    leadership = matched(make_leadership(members(3, learners=[LEARNER])), n1=12, l0=12)
+    leadership.followers[N1].counts = False
+    assert leadership.quorum_position(Position(12)) == 0
+
+
+def test_a_leader_that_is_no_voter_does_not_count_itself() -> None:
+    others = Membership([member for member in members(4).members.values() if member.id != N0])
+    leadership = make_leadership(others)
+    assert matched(leadership, n1=12, n2=11).quorum_position(Position(99)) == 11
+
+
+@given(st.lists(st.integers(0, 30), min_size=4, max_size=4), st.integers(0, 30))
+def test_the_quorum_position_is_held_by_a_majority_and_the_next_one_is_not(matches: list[int], own: int) -> None:
+    leadership = make_leadership()
+    for peer, match in zip((N1, N2, N3, N4), matches, strict=True):
+        leadership.followers[peer].match = Position(match)
+    position = leadership.quorum_position(Position(own))
+    held = [own, *matches]
+    assert sum(each >= position for each in held) >= majority(5)
+    assert sum(each > position for each in held) < majority(5)
+
+
+# Check-quorum --------------------------------------------------------------------------------------------------------
+
+
+def test_a_new_leader_has_an_election_timeout_to_be_heard() -> None:
+    leadership = make_leadership()
+    assert leadership.hears_quorum(START_MS + TIMEOUT_MS - 1)
+    assert not leadership.hears_quorum(START_MS + TIMEOUT_MS)
+
+
+def test_half_of_the_others_is_a_quorum_with_oneself() -> None:
+    leadership = make_leadership()
+    later_ms = START_MS + TIMEOUT_MS + 1
+    leadership.followers[N1].contact_ms = later_ms
+    assert not leadership.hears_quorum(later_ms)
+    leadership.followers[N2].contact_ms = later_ms
+    assert leadership.hears_quorum(later_ms)
+
+
+def test_no_quorum_is_heard_in_learners_and_doubted_nodes() -> None:
+    leadership = make_leadership(members(3, learners=[LEARNER]))
+    leadership.followers[N1].counts = False
+    later_ms = START_MS + TIMEOUT_MS + 1
+    leadership.followers[N1].contact_ms = leadership.followers[LEARNER].contact_ms = later_ms
+    assert not leadership.hears_quorum(later_ms)
+
+
+def test_standing_still_is_not_held_against_the_followers() -> None:
+    leadership = make_leadership()
+    leadership.forgive(300)
+    assert leadership.hears_quorum(START_MS + 300 + TIMEOUT_MS - 1)
+    assert not leadership.hears_quorum(START_MS + 300 + TIMEOUT_MS)
+
+
+# Read rounds ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_round_is_confirmed_by_a_majority_once() -> None:
+    leadership = make_leadership()
+    number = leadership.next_round()
+    assert not leadership.on_round(N0, number)
+    assert not leadership.on_round(N1, number)
+    assert leadership.on_round(N2, number)
+    assert not leadership.on_round(N3, number)
+    assert leadership.confirmed_round == number
+
+
+def test_a_later_rounds_answers_confirm_the_earlier_rounds_too() -> None:
+    leadership = make_leadership()
+    first, second = leadership.next_round(), leadership.next_round()
+    leadership.on_round(N0, second)
+    leadership.on_round(N1, first)
+    assert leadership.on_round(N2, second)
+    assert leadership.confirmed_round == first
+    assert leadership.on_round(N1, second)
+    assert leadership.confirmed_round == second
+
+
+def test_answers_to_an_earlier_round_confirm_no_later_one() -> None:
+    """What a follower said before a read came proves nothing about the leadership at the read."""
+    leadership = make_leadership(members(3))
+    first = leadership.next_round()
+    leadership.on_round(N0, first)
+    second = leadership.next_round()
+    leadership.on_round(N0, second)
+    leadership.on_round(N1, first)
+    assert leadership.confirmed_round == first
+
+
+def test_no_round_rests_on_learners_or_doubted_nodes() -> None:
+    leadership = make_leadership(members(3, learners=[LEARNER]))
+    leadership.followers[N1].counts = False
+    number = leadership.next_round()
+    assert not any(leadership.on_round(peer, number) for peer in (N0, LEARNER, N1))
+    assert leadership.on_round(N2, number)
+
+
+def test_a_heartbeat_promises_no_more_than_the_follower_is_known_to_hold() -> None:
+    leadership = matched(make_leadership(members(3)), n1=7)
+    sent: list[tuple[NodeId, Message]] = []
+    leadership.broadcast_heartbeat(lambda to, message: sent.append((to, message)), Position(9))
+    assert sent == [
+        (N1, Heartbeat(GROUP, Term(3), Position(7), 0)),
+        (N2, Heartbeat(GROUP, Term(3), Position(0), 0)),
+    ]
+
+
+# Handover and members ------------------------------------------------------------------------------------------------
+
+
+def test_a_handover_is_due_once_the_target_is_level() -> None:
+    leadership = matched(make_leadership(), n1=9)
+    leadership.begin_transfer(N1, START_MS + 100)
+    assert not leadership.transfer_is_due(Position(10))
+    assert matched(leadership, n1=10).transfer_is_due(Position(10))
+    assert leadership.transfer is not None
+    leadership.transfer.is_sent = True
+    assert not leadership.transfer_is_due(Position(10))
+
+
+def test_the_closest_follower_is_a_voter_that_counts_with_the_smallest_lag() -> None:
+    leadership = matched(make_leadership(members(4, learners=[LEARNER])), n1=8, n2=9, n3=10, l0=11)
+    leadership.followers[N3].counts = False
+    assert leadership.closest_follower([N1, N2, N3, LEARNER]) == N2
+    assert leadership.closest_follower([N1]) == N1
+    assert leadership.closest_follower([LEARNER]) is None
+
+
+def test_a_change_of_members_keeps_what_is_known_of_those_who_stay() -> None:
+    leadership = matched(make_leadership(members(3)), n1=9)
+    leadership.set_membership(members(4), Position(12), START_MS + 5)
+    assert set(leadership.followers) == {N1, N2, N3}
+    assert leadership.followers[N1].match == 9
+    assert (leadership.followers[N3].match, leadership.followers[N3].compare_at) == (0, 12)
+    assert leadership.quorum_position(Position(12)) == 0
