@@ -267,9 +267,9 @@ class FileLog:
         if self._truncated is not None:
             await self._truncated.wait()
         await self._preparer.close()
-        await self._sealer.settle()
         await self._reader.settle()
         await self._commit.close()
+        await self._sealer.settle()
         self._files.close_all()
 
     def _finish_rolls(self) -> None:

@@ -118,7 +118,9 @@ def _open(files: SegmentFiles, limits: Limits, members: Sequence[Member]) -> _Re
 
 def _create(files: SegmentFiles, limits: Limits, members: Sequence[Member]) -> _Recovered:
     state = LogState(files.group, members)
-    path, handle = files.make(min(FIRST_SEGMENT_BYTES, limits.segment_max_bytes))
+    size_bytes = min(FIRST_SEGMENT_BYTES, limits.segment_max_bytes)
+    path, handle = files.make(size_bytes)
+    files.disk.pwritev(handle, [bytes(size_bytes)], 0)  # room that was written before is cheaper to sync
     segment = files.adopt(path, handle, SegmentHeader(files.group, 0, GENESIS), 0, durable=True)
     files.segments.append(segment)
     write_state(files.disk, segment.state_path, state.encode())  # syncs the directory too

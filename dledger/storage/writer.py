@@ -81,6 +81,7 @@ class SegmentWriter:
             size_bytes = (header.frame_len + 7) & ~7
             if offset + size_bytes > room or not left:
                 run.end_offset = offset
+                last = run.frames[-1].header.point if run.frames else last
                 segment_header = SegmentHeader(self._files.group, index, last)
                 run = Run(self._next_segment(run.segment, segment_header, size_bytes, commit_hint), is_new=True)
                 runs.append(run)
@@ -91,7 +92,6 @@ class SegmentWriter:
             offset += size_bytes
             left -= 1
             index += header.count
-            last = header.point
         run.end_offset = offset
 
     def _next_segment(self, old: Segment, header: SegmentHeader, frame_bytes: int, commit_hint: int) -> Segment:
