@@ -8,9 +8,14 @@ from dledger.client.blocking import BlockingLog
 from dledger.client.cluster import ClusterStatus, FollowerInfo, NodeStatus
 from dledger.client.leader import MemberInfo, Metadata
 from dledger.client.log import Log
-from dledger.client.options import ClientOptions
+from dledger.client.options import (
+    DEFAULT_BATCHES_IN_FLIGHT,
+    DEFAULT_MAX_PENDING_BYTES,
+    DEFAULT_TIMEOUT_MS,
+    ClientOptions,
+)
 from dledger.client.results import Acks, AckSpan, Batch
-from dledger.config import MIB, Limits
+from dledger.config import Limits
 from dledger.types import DEFAULT_GROUP
 
 if TYPE_CHECKING:
@@ -38,9 +43,9 @@ def connect(
     endpoints: str | Sequence[str],
     *,
     group: str = DEFAULT_GROUP,
-    timeout_ms: float = 10_000,
-    max_pending_bytes: int = 64 * MIB,
-    max_batches_in_flight: int = 4,
+    timeout_ms: float = DEFAULT_TIMEOUT_MS,
+    max_pending_bytes: int = DEFAULT_MAX_PENDING_BYTES,
+    max_batches_in_flight: int = DEFAULT_BATCHES_IN_FLIGHT,
     limits: Limits | None = None,
     rng: random.Random | None = None,
 ) -> Log:
@@ -64,9 +69,9 @@ def connect_blocking(
     endpoints: str | Sequence[str],
     *,
     group: str = DEFAULT_GROUP,
-    timeout_ms: float = 10_000,
-    max_pending_bytes: int = 64 * MIB,
-    max_batches_in_flight: int = 4,
+    timeout_ms: float = DEFAULT_TIMEOUT_MS,
+    max_pending_bytes: int = DEFAULT_MAX_PENDING_BYTES,
+    max_batches_in_flight: int = DEFAULT_BATCHES_IN_FLIGHT,
     limits: Limits | None = None,
     rng: random.Random | None = None,
 ) -> BlockingLog:

@@ -23,21 +23,21 @@ Request = TypeVar("Request")
 Answer = TypeVar("Answer")
 
 
-Said = TypeVar("Said", covariant=True)
-Heard = TypeVar("Heard", contravariant=True)
+Said_co = TypeVar("Said_co", covariant=True)
+Heard_contra = TypeVar("Heard_contra", contravariant=True)
 
 
-class Talker(Protocol[Said, Heard]):
+class Talker(Protocol[Said_co, Heard_contra]):
     """What is said, and what becomes of the answers."""
 
     @property
     def waiting(self) -> bool:
         """Whether an answer is due."""
 
-    async def next_request(self) -> Said:
+    async def next_request(self) -> Said_co:
         """The next message, when there is one and room in the window for it."""
 
-    def settle(self, answer: Heard) -> DLedgerError | None:
+    def settle(self, answer: Heard_contra) -> DLedgerError | None:
         """Takes the answer to the oldest message; a refusal ends the stream, and so does raising InternalError."""
 
 

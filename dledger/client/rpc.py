@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 import grpc
+from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 
 from dledger.errors import CODES, ERROR_DOMAIN, Code, DLedgerError, OutcomeUnknown, error
@@ -61,7 +62,10 @@ def _error_info(failure: aio.AioRpcError) -> error_details_pb2.ErrorInfo | None:
     metadata: Iterable[tuple[str, str | bytes]] = failure.trailing_metadata() or ()
     for key, value in metadata:
         if key == _DETAILS_KEY and isinstance(value, bytes):
-            status = status_pb2.Status.FromString(value)
+            try:
+                status = status_pb2.Status.FromString(value)
+            except DecodeError:
+                return None  # Not ours: something between us and the node wrote it.
             for detail in status.details:
                 info = error_details_pb2.ErrorInfo()
                 if detail.Unpack(info) and info.domain == ERROR_DOMAIN:

@@ -53,8 +53,10 @@ _FINAL = frozenset(
 SAYS_ITSELF = frozenset({Code.PRODUCER_FENCED, Code.SEQUENCE_CONFLICT, Code.REPEATED_REQUEST})
 """Codes that the caller of the oldest batch gets as they are, doubtful or not: they tell more than "unknown"."""
 
-FOR_ALL = frozenset({Code.UNKNOWN_GROUP, Code.UNSUPPORTED, Code.UNEXPECTED_ARGUMENT, Code.UNEXPECTED_MEMBER})
-"""Codes that, answered before anything is sent, refuse everything queued: the next attempt would fare no better."""
+FOR_ALL = frozenset(
+    {Code.UNKNOWN_GROUP, Code.UNSUPPORTED, Code.UNEXPECTED_ARGUMENT, Code.UNEXPECTED_MEMBER, Code.DISK_FULL}
+)
+"""Codes that, answered before anything is sent, refuse everything queued: it is for the caller to decide on."""
 
 
 def leaves_doubt(code: Code) -> bool:

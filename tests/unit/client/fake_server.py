@@ -62,6 +62,8 @@ class Faults:
     break_reads_after: list[int] = field(default_factory=list)
     """The next Read streams break after so many batches."""
     break_gets: int = 0
+    disk_full: bool = False
+    """There is no room, not even to register a producer."""
     lose_producers: bool = False
     """The log has forgotten every producer."""
     chaos: random.Random | None = None
@@ -171,6 +173,9 @@ class FakeNode(log_pb2_grpc.LogServiceServicer, admin_pb2_grpc.AdminServiceServi
         """(producer_id, base_sequence, count) of every message received, resends too."""
         self.received = asyncio.Condition()
         self.get_messages = 0
+        self.metadata_calls = 0
+        self.believes: tuple[int, FakeNode] | None = None
+        """A term and its leader, when it has not heard of newer ones."""
         self.reads_are_silent = False
 
     async def start(self) -> None:
@@ -195,8 +200,8 @@ class FakeNode(log_pb2_grpc.LogServiceServicer, admin_pb2_grpc.AdminServiceServi
             self.check_leader()
         except DLedgerError as refusal:
             await abort(context, refusal)
-        if request.group != "default":
-            await abort(context, error(Code.UNKNOWN_GROUP, f"there is no group {request.group!r}"))
+        if self.cluster.faults.disk_full:
+            await abort(context, error(Code.DISK_FULL, "no room"))
         self.cluster.next_producer += 1
         return log_pb2.InitProducerResponse(producer_id=self.cluster.next_producer, producer_epoch=0)
 
@@ -231,6 +236,8 @@ class FakeNode(log_pb2_grpc.LogServiceServicer, admin_pb2_grpc.AdminServiceServi
         if faults.chaos is not None and faults.chaos.random() < 0.25:
             self._misbehave(faults.chaos)
         self.check_leader()
+        if faults.disk_full:
+            raise error(Code.DISK_FULL, "no room")
         if faults.refuse_appends:
             code = faults.refuse_appends.pop(0)
             raise error(code, f"refused with {code.name}")
@@ -336,12 +343,13 @@ class FakeNode(log_pb2_grpc.LogServiceServicer, admin_pb2_grpc.AdminServiceServi
     async def GetMetadata(self, request: Any, context: Any) -> Any:
         if request.group != "default":
             await abort(context, error(Code.UNKNOWN_GROUP, f"there is no group {request.group!r}"))
-        leader = self.cluster.leader
+        self.metadata_calls += 1
+        term, leader = self.believes or (self.cluster.term, self.cluster.leader)
         members = [log_pb2.Member(id=node.id, address=node.address, voter=True) for node in self.cluster.nodes]
         return log_pb2.GetMetadataResponse(
             group="default",
             cluster_id="fake",
-            term=self.cluster.term,
+            term=term,
             leader_id=leader.id if leader else "",
             members=members,
         )

@@ -185,6 +185,16 @@ async def test_a_full_disk_refuses_the_batch_it_met_and_what_came_after_goes_on(
     assert cluster.records() == numbered(3, start=3)
 
 
+async def test_while_the_disk_is_full_every_append_says_so_at_once(cluster: FakeCluster, log: client.Log) -> None:
+    await log.append(b"0")
+    cluster.faults.disk_full = True
+    for _ in range(3):
+        with pytest.raises(DiskFull):
+            await log.append(b"x")
+    cluster.faults.disk_full = False
+    assert (await log.append(b"1")).index == 1
+
+
 async def test_an_unknown_group_refuses_at_once(cluster: FakeCluster) -> None:
     async with client.connect(cluster.endpoints, group="nowhere") as log:
         with pytest.raises(UnknownGroup):

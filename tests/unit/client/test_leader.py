@@ -1,0 +1,104 @@
+"""How the leader is found, and how soon a wrong one is given up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from dledger.client.channels import Channels
+from dledger.client.leader import Leaders
+from dledger.errors import Code, NotLeader, Unavailable, UnknownGroup, error
+from dledger.types import Consistency
+from tests.unit.client.fake_server import FakeCluster
+
+SILENT = "192.0.2.1:9"
+"""Nothing answers there, not even a refusal (RFC 5737)."""
+
+
+@pytest.fixture
+async def channels() -> AsyncIterator[Channels]:
+    channels = Channels()
+    yield channels
+    await channels.close()
+
+
+async def test_one_endpoint_is_enough_to_learn_of_the_others(cluster: FakeCluster, channels: Channels) -> None:
+    leaders = Leaders(channels, [cluster.nodes[2].address], "default")
+    assert (await leaders.find()).address == cluster.nodes[0].address
+    assert set(leaders.addresses) == {node.address for node in cluster.nodes}
+
+
+async def test_an_endpoint_that_does_not_even_refuse_costs_a_moment_only(
+    cluster: FakeCluster, channels: Channels
+) -> None:
+    leaders = Leaders(channels, [SILENT, cluster.nodes[1].address], "default")
+    async with asyncio.timeout(0.9):
+        assert (await leaders.find()).address == cluster.nodes[0].address
+
+
+async def test_all_who_ask_at_once_share_one_search(cluster: FakeCluster, channels: Channels) -> None:
+    leaders = Leaders(channels, [cluster.nodes[1].address], "default")
+    found = await asyncio.gather(*(leaders.find() for _ in range(50)))
+    assert len({id(endpoint) for endpoint in found}) == 1
+    assert cluster.nodes[1].metadata_calls == 1
+
+
+async def test_a_refusal_that_names_the_leader_is_followed_without_asking(
+    cluster: FakeCluster, channels: Channels
+) -> None:
+    leaders = Leaders(channels, [cluster.nodes[1].address], "default")
+    await leaders.find()
+    named = cluster.nodes[2].address
+    leaders.lost(cluster.nodes[0].address, NotLeader("moved", metadata={"leader_address": named}))
+    assert (await leaders.find()).address == named
+    assert cluster.nodes[1].metadata_calls == 1
+
+
+async def test_a_refusal_of_another_than_the_leader_changes_nothing(cluster: FakeCluster, channels: Channels) -> None:
+    leaders = Leaders(channels, [cluster.nodes[1].address], "default")
+    await leaders.find()
+    leaders.lost(cluster.nodes[2].address, error(Code.NETWORK_ERROR, "gone"))
+    assert (await leaders.find()).address == cluster.nodes[0].address
+    assert cluster.nodes[1].metadata_calls == 1
+
+
+async def test_a_leader_lost_is_believed_again_only_if_nobody_names_another(
+    cluster: FakeCluster, channels: Channels
+) -> None:
+    leaders = Leaders(channels, [node.address for node in cluster.nodes], "default")
+    lost = (await leaders.find()).address
+    leaders.lost(lost, error(Code.NETWORK_ERROR, "a broken stream"))
+    assert (await leaders.find()).address == lost
+    cluster.nodes[1].believes = (cluster.term, cluster.nodes[0])
+    cluster.lead(cluster.nodes[2])
+    leaders.lost(lost, error(Code.NETWORK_ERROR, "gone"))
+    assert (await leaders.find()).address == cluster.nodes[2].address
+
+
+async def test_whether_another_leads_is_told_by_the_others(cluster: FakeCluster, channels: Channels) -> None:
+    leaders = Leaders(channels, [node.address for node in cluster.nodes], "default")
+    address = (await leaders.find()).address
+    assert not await leaders.moved_on(address)
+    assert (await leaders.find()).address == address
+    cluster.lead(cluster.nodes[1])
+    assert await leaders.moved_on(address)
+
+
+async def test_why_nobody_leads_is_said(cluster: FakeCluster, channels: Channels) -> None:
+    cluster.lead(None)
+    with pytest.raises(Unavailable) as refusal:
+        await Leaders(channels, [cluster.nodes[0].address], "default").find()
+    assert refusal.value.code is Code.LEADER_NOT_READY
+    with pytest.raises(Unavailable, match="no endpoint answers") as refusal:
+        await Leaders(channels, ["127.0.0.1:1"], "default").find()
+    assert refusal.value.code is Code.NETWORK_ERROR
+    with pytest.raises(UnknownGroup):
+        await Leaders(channels, [cluster.nodes[0].address], "nowhere").find()
+
+
+async def test_a_committed_read_goes_to_anyone_who_answers(cluster: FakeCluster, channels: Channels) -> None:
+    cluster.lead(None)
+    leaders = Leaders(channels, ["127.0.0.1:1", cluster.nodes[2].address], "default")
+    assert (await leaders.route(None, Consistency.COMMITTED)).address == cluster.nodes[2].address
