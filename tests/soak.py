@@ -18,6 +18,7 @@ import time
 from array import array
 from collections import Counter, deque
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -70,7 +71,8 @@ class Findings:
 
 def value_of(number: int) -> bytes:
     """The record's bytes: its number, and a tail that only this number has."""
-    return number.to_bytes(SEQUENCE_BYTES, "big") + random.Random(number).randbytes(VALUE_BYTES - SEQUENCE_BYTES)
+    head = number.to_bytes(SEQUENCE_BYTES, "big")
+    return (head + blake2b(head).digest()).ljust(VALUE_BYTES, b".")
 
 
 def judge(journal: Journal, records: list[bytes]) -> Findings:
@@ -139,12 +141,15 @@ class Load:
             journal.indexes.append(ack.index)
 
 
-async def kill_and_revive(cluster: LocalCluster, every_s: float, chance: random.Random, ended: asyncio.Event) -> None:
+async def kill_and_revive(
+    cluster: LocalCluster, log: Log, every_s: float, chance: random.Random, ended: asyncio.Event
+) -> None:
     """kill -9 of a random node every ``every_s`` seconds, and its restart half-way to the next."""
     while not await happens(ended, every_s / 2):
         victim = chance.choice(list(cluster.nodes))
+        leads = (await log.status()).leader == victim
         pid = await cluster.kill(victim)
-        click.echo(f"kill -9 {victim} (pid {pid})", err=True)
+        click.echo(f"kill -9 {victim} (pid {pid}){', the leader' if leads else ''}", err=True)
         await happens(ended, every_s / 2)
         await cluster.restart(victim)
 
@@ -169,7 +174,7 @@ async def soak(
         await cluster.wait_ready()
         async with connect(cluster.endpoints, timeout_ms=CALL_TIMEOUT_MS) as log:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(kill_and_revive(cluster, kill_every_s, random.Random(seed), ended), name="kills")
+                tasks.create_task(kill_and_revive(cluster, log, kill_every_s, random.Random(seed), ended), name="kills")
                 showing = tasks.create_task(show(journal, seconds), name="progress")
                 await Load(log, journal, rate_per_s).run(seconds)
                 ended.set()

@@ -25,6 +25,9 @@ from dledger.config_file import format_peers
 from dledger.errors import Code, ConfigError, DLedgerError, error
 from dledger.types import Durability
 
+# gRPC would warn on stderr of every process started beside its threads; ours only ever fork to exec.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+
 STOP_GRACE_S = 8.0
 """A little more than a node gives itself for a clean stop."""
 POLL_INTERVAL_S = 0.05

@@ -57,12 +57,15 @@ def demo(*, nodes: int, file: str | None, output: str) -> int:
     """
     source = one_file(Path(file)) if file else standard_library()
     data = Path(tempfile.mkdtemp(prefix="dledger-demo-"))
-    result = run(_Demo(source, LocalCluster(data, nodes=nodes), Story()).play())
-    clean = not (result["lost"] or result["duplicated"] or result["out_of_order"])
-    if clean:
-        shutil.rmtree(data)
-    else:
-        click.echo(f"The nodes' files and logs are kept in {data}.", err=True)
+    clean = False
+    try:
+        result = run(_Demo(source, LocalCluster(data, nodes=nodes), Story()).play())
+        clean = not (result["lost"] or result["duplicated"] or result["out_of_order"])
+    finally:
+        if clean:
+            shutil.rmtree(data)
+        else:
+            click.echo(f"The nodes' files and logs are kept in {data}.", err=True)
     _show(result, output)
     return EXIT_OK if clean else EXIT_BAD
 
