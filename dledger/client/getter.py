@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 WINDOW = 4
 """Messages in flight."""
+MOST_QUEUED = 100_000
+"""Gets that wait to be asked."""
 MOST_INDEXES = 512
 """Indexes in one message, at most; fewer when the records seen are large."""
 ANSWER_BYTES = 4 << 20
@@ -69,7 +71,9 @@ class Getter:
         self._task = asyncio.create_task(self._run(), name=name)
 
     def get(self, index: int, timeout_ms: float) -> asyncio.Future[Entry]:
-        """Queues one get."""
+        """Queues one get. Raises PendingFull."""
+        if len(self._queued) >= MOST_QUEUED:
+            raise error(Code.LEADER_PENDING_FULL, f"{MOST_QUEUED} gets wait already: await some of them first")
         future: asyncio.Future[Entry] = self._loop.create_future()
         self._queued.append(_Get(index, future, self._loop.time() + timeout_ms / 1000))
         self._wake()

@@ -125,7 +125,7 @@ class Log:
         """The committed record at ``index``. Concurrent calls share messages.
 
         Linearizable: it sees every append acknowledged before the call. ``node`` (an id or an address) asks that node.
-        Raises OutOfRange, Unavailable, DeadlineExceeded; NotLeader only for a ``node`` that does not lead.
+        Raises OutOfRange, Unavailable, DeadlineExceeded, PendingFull; NotLeader only for a ``node`` that does not lead.
         """
         self._check_open()
         if index < 0:

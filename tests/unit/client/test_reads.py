@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from dledger import client
+from dledger.client import getter
 from dledger.client.results import Batch
 from dledger.errors import (
     Code,
@@ -16,6 +17,7 @@ from dledger.errors import (
     InvalidRequest,
     NotLeader,
     OutOfRange,
+    PendingFull,
     Unavailable,
     UnknownMember,
 )
@@ -59,6 +61,18 @@ async def test_a_get_that_is_refused_does_not_disturb_the_others(log: client.Log
         await outside
     assert refusal.value.metadata["commit_index"] == "99"
     assert (await inside).value == b"99"
+
+
+async def test_more_gets_than_can_wait_are_refused_at_once(
+    cluster: FakeCluster, log: client.Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(getter, "MOST_QUEUED", 3)
+    cluster.lead(None)
+    waiting = [log.get(0) for _ in range(3)]
+    with pytest.raises(PendingFull):
+        log.get(0)
+    for get in waiting:
+        get.cancel()
 
 
 async def test_a_negative_index_is_refused_at_once(log: client.Log) -> None:

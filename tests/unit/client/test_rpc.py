@@ -96,7 +96,8 @@ def test_without_details_the_status_has_to_do(status: grpc.StatusCode, details: 
 def newer_servers_details() -> bytes:
     detail = any_pb2.Any()
     detail.Pack(error_details_pb2.ErrorInfo(domain="dledger", reason="A_NEW_REASON"))
-    return status_pb2.Status(code=14, details=[detail]).SerializeToString()
+    details: bytes = status_pb2.Status(code=14, details=[detail]).SerializeToString()
+    return details
 
 
 @pytest.mark.parametrize("details", [newer_servers_details(), b"\xff\xff no protobuf"])
