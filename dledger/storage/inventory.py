@@ -69,7 +69,7 @@ def _segment_name(name: str) -> SegmentName | None:
 def _look(files: SegmentFiles, name: SegmentName) -> _Found:
     path = str(files.directory / name.file(SEGMENT_SUFFIX))
     disk = files.disk
-    handle = disk.open(path)
+    handle = disk.open(path, read_only=True)
     try:
         size_bytes = disk.size(handle)
         page = disk.pread(handle, FIRST_PAGE_BYTES, 0)
