@@ -1,0 +1,157 @@
+"""Keeps one outbound connection to one peer: dials, says hello, and dials again, with patience that grows."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import ssl
+from collections.abc import Callable
+from random import Random
+
+from dledger.config import split_address
+from dledger.transport.api import TransportHandler
+from dledger.transport.connection import Outbound
+from dledger.transport.limited_log import LimitedLog
+from dledger.types import NodeId
+
+logger = logging.getLogger(__name__)
+
+BACK_OFF_FIRST_S = 0.05
+BACK_OFF_MAX_S = 2.0
+CONNECT_TIMEOUT_S = 2.0
+
+
+class BackOff:
+    """50 ms, 100 ms … 2 s, each shortened at random by up to a half, so that nodes do not dial in step."""
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+        self._tries = 0
+
+    def next_s(self) -> float:
+        longest_s = min(BACK_OFF_FIRST_S * 2.0**self._tries, BACK_OFF_MAX_S)
+        self._tries = min(self._tries + 1, 16)
+        return longest_s * self._random.uniform(0.5, 1.0)
+
+    def reset(self) -> None:
+        self._tries = 0
+
+
+class Dialer:
+    """Owns the task that dials ``peer`` at ``address``. ``connection`` is the open one, or None."""
+
+    def __init__(
+        self,
+        peer: NodeId,
+        address: str,
+        *,
+        handler: TransportHandler,
+        random: Random,
+        log: LimitedLog,
+        tls: ssl.SSLContext | None,
+        on_opened: Callable[[NodeId], None],
+        on_lost: Callable[[NodeId], None],
+    ) -> None:
+        self.peer = peer
+        self.address = address
+        self.connection: Outbound | None = None
+        self._current: Outbound | None = None
+        """The same, or the one being dialled, or the last one."""
+        self._endpoint = split_address(address)
+        self._handler = handler
+        self._log = log
+        self._tls = tls
+        self._on_opened = on_opened
+        self._on_lost = on_lost
+        self._back_off = BackOff(random)
+        self._retry = asyncio.Event()
+        self._last_reason = ""
+        self._task = asyncio.get_running_loop().create_task(self._run(), name=f"dial-{peer}")
+
+    def retry_now(self) -> None:
+        """The peer is known to be there: do not wait for the next try."""
+        self._back_off.reset()
+        self._retry.set()
+
+    async def close(self) -> None:
+        """Stops dialling and closes the connection, sending what is buffered. ``on_lost`` is not called."""
+        self._task.cancel()
+        await asyncio.wait([self._task])
+        if self._current is not None:
+            await self._current.close()
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            self._retry.clear()
+            connection = await self._dial()
+            if connection is not None:
+                opened_s = loop.time()
+                await self._hold(connection)
+                if loop.time() > opened_s + BACK_OFF_MAX_S:
+                    self._back_off.reset()
+            await self._wait()
+
+    async def _dial(self) -> Outbound | None:
+        """A connection whose hello was accepted, or None, with a log line when the reason is a new one."""
+        connection = self._current = Outbound(self.peer, self._handler)
+        try:
+            host, port = self._endpoint
+            async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                await asyncio.get_running_loop().create_connection(lambda: connection, host, port, ssl=self._tls)
+            failure = await connection.answered
+        except TimeoutError:
+            self._on_failure(f"no answer within {CONNECT_TIMEOUT_S:g} s", "NETWORK_ERROR")
+        except OSError as reason:
+            self._on_failure(_in_words(reason), "NETWORK_ERROR")
+        else:
+            if failure is None:
+                return connection
+            self._on_failure(str(failure), failure.code.name)
+        finally:
+            if not connection.is_accepted:
+                connection.abort()
+        return None
+
+    async def _hold(self, connection: Outbound) -> None:
+        """Returns when the connection closed."""
+        if not connection.is_open:
+            return
+        self.connection = connection
+        self._last_reason = ""
+        self._say(logging.INFO, "connected to a peer")
+        self._on_opened(self.peer)
+        try:
+            await asyncio.shield(connection.closed)
+        finally:
+            self.connection = None
+        self._say(logging.INFO, "the connection to a peer closed")
+        self._on_lost(self.peer)
+
+    async def _wait(self) -> None:
+        try:
+            async with asyncio.timeout(self._back_off.next_s()):
+                await self._retry.wait()
+        except TimeoutError:
+            return
+
+    def _on_failure(self, reason: str, code: str) -> None:
+        if reason == self._last_reason:
+            return
+        self._last_reason = reason
+        logger.warning(
+            "cannot connect to a peer",
+            extra={"peer": self.peer, "address": self.address, "code": code, "why": reason},
+        )
+
+    def _say(self, level: int, event: str) -> None:
+        now_s = asyncio.get_running_loop().time()
+        self._log.say(level, f"{self.peer} {event}", now_s, event, peer=self.peer, address=self.address)
+
+
+def _in_words(reason: OSError) -> str:
+    """The same words on every event loop."""
+    if isinstance(reason, ConnectionError) and reason.errno:
+        return os.strerror(reason.errno)
+    return reason.strerror or str(reason)

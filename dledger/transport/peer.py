@@ -1,0 +1,251 @@
+"""``TcpTransport``: one node's connections to all its peers.
+
+Each node dials every peer and sends over the connection it dialled; what it accepts is for receiving. A pair of nodes
+thus has two connections, each with one direction, and neither side has to agree with the other on which to keep. The
+framing is drawn in framing.py, the hello in hello.py, the two ends of a connection in connection.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from dataclasses import dataclass
+from random import Random
+from typing import NamedTuple
+
+from dledger.batch import Buffer
+from dledger.config import MIB
+from dledger.errors import Code, error
+from dledger.raft.messages import Message
+from dledger.transport import codec
+from dledger.transport.api import TransportHandler
+from dledger.transport.connection import HELLO_TIMEOUT_S, Inbound, Outbound
+from dledger.transport.dialer import Dialer
+from dledger.transport.framing import pack
+from dledger.transport.limited_log import LimitedLog
+from dledger.types import NodeId
+
+logger = logging.getLogger(__name__)
+
+MAX_STRANGERS = 64
+"""Accepted connections that have not said hello; further ones are closed at once."""
+
+
+class TlsContexts(NamedTuple):
+    """Mutual TLS: ``server`` for connections accepted, ``client`` for those dialled. Both must verify their peer."""
+
+    server: ssl.SSLContext
+    client: ssl.SSLContext
+
+
+@dataclass(slots=True)
+class PeerStats:
+    """What was sent to one peer over all its connections."""
+
+    sent_messages: int = 0
+    sent_bytes: int = 0
+    dropped_messages: int = 0
+    """Not connected, or over ``max_buffer_bytes``."""
+
+
+class _Packed(NamedTuple):
+    """A message as buffers: made once, and sent to every peer in turn."""
+
+    message: Message
+    cluster_id: str
+    buffers: list[Buffer]
+    size_bytes: int
+
+
+class TcpTransport:
+    """A ``Transport`` over TCP. ``host`` and ``port`` are bound by ``start``; port 0 picks a free one.
+
+    ``max_buffer_bytes`` may wait for one peer's kernel; a message that would exceed it is dropped.
+    ``max_message_bytes`` bounds what is accepted from a peer, and what may be sent.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        random: Random,
+        tls: TlsContexts | None = None,
+        max_buffer_bytes: int = 64 * MIB,
+        max_message_bytes: int = 32 * MIB,
+    ) -> None:
+        if tls is not None and any(context.verify_mode is not ssl.CERT_REQUIRED for context in tls):
+            raise error(
+                Code.CONFIG_ERROR, "TLS between nodes is mutual: set verify_mode = CERT_REQUIRED on both contexts"
+            )
+        self.stats: dict[NodeId, PeerStats] = {}
+        self._host = host
+        self._port = port
+        self._random = random
+        self._tls = tls
+        self._max_buffer_bytes = max_buffer_bytes
+        self._max_message_bytes = max_message_bytes
+        self._log = LimitedLog(logger)
+        self._handler: TransportHandler | None = None
+        self._server: asyncio.Server | None = None
+        self._dialers: dict[NodeId, Dialer] = {}
+        self._inbound: dict[NodeId, Inbound] = {}
+        self._accepted: set[Inbound] = set()
+        """All of them: strangers too, and those that were replaced and are not gone yet."""
+        self._packed: _Packed | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_closing = False
+
+    @property
+    def port(self) -> int:
+        """The port it listens on."""
+        assert self._server is not None, "start comes first"
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def start(self, handler: TransportHandler) -> None:
+        """Listens; dialling begins with ``set_peers``. Raises CONFIG_ERROR when the address cannot be bound."""
+        assert self._server is None, "a transport starts once"
+        self._handler = handler
+        try:
+            self._server = await asyncio.get_running_loop().create_server(
+                self._accept,
+                self._host,
+                self._port,
+                ssl=self._tls.server if self._tls else None,
+                ssl_handshake_timeout=HELLO_TIMEOUT_S if self._tls else None,
+            )
+        except OSError as reason:
+            raise error(
+                Code.CONFIG_ERROR,
+                f"cannot listen for nodes on {self._host}:{self._port} ({reason.strerror or reason}): "
+                "stop what uses that port, or give this node another address",
+            ) from reason
+
+    def set_peers(self, addresses: dict[NodeId, str]) -> None:
+        """Dials these and no others: id → host:port. Raises CONFIG_ERROR for what is no address."""
+        handler = self._started_handler()
+        for peer, dialer in list(self._dialers.items()):
+            if addresses.get(peer) != dialer.address:
+                self._retire(self._dialers.pop(peer))
+        for peer, inbound in list(self._inbound.items()):
+            if peer not in addresses:
+                inbound.abort()
+        for peer, address in addresses.items():
+            if peer not in self._dialers:
+                self._dialers[peer] = Dialer(
+                    peer,
+                    address,
+                    handler=handler,
+                    random=self._random,
+                    log=self._log,
+                    tls=self._tls.client if self._tls else None,
+                    on_opened=handler.on_connected,
+                    on_lost=self._on_outbound_lost,
+                )
+
+    def send(self, peer: NodeId, message: Message) -> bool:
+        """Hands the message to the kernel, or to a bounded buffer in front of it; False when it was dropped."""
+        stats = self._stats_of(peer)
+        connection = self._connection_to(peer)
+        if connection is None:
+            stats.dropped_messages += 1
+            return False
+        packed = self._pack(message)
+        if connection.buffered_bytes + packed.size_bytes > self._max_buffer_bytes:
+            stats.dropped_messages += 1
+            return False
+        connection.write(packed.buffers)
+        stats.sent_messages += 1
+        stats.sent_bytes += packed.size_bytes
+        return True
+
+    def is_connected(self, peer: NodeId) -> bool:
+        return self._connection_to(peer) is not None
+
+    async def close(self) -> None:
+        """Sends what is buffered, if the peers take it soon, and closes everything. The handler is not called again."""
+        self._is_closing = True
+        if self._server is not None:
+            self._server.close()
+        dialers = [dialer.close() for dialer in self._dialers.values()]
+        self._dialers.clear()
+        await asyncio.gather(*dialers, *(inbound.close() for inbound in self._accepted), *self._tasks)
+        if self._server is not None:
+            await self._server.wait_closed()
+
+    # Sending. ------------------------------------------------------------------------------------------------------
+
+    def _connection_to(self, peer: NodeId) -> Outbound | None:
+        dialer = self._dialers.get(peer)
+        if dialer is None or dialer.connection is None or not dialer.connection.is_open:
+            return None
+        return dialer.connection
+
+    def _pack(self, message: Message) -> _Packed:
+        handler = self._started_handler()
+        identity = handler.local_identity()
+        packed = self._packed
+        if packed is None or packed.message is not message or packed.cluster_id != identity.cluster_id:
+            encoded = codec.encode(message, cluster_id=identity.cluster_id, sender=identity.node_id)
+            buffers = pack(encoded.header, encoded.frames)
+            packed = self._packed = _Packed(message, identity.cluster_id, buffers, sum(map(len, buffers)))
+            assert packed.size_bytes <= self._max_message_bytes, f"{packed.size_bytes} bytes in one message"
+        return packed
+
+    def _stats_of(self, peer: NodeId) -> PeerStats:
+        stats = self.stats.get(peer)
+        if stats is None:
+            stats = self.stats[peer] = PeerStats()
+        return stats
+
+    # Connections. --------------------------------------------------------------------------------------------------
+
+    def _started_handler(self) -> TransportHandler:
+        assert self._handler is not None, "start comes first"
+        return self._handler
+
+    def _accept(self) -> Inbound:
+        return Inbound(
+            self._started_handler(),
+            self._log,
+            max_message_bytes=self._max_message_bytes,
+            on_made=self._on_accepted,
+            on_opened=self._on_inbound_opened,
+            on_lost=self._on_inbound_lost,
+        )
+
+    def _on_accepted(self, inbound: Inbound) -> None:
+        self._accepted.add(inbound)
+        if self._is_closing or len(self._accepted) - len(self._inbound) > MAX_STRANGERS:
+            inbound.abort()
+
+    def _on_inbound_opened(self, inbound: Inbound) -> None:
+        assert inbound.peer is not None
+        replaced = self._inbound.get(inbound.peer)
+        self._inbound[inbound.peer] = inbound
+        if replaced is not None:
+            replaced.abort()
+        dialer = self._dialers.get(inbound.peer)
+        if dialer is not None:
+            dialer.retry_now()
+
+    def _on_inbound_lost(self, inbound: Inbound) -> None:
+        self._accepted.discard(inbound)
+        if inbound.peer is not None and self._inbound.get(inbound.peer) is inbound:
+            del self._inbound[inbound.peer]
+            if not self._is_closing:
+                self._started_handler().on_disconnected(inbound.peer)
+
+    def _retire(self, dialer: Dialer) -> None:
+        """Ends a dialer that is no longer wanted; the handler hears of it if that ends a connection."""
+        loop = asyncio.get_running_loop()
+        if dialer.connection is not None:
+            loop.call_soon(self._on_outbound_lost, dialer.peer)
+        task = loop.create_task(dialer.close(), name=f"close-{dialer.peer}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _on_outbound_lost(self, peer: NodeId) -> None:
+        if not self._is_closing:
+            self._started_handler().on_disconnected(peer)
