@@ -110,14 +110,18 @@ class Progress:
             return self.in_flight[0].sent_ms if self.in_flight else None
         return self.waiting_since_ms
 
+    def _awaits(self, request_id: int) -> bool:
+        """Whether that question is open: not answered already, not given up, and no other asked since."""
+        return self.waiting_since_ms is not None and request_id == self.request_id
+
     def on_compare(self, answer: CompareResponse, match_in_terms: Position) -> Position | None:
-        """Takes the answer to the last COMPARE; answers to older ones are dropped.
+        """Takes the answer to the last COMPARE; answers to older ones, and second ones, are dropped.
 
         ``match_in_terms``: the leader's highest position at or below ``answer.position`` whose term does not exceed
         ``answer.position_term``; only read when the logs differ at the position asked. Returns what the follower had
         acknowledged when it turns out to have lost some of it, else None.
         """
-        if self.state is not PushState.COMPARE or answer.request_id != self.request_id:
+        if self.state is not PushState.COMPARE or not self._awaits(answer.request_id):
             return None
         self.waiting_since_ms = None
         asked_position = self.compare_at
@@ -132,7 +136,7 @@ class Progress:
         return lost
 
     def on_truncate(self, answer: TruncateResponse, last: Position) -> None:
-        if self.state is not PushState.TRUNCATE or answer.request_id != self.request_id:
+        if self.state is not PushState.TRUNCATE or not self._awaits(answer.request_id):
             return
         self.waiting_since_ms = None
         if answer.result is PushResult.SUCCESS:

@@ -104,6 +104,24 @@ def test_answers_to_older_questions_are_dropped() -> None:
     assert (progress.state, progress.waiting_since_ms) == (PushState.COMPARE, START_MS + 1)
 
 
+def test_an_answer_that_comes_twice_is_taken_once() -> None:
+    progress = make_progress()
+    progress.asked(START_MS)
+    compared(progress, PushResult.INCONSISTENT_STATE, 15, match_in_terms=9)
+    compared(progress, PushResult.INCONSISTENT_STATE, 15, match_in_terms=9)
+    assert progress.compare_at == 9
+    compared(progress, PushResult.SUCCESS, LAST)
+    assert progress.state is PushState.COMPARE, "nothing was asked at 9 yet"
+
+
+def test_an_answer_to_a_question_that_was_given_up_changes_nothing() -> None:
+    progress = make_progress()
+    progress.asked(START_MS)
+    progress.restart(Position(30))
+    compared(progress, PushResult.SUCCESS, LAST)
+    assert (progress.state, progress.compare_at) == (PushState.COMPARE, 30)
+
+
 def test_an_old_truncation_that_answers_late_changes_nothing() -> None:
     progress = make_progress()
     progress.asked(START_MS)
