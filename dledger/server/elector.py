@@ -141,5 +141,7 @@ class Elector:
     def _on_timer(self) -> None:
         self._timer = None
         if self._barrier is None:  # else the timer is armed again when the barrier falls
-            self._core.tick(asyncio.get_running_loop().time() * 1000)
+            # A loop may fire a timer a rounding error early; taken for an early call it would be armed again at once,
+            # for ever where the clock moves with the timers alone.
+            self._core.tick(max(asyncio.get_running_loop().time() * 1000, self._armed_ms))
             self.run()
