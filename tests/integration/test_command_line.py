@@ -6,6 +6,7 @@ import base64
 import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -131,6 +132,23 @@ def test_the_benchmarks_measure(dev: Dev) -> None:
     assert dev.json("bench", "append", "--duration", "0.3", "--batch", "100", "--inflight", "2")["records"] > 0
     assert dev.json("bench", "get", "--duration", "0.3")["errors"] == 0
     assert dev.json("bench", "read", "--duration", "0.3")["records"] > 0
+
+
+def test_a_live_nodes_files_verify_and_rot_in_a_copy_is_found(dev: Dev, tmp_path: Path) -> None:
+    index = dev.json("append", "-d", "a value to be found")["last_index"]
+    eventually(lambda: all(node["commit_index"] >= index for node in dev.json("status")["nodes"]))
+    reports = [dev.json("log", "verify", str(dev.data / f"n{i}")) for i in range(3)]
+    assert all(report["ok"] and report["last_index"] == index for report in reports)
+    assert len({report["chain"] for report in reports}) == 1
+    assert f"records={index}" in dev("log", "dump", str(dev.data / "n0"), "--from", str(index)).decode()
+    copy = tmp_path / "copy"
+    shutil.copytree(dev.data / "n0", copy)
+    segment = next(file for file in copy.rglob("*") if file.is_file() and b"a value to be found" in file.read_bytes())
+    segment.write_bytes(segment.read_bytes().replace(b"a value to be found", b"a value to be lost!"))
+    report = dev.json("log", "verify", str(copy), code=1)
+    assert report["ok"] is False
+    assert report["bad"]["file"].endswith(segment.name)
+    dev("log", "verify", str(tmp_path), code=2)
 
 
 def test_tail_follows(dev: Dev) -> None:
