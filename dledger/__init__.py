@@ -1,0 +1,96 @@
+"""A replicated commitlog: Raft decides the order and keeps it; the log is the state.
+
+::
+
+    async with dledger.connect("127.0.0.1:20912") as log:
+        ack = await log.append(b"hello")
+        entry = await log.get(ack.index)
+
+``connect`` and ``connect_blocking`` reach a cluster; ``Node`` is a cluster's member inside your own program. What is
+raised is in ``dledger.errors``.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from dledger.errors import (
+    ConfigError,
+    CorruptLog,
+    DeadlineExceeded,
+    DiskError,
+    DiskFull,
+    DLedgerError,
+    InvalidRequest,
+    NotLeader,
+    OutcomeUnknown,
+    OutOfRange,
+    PendingFull,
+    SequenceError,
+    TransferFailed,
+    Unavailable,
+    UnknownGroup,
+    UnknownMember,
+    Unsupported,
+)
+from dledger.types import Ack, Consistency, Durability, Entry, Role
+from dledger.version import __version__
+
+if TYPE_CHECKING:
+    from dledger.client import BlockingLog, Log, connect, connect_blocking
+    from dledger.config import Limits, NodeConfig, Timings
+    from dledger.server.node import Node
+
+__all__ = [
+    "Ack",
+    "BlockingLog",
+    "ConfigError",
+    "Consistency",
+    "CorruptLog",
+    "DLedgerError",
+    "DeadlineExceeded",
+    "DiskError",
+    "DiskFull",
+    "Durability",
+    "Entry",
+    "InvalidRequest",
+    "Limits",
+    "Log",
+    "Node",
+    "NodeConfig",
+    "NotLeader",
+    "OutOfRange",
+    "OutcomeUnknown",
+    "PendingFull",
+    "Role",
+    "SequenceError",
+    "Timings",
+    "TransferFailed",
+    "Unavailable",
+    "UnknownGroup",
+    "UnknownMember",
+    "Unsupported",
+    "__version__",
+    "connect",
+    "connect_blocking",
+]
+
+# Loaded at first use: a host of a Node does not pay for the client, nor a client for the server.
+_LAZY = {
+    "BlockingLog": "dledger.client",
+    "Limits": "dledger.config",
+    "Log": "dledger.client",
+    "Node": "dledger.server.node",
+    "NodeConfig": "dledger.config",
+    "Timings": "dledger.config",
+    "connect": "dledger.client",
+    "connect_blocking": "dledger.client",
+}
+
+
+def __getattr__(name: str) -> Any:
+    module = _LAZY.get(name)
+    if module is None:
+        raise AttributeError(f"module 'dledger' has no attribute {name!r}")
+    return getattr(import_module(module), name)
