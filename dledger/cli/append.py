@@ -108,7 +108,7 @@ class Appender:
             tally.first_index = acks.first_index
         tally.last_index = acks.last_index
         tally.term = acks.term
-        self._progress.update(tally.submitted_bytes, f"{tally.acknowledged:,} records")
+        self._progress.update(tally.submitted_bytes + tally.acknowledged, f"{tally.acknowledged:,} records")
 
     def _fail(self, failure: DLedgerError, count: int) -> None:
         unknown = isinstance(failure, OutcomeUnknown)
