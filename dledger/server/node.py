@@ -24,7 +24,7 @@ from dledger.storage.api import Log
 from dledger.storage.disk import Disk, OsDisk
 from dledger.storage.hard_state import HardStateStore
 from dledger.storage.identity import Identity, PeerBook, open_identity
-from dledger.storage.recovery import open_log
+from dledger.storage.recovery import RecoveryReport, open_log
 from dledger.transport.api import PeerIdentity, Transport
 from dledger.transport.peer import TcpTransport
 from dledger.types import Ack, Consistency, Durability, Entry, Member, NodeId, Role, Term
@@ -69,6 +69,7 @@ class Node:
         self._peers: dict[NodeId, PeerIdentity] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._failed: asyncio.Future[DLedgerError] | None = None
+        self._is_stopped = False
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -82,6 +83,13 @@ class Node:
 
         Raises CONFIG_ERROR (directory in use or another node's, port in use) and CORRUPT_LOG (rot: nothing is cut).
         """
+        try:
+            await self._start()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _start(self) -> None:
         config = self.config
         self._failed = asyncio.get_running_loop().create_future()
         self._identity = await open_identity(self._disk, config.data_dir, NodeId(config.id), self._random)
@@ -123,9 +131,16 @@ class Node:
             wall_clock_ms=self._wall_clock_ms,
             commit_index=await _commit_index_at(log),
         )
-        if config.durability is not Durability.FSYNC and not log.recovery.clean_stop:
+        if self._may_have_lost_acks(log.recovery):
             replica.wait_until_caught_up()
         self.replicas[group] = replica
+
+    def _may_have_lost_acks(self, recovery: RecoveryReport) -> bool:
+        """Whether what this node acknowledged may be gone. Not with fsync; not when only the process died, for what it
+        wrote is in the machine's memory; and a sole voter has nobody to be caught up by."""
+        assert self._identity is not None
+        safe = self.config.durability is Durability.FSYNC or recovery.clean_stop or self._identity.kept_memory
+        return not safe and len(self.config.peers) > 1
 
     def _check_cluster_id(self, log: Log) -> None:
         stored, configured = log.state.cluster_id, self.config.cluster_id
@@ -138,6 +153,9 @@ class Node:
 
     async def stop(self) -> None:
         """Drains, hands leaderships over, syncs, closes. Safe to call again."""
+        if self._is_stopped:
+            return
+        self._is_stopped = True
         for replica in self.replicas.values():
             await replica.stop()
         await self._transport.close()
@@ -145,6 +163,7 @@ class Node:
             await task
         if self._identity is not None:
             await self._identity.close()
+        self._disk.shutdown()
 
     async def failed(self) -> DLedgerError:
         """Returns when the node cannot go on (disk failure, divergence): the host should stop it and say why."""

@@ -107,6 +107,10 @@ class Disk(Protocol):
         """What a lock's holder is known by."""
         ...
 
+    def boot_id(self) -> str:
+        """The same as long as the machine has not lost its memory; empty where the system does not tell."""
+        ...
+
     def free_bytes(self, path: str) -> int:
         """What an ordinary user may still write on the file system of ``path``."""
         ...
@@ -228,6 +232,12 @@ class OsDisk:
 
     def process_id(self) -> int:
         return os.getpid()
+
+    def boot_id(self) -> str:
+        try:
+            return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        except OSError:
+            return ""
 
     def free_bytes(self, path: str) -> int:
         figures = os.statvfs(path)

@@ -26,7 +26,15 @@ class Identity:
     """This start of this node. Holds the data directory's lock until ``close``."""
 
     def __init__(
-        self, disk: Disk, lock: Handle, *, node_id: NodeId, node_uuid: bytes, start_count: int, start_nonce: int
+        self,
+        disk: Disk,
+        lock: Handle,
+        *,
+        node_id: NodeId,
+        node_uuid: bytes,
+        start_count: int,
+        start_nonce: int,
+        kept_memory: bool,
     ) -> None:
         self._disk = disk
         self._lock: Handle | None = lock
@@ -37,6 +45,8 @@ class Identity:
         """Raised durably by every start."""
         self.start_nonce = start_nonce
         """Drawn at every start."""
+        self.kept_memory = kept_memory
+        """The machine has not lost its memory since the start before: what was written, synced or not, is there."""
 
     async def close(self) -> None:
         """Lets another process have the directory. Safe to call again."""
@@ -59,7 +69,7 @@ async def open_identity(disk: Disk, data_dir: Path, node_id: NodeId, random: Ran
     try:
         _take(disk, lock, data_dir)
         slots = TwoSlotFile(disk, str(data_dir / "identity"), RecordKind.IDENTITY)
-        record = await _raised(disk, slots, data_dir, node_id, random)
+        record, kept_memory = await _raised(disk, slots, data_dir, node_id, random)
     except BaseException:
         disk.close(lock)
         raise
@@ -70,6 +80,7 @@ async def open_identity(disk: Disk, data_dir: Path, node_id: NodeId, random: Ran
         node_uuid=record.node_uuid,
         start_count=record.start_count,
         start_nonce=random.getrandbits(64),
+        kept_memory=kept_memory,
     )
 
 
@@ -83,7 +94,9 @@ def _take(disk: Disk, lock: Handle, data_dir: Path) -> None:
     disk.pwritev(lock, [f"{disk.process_id():<{_PID_BYTES}}".encode()], 0)
 
 
-async def _raised(disk: Disk, slots: TwoSlotFile, data_dir: Path, node_id: NodeId, random: Random) -> IdentityRecord:
+async def _raised(
+    disk: Disk, slots: TwoSlotFile, data_dir: Path, node_id: NodeId, random: Random
+) -> tuple[IdentityRecord, bool]:
     if not await slots.load():
         if disk.exists(str(data_dir / "groups")):
             raise error(
@@ -91,18 +104,21 @@ async def _raised(disk: Disk, slots: TwoSlotFile, data_dir: Path, node_id: NodeI
                 f"{data_dir} has groups but no identity: it is not whole; give the node an empty data directory and "
                 "admit it anew",
             )
-        record = IdentityRecord(node_id=node_id, node_uuid=random.randbytes(16), start_count=1)
+        record = IdentityRecord(node_id=node_id, node_uuid=random.randbytes(16), start_count=1, boot_id=disk.boot_id())
         await slots.create(record.SerializeToString(deterministic=True))
-        return record
+        return record, True
     record = IdentityRecord.FromString(slots.payload)
     if record.node_id != node_id:
         raise error(
             Code.CONFIG_ERROR,
             f"the data directory {data_dir} belongs to node {record.node_id!r}, not {node_id!r}: check --id and --data",
         )
+    boot_id = disk.boot_id()
+    kept_memory = bool(boot_id) and boot_id == record.boot_id
     record.start_count += 1
+    record.boot_id = boot_id
     await slots.save(record.SerializeToString(deterministic=True))
-    return record
+    return record, kept_memory
 
 
 class PeerBook:

@@ -201,21 +201,25 @@ class IdentityRecord(_message.Message):
     NODE_ID_FIELD_NUMBER: _builtins.int
     NODE_UUID_FIELD_NUMBER: _builtins.int
     START_COUNT_FIELD_NUMBER: _builtins.int
+    BOOT_ID_FIELD_NUMBER: _builtins.int
     node_id: _builtins.str
     node_uuid: _builtins.bytes
     """Minted at the first start."""
     start_count: _builtins.int
     """Raised durably by every start."""
+    boot_id: _builtins.str
+    """Of the machine's boot during which the node last started; empty where the system does not tell."""
     def __init__(
         self,
         *,
         node_id: _builtins.str = ...,
         node_uuid: _builtins.bytes = ...,
         start_count: _builtins.int = ...,
+        boot_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["node_id", b"node_id", "node_uuid", b"node_uuid", "start_count", b"start_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "node_id", b"node_id", "node_uuid", b"node_uuid", "start_count", b"start_count"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
