@@ -269,7 +269,7 @@ class FileLog:
         await self._preparer.close()
         await self._reader.settle()
         await self._commit.close()
-        await self._sealer.settle()
+        await self._sealer.drain()
         self._files.close_all()
 
     def _finish_rolls(self) -> None:

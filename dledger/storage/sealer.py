@@ -53,6 +53,11 @@ class Sealer:
         """Rolls to segments that are gone are forgotten. Only after ``settle``."""
         self._rolls = deque(roll for roll in self._rolls if roll.new in self._files.segments)
 
+    async def drain(self) -> None:
+        """Waits until every roll that is durable is finished."""
+        if self._task is not None:
+            await self._task
+
     async def settle(self) -> None:
         """Waits for what is under way; no more is begun before the next ``synced``."""
         if self._task is not None:

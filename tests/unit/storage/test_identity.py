@@ -1,0 +1,79 @@
+"""Whose data directory it is, and which peers are what they were."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from dledger.errors import ConfigError, CorruptLog
+from dledger.storage.disk import OsDisk
+from dledger.storage.identity import Identity, PeerBook, open_identity
+from dledger.types import NodeId
+
+N0, N1 = NodeId("n0"), NodeId("n1")
+
+
+async def start(directory: Path, node_id: NodeId = N0) -> Identity:
+    return await open_identity(OsDisk(), directory, node_id, Random(7))
+
+
+async def test_every_start_raises_the_counter_and_keeps_the_uuid(tmp_path: Path) -> None:
+    first = await start(tmp_path)
+    await first.close()
+    second = await start(tmp_path)
+    await second.close()
+    assert (first.start_count, second.start_count) == (1, 2)
+    assert first.node_uuid == second.node_uuid
+
+
+async def test_a_directory_in_use_is_refused_with_its_holder(tmp_path: Path) -> None:
+    holder = await start(tmp_path)
+    with pytest.raises(ConfigError, match=f"in use by process {os.getpid()}"):
+        await start(tmp_path)
+    await holder.close()
+
+
+async def test_another_nodes_directory_is_refused(tmp_path: Path) -> None:
+    await (await start(tmp_path)).close()
+    with pytest.raises(ConfigError, match="belongs to node 'n0'"):
+        await start(tmp_path, N1)
+
+
+async def test_a_refused_start_leaves_the_directory_free(tmp_path: Path) -> None:
+    await (await start(tmp_path)).close()
+    with pytest.raises(ConfigError):
+        await start(tmp_path, N1)
+    await (await start(tmp_path)).close()
+
+
+async def test_groups_without_an_identity_are_damage(tmp_path: Path) -> None:
+    (tmp_path / "groups").mkdir()
+    with pytest.raises(CorruptLog):
+        await start(tmp_path)
+
+
+async def test_a_directory_that_cannot_be_made_is_a_config_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError):
+        await start(tmp_path / "file" / "data")
+
+
+@pytest.mark.parametrize(
+    ("uuid", "count", "nonce", "fine"),
+    [
+        pytest.param(b"u", 5, 1, True, id="the same start"),
+        pytest.param(b"u", 6, 2, True, id="a later start"),
+        pytest.param(b"u", 5, 2, False, id="a copy"),
+        pytest.param(b"u", 4, 9, False, id="an older state"),
+        pytest.param(b"v", 9, 9, False, id="another disk"),
+    ],
+)
+async def test_a_peer_is_judged_by_what_it_was(tmp_path: Path, uuid: bytes, count: int, nonce: int, fine: bool) -> None:
+    book = await PeerBook.open(OsDisk(), tmp_path)
+    assert book.judge(N1, b"u", 5, 1) is None
+    await book.remember(N1, b"u", 5, 1)
+    reopened = await PeerBook.open(OsDisk(), tmp_path)
+    assert (reopened.judge(N1, uuid, count, nonce) is None) is fine

@@ -1,0 +1,134 @@
+"""Deduplication, as a table: what the log knows of a producer, what comes next, what is said."""
+
+from __future__ import annotations
+
+import pytest
+
+from dledger.errors import Code, DLedgerError
+from dledger.storage.frame import ControlKind
+from dledger.storage.log_state import LogState
+from dledger.storage.producers import MAX_PRODUCERS, PRODUCER_EXPIRY_MS, RANGES_KEPT, KnownRange
+from tests.unit.storage.harness import control_frame, data_frame
+
+PRODUCER = 1
+OTHER_CRC = 12345
+
+
+def append(state: LogState, sequence: int, count: int = 2, *, epoch: int = 0, producer: int = PRODUCER) -> int:
+    records = [b"r%d" % (sequence + each) for each in range(count)]
+    frame = data_frame(
+        state.last,
+        state.next_index,
+        records,
+        producer_id=producer,
+        base_sequence=sequence,
+        producer_epoch=epoch,
+        timestamp_ms=max(state.last_timestamp_ms, 1000),
+    )
+    state.apply(frame)
+    return frame.header.body_crc
+
+
+def check(
+    state: LogState, sequence: int, count: int = 2, *, crc: int = 0, epoch: int = 0, producer: int = PRODUCER
+) -> KnownRange | None:
+    return state.producers.check(producer, epoch, sequence, count, crc, state.last.position)
+
+
+@pytest.fixture
+def state() -> LogState:
+    """A log whose producer 1 is registered and wrote sequences 0–1, 2–3 and 4–5 in epoch 0."""
+    state = LogState("default")
+    state.apply(control_frame(state.last, 0, ControlKind.PRODUCER))
+    for sequence in (0, 2, 4):
+        append(state, sequence)
+    return state
+
+
+def test_the_next_sequence_is_a_new_batch(state: LogState) -> None:
+    assert check(state, 6) is None
+
+
+def test_the_same_batch_again_is_known_with_its_place(state: LogState) -> None:
+    crc = append(state, 6)
+    known = check(state, 6, crc=crc)
+    assert known is not None
+    assert (known.base_index, known.position, known.count) == (6, 5, 2)
+
+
+@pytest.mark.parametrize(
+    ("sequence", "count", "epoch", "producer", "code"),
+    [
+        pytest.param(7, 2, 0, 1, Code.OUT_OF_ORDER, id="a gap"),
+        pytest.param(2, 2, 0, 1, Code.SEQUENCE_CONFLICT, id="other bytes"),
+        pytest.param(2, 4, 0, 1, Code.SEQUENCE_CONFLICT, id="two batches as one"),
+        pytest.param(3, 1, 0, 1, Code.SEQUENCE_CONFLICT, id="half of a batch"),
+        pytest.param(5, 2, 0, 1, Code.SEQUENCE_CONFLICT, id="half known, half new"),
+        pytest.param(5, 1, 1, 1, Code.OUT_OF_ORDER, id="a new epoch that does not begin at 0"),
+        pytest.param(3, 1, 0, 2, Code.UNKNOWN_PRODUCER, id="an unknown producer in the middle"),
+        pytest.param(0, 1, 0, 5, Code.UNKNOWN_PRODUCER, id="an id that was never handed out"),
+    ],
+)
+def test_what_does_not_fit_is_refused(  # noqa: PLR0917 -- one row of the table
+    state: LogState, sequence: int, count: int, epoch: int, producer: int, code: Code
+) -> None:
+    with pytest.raises(DLedgerError) as refused:
+        check(state, sequence, count, crc=OTHER_CRC, epoch=epoch, producer=producer)
+    assert refused.value.code is code
+
+
+def test_a_higher_epoch_begins_at_zero_and_fences_the_lower(state: LogState) -> None:
+    assert check(state, 0, epoch=1) is None
+    append(state, 0, epoch=1)
+    with pytest.raises(DLedgerError) as refused:
+        check(state, 6, epoch=0)
+    assert refused.value.code is Code.PRODUCER_FENCED
+
+
+def test_an_id_the_log_could_have_handed_out_begins_at_zero(state: LogState) -> None:
+    assert check(state, 0, producer=3) is None
+
+
+def test_batches_older_than_the_ranges_kept_are_repeated_requests(state: LogState) -> None:
+    for sequence in range(6, 6 + 2 * RANGES_KEPT, 2):
+        append(state, sequence)
+    with pytest.raises(DLedgerError) as refused:
+        check(state, 4)
+    assert refused.value.code is Code.REPEATED_REQUEST
+
+
+def test_the_oldest_range_kept_is_still_known(state: LogState) -> None:
+    crc = append(state, 6)
+    for sequence in range(8, 8 + 2 * (RANGES_KEPT - 1), 2):
+        append(state, sequence)
+    assert check(state, 6, crc=crc) is not None
+
+
+def test_a_producer_that_writes_nothing_for_long_is_forgotten_by_the_logs_time(state: LogState) -> None:
+    late = state.last_timestamp_ms + PRODUCER_EXPIRY_MS
+    state.apply(data_frame(state.last, state.next_index, timestamp_ms=late))
+    assert PRODUCER not in state.producers
+
+
+def test_a_forgotten_producer_does_not_begin_again(state: LogState) -> None:
+    late = state.last_timestamp_ms + PRODUCER_EXPIRY_MS
+    state.apply(data_frame(state.last, state.next_index, timestamp_ms=late))
+    with pytest.raises(DLedgerError) as refused:
+        check(state, 0)
+    assert refused.value.code is Code.UNKNOWN_PRODUCER
+
+
+def test_the_least_recently_used_producer_goes_when_there_are_too_many(state: LogState) -> None:
+    for _ in range(MAX_PRODUCERS - 1):
+        state.apply(control_frame(state.last, state.next_index, ControlKind.PRODUCER))
+    append(state, 6)
+    state.apply(control_frame(state.last, state.next_index, ControlKind.PRODUCER))
+    assert PRODUCER in state.producers
+    assert 5 not in state.producers
+
+
+def test_what_is_known_survives_encoding(state: LogState) -> None:
+    crc = append(state, 6)
+    decoded = LogState.decode(state.encode())
+    assert check(decoded, 6, crc=crc) == check(state, 6, crc=crc)
+    assert decoded.encode() == state.encode()

@@ -1,0 +1,129 @@
+"""Truncation: durable when it returns, whatever was in flight, wherever the cut lies."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from dledger.types import Position
+from tests.unit.storage.harness import (
+    FaultyDisk,
+    Witness,
+    abandon,
+    all_frames,
+    frames_after,
+    open_at,
+    opened,
+    segments_of,
+    write_log,
+)
+
+
+def cuts(directory: Path) -> dict[str, int]:
+    """Positions in every relation to a log of 300 frames in several segments."""
+    bases = [int(path.stem.split("-")[1]) for path in segments_of(directory)]
+    return {
+        "everything": 0,
+        "first frame stays": 1,
+        "middle of a sealed segment": bases[2] + 5,
+        "last frame of a sealed segment": bases[2] - 1,
+        "first frame of a sealed segment": bases[2],
+        "last frame before the active segment": bases[-1] - 1,
+        "first frame of the active segment": bases[-1],
+        "middle of the active segment": (bases[-1] + 300) // 2,
+        "last frame goes": 299,
+        "nothing": 300,
+    }
+
+
+RELATIONS = (
+    "everything",
+    "first frame stays",
+    "middle of a sealed segment",
+    "last frame of a sealed segment",
+    "first frame of a sealed segment",
+    "last frame before the active segment",
+    "first frame of the active segment",
+    "middle of the active segment",
+    "last frame goes",
+    "nothing",
+)
+
+
+@pytest.mark.parametrize("crash", [False, True], ids=["stopped", "crashed"])
+@pytest.mark.parametrize("relation", RELATIONS)
+async def test_a_cut_log_equals_one_that_never_had_more(tmp_path: Path, relation: str, crash: bool) -> None:
+    await write_log(tmp_path / "cut", 300)
+    after = cuts(tmp_path / "cut")[relation]
+    log = await open_at(tmp_path / "cut")
+    Witness(log)
+    await log.truncate(Position(after))
+    assert log.last.position == log.durable_position == after
+    await (abandon(log) if crash else log.close())
+    await write_log(tmp_path / "short", after)
+    async with opened(tmp_path / "cut") as cut, opened(tmp_path / "short") as short:
+        assert cut.state.encode() == short.state.encode()
+        assert [frame.raw for frame in await all_frames(cut)] == [frame.raw for frame in await all_frames(short)]
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+async def test_a_log_goes_on_behind_the_cut(tmp_path: Path, relation: str) -> None:
+    await write_log(tmp_path, 300)
+    after = cuts(tmp_path)[relation]
+    log = await open_at(tmp_path)
+    witness = Witness(log)
+    await log.truncate(Position(after))
+    log.append(frames_after(log, 150, term=2))
+    await witness.all_durable()
+    await abandon(log)
+    async with opened(tmp_path) as reopened:
+        assert reopened.last.position == after + 150
+        assert reopened.term_at(Position(after + 1)) == 2
+        assert len(await all_frames(reopened)) == after + 150
+
+
+async def test_a_completion_begun_before_the_cut_is_dropped(tmp_path: Path) -> None:
+    disk = FaultyDisk()
+    log = await open_at(tmp_path, disk)
+    witness = Witness(log)
+    log.append(frames_after(log, 3))
+    await witness.all_durable()
+    disk.hold_syncs = asyncio.Event()
+    log.append(frames_after(log, 5))
+    truncation = asyncio.create_task(log.truncate(Position(4)))
+    await asyncio.sleep(0)
+    disk.hold_syncs.set()
+    await truncation
+    assert witness.durable[-1] == 4
+    assert log.durable_position == log.last.position == 4
+    await log.close()
+
+
+async def test_frames_written_and_not_yet_synced_are_cut_too(tmp_path: Path) -> None:
+    log = await open_at(tmp_path)
+    Witness(log)
+    log.append(frames_after(log, 200))
+    await log.truncate(Position(2))
+    await abandon(log)
+    async with opened(tmp_path) as reopened:
+        assert reopened.last.position == 2
+
+
+async def test_a_read_under_way_never_sees_half_of_a_cut(tmp_path: Path) -> None:
+    await write_log(tmp_path, 300)
+    async with opened(tmp_path) as log:
+        reads = [asyncio.create_task(log.read(Position(each), 500)) for each in range(1, 300, 7)]
+        await log.truncate(Position(100))
+        for first, frames in zip(range(1, 300, 7), await asyncio.gather(*reads), strict=True):
+            assert all(frame.header.position <= 100 for frame in frames)
+            assert bool(frames) is (first <= 100)
+
+
+async def test_a_committed_frame_is_never_cut(tmp_path: Path) -> None:
+    async with opened(tmp_path) as log:
+        log.append(frames_after(log, 5))
+        log.set_commit_hint(Position(3))
+        with pytest.raises(AssertionError, match="committed"):
+            await log.truncate(Position(2))
