@@ -132,9 +132,11 @@ class EntryHandler:
         async with self._context.exclusive():
             if ask.term != self._core.term or sender != self._core.leader_id:
                 return  # while we waited another leader came: its own COMPARE decides
-            if point.position < self._log.last.position:
+            # What is known to equal the leader's log is never cut: a late TRUNCATE is from before it came.
+            is_late = point.position < self._core.matched_position
+            if not is_late and point.position < self._log.last.position:
                 await self._cut(point.position)
-        self._answer_truncate(sender, ask, PushResult.SUCCESS)
+        self._answer_truncate(sender, ask, PushResult.INCONSISTENT_STATE if is_late else PushResult.SUCCESS)
 
     async def _cut(self, after: Position) -> None:
         invariants.check_truncate(self._core.role, after, self._core.commit_position)

@@ -1,0 +1,351 @@
+"""A cluster in one event loop, under virtual time: the real driver on logs in memory and a network in memory.
+
+    async with SimCluster(3) as cluster:
+        leader = await cluster.leader()
+        await leader.append(b"x")
+
+What survives a crash is what was durable: the log's synced frames and the saved hard state. Whoever leads is written
+down, and at the end, and whenever ``check`` is called, no term had two leaders and all logs agree on what is committed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from pathlib import Path
+from random import Random
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from dledger.batch import records_of
+from dledger.config import Limits, NodeConfig, Timings
+from dledger.errors import Code, DLedgerError
+from dledger.metrics.group import GroupMetrics
+from dledger.raft.messages import Message
+from dledger.server.quorum_ack_checker import AppendResult
+from dledger.server.replica import Replica
+from dledger.storage.frame import Frame
+from dledger.storage.hard_state import HardState
+from dledger.storage.memory import MemoryLog
+from dledger.transport.api import PeerIdentity
+from dledger.transport.memory import MemoryNetwork, MemoryTransport
+from dledger.types import DEFAULT_GROUP, Consistency, Entry, Member, NodeId, Position, Role, Term
+
+POLL_S = 0.005
+
+
+class RoleSeen(NamedTuple):
+    """One call of a role listener."""
+
+    role: Role
+    term: Term
+    leader_id: NodeId
+
+
+class MemorySaver:
+    """Term and vote, durable ``delay_s`` after ``save`` was called."""
+
+    def __init__(self) -> None:
+        self.state = HardState()
+        self.delay_s = 0.0
+        self.failure: DLedgerError | None = None
+        self.saves = 0
+
+    async def save(self, state: HardState) -> None:
+        await asyncio.sleep(self.delay_s)
+        if self.failure is not None:
+            raise self.failure
+        assert state.term >= self.state.term, "the term on disk fell"
+        assert state.term > self.state.term or self.state.vote in ("", state.vote), "the vote on disk changed"
+        self.saves += 1
+        self.state = state
+
+
+class SimNode:
+    """One node over all its lives. ``replica`` is that of the present, or the last, life."""
+
+    def __init__(self, cluster: SimCluster, node_id: NodeId, log: MemoryLog) -> None:
+        self.id = node_id
+        self.log = log
+        self.saver = MemorySaver()
+        self.roles: list[RoleSeen] = []
+        """What a role listener of all lives was told."""
+        self.failure: DLedgerError | None = None
+        self.is_up = False
+        self.outbox: list[tuple[NodeId, Message]] | None = None
+        """When set, what the node sends goes here and nowhere else."""
+        self._cluster = cluster
+        self._starts = 0
+        self._replica: Replica | None = None
+        self._transport: MemoryTransport | None = None
+
+    def __repr__(self) -> str:
+        return f"SimNode({self.id})"
+
+    @property
+    def replica(self) -> Replica:
+        assert self._replica is not None, f"{self.id} was never started"
+        return self._replica
+
+    @property
+    def transport(self) -> MemoryTransport:
+        assert self._transport is not None, f"{self.id} was never started"
+        return self._transport
+
+    # Lives -------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        assert not self.is_up
+        assert self.failure is None, f"{self.id} stopped: {self.failure}"
+        cluster = self._cluster
+        self._starts += 1
+        self._replica = Replica(
+            cluster.config_of(self.id),
+            DEFAULT_GROUP,
+            self.log,
+            self.saver.state,
+            saver=self.saver,
+            host=self,
+            metrics=GroupMetrics(DEFAULT_GROUP, self.id),
+            random=Random(cluster.random.getrandbits(32)),
+            wall_clock_ms=cluster.wall_clock_ms,
+            commit_index=await self._commit_index(),
+        )
+        self.is_up = True
+        self._transport = cluster.network.transport(self.id)
+        await self._transport.start(self)
+        self._transport.set_peers(dict.fromkeys(cluster.nodes, ""))
+        self._replica.start()
+
+    async def _commit_index(self) -> int:
+        position = min(self.log.commit_hint, self.log.last.position)
+        return (await self.log.read(position, 1))[0].header.end_index - 1 if position else -1
+
+    async def stop(self) -> None:
+        """A clean stop."""
+        await self.replica.stop()
+        await self.transport.close()
+        self.is_up = False
+        self.log.reopen()
+
+    def crash(self) -> None:
+        """The power is lost: what was not durable is gone, nobody is told."""
+        self.transport.crash()
+        self.is_up = False
+        self.replica.fail(Code.SHUTTING_DOWN, "the power was lost")
+        self.failure = None
+        self.log.reopen()
+
+    def wipe(self) -> None:
+        """While down: comes back with an empty disk."""
+        assert not self.is_up
+        self.log = self._cluster.new_log()
+        self.saver = MemorySaver()
+
+    # What is asked of it -----------------------------------------------------------------------------------------
+
+    @property
+    def leads(self) -> bool:
+        return self.is_up and self.replica.role is Role.LEADER
+
+    @property
+    def commit_index(self) -> int:
+        return self.replica.reader.commit_index
+
+    @property
+    def commit_position(self) -> Position:
+        return self.replica.core.commit_position
+
+    def submit(self, *records: bytes) -> asyncio.Future[AppendResult]:
+        return self.replica.appender.append_records(records)
+
+    async def append(self, *records: bytes) -> AppendResult:
+        return await self.submit(*records)
+
+    async def get(self, index: int, consistency: Consistency = Consistency.LINEARIZABLE) -> Entry:
+        reader = self.replica.reader
+        return await reader.get(index, await reader.read_point(consistency))
+
+    def frames(self) -> list[Frame]:
+        return self.log.cached(Position(1), 1 << 40) or []
+
+    def records(self) -> list[bytes]:
+        """Everything in its log, committed or not."""
+        return [record for f in self.frames() if f.header.count for record in records_of(f.body, f.header.count)]
+
+    def committed(self) -> list[bytes]:
+        return self.records()[: self.commit_index + 1]
+
+    # Host --------------------------------------------------------------------------------------------------------
+
+    def send(self, peer: NodeId, message: Message) -> bool:
+        if self.outbox is not None:
+            self.outbox.append((peer, message))
+            return True
+        return self.is_up and self.transport.send(peer, message)
+
+    def is_connected(self, peer: NodeId) -> bool:
+        return self.is_up and self.transport.is_connected(peer)
+
+    def client_address(self, node_id: NodeId) -> str:
+        return f"{node_id}:1"
+
+    def on_role(self, group: str, role: Role, term: Term, leader_id: NodeId) -> None:
+        self.roles.append(RoleSeen(role, term, leader_id))
+        if role is Role.LEADER:
+            self._cluster.saw_leader(self, term)
+
+    def on_failure(self, group: str, failure: DLedgerError) -> None:
+        self.failure = failure
+        self.is_up = False
+
+    # TransportHandler --------------------------------------------------------------------------------------------
+
+    def on_message(self, sender: NodeId, message: Message) -> None:
+        self.replica.on_message(sender, message)
+
+    def on_connected(self, peer: NodeId) -> None:
+        self.replica.on_connected(peer)
+
+    def on_disconnected(self, peer: NodeId) -> None:
+        self.replica.on_disconnected(peer)
+
+    def check_peer(self, identity: PeerIdentity) -> None:
+        """Identities are Node's; every hello is welcome here."""
+
+    def local_identity(self) -> PeerIdentity:
+        return PeerIdentity(self.id, self.id.encode(), self._starts, self._starts, "", f"{self.id}:1", "")
+
+
+class SimCluster:
+    """``size`` nodes n0, n1, …; ``async with`` starts them all, unless ``start`` names those to start."""
+
+    def __init__(
+        self,
+        size: int,
+        *,
+        seed: int = 0,
+        start: Iterable[int] | None = None,
+        timings: Timings | None = None,
+        limits: Limits | None = None,
+        sync_delay_ms: float = 0.1,
+    ) -> None:
+        self.random = Random(seed)
+        self.network = MemoryNetwork(Random(seed + 1))
+        self.faults = self.network.faults
+        self.leaders: dict[Term, NodeId] = {}
+        """Who led each term."""
+        self._timings = timings or Timings()
+        self._limits = limits or Limits()
+        self._sync_delay_ms = sync_delay_ms
+        self._to_start = set(range(size) if start is None else start)
+        ids = [NodeId(f"n{at}") for at in range(size)]
+        self._members = [Member(node_id, f"{node_id}:0") for node_id in ids]
+        self.nodes = {node_id: SimNode(self, node_id, self.new_log()) for node_id in ids}
+        self._committed: list[bytes] = []
+
+    def __getitem__(self, at: int) -> SimNode:
+        return self.nodes[NodeId(f"n{at}")]
+
+    async def __aenter__(self) -> Self:
+        for at in sorted(self._to_start):
+            await self[at].start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, failure: BaseException | None, _: TracebackType | None
+    ) -> None:
+        try:
+            if failure is None:
+                self.check()
+        finally:
+            for node in self.up():
+                node.crash()
+
+    def new_log(self) -> MemoryLog:
+        return MemoryLog(DEFAULT_GROUP, self._members, sync_delay_ms=self._sync_delay_ms)
+
+    def config_of(self, node_id: NodeId) -> NodeConfig:
+        peers: dict[str, str] = {member.id: f"h:{port}" for port, member in enumerate(self._members, 1)}
+        return NodeConfig(
+            id=node_id, peers=peers, data_dir=Path("in-memory"), timings=self._timings, limits=self._limits
+        )
+
+    def wall_clock_ms(self) -> int:
+        return int(asyncio.get_running_loop().time() * 1000)
+
+    def up(self) -> list[SimNode]:
+        return [node for node in self.nodes.values() if node.is_up]
+
+    def others(self, node: SimNode) -> list[SimNode]:
+        return [other for other in self.nodes.values() if other is not node]
+
+    # Waiting -----------------------------------------------------------------------------------------------------
+
+    async def until(self, is_so: Callable[[], bool], within_s: float = 10.0) -> float:
+        """How long it took. Raises TimeoutError."""
+        loop = asyncio.get_running_loop()
+        begun_s = loop.time()
+        async with asyncio.timeout(within_s):
+            while not is_so():  # noqa: ASYNC110 – what is waited for is any state of any part
+                await asyncio.sleep(POLL_S)
+        return loop.time() - begun_s
+
+    async def leader(self, within_s: float = 5.0) -> SimNode:
+        """The leader, once it has committed in its term, and is followed by all it can talk with, a majority."""
+        found: list[SimNode] = []
+
+        def is_settled() -> bool:
+            leading = [node for node in self.up() if node.leads]
+            found[:] = sorted(leading, key=lambda node: -node.replica.term)[:1]
+            return bool(found) and found[0].replica.core.is_ready and self._follow(found[0])
+
+        await self.until(is_settled, within_s)
+        return found[0]
+
+    def _follow(self, leader: SimNode) -> bool:
+        followers = [
+            node
+            for node in self.up()
+            if not self.faults.is_cut(leader.id, node.id) and not self.faults.is_cut(node.id, leader.id)
+        ]
+        enough = 2 * len(followers) > len(self.nodes)
+        return enough and all(node.replica.leader_id == leader.id for node in followers)
+
+    async def level(self, within_s: float = 5.0) -> None:
+        """Until all running nodes have committed all that the leader has in its log."""
+        leader = await self.leader(within_s)
+        last = leader.log.last
+        await self.until(
+            lambda: all(n.log.last == last and n.commit_position == last.position for n in self.up()), within_s
+        )
+
+    # What must hold ----------------------------------------------------------------------------------------------
+
+    def saw_leader(self, node: SimNode, term: Term) -> None:
+        known = self.leaders.setdefault(term, node.id)
+        assert known == node.id, f"{known} and {node.id} led term {term}"
+
+    def check(self) -> None:
+        """All nodes agree on what is committed, now and at every earlier call; no running node failed."""
+        for node in self.nodes.values():
+            assert node.failure is None, f"{node.id} stopped: {node.failure}"
+        for node in self.up():
+            committed = node.committed()
+            shared = min(len(committed), len(self._committed))
+            assert committed[:shared] == self._committed[:shared], f"{node.id} committed other records"
+            if len(committed) > shared:
+                self._committed = committed
+        chains = [(n.commit_position, [f.header.chain for f in n.frames()]) for n in self.up()]
+        for commit, chain in chains:
+            for other_commit, other_chain in chains:
+                shared = min(commit, other_commit)
+                assert chain[:shared] == other_chain[:shared], "two logs differ below their commit positions"
+
+
+async def outcome(appended: Awaitable[AppendResult]) -> AppendResult | Code:
+    """The result, or the code of the refusal."""
+    try:
+        return await appended
+    except DLedgerError as refusal:
+        return refusal.code

@@ -1,0 +1,20 @@
+"""Whole clusters under faults at random: nothing acknowledged is lost, moved or doubled, and calm brings a leader."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.cluster import SimCluster
+from tests.support.virtual_time import virtual_time
+from tests.unit.server.storm import Storm
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+@pytest.mark.parametrize("seed", range(4))
+@virtual_time
+async def test_no_storm_breaks_a_promise(size: int, seed: int) -> None:
+    async with SimCluster(size, seed=seed, sync_delay_ms=1) as cluster:
+        storm = Storm(cluster, seed)
+        if size > 1:
+            await storm.blow(20)
+        assert size == 1 or storm.journal.reads
