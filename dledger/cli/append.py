@@ -120,7 +120,7 @@ class Appender:
         self._failed.set()
 
 
-@click.command()
+@click.command(short_help="Appends one record per line of stdin.")
 @option("-d", "--data", env="RECORD", metavar="TEXT", help="One record, given here instead of on stdin.")
 @option("--file", env="FILE", metavar="PATH", type=click.Path(exists=True, dir_okay=False), help="Instead of stdin.")
 @option("--raw", env="RAW", is_flag=True, help="All of the input as one record.")

@@ -44,7 +44,7 @@ class Story:
         click.echo(f"{clock}  {click.style(what, **style)}", err=True)
 
 
-@click.command()
+@click.command(short_help="Real input, a killed leader, and the proof that nothing was lost.")
 @option("--nodes", env="NODES", default=DEV_NODES, type=click.IntRange(3, 9), help="How many.")
 @option("--file", env="FILE", metavar="PATH", type=click.Path(exists=True, dir_okay=False), help="Other input.")
 @output_option("table", "json")

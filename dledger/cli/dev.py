@@ -20,7 +20,7 @@ from dledger.types import Durability
 DEFAULT_DATA = "dledger-data"
 
 
-@click.command()
+@click.command(short_help="Runs a cluster on this machine.")
 @option("--nodes", env="NODES", default=DEV_NODES, type=click.IntRange(1, 99), help="How many; n0, n1, …")
 @option(
     "--data", env="DATA", default=DEFAULT_DATA, metavar="DIR", help="Node n0 lives in DIR/n0 and logs to DIR/n0.log."

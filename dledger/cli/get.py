@@ -10,7 +10,7 @@ from dledger.cli.reading import Reading
 from dledger.cli.runtime import run
 
 
-@click.command(context_settings={"ignore_unknown_options": True})
+@click.command(short_help="Prints records by index or time.", context_settings={"ignore_unknown_options": True})
 @click.argument("records", metavar="RANGE")
 @option("--node", env="NODE", metavar="ID", help="Read this node's own copy, as far as it knows it to be committed.")
 @output_option("lines", "raw", "json")

@@ -45,7 +45,14 @@ def show_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
 
 
 @click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=show_version, help="And exit.")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=show_version,
+    help="Show the version and exit.",
+)
 def cli() -> None:
     """A replicated commitlog: an acknowledged append is on the disks of a majority.
 

@@ -15,7 +15,7 @@ from dledger.logs import setup_logging
 from dledger.types import Durability
 
 
-@click.command()
+@click.command(short_help="Runs one node.")
 @option("--id", env="ID", metavar="ID", help="This node's id, one of --peers.")
 @option("--peers", env="PEERS", metavar="ID=HOST:PORT,…", help="Every node of the first start, this one included.")
 @option("--data", env="DATA", metavar="DIR", help="Where the log lives. One node each.")

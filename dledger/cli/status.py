@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 SHOWN = ("id", "role", "term", "first", "commit", "last", "position", "chain", "address", "http", "pid", "version")
 
 
-@click.command()
+@click.command(short_help="Shows every node: role, term, how far its log reaches.")
 @output_option("table", "json")
 @client_options
 def status(*, target: Target, output: str) -> None:
@@ -34,7 +34,7 @@ def status(*, target: Target, output: str) -> None:
     click.echo(table(SHOWN, [_row(node) for node in found.nodes]))
 
 
-@click.command()
+@click.command(short_help="Exits with 0 when appends can be acknowledged, with 1 otherwise.")
 @output_option("text", "json")
 @client_options
 def health(*, target: Target, output: str) -> int:

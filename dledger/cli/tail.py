@@ -10,7 +10,7 @@ from dledger.cli.reading import Reading
 from dledger.cli.runtime import run
 
 
-@click.command()
+@click.command(short_help="Prints the last records, and those that come.")
 @option("-f", "--follow", env="FOLLOW", is_flag=True, help="Go on with what is appended from now on.")
 @option("--from", "start", env="FROM", metavar="INDEX", help="Where to begin: 7, -10, +5, @TIME.")
 @option("-n", "--lines", env="LINES", default=10, type=click.IntRange(0), help="How many from the end, without --from.")

@@ -151,17 +151,17 @@ def test_a_live_nodes_files_verify_and_rot_in_a_copy_is_found(dev: Dev, tmp_path
     dev("log", "verify", str(tmp_path), code=2)
 
 
-def test_tail_follows(dev: Dev) -> None:
-    environment = {**ENVIRONMENT, "DLEDGER_ENDPOINTS": dev.endpoints}
-    following = [*DLEDGER, "tail", "-f", "-n", "0"]
-    with subprocess.Popen(following, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as tail:
+def test_tail_follows_until_it_is_interrupted(dev: Dev) -> None:
+    index = dev.json("append", "-d", "old")["last_index"]
+    following = [*DLEDGER, "tail", "-f", "--from", str(index), "--endpoints", dev.endpoints]
+    with subprocess.Popen(following, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT) as tail:
         assert tail.stdout is not None
-        time.sleep(1.0)  # until it listens, which it does not tell
+        assert tail.stderr is not None
+        assert tail.stdout.readline() == b"old\n"
         dev("append", "-d", "news")
         assert tail.stdout.readline() == b"news\n"
         tail.send_signal(signal.SIGINT)
         assert tail.wait(DEADLINE_S) == 130
-        assert tail.stderr is not None
         assert tail.stderr.read().strip() == b""
 
 
