@@ -17,7 +17,7 @@ from dledger.raft.messages import (
 )
 from dledger.storage.hard_state import HardState
 from dledger.transport.faults import Rule
-from dledger.types import Consistency, NodeId, Term
+from dledger.types import Consistency, NodeId, Position, Term
 from tests.support.cluster import SimCluster, SimNode, outcome
 from tests.support.virtual_time import settle, virtual_time
 
