@@ -10,13 +10,14 @@ from dledger.raft.messages import Append, Compare, CompareResponse, PushResult, 
 from dledger.raft.replication import Progress, PushState
 from dledger.server.context import GroupContext
 from dledger.storage.api import Log
+from dledger.storage.frame import Frame
 from dledger.types import NodeId, Position, Term
 
 logger = logging.getLogger(__name__)
 
 
 class EntryDispatcher:
-    """Lives as long as one leader's term. ``wake`` whenever there may be something to do; it never polls."""
+    """Lives as long as one leader's term. ``push`` when there is something new, ``wake`` when anything else changed."""
 
     def __init__(self, context: GroupContext, peer: NodeId, term: Term, progress: Progress) -> None:
         self._context = context
@@ -90,23 +91,38 @@ class EntryDispatcher:
         )
         self._send(Truncate(self._context.group, self._term, point, request_id))
 
-    async def _append(self) -> None:
+    def push(self) -> None:
+        """Sends what the window admits, at once when the tail cache has it; the task does everything else."""
+        if self.progress.state is not PushState.APPEND or not self._push_cached():
+            self._wake.set()
+
+    def _push_cached(self) -> bool:
+        """False when there is more to send that is not in the cache."""
         progress = self.progress
-        while progress.state is PushState.APPEND and progress.window_open:
-            first = progress.next
-            if first > self._log.last.position:
-                return
-            frames = self._log.cached(first, self._limits.push_message_bytes)
+        last = self._log.last.position
+        while progress.next <= last and progress.window_open:
+            frames = self._log.cached(progress.next, self._limits.push_message_bytes)
             if frames is None:
-                frames = await self._log.read(first, self._limits.push_message_bytes)
-                if progress.state is not PushState.APPEND or progress.next != first:
-                    continue
-            size_bytes = sum(frame.header.stored_bytes for frame in frames)
-            progress.sent(Position(frames[-1].header.position), size_bytes, self._context.now_ms())
-            self._context.metrics.pushes_sent += 1
-            commit = self._context.core.commit_position
-            if not self._send(Append(self._context.group, self._term, commit, tuple(frames))):
+                return False
+            if not self._send_frames(frames):
+                return True
+        return True
+
+    async def _append(self) -> None:
+        """Catches a follower up from where the cache does not reach."""
+        progress = self.progress
+        while progress.state is PushState.APPEND and not self._push_cached():
+            first = progress.next
+            frames = await self._log.read(first, self._limits.push_message_bytes)
+            if progress.state is PushState.APPEND and progress.next == first and not self._send_frames(frames):
                 return
+
+    def _send_frames(self, frames: list[Frame]) -> bool:
+        size_bytes = sum(frame.header.stored_bytes for frame in frames)
+        self.progress.sent(Position(frames[-1].header.position), size_bytes, self._context.now_ms())
+        self._context.metrics.pushes_sent += 1
+        commit = self._context.core.commit_position
+        return self._send(Append(self._context.group, self._term, commit, tuple(frames)))
 
     def _send(self, message: Append | Compare | Truncate) -> bool:
         if self._context.send(self._peer, message):

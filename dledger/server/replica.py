@@ -304,7 +304,7 @@ class Replica:
             progress.paused_until_ms = now_ms + DISK_FULL_PAUSE_MS
         elif progress.on_append(answer, self.log.last.position):
             self.core.advance(self.log.durable_position, now_ms)
-        dispatcher.wake()
+        dispatcher.push()
 
     def _on_push_response(self, sender: NodeId, answer: CompareResponse | TruncateResponse, now_ms: float) -> None:
         leadership = self.core.hear_follower(sender, answer.term, now_ms)
@@ -349,7 +349,7 @@ class Replica:
             self.metrics.bytes_appended += header.stored_bytes
         self._follow_members()
         for dispatcher in self.dispatchers.values():
-            dispatcher.wake()
+            dispatcher.push()
 
     def _follow_members(self) -> None:
         """The members are what the log's last word says, committed or not; a truncation takes it back."""
