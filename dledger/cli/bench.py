@@ -99,7 +99,8 @@ async def _get(target: Target, *, inflight: int, duration_s: float) -> Result:
 
         async def get_one() -> None:
             nonlocal payload_bytes
-            payload_bytes += len((await log.get(first + int(chance() * count))).value)
+            entry = await log.get(first + int(chance() * count))
+            payload_bytes += len(entry.value)
 
         measured = await measure_calls(get_one, inflight=inflight, duration_s=duration_s, label="getting")
     measured.records = len(measured.latencies_s)

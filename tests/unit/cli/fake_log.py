@@ -46,7 +46,10 @@ class FakeLog:
     async def append(self, record: bytes) -> Ack:
         return (await self.append_many([record]))[0]
 
-    async def get(self, index: int, consistency: Consistency, *, node: str | None = None) -> Entry:
+    async def get(
+        self, index: int, consistency: Consistency = Consistency.LINEARIZABLE, *, node: str | None = None
+    ) -> Entry:
+        await asyncio.sleep(0)
         return Entry(index, 3, TIMESTAMP_MS + index, self.records[index])
 
     async def bounds(self) -> tuple[int, int]:

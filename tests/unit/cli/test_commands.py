@@ -181,6 +181,12 @@ def test_bench_append_says_what_it_measured(dledger: Run, fake: FakeLog, shape: 
 
 
 @pytest.mark.parametrize("what", ["get", "read"])
+def test_bench_counts_the_bytes_it_was_given(dledger: Run, what: str) -> None:
+    found = dledger("bench", what, "--duration", "0.1", "-o", "json", log=FakeLog([b"x" * 100] * 50)).last_json
+    assert found["size_bytes"] == 100
+
+
+@pytest.mark.parametrize("what", ["get", "read"])
 def test_bench_of_an_empty_log_says_how_to_fill_it(dledger: Run, fake: FakeLog, what: str) -> None:
     outcome = dledger("bench", what, log=fake)
     assert outcome.code == 5
