@@ -186,13 +186,18 @@ def parse_header(buffer: Buffer, offset: int = 0) -> FrameHeader:
 def parse_frame(buffer: Buffer, offset: int = 0) -> Frame:
     """The frame at ``offset``, header and body checksums verified, sharing ``buffer``'s memory. Raises CORRUPT_LOG."""
     header = parse_header(buffer, offset)
-    raw = memoryview(buffer)[offset : offset + header.stored_bytes]
+    return parse_body(header, memoryview(buffer)[offset : offset + header.stored_bytes])
+
+
+def parse_body(header: FrameHeader, raw: memoryview) -> Frame:
+    """The frame of a ``header`` that was just parsed from the beginning of ``raw``. Raises as ``parse_frame``."""
     if len(raw) < header.stored_bytes:
         raise error(Code.CORRUPT_LOG, f"frame {header.position} needs {header.stored_bytes} bytes, {len(raw)} are left")
-    body = raw[HEADER_BYTES : header.frame_len]
+    frame_len = header.frame_len
+    body = raw[HEADER_BYTES:frame_len]
     if crc32c(body) != header.body_crc:
         raise error(Code.CORRUPT_LOG, f"the body of frame {header.position} does not match its checksum")
-    if any(raw[header.frame_len :]):
+    if frame_len & 7 and any(raw[frame_len:]):
         raise error(Code.CORRUPT_LOG, f"the padding of frame {header.position} is not zero")
     return Frame(header, body, (raw,))
 

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 
-from dledger.errors import DLedgerError
+from dledger.errors import Code, DLedgerError, error
 from dledger.storage.disk import Handle
-from dledger.storage.frame import HEADER_BYTES, Frame, FrameHeader, check_link, parse_frame, parse_header
+from dledger.storage.frame import HEADER_BYTES, Frame, FrameHeader, check_link, parse_body, parse_header
 from dledger.storage.index import INDEX_INTERVAL_BYTES, SparseIndex
 from dledger.storage.segment import FIRST_PAGE_BYTES, Segment, corrupt
 from dledger.storage.segment_files import SegmentFiles
@@ -35,28 +35,27 @@ class _Walk:
         """Looks at the frames that lie whole in ``data``, which begins at ``offset``, until about ``max_bytes`` are
         taken. Returns what the next frame needs, 0 when enough was taken. Raises CORRUPT_LOG."""
         at = 0
+        frames = self.frames
         while len(data) - at >= HEADER_BYTES:
             header = parse_header(data, at)
-            self._check(header, data[at : at + HEADER_BYTES])
             stored_bytes = header.stored_bytes
-            if self.frames or is_wanted(header):
-                if self.frames and self.size_bytes + stored_bytes > max_bytes:
+            self._check(header, data[at : at + HEADER_BYTES])
+            if frames or is_wanted(header):
+                if frames and self.size_bytes + stored_bytes > max_bytes:
                     return 0
                 if len(data) - at < stored_bytes:
                     return stored_bytes
-                self.frames.append(parse_frame(data, at))
+                frames.append(parse_body(header, data[at : at + stored_bytes]))
                 self.size_bytes += stored_bytes
             self._position += 1
-            self._previous, self._next_index = header.point, header.end_index
+            self._previous, self._next_index = header.point, header.base_index + header.count
             self.offset += stored_bytes
             at += stored_bytes
         return HEADER_BYTES
 
     def _check(self, header: FrameHeader, head: memoryview) -> None:
         if header.position != self._position:
-            raise corrupt(
-                self.segment.path, self.offset, f"frame {header.position} stands in the place of {self._position}"
-            )
+            raise error(Code.CORRUPT_LOG, f"frame {header.position} stands in the place of {self._position}")
         if self._previous is not None:
             check_link(self._previous, self._next_index, header, head)
 

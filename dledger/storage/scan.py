@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from dledger.errors import DLedgerError
-from dledger.storage.frame import HEADER_BYTES, Frame, check_link, parse_frame, parse_header
+from dledger.storage.frame import HEADER_BYTES, Frame, check_link, parse_body, parse_header
 from dledger.types import LogPoint
 
 SCAN_CHUNK_BYTES = 1 << 20
@@ -37,26 +37,27 @@ class FrameScanner:
             try:
                 frame = self._next()
             except DLedgerError as bad:
-                self.reason = str(bad)
+                if any(self._chunk_at(HEADER_BYTES)[:HEADER_BYTES]):
+                    self.reason = str(bad)
                 return
-            if frame is None:
-                return
+            header = frame.header
             offset = self.offset
-            self.offset += frame.header.stored_bytes
-            self.previous = frame.header.point
-            self.next_index = frame.header.end_index
+            self.offset = offset + header.stored_bytes
+            self.previous = header.point
+            self.next_index = header.base_index + header.count
             yield offset, frame
 
-    def _next(self) -> Frame | None:
-        head = self._at_least(HEADER_BYTES)
-        if not any(head[:HEADER_BYTES]):
-            return None
-        stored = self._at_least(parse_header(head).stored_bytes)
-        frame = parse_frame(stored)
-        check_link(self.previous, self.next_index, frame.header, stored[:HEADER_BYTES])
-        return frame
+    def _next(self) -> Frame:
+        data = self._chunk_at(HEADER_BYTES)
+        header = parse_header(data)
+        stored_bytes = header.stored_bytes
+        if len(data) < stored_bytes:
+            data = self._chunk_at(stored_bytes)
+        raw = data[:stored_bytes]
+        check_link(self.previous, self.next_index, header, raw)
+        return parse_body(header, raw)
 
-    def _at_least(self, size_bytes: int) -> memoryview:
+    def _chunk_at(self, size_bytes: int) -> memoryview:
         """What is there from ``offset`` on: ``size_bytes`` or more, unless the end comes first."""
         at = self.offset - self._chunk_offset
         if len(self._chunk) - at < size_bytes:

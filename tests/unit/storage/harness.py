@@ -69,6 +69,10 @@ class Witness:
         while self._log.durable_position < self._log.last.position:
             await self._change()
 
+    async def durable_or_failed(self) -> None:
+        while self._log.durable_position < self._log.last.position and not self.failures:
+            await self._change()
+
     async def failure(self) -> DLedgerError:
         while not self.failures:
             await self._change()

@@ -1,0 +1,120 @@
+"""A process that dies before any one of its writes leaves a log that opens, with all that was durable."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from dledger.batch import Buffer
+from dledger.config import Limits
+from dledger.errors import DLedgerError
+from dledger.storage.disk import Handle
+from dledger.storage.log import FileLog
+from dledger.storage.verify import verify
+from dledger.types import Position
+from tests.unit.storage.harness import CarelessDisk, Witness, all_frames, frames_after, open_at
+
+LIMITS = Limits(segment_max_bytes=8192, segment_max_frames=8)
+
+
+class DyingDisk(CarelessDisk):
+    """After so many changes none is made any more, as if the process were gone."""
+
+    def __init__(self, changes: int) -> None:
+        super().__init__()
+        self._left = changes
+
+    @property
+    def dead(self) -> bool:
+        return self._left < 0
+
+    def _change(self) -> None:
+        self._left -= 1
+        if self.dead:
+            raise OSError(errno.EIO, "the process is gone")
+
+    def pwritev(self, handle: Handle, buffers: Sequence[Buffer], offset: int) -> None:
+        self._change()
+        super().pwritev(handle, buffers, offset)
+
+    def fallocate(self, handle: Handle, offset: int, size_bytes: int) -> None:
+        self._change()
+        super().fallocate(handle, offset, size_bytes)
+
+    def ftruncate(self, handle: Handle, size_bytes: int) -> None:
+        self._change()
+        super().ftruncate(handle, size_bytes)
+
+    def rename(self, source: str, target: str) -> None:
+        self._change()
+        super().rename(source, target)
+
+    def unlink(self, path: str) -> None:
+        self._change()
+        super().unlink(path)
+
+    def fdatasync(self, handle: Handle) -> None:
+        self._change()
+
+
+class Life:
+    """Opens, appends over several rolls, cuts back, appends again, stops; knows what is durable at any moment."""
+
+    def __init__(self, directory: Path, disk: DyingDisk) -> None:
+        self._directory = directory
+        self._disk = disk
+        self._log: FileLog | None = None
+        self._floor = 0
+
+    @property
+    def durable(self) -> int:
+        """No crash may take these."""
+        return min(self._floor, self._log.durable_position) if self._log is not None else 0
+
+    async def live(self) -> None:
+        try:
+            self._log = log = await open_at(self._directory, self._disk, LIMITS)
+        except DLedgerError:
+            return
+        witness = Witness(log)
+        try:
+            await self._append(log, witness, 30, term=1)
+            self._floor = 11
+            await log.truncate(Position(11))
+            await self._append(log, witness, 12, term=2)
+        except DLedgerError:
+            assert self._disk.dead
+        await self._close(log)
+
+    async def _append(self, log: FileLog, witness: Witness, count: int, term: int) -> None:
+        for _ in range(count // 3):
+            log.append(frames_after(log, 3, size_bytes=300, term=term))
+            await witness.durable_or_failed()
+            self._floor = max(self._floor, log.durable_position)
+
+    async def _close(self, log: FileLog) -> None:
+        durable = self.durable
+        try:
+            await log.close()
+        except OSError:
+            assert self._disk.dead
+        self._floor = durable
+
+
+@pytest.mark.parametrize("start", range(0, 160, 20))
+async def test_a_process_may_die_before_any_write(tmp_path: Path, start: int) -> None:
+    for changes in range(start, start + 20):
+        directory = tmp_path / str(changes)
+        disk = DyingDisk(changes)
+        life = Life(directory, disk)
+        await life.live()
+        disk.shutdown()
+        log = await open_at(directory, CarelessDisk(), LIMITS)
+        Witness(log)
+        frames = await all_frames(log)
+        assert len(frames) == log.last.position >= life.durable, f"died before change {changes}"
+        await log.close()
+        assert verify(directory).ok
