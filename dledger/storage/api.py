@@ -21,6 +21,10 @@ OnFailure = Callable[[DLedgerError], None]
 """Told once, of the first failed fdatasync (DISK_ERROR) or of rot (CORRUPT_LOG). Nothing is durable from then on."""
 
 
+ObserveSync = Callable[[float], None]
+"""Told how long each fdatasync took, in seconds."""
+
+
 class Log(Protocol):
     """A segmented, checksummed, append-only sequence of frames.
 
@@ -48,7 +52,9 @@ class Log(Protocol):
         """The highest commit position this node is known to have had; survives a restart, may lag behind."""
         ...
 
-    def set_callbacks(self, on_durable: OnDurable, on_failure: OnFailure) -> None:
+    def set_callbacks(
+        self, on_durable: OnDurable, on_failure: OnFailure, observe_sync_s: ObserveSync | None = None
+    ) -> None:
         """Must be called once before the first append."""
         ...
 

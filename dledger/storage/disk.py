@@ -140,7 +140,7 @@ class OsDisk:
     """The operating system's own files."""
 
     def __init__(self) -> None:
-        self._executor = ThreadPoolExecutor(max_workers=2, thread_name_prefix="dledger-disk")
+        self._executor = ThreadPoolExecutor(max_workers=4, thread_name_prefix="dledger-disk")
 
     def open(self, path: str, *, create: bool = False, exclusive: bool = False, read_only: bool = False) -> Handle:
         flags = os.O_CLOEXEC | (os.O_RDONLY if read_only else os.O_RDWR)

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from dledger.config import Timings
 from dledger.errors import Code, DLedgerError, error
-from dledger.storage.api import OnDurable, OnFailure
+from dledger.storage.api import ObserveSync, OnDurable, OnFailure
 from dledger.storage.disk import Syncer
 from dledger.storage.segment import Segment, write_mark
 from dledger.storage.segment_files import SegmentFiles
@@ -72,6 +72,8 @@ class GroupCommit:
         self.failure: DLedgerError | None = None
         self.on_durable: OnDurable | None = None
         self.on_failure: OnFailure | None = None
+        self.observe_sync_s: ObserveSync | None = None
+        self._started_s = 0.0
 
     def rolled(self) -> None:
         """A segment came into being, or went: the next group covers the directory too."""
@@ -170,6 +172,7 @@ class GroupCommit:
         directories = [str(self._files.directory)] if self._directory_dirty else []
         self._directory_dirty = False
         self._in_flight = True
+        self._started_s = self._loop.time()
         self._syncer.sync(handles, directories, partial(self._done, self._generation, self._end, segments))
 
     def _write_mark(self, *, clean: bool) -> bool:
@@ -186,6 +189,8 @@ class GroupCommit:
 
     def _done(self, generation: int, end: Written, segments: list[Segment], reason: OSError | None) -> None:
         self._in_flight = False
+        if self.observe_sync_s is not None:
+            self.observe_sync_s(self._loop.time() - self._started_s)
         for segment in segments:
             self._files.unpin(segment)
         if reason is not None:

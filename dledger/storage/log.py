@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from dledger.config import Limits, Timings
 from dledger.errors import Code, DLedgerError, error
-from dledger.storage.api import OnDurable, OnFailure
+from dledger.storage.api import ObserveSync, OnDurable, OnFailure
 from dledger.storage.cut import cut
 from dledger.storage.disk import FULL, Syncer
 from dledger.storage.frame import Frame
@@ -98,7 +98,10 @@ class FileLog:
     def commit_hint(self) -> Position:
         return self._commit.commit_hint
 
-    def set_callbacks(self, on_durable: OnDurable, on_failure: OnFailure) -> None:
+    def set_callbacks(
+        self, on_durable: OnDurable, on_failure: OnFailure, observe_sync_s: ObserveSync | None = None
+    ) -> None:
+        self._commit.observe_sync_s = observe_sync_s
         self._commit.on_durable = on_durable
         self._commit.on_failure = on_failure
         if self._commit.failure is not None:

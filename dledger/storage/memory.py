@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 
 from dledger.errors import Code, DLedgerError, error
-from dledger.storage.api import OnDurable, OnFailure
+from dledger.storage.api import ObserveSync, OnDurable, OnFailure
 from dledger.storage.frame import Frame
 from dledger.storage.log_state import LogState, check_control
 from dledger.types import Index, LogPoint, Member, Position, Term
@@ -46,7 +46,9 @@ class MemoryLog:
     def commit_hint(self) -> Position:
         return self._commit_hint
 
-    def set_callbacks(self, on_durable: OnDurable, on_failure: OnFailure) -> None:
+    def set_callbacks(
+        self, on_durable: OnDurable, on_failure: OnFailure, observe_sync_s: ObserveSync | None = None
+    ) -> None:
         self._on_durable = on_durable
         self._on_failure = on_failure
 

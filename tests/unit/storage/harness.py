@@ -92,12 +92,17 @@ class Witness:
 
 
 async def open_at(
-    directory: Path, disk: Disk | None = None, limits: Limits = SMALL, durability: Durability = Durability.FSYNC
+    directory: Path,
+    disk: Disk | None = None,
+    limits: Limits = SMALL,
+    *,
+    durability: Durability = Durability.FSYNC,
+    group: str = "default",
 ) -> FileLog:
     return await open_log(
         disk or OsDisk(),
         directory,
-        "default",
+        group,
         durability=durability,
         limits=limits,
         timings=Timings(),

@@ -182,12 +182,38 @@ async def test_a_bad_first_page_stops_the_start(tmp_path: Path, which: int) -> N
 
 async def test_a_segment_of_another_group_stops_the_start(tmp_path: Path) -> None:
     await write_log(tmp_path, 3)
+    with pytest.raises(CorruptLog, match="group 'default', not 'other'"):
+        await open_at(tmp_path, group="other")
+
+
+async def test_good_frames_in_each_others_place_are_found_when_read(tmp_path: Path) -> None:
+    await write_log(tmp_path, 300)
     path = segments_of(tmp_path)[0]
-    log = await open_at(tmp_path / "x")
+    content = bytearray(path.read_bytes())
+    size = 200  # what each of these frames takes
+    first, second = (slice(FIRST_PAGE_BYTES + at * size, FIRST_PAGE_BYTES + (at + 1) * size) for at in (3, 4))
+    content[first], content[second] = content[second], content[first]
+    path.write_bytes(content)
+    async with opened(tmp_path) as log:
+        with pytest.raises(CorruptLog, match="stands in the place of"):
+            await all_frames(log)
+
+
+async def test_nothing_is_sealed_before_the_next_segment_is_durable(tmp_path: Path) -> None:
+    disk = FaultyDisk()
+    log = await open_at(tmp_path, disk)
+    witness = Witness(log)
+    disk.hold_syncs = asyncio.Event()
+    log.append(frames_after(log, 1))
+    log.append(frames_after(log, 200))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    sealed_before = any(segment.sealed for segment in log._files.segments) or log._sealer._task is not None
+    disk.hold_syncs.set()
+    await witness.all_durable()
+    await log._sealer.drain()
+    assert (sealed_before, log._files.segments[0].sealed) == (False, True)
     await log.close()
-    path.write_bytes(path.read_bytes().replace(b"default", b"another"))
-    with pytest.raises(CorruptLog):
-        await open_at(tmp_path)
 
 
 @pytest.mark.parametrize("how", ["damaged", "missing", "torn"])
