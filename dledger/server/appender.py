@@ -172,7 +172,7 @@ class Appender:
     def _schedule(self) -> None:
         if not self._is_scheduled:
             self._is_scheduled = True
-            asyncio.get_running_loop().call_soon(self._flush)
+            asyncio.get_running_loop().call_soon(self._context.guard, self._flush)
 
     def _flush(self) -> None:
         self._is_scheduled = False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
@@ -40,6 +40,10 @@ class GroupContext(Protocol):
 
     def is_connected(self, peer: NodeId) -> bool: ...
 
+    def on_message(self, sender: NodeId, message: Message) -> None:
+        """As if it arrived now."""
+        ...
+
     def exclusive(self) -> AbstractAsyncContextManager[None]:
         """Holds back every message, timer and effect while the log is being cut."""
         ...
@@ -71,6 +75,14 @@ class GroupContext(Protocol):
         ...
 
     def on_truncated(self, after: Position) -> None: ...
+
+    def on_leader_commit(self, position: Position) -> None:
+        """The leader said how far it has committed, whether or not all of it is here."""
+        ...
+
+    def guard(self, work: Callable[[], None]) -> None:
+        """Does ``work``, and then what the core wants; whatever it raises stops this node and is seen."""
+        ...
 
     def fail(self, code: Code, message: str) -> None:
         """This node cannot go on in this group: it says so and stops."""

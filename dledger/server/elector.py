@@ -14,9 +14,10 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import Protocol
 
-from dledger.errors import Code, DLedgerError
+from dledger.errors import Code, DLedgerError, error
 from dledger.raft.effects import Effect, Persist
 from dledger.raft.node import RaftNode
 from dledger.storage.hard_state import HardState
@@ -35,11 +36,13 @@ class Elector:
         core: RaftNode,
         saver: HardStateSaver,
         execute: Callable[[Effect], None],
-        fail: Callable[[Code, str], None],
+        guard: Callable[[Callable[[], None]], None],
+        fail: Callable[[DLedgerError], None],
     ) -> None:
         self._core = core
         self._saver = saver
         self._execute = execute
+        self._guard = guard
         self._fail = fail
         self._held: deque[Effect | Callable[[], None]] = deque()
         self._is_running = False
@@ -50,6 +53,11 @@ class Elector:
     @property
     def is_holding(self) -> bool:
         return self._barrier is not None
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether effects still wait, a ``Persist`` perhaps among them: what is sent now must go behind them."""
+        return self._barrier is not None or bool(self._held)
 
     def start(self) -> None:
         self.run()
@@ -103,12 +111,11 @@ class Elector:
             return
         failure = task.exception()
         if isinstance(failure, DLedgerError):
-            self._fail(failure.code, str(failure))
+            self._fail(failure)
         elif failure is not None:
-            self._fail(Code.DISK_ERROR, f"term and vote cannot be made durable: {failure}")
+            self._fail(error(Code.DISK_ERROR, f"term and vote cannot be made durable: {failure}"))
         else:
-            self._drain()
-            self._arm()
+            self._guard(self.run)
 
     @contextlib.asynccontextmanager
     async def exclusive(self) -> AsyncIterator[None]:
@@ -122,8 +129,7 @@ class Elector:
             self._barrier = None
             if not barrier.done():
                 barrier.set_result(None)
-                self._drain()
-                self._arm()
+                self._guard(self.run)
 
     # The clock ---------------------------------------------------------------------------------------------------
 
@@ -143,5 +149,5 @@ class Elector:
         if self._barrier is None:  # else the timer is armed again when the barrier falls
             # A loop may fire a timer a rounding error early; taken for an early call it would be armed again at once,
             # for ever where the clock moves with the timers alone.
-            self._core.tick(max(asyncio.get_running_loop().time() * 1000, self._armed_ms))
-            self.run()
+            now_ms = max(asyncio.get_running_loop().time() * 1000, self._armed_ms)
+            self._guard(partial(self._core.tick, now_ms))

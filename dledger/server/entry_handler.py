@@ -25,7 +25,7 @@ from dledger.raft.messages import (
 )
 from dledger.server.context import GroupContext
 from dledger.storage.frame import Frame, check_frame_body, check_link
-from dledger.types import NodeId, Position
+from dledger.types import NodeId, Position, Term
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +46,8 @@ class EntryHandler:
         self._waiting: deque[tuple[NodeId, Push]] = deque()
         self._task: asyncio.Task[None] | None = None
         self._acked = Position(0)
+        self._term = Term(0)
+        """The term that ``_early`` and ``_acked`` belong to."""
 
     @property
     def is_busy(self) -> bool:
@@ -70,18 +72,12 @@ class EntryHandler:
         self._task = None
         self._context.watch_task(task)
         while self._waiting and self._task is None:
-            self.on_push(*self._waiting.popleft())
+            self._context.on_message(*self._waiting.popleft())
 
     def stop(self) -> None:
         self._waiting.clear()
         if self._task is not None:
             self._task.cancel()
-
-    def on_term_changed(self) -> None:
-        """Nothing of an old leader's pushes is kept."""
-        self._early.clear()
-        self._early_bytes = 0
-        self._acked = Position(0)
 
     # COMPARE and TRUNCATE ----------------------------------------------------------------------------------------
 
@@ -156,27 +152,35 @@ class EntryHandler:
         if not self._obey(sender, push):
             self._answer_append(sender, PushResult.EXPIRED_TERM, Position(0))
             return
-        frames = push.frames
-        first, last = frames[0].header.position, self._log.last.position
+        taken: Append | None = push
+        while taken is not None and self._take(sender, taken):
+            taken = self._next_early()
+        self._core.follow_commit(push.commit_position)
+        self._context.on_leader_commit(push.commit_position)
+
+    def _take(self, sender: NodeId, push: Append) -> bool:
+        """True when the log grew, so that what came early may follow."""
+        frames, last = push.frames, self._log.last.position
+        if not frames:
+            return False
+        first = frames[0].header.position
         if first > last + 1:
             self._keep_early(sender, push)
-        elif first <= last:
-            self._take_overlapping(sender, push)
-        elif self._write(sender, frames):
-            self._core.follow_commit(push.commit_position)
-            self._take_early(sender)
+            return False
+        return self._take_overlapping(sender, push) if first <= last else self._write(sender, frames)
 
-    def _take_overlapping(self, sender: NodeId, push: Append) -> None:
+    def _take_overlapping(self, sender: NodeId, push: Append) -> bool:
         """Frames we have already: passed over as far as they are known to be the leader's."""
         known = self._core.matched_position
         rest = tuple(frame for frame in push.frames if frame.header.position > known)
         if not rest:
             self._acked = Position(0)
             self.acknowledge()
-        elif rest[0].header.position == self._log.last.position + 1:
-            self._on_append(sender, Append(push.group, push.term, push.commit_position, rest))
-        else:
-            self._answer_append(sender, PushResult.INCONSISTENT_STATE, Position(0))
+            return False
+        if rest[0].header.position == self._log.last.position + 1:
+            return self._write(sender, rest)
+        self._answer_append(sender, PushResult.INCONSISTENT_STATE, Position(0))
+        return False
 
     def _keep_early(self, sender: NodeId, push: Append) -> None:
         size_bytes = sum(frame.header.stored_bytes for frame in push.frames)
@@ -189,11 +193,11 @@ class EntryHandler:
         if self._early.setdefault(push.frames[0].header.position, push) is push:
             self._early_bytes += size_bytes
 
-    def _take_early(self, sender: NodeId) -> None:
+    def _next_early(self) -> Append | None:
         push = self._early.pop(self._log.last.position + 1, None)
         if push is not None:
             self._early_bytes -= sum(frame.header.stored_bytes for frame in push.frames)
-            self._on_append(sender, push)
+        return push
 
     def _write(self, sender: NodeId, frames: Sequence[Frame]) -> bool:
         if not self._check(sender, frames):
@@ -246,5 +250,11 @@ class EntryHandler:
 
     def _obey(self, sender: NodeId, push: Push) -> bool:
         obeyed = self._core.hear_leader(sender, push.term, self._context.now_ms())
+        if obeyed and push.term != self._term:
+            # Nothing of an old leader's pushes is kept.
+            self._term = push.term
+            self._early.clear()
+            self._early_bytes = 0
+            self._acked = Position(0)
         self._context.run_effects()
         return obeyed

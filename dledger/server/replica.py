@@ -64,6 +64,10 @@ class Host(Protocol):
 
     def is_connected(self, peer: NodeId) -> bool: ...
 
+    def messages_dropped(self, peer: NodeId) -> int:
+        """How many were not sent to ``peer``: not connected, or its buffer full."""
+        ...
+
     def client_address(self, node_id: NodeId) -> str:
         """Where clients reach it; empty when unknown."""
         ...
@@ -120,21 +124,26 @@ class Replica:
         self._commit_index = CommitIndex(commit_index)
         self.reader.commit_index = commit_index
         self._handler = EntryHandler(self)
-        self._elector = Elector(self.core, saver, self._execute, self.fail)
+        self._elector = Elector(self.core, saver, self._execute, self.guard, self._fail_with)
         self.dispatchers: dict[NodeId, EntryDispatcher] = {}
         self.role = Role.FOLLOWER
         self.leader_id = NOBODY
         self.term = self.core.term
         self._is_stopping = False
+        self._is_shut = False
+        self._progress = asyncio.Event()
+        """Something was committed, or a peer is gone: what a drain waits for."""
+        self._transfer_target = NOBODY
         self.failure: DLedgerError | None = None
         self._held_messages = 0
+        self._heartbeat_sent_s: dict[NodeId, float] = {}
         self._transfer: asyncio.Future[NodeId] | None = None
         self._maintenance: asyncio.TimerHandle | None = None
-        log.set_callbacks(self._on_durable, self._on_log_failure)
+        log.set_callbacks(self._on_durable, self._on_log_failure, metrics.fsync_duration_s.observe)
 
     def wait_until_caught_up(self) -> None:
         """After an unclean stop without fsync this node may have lost what it acknowledged: it does not vote until a
-        leader's log is its own again (see ``_check_caught_up``)."""
+        leader's log is its own again (see ``on_leader_commit``)."""
         self.core.set_may_vote(False, self.now_ms())
 
     def doubt(self, peer: NodeId) -> None:
@@ -153,19 +162,29 @@ class Replica:
             try:
                 async with asyncio.timeout(timeout_s):
                     await self._drain_and_hand_over()
-            except (TimeoutError, DLedgerError) as failure:
+            except TimeoutError:
+                why = f"neither drained nor handed over within {timeout_s:g} s"
+                logger.warning("stopping without a handover", extra={"group": self.group, "why": why})
+            except DLedgerError as failure:
                 logger.warning("stopping without a handover", extra={"group": self.group, "why": str(failure)})
         self._shut(error(Code.SHUTTING_DOWN, "the node is stopping; ask another"))
         await self.log.close()
 
     async def _drain_and_hand_over(self) -> None:
         last = self.log.last.position
-        while self.role is Role.LEADER and self.core.commit_position < last:
-            await self.reader.wait_for_commit()
-        if len(self.core.membership.voters) > 1:
+        while self.role is Role.LEADER and self.core.commit_position < last and self._has_quorum():
+            self._progress.clear()
+            await self._progress.wait()
+        if self.role is Role.LEADER and len(self.core.membership.voters) > 1:
             await self.transfer_leadership(None)
 
+    def _has_quorum(self) -> bool:
+        """Whether enough voters are connected for anything to be committed."""
+        voters = self.core.membership.voters
+        return self.core.membership.is_quorum(v for v in voters if v == self.config.id or self.is_connected(v))
+
     def _shut(self, refusal: DLedgerError) -> None:
+        self._is_shut = True
         if self._maintenance is not None:
             self._maintenance.cancel()
         self._elector.stop()
@@ -201,7 +220,7 @@ class Replica:
         return self._loop.time() * 1000
 
     def send(self, peer: NodeId, message: Message) -> bool:
-        if self._elector.is_holding:
+        if self._elector.is_behind:
             self._elector.defer(lambda: self._send_held(peer, message))
             return True
         return self._host.send(peer, message)
@@ -254,10 +273,10 @@ class Replica:
 
     def on_message(self, sender: NodeId, message: Message) -> None:
         """Anything from another node. Never raises."""
-        if self.failure is not None:
+        if self._is_shut:
             return
         if not self._elector.is_holding:
-            self._receive(sender, message)
+            self.guard(partial(self._dispatch, sender, message))
         elif self._held_messages < MAX_HELD_MESSAGES:
             self._held_messages += 1
             self._elector.defer(partial(self._receive_held, sender, message))
@@ -266,9 +285,12 @@ class Replica:
         self._held_messages -= 1
         self.on_message(sender, message)
 
-    def _receive(self, sender: NodeId, message: Message) -> None:
+    def guard(self, work: Callable[[], None]) -> None:
+        """Does ``work``, then what the core wants. Every callback of the loop goes through here."""
+        if self._is_shut:
+            return
         try:
-            self._dispatch(sender, message)
+            work()
             self._elector.run()
         except Exception as failure:  # noqa: BLE001 – whatever it is, it must stop the group and be seen
             self._fail_with(failure)
@@ -283,6 +305,9 @@ class Replica:
             case Heartbeat():
                 self.core.on_heartbeat(sender, message, now_ms)
             case HeartbeatResponse():
+                sent_s = self._heartbeat_sent_s.pop(sender, None)
+                if sent_s is not None:
+                    self.metrics.peer(sender).round_trip_s.observe(self.now_s() - sent_s)
                 self.core.on_heartbeat_response(sender, message, now_ms)
             case CompareResponse() | TruncateResponse():
                 self._on_push_response(sender, message, now_ms)
@@ -323,18 +348,21 @@ class Replica:
             dispatcher.on_connected()
 
     def on_disconnected(self, peer: NodeId) -> None:
-        if self.failure is None:
-            self.core.on_peer_disconnected(peer, self.now_ms())
-            self._elector.run()
+        if self._is_shut:
+            return
+        self._progress.set()
+        if peer == self._transfer_target:
+            self._on_transfer_ended(NOBODY)
+        self.guard(partial(self.core.on_peer_disconnected, peer, self.now_ms()))
 
     # The log -----------------------------------------------------------------------------------------------------
 
     def _on_durable(self, position: Position) -> None:
-        if self.failure is not None:
-            return
+        self.guard(partial(self._use_durable, position))
+
+    def _use_durable(self, position: Position) -> None:
         if self.core.leadership is not None:
             self.core.advance(position, self.now_ms())
-            self._elector.run()
         else:
             self._handler.acknowledge()
 
@@ -371,6 +399,8 @@ class Replica:
     def _execute(self, effect: Effect) -> None:
         match effect:
             case Send():
+                if isinstance(effect.message, Heartbeat):
+                    self._heartbeat_sent_s.setdefault(effect.to, self.now_s())
                 self._host.send(effect.to, effect.message)
             case Committed():
                 self._on_commit(effect.position)
@@ -384,17 +414,21 @@ class Replica:
                 raise AssertionError("the Elector persists")
 
     def _on_commit(self, position: Position) -> None:
+        self._progress.set()
         self._commit_index.committed(position)
         self.log.set_commit_hint(position)
         self.metrics.proposals_committed += self.checker.on_commit(position, self.now_s())
         self.reader.on_commit(self._commit_index.index)
-        self._check_caught_up(position)
 
-    def _check_caught_up(self, position: Position) -> None:
-        """A frame of the current leader's own term is committed and here: so is everything committed before it."""
-        if not self.core.may_vote and self.role is not Role.LEADER and self.log.term_at(position) == self.core.term:
+    def on_leader_commit(self, position: Position) -> None:
+        """After an unclean stop: when all that a leader has committed is here, a frame of its own term at the end of
+        it, then so is whatever this node acknowledged before and others rely on."""
+        core = self.core
+        if core.may_vote or not 0 < position <= core.matched_position:
+            return
+        if self.log.term_at(position) == core.term:
             logger.info("caught up after an unclean stop; voting again", extra={"group": self.group})
-            self.core.set_may_vote(True, self.now_ms())
+            core.set_may_vote(True, self.now_ms())
 
     def _on_role(self, change: RoleChanged) -> None:
         if change == RoleChanged(self.role, self.term, self.leader_id):
@@ -404,7 +438,6 @@ class Replica:
         self.role, self.term, self.leader_id = change.role, change.term, change.leader_id
         if was_leader:
             self._leave_leadership(self.not_leader())
-        self._handler.on_term_changed()
         if new_leader and change.leader_id:
             self.metrics.leader_changes += 1
         logger.info(
@@ -450,6 +483,7 @@ class Replica:
         for peer in self.core.membership.others(self.core.node_id):
             dispatcher = self.dispatchers.get(peer)
             metrics.peer(peer).connected = self.is_connected(peer)
+            metrics.peer(peer).messages_dropped = self._host.messages_dropped(peer)
             metrics.peer(peer).lag_frames = state.last.position - dispatcher.progress.match if dispatcher else 0
 
     def _maintain(self) -> None:
@@ -476,7 +510,7 @@ class Replica:
         chosen = self._choose_target(target)
         if chosen == self.config.id:
             return chosen
-        self._transfer = self._loop.create_future()
+        self._transfer, self._transfer_target = self._loop.create_future(), chosen
         try:
             self.core.begin_transfer(chosen, self.log.durable_position, self.now_ms())
             self._elector.run()
@@ -485,7 +519,7 @@ class Replica:
         except TimeoutError:
             new_leader = NOBODY
         finally:
-            self._transfer = None
+            self._transfer, self._transfer_target = None, NOBODY
         if not new_leader:
             raise error(Code.TAKE_LEADERSHIP_FAILED, f"{chosen} did not take the leadership in time; see its log")
         return new_leader

@@ -21,7 +21,7 @@ from dledger.batch import records_of
 from dledger.config import Limits, NodeConfig, Timings
 from dledger.errors import Code, DLedgerError
 from dledger.metrics.group import GroupMetrics
-from dledger.raft.messages import Message
+from dledger.raft.messages import Message, VoteRequest
 from dledger.server.quorum_ack_checker import AppendResult
 from dledger.server.replica import Replica
 from dledger.storage.frame import Frame
@@ -179,13 +179,26 @@ class SimNode:
     # Host --------------------------------------------------------------------------------------------------------
 
     def send(self, peer: NodeId, message: Message) -> bool:
+        self._check_promise(message)
         if self.outbox is not None:
             self.outbox.append((peer, message))
             return True
         return self.is_up and self.transport.send(peer, message)
 
+    def _check_promise(self, message: Message) -> None:
+        """Persist before send: nobody hears of a term, or a vote, that a power cut could take back."""
+        if isinstance(message, VoteRequest) and message.is_pre_vote:
+            return
+        state = self.saver.state
+        assert message.term <= max(state.term, self.log.last.term), f"{self.id} speaks of a term that is not durable"
+        if isinstance(message, VoteRequest):
+            assert state.vote == self.id, f"{self.id} stands before its own vote is durable"
+
     def is_connected(self, peer: NodeId) -> bool:
         return self.is_up and self.transport.is_connected(peer)
+
+    def messages_dropped(self, peer: NodeId) -> int:
+        return self.transport.dropped_messages(peer)
 
     def client_address(self, node_id: NodeId) -> str:
         return f"{node_id}:1"
