@@ -24,6 +24,7 @@ from dledger.storage.api import Log
 from dledger.storage.disk import Disk, OsDisk
 from dledger.storage.hard_state import HardStateStore
 from dledger.storage.identity import Identity, PeerBook, open_identity
+from dledger.storage.log import FileLog
 from dledger.storage.recovery import RecoveryReport, open_log
 from dledger.transport.api import PeerIdentity, Transport
 from dledger.transport.peer import TcpTransport
@@ -115,13 +116,20 @@ class Node:
             timings=config.timings,
             initial_members=members,
         )
+        try:
+            self.replicas[group] = await self._make_replica(log, saver)
+        except BaseException:
+            await log.close()
+            raise
+
+    async def _make_replica(self, log: FileLog, saver: HardStateStore) -> Replica:
+        config = self.config
         self._check_cluster_id(log)
-        metrics = GroupMetrics(group, NodeId(config.id))
-        self.metrics[group] = metrics
+        metrics = self.metrics[log.group] = GroupMetrics(log.group, NodeId(config.id))
         metrics.torn_bytes_cut = log.recovery.torn_bytes
         replica = Replica(
             config,
-            group,
+            log.group,
             log,
             saver.state,
             saver=saver,
@@ -133,7 +141,7 @@ class Node:
         )
         if self._may_have_lost_acks(log.recovery):
             replica.wait_until_caught_up()
-        self.replicas[group] = replica
+        return replica
 
     def _may_have_lost_acks(self, recovery: RecoveryReport) -> bool:
         """Whether what this node acknowledged may be gone. Not with fsync; not when only the process died, for what it
@@ -233,6 +241,9 @@ class Node:
     def is_connected(self, peer: NodeId) -> bool:
         return self._transport.is_connected(peer)
 
+    def messages_dropped(self, peer: NodeId) -> int:
+        return self._transport.dropped_messages(peer)
+
     def client_address(self, node_id: NodeId) -> str:
         if node_id == self.config.id:
             return self.config.client_address
@@ -285,8 +296,11 @@ class Node:
 
     @property
     def cluster_id(self) -> str:
-        """Empty until the first leader minted it."""
-        return self.replica("").log.state.cluster_id or self.config.cluster_id
+        """Empty until the first leader's no-op, which carries it, is committed: an uncommitted one may yet be cut, and
+        a node must not be turned away for it."""
+        replica = self.replica("")
+        minted = replica.log.state.cluster_id if replica.core.commit_position > 0 else ""
+        return minted or self.config.cluster_id
 
     def check_peer(self, identity: PeerIdentity) -> None:
         """Judges a hello. A node of another cluster, or unknown, or with our own id, is turned away; one that is not

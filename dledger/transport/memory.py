@@ -259,6 +259,7 @@ class MemoryTransport:
         """Why the last dial, or message of a peer, was turned away, for tests."""
         self._network = network
         self._handler: TransportHandler | None = None
+        self._dropped: dict[NodeId, int] = {}
 
     def __repr__(self) -> str:
         return f"MemoryTransport({self.node})"
@@ -279,10 +280,16 @@ class MemoryTransport:
         self._network.dial()
 
     def send(self, peer: NodeId, message: Message) -> bool:
-        return self._network.send(self.node, peer, message)
+        sent = self._network.send(self.node, peer, message)
+        if not sent:
+            self._dropped[peer] = self._dropped.get(peer, 0) + 1
+        return sent
 
     def is_connected(self, peer: NodeId) -> bool:
         return self._network.is_up(self.node, peer)
+
+    def dropped_messages(self, peer: NodeId) -> int:
+        return self._dropped.get(peer, 0)
 
     async def close(self) -> None:
         """Leaves the network for good, as a process that ends: what it sent still arrives."""

@@ -160,6 +160,10 @@ class TcpTransport:
         stats.sent_bytes += packed.size_bytes
         return True
 
+    def dropped_messages(self, peer: NodeId) -> int:
+        stats = self.stats.get(peer)
+        return stats.dropped_messages if stats is not None else 0
+
     def is_connected(self, peer: NodeId) -> bool:
         return self._connection_to(peer) is not None
 
