@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple
@@ -77,8 +77,8 @@ class QuorumAckChecker:
         self._observe_s = observe_s
         self._pending: deque[PendingFrame] = deque()
         self._pending_bytes = 0
-        self._inherited: list[PendingFrame] = []
-        """Duplicates that wait for frames of earlier terms, which this term's no-op will commit."""
+        self._duplicates: list[PendingFrame] = []
+        """Retries that wait for the frame they repeat, of this term or an earlier one; in the order they came."""
 
     def __len__(self) -> int:
         return len(self._pending)
@@ -89,7 +89,7 @@ class QuorumAckChecker:
 
     def check_room(self, queued_batches: int, queued_bytes: int) -> None:
         """Raises LEADER_PENDING_FULL when what is pending, and what is queued before it, leaves no room."""
-        batches = len(self._pending) + queued_batches
+        batches = len(self._pending) + len(self._duplicates) + queued_batches
         size_bytes = self._pending_bytes + queued_bytes
         if batches >= self._limits.max_pending_batches or size_bytes >= self._limits.max_pending_bytes:
             raise error(
@@ -105,15 +105,9 @@ class QuorumAckChecker:
         self._pending_bytes += header.frame_len
 
     def join(self, known: KnownRange, future: asyncio.Future[AppendResult], now_s: float) -> None:
-        """A duplicate of an uncommitted frame waits for that frame's commit."""
+        """A duplicate of an uncommitted frame waits for that frame's commit, with a time of its own."""
         waiter = Waiter(future, known.base_index, known.count)
-        offset = known.position - self._pending[0].position if self._pending else -1
-        if offset >= 0:
-            frame = self._pending[offset]
-            assert frame.position == known.position, "pending frames are consecutive"
-            frame.waiters.append(waiter)
-        else:
-            self._inherited.append(PendingFrame(known.position, known.term, known.timestamp_ms, 0, now_s, [waiter]))
+        self._duplicates.append(PendingFrame(known.position, known.term, known.timestamp_ms, 0, now_s, [waiter]))
 
     def on_commit(self, position: Position, now_s: float) -> int:
         """Everything up to ``position`` is committed: answers its callers. Returns how many frames that were."""
@@ -125,23 +119,30 @@ class QuorumAckChecker:
             frame.complete()
             self._observe_s(now_s - frame.accepted_s)
             completed += 1
-        if self._inherited:
-            self._complete_inherited(position)
+        if self._duplicates:
+            self._complete_duplicates(position)
         return completed
 
-    def _complete_inherited(self, position: Position) -> None:
+    def _complete_duplicates(self, position: Position) -> None:
         waiting = []
-        for frame in self._inherited:
+        for frame in self._duplicates:
             if frame.position <= position:
                 frame.complete()
             else:
                 waiting.append(frame)
-        self._inherited = waiting
+        self._duplicates = waiting
 
     def expire(self, now_s: float) -> int:
-        """Answers WAIT_QUORUM_ACK_TIMEOUT to those who waited too long; their frames stay. Returns how many callers."""
+        """Answers WAIT_QUORUM_ACK_TIMEOUT to those who waited too long; frames keep their place, retries come again.
+        Returns how many callers were told."""
+        told = self._expire(self._pending, now_s)
+        told += self._expire(self._duplicates, now_s)
+        self._duplicates = [retry for retry in self._duplicates if retry.waiters]
+        return told
+
+    def _expire(self, frames: Iterable[PendingFrame], now_s: float) -> int:
         told = 0
-        for frame in chain(self._inherited, self._pending):
+        for frame in frames:
             if frame.accepted_s > now_s - self._timeout_s:
                 break
             told += frame.fail(
@@ -152,8 +153,8 @@ class QuorumAckChecker:
 
     def fail_all(self, failure: DLedgerError) -> int:
         """The term is over: what is pending may or may not be committed by another leader."""
-        told = sum(frame.fail(failure.code, str(failure)) for frame in chain(self._inherited, self._pending))
-        self._inherited.clear()
+        told = sum(frame.fail(failure.code, str(failure)) for frame in chain(self._duplicates, self._pending))
+        self._duplicates.clear()
         self._pending.clear()
         self._pending_bytes = 0
         return told
