@@ -33,6 +33,7 @@ class Reader:
         """Whose round is under way."""
         self._round = 0
         self._commit_watchers: set[asyncio.Future[None]] = set()
+        self._closed: DLedgerError | None = None
         self.commit_index = -1
 
     # Read index --------------------------------------------------------------------------------------------------
@@ -71,6 +72,13 @@ class Reader:
                 future.set_exception(type(refusal)(str(refusal), code=refusal.code, metadata=refusal.metadata))
         self._asked, self._waiting = [], []
 
+    def close(self, refusal: DLedgerError) -> None:
+        """The node stops: those who wait for a later commit are told, and whoever comes later."""
+        self._closed = refusal
+        for watcher in self._commit_watchers:
+            if not watcher.done():
+                watcher.set_result(None)
+
     # Commit ------------------------------------------------------------------------------------------------------
 
     def on_commit(self, commit_index: int) -> None:
@@ -82,13 +90,19 @@ class Reader:
                 watcher.set_result(None)
 
     async def wait_for_commit(self) -> None:
-        """Until the commit position has moved."""
+        """Until the commit position has moved. Raises what the node was closed with."""
+        self._check_closed()
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._commit_watchers.add(future)
         try:
             await future
         finally:
             self._commit_watchers.discard(future)
+        self._check_closed()
+
+    def _check_closed(self) -> None:
+        if self._closed is not None:
+            raise error(self._closed.code, str(self._closed))
 
     # Records -----------------------------------------------------------------------------------------------------
 
@@ -132,8 +146,10 @@ class Reader:
         beyond = start > point.commit_index
         if not (beyond and (follow or start == point.commit_index + 1)):
             self._check_range(start, point.commit_index)
+        if end is not None and start >= end:
+            return
         last_index = point.commit_index + 1 if end is None else end
-        while follow and self.commit_index < start and (end is None or start < end):
+        while follow and self.commit_index < start:
             await self.wait_for_commit()
         if start > self.commit_index or (not follow and start >= last_index):
             return

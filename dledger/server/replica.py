@@ -190,6 +190,7 @@ class Replica:
         self._elector.stop()
         self._handler.stop()
         self._leave_leadership(refusal)
+        self.reader.close(refusal)
 
     def fail(self, code: Code, message: str) -> None:
         """Stops this replica for good; the host decides what becomes of the process."""

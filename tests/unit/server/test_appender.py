@@ -1,0 +1,282 @@
+"""The leader's intake: what shares a frame, what is refused, and what is told twice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from dledger.batch import build_body, crc32c
+from dledger.config import Limits
+from dledger.errors import Code, DLedgerError, error
+from dledger.raft.messages import Append
+from dledger.server.appender import Source
+from dledger.server.quorum_ack_checker import AppendResult
+from dledger.storage.frame import ControlKind
+from dledger.storage.log_state import read_control
+from dledger.transport.faults import Rule
+from tests.support.cluster import SimCluster, SimNode, outcome
+from tests.support.virtual_time import settle, virtual_time
+from tests.unit.server.test_entry_handler import FullLog
+
+Future = asyncio.Future[AppendResult]
+
+
+def batch(
+    node: SimNode, *records: bytes, producer: int = 0, sequence: int = 0, epoch: int = 0, crc_off_by: int = 0
+) -> Future:
+    """A ready-made batch, as a stream brings it. Raises when it is refused at once."""
+    body = build_body(records)
+    crc = crc32c(body) + crc_off_by
+    return node.replica.appender.append_body(body, crc, len(records), Source(producer, epoch, sequence))
+
+
+async def producer_of(leader: SimNode) -> int:
+    return (await leader.replica.appender.new_producer()).base_index
+
+
+def data_frames(node: SimNode) -> list[list[bytes]]:
+    """How many records each data frame holds."""
+    return [[b""] * frame.header.count for frame in node.frames() if frame.header.count]
+
+
+def stop_pushes(cluster: SimCluster) -> Rule:
+    return cluster.faults.add(Rule(lambda _s, _t, m: isinstance(m, Append), drop_share=1))
+
+
+# Frames --------------------------------------------------------------------------------------------------------------
+
+
+@virtual_time
+async def test_single_appends_of_one_turn_share_a_frame() -> None:
+    async with SimCluster(1) as cluster:
+        leader = await cluster.leader()
+        futures = [leader.submit(b"a"), leader.submit(b"b", b"c"), leader.submit(b"d")]
+        results = await asyncio.gather(*futures)
+        assert [(result.base_index, result.count) for result in results] == [(0, 1), (1, 2), (3, 1)]
+        assert [len(frame) for frame in data_frames(leader)] == [4]
+
+
+@virtual_time
+async def test_appends_of_different_turns_do_not() -> None:
+    async with SimCluster(1) as cluster:
+        leader = await cluster.leader()
+        await leader.append(b"a")
+        await leader.append(b"b")
+        assert [len(frame) for frame in data_frames(leader)] == [1, 1]
+
+
+@virtual_time
+async def test_batches_keep_their_own_frames_and_share_the_write() -> None:
+    async with SimCluster(1) as cluster:
+        leader = await cluster.leader()
+        await asyncio.gather(batch(leader, b"a", b"b"), leader.submit(b"c"), batch(leader, b"d"))
+        assert sorted(len(frame) for frame in data_frames(leader)) == [1, 1, 2]
+
+
+@virtual_time
+async def test_a_shared_frame_is_closed_before_it_is_too_large() -> None:
+    async with SimCluster(1, limits=Limits(max_batch_bytes=100)) as cluster:
+        leader = await cluster.leader()
+        await asyncio.gather(*(leader.submit(b"x" * 40) for _ in range(5)))
+        assert [len(frame) for frame in data_frames(leader)] == [2, 2, 1]
+        assert all(len(frame.body) <= 100 for frame in leader.frames() if frame.header.count)
+
+
+@virtual_time
+async def test_a_term_opens_with_a_no_op_that_carries_the_members_and_one_cluster_id_for_ever() -> None:
+    async with SimCluster(3) as cluster:
+        first = await cluster.leader()
+        await first.replica.transfer_leadership(cluster.others(first)[0].id)
+        await cluster.level()
+        opening = [frame for frame in first.frames() if frame.header.attributes == ControlKind.NO_OP]
+        records = [read_control(frame) for frame in opening]
+        assert len(records) == 2
+        assert records[0].cluster_id
+        assert records[0].cluster_id == records[1].cluster_id
+        assert [member.id for member in records[1].members] == ["n0", "n1", "n2"]
+
+
+@virtual_time
+async def test_timestamps_never_run_backwards_when_the_clock_does() -> None:
+    async with SimCluster(1) as cluster:
+        leader = await cluster.leader()
+        first = await leader.append(b"a")
+        leader.replica.wall_clock_ms = lambda: 5
+        second = await leader.append(b"b")
+        assert second.timestamp_ms == first.timestamp_ms > 5
+
+
+# Refusals ------------------------------------------------------------------------------------------------------------
+
+
+@virtual_time
+async def test_bad_batches_are_refused_by_their_names_and_nothing_is_written() -> None:
+    async with SimCluster(1, limits=Limits(max_record_bytes=10, max_batch_bytes=100)) as cluster:
+        leader = await cluster.leader()
+        appender = leader.replica.appender
+        body = build_body([b"a"])
+        refused: dict[Code, Callable[[], Future]] = {
+            Code.REQUEST_WITH_EMPTY_BODYS: leader.submit,
+            Code.RECORD_TOO_LARGE: lambda: leader.submit(b"x" * 11),
+            Code.BATCH_TOO_LARGE: lambda: leader.submit(*[b"x"] * 100),
+            Code.CORRUPT_BATCH: lambda: batch(leader, b"a", crc_off_by=1),
+        }
+        for code, attempt in refused.items():
+            with pytest.raises(DLedgerError) as refusal:
+                attempt()
+            assert refusal.value.code is code
+        with pytest.raises(DLedgerError) as refusal:
+            appender.append_body(body, crc32c(body), 2)
+        assert refusal.value.code is Code.CORRUPT_BATCH
+        await settle()
+        assert leader.records() == []
+
+
+@virtual_time
+async def test_a_full_disk_refuses_appends_and_takes_them_again_when_there_is_room() -> None:
+    async with SimCluster(1) as cluster:
+        leader = await cluster.leader()
+        log = FullLog.of(leader.log)
+        log.is_full = True
+        assert await outcome(leader.append(b"x")) is Code.DISK_FULL
+        assert leader.leads
+        log.is_full = False
+        assert (await leader.append(b"x")).base_index == 0
+
+
+@virtual_time
+async def test_a_failed_sync_stops_the_node_and_leaves_the_outcome_unknown() -> None:
+    async with SimCluster(1) as cluster:
+        leader = await cluster.leader()
+        pending = leader.submit(b"x")
+        await asyncio.sleep(0)
+        leader.log.fail_sync()
+        assert await outcome(pending) is Code.TERM_CHANGED
+        assert leader.failure is not None
+        assert leader.failure.code is Code.DISK_ERROR
+        leader.failure = None
+
+
+@virtual_time
+async def test_what_was_queued_when_the_leadership_went_was_surely_not_appended() -> None:
+    async with SimCluster(1) as cluster:
+        leader = await cluster.leader()
+        pending = leader.submit(b"x")
+        leader.replica.appender.close(error(Code.NOT_LEADER, "gone"))
+        assert await outcome(pending) is Code.NOT_LEADER
+        await settle()
+        assert leader.records() == []
+
+
+@virtual_time
+async def test_during_a_handover_appends_are_refused_and_afterwards_the_new_leader_takes_them() -> None:
+    async with SimCluster(3) as cluster:
+        leader = await cluster.leader()
+        handover = asyncio.ensure_future(leader.replica.transfer_leadership(None))
+        await asyncio.sleep(0)
+        assert await outcome(leader.append(b"x")) is Code.LEADER_TRANSFERRING
+        await handover
+        assert isinstance(await outcome((await cluster.leader()).append(b"x")), AppendResult)
+
+
+# Producers -----------------------------------------------------------------------------------------------------------
+
+
+@virtual_time
+async def test_producers_get_ids_of_their_own() -> None:
+    async with SimCluster(1) as cluster:
+        leader = await cluster.leader()
+        ids = [await producer_of(leader) for _ in range(3)]
+        assert len(set(ids)) == 3
+        assert all(ids)
+
+
+@virtual_time
+async def test_sequences_of_one_turn_are_taken_in_their_order() -> None:
+    async with SimCluster(1) as cluster:
+        leader = await cluster.leader()
+        producer = await producer_of(leader)
+        futures = [batch(leader, b"%d" % at, producer=producer, sequence=at) for at in range(5)]
+        assert [result.base_index for result in await asyncio.gather(*futures)] == list(range(5))
+
+
+@virtual_time
+async def test_a_gap_in_a_sequence_is_refused_and_the_rest_of_the_turn_is_judged_without_it() -> None:
+    async with SimCluster(1) as cluster:
+        leader = await cluster.leader()
+        producer = await producer_of(leader)
+        futures = [batch(leader, b"%d" % at, producer=producer, sequence=at) for at in (0, 2, 1)]
+        first, gap, second = await asyncio.gather(*map(outcome, futures))
+        assert gap is Code.OUT_OF_ORDER
+        assert isinstance(first, AppendResult)
+        assert isinstance(second, AppendResult)
+        assert leader.committed() == [b"0", b"1"]
+
+
+@virtual_time
+async def test_a_duplicate_of_a_committed_batch_is_told_where_the_first_is() -> None:
+    async with SimCluster(1) as cluster:
+        leader = await cluster.leader()
+        producer = await producer_of(leader)
+        first = await batch(leader, b"a", b"b", producer=producer)
+        await batch(leader, b"c", producer=producer, sequence=2)
+        assert await batch(leader, b"a", b"b", producer=producer) == first
+        assert leader.committed() == [b"a", b"b", b"c"]
+
+
+@virtual_time
+async def test_a_duplicate_of_the_same_turn_is_the_same_append() -> None:
+    async with SimCluster(1) as cluster:
+        leader = await cluster.leader()
+        producer = await producer_of(leader)
+        twice = [batch(leader, b"a", producer=producer) for _ in range(2)]
+        first, second = await asyncio.gather(*twice)
+        assert first == second
+        assert leader.committed() == [b"a"]
+
+
+@virtual_time
+async def test_a_duplicate_of_a_pending_batch_waits_for_its_commit() -> None:
+    async with SimCluster(3) as cluster:
+        leader = await cluster.leader()
+        producer = await producer_of(leader)
+        rule = stop_pushes(cluster)
+        first = batch(leader, b"a", producer=producer)
+        await settle()
+        second = batch(leader, b"a", producer=producer)
+        await asyncio.sleep(0.1)
+        assert not second.done()
+        cluster.faults.remove(rule)
+        assert await second == await first
+        assert leader.committed() == [b"a"]
+
+
+@virtual_time
+async def test_a_retry_at_the_next_leader_waits_for_what_the_last_one_left_uncommitted() -> None:
+    async with SimCluster(3) as cluster:
+        old = await cluster.leader()
+        producer = await producer_of(old)
+        acks = cluster.faults.add(Rule(lambda _s, to, _m: to == old.id, drop_share=1))
+        unknown = asyncio.ensure_future(outcome(batch(old, b"a", producer=producer)))
+        await cluster.until(lambda: all(node.records() == [b"a"] for node in cluster.up()))
+        old.crash()
+        cluster.faults.remove(acks)
+        await unknown
+        new = await cluster.leader()
+        result = await batch(new, b"a", producer=producer)
+        assert result.base_index == 0
+        assert (await batch(new, b"b", producer=producer, sequence=1)).base_index == 1
+        assert new.committed() == [b"a", b"b"]
+
+
+@virtual_time
+async def test_other_bytes_under_a_known_sequence_and_an_unknown_producer_are_refused() -> None:
+    async with SimCluster(1) as cluster:
+        leader = await cluster.leader()
+        producer = await producer_of(leader)
+        await batch(leader, b"a", producer=producer)
+        assert await outcome(batch(leader, b"b", producer=producer)) is Code.SEQUENCE_CONFLICT
+        assert await outcome(batch(leader, b"a", producer=999)) is Code.UNKNOWN_PRODUCER
+        assert leader.committed() == [b"a"]
