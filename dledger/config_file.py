@@ -31,7 +31,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar
 
-from dledger.config import Limits, NodeConfig, Timings, split_address
+from dledger.config import MIB, Limits, NodeConfig, Timings, split_address
 from dledger.errors import ConfigError
 from dledger.types import Durability
 
@@ -43,6 +43,9 @@ CHOICES = {
     "log_format": ("text", "json"),
     "log_level": ("debug", "info", "warning", "error"),
 }
+IN_ONE_MESSAGE = ("max_batch_bytes", "push_message_bytes", "read_message_bytes")
+MAX_IN_ONE_MESSAGE_BYTES = 8 * MIB
+"""A message has up to one of the latter two and a batch that goes beyond: half of what nodes and gRPC let pass."""
 
 _NAME = re.compile(r"[a-z0-9-]+")
 _NODE_ID = re.compile(r"[A-Za-z0-9_.-]+")
@@ -188,6 +191,11 @@ def _check_numbers(config: NodeConfig) -> None:
             f"max_record_bytes ({limits.max_record_bytes}) is above max_batch_bytes ({limits.max_batch_bytes})"
             ": a record must fit into a batch"
         )
+    for name in IN_ONE_MESSAGE:
+        if getattr(limits, name) > MAX_IN_ONE_MESSAGE_BYTES:
+            raise ConfigError(
+                f"{name} ({getattr(limits, name)}) is above {MAX_IN_ONE_MESSAGE_BYTES}: it travels in one message"
+            )
     if timings.heartbeat_interval_ms * 2 > timings.election_timeout_min_ms:
         raise ConfigError(
             f"a heartbeat every {timings.heartbeat_interval_ms} ms is too seldom for an election timeout of "

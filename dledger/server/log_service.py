@@ -73,6 +73,7 @@ class LogService(log_pb2_grpc.LogServiceServicer):
         reader = self._node.replica(group).reader
         point = await reader.read_point(consistency_of(request.consistency))
         response = log_pb2.GetStreamResponse(commit_index=point.commit_index)
+        limit, size_bytes = self._node.config.limits.max_batch_bytes, 0
         for index in request.indexes:
             result = response.results.add()
             try:
@@ -81,6 +82,9 @@ class LogService(log_pb2_grpc.LogServiceServicer):
                 result.error.reason = refusal.code.value
                 result.error.message = str(refusal)
             else:
+                size_bytes += len(entry.value)
+                if size_bytes > limit:
+                    raise error(Code.BATCH_TOO_LARGE, f"the records have over {limit} bytes; ask for fewer at once")
                 result.entry.index, result.entry.term, result.entry.timestamp_ms, result.entry.value = entry
         return response
 

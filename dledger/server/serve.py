@@ -34,7 +34,7 @@ _NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 GRPC_OPTIONS = (
     ("grpc.so_reuseport", 0),  # a port in use must be an error, not a second listener
     ("grpc.max_receive_message_length", 16 * MIB),
-    ("grpc.max_send_message_length", 16 * MIB),
+    ("grpc.max_send_message_length", 32 * MIB),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
 )

@@ -267,7 +267,9 @@ class GetStreamRequest(_message.Message):
     consistency: Global___Consistency.ValueType
     @_builtins.property
     def indexes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Several at once are answered in one response, in the order asked."""
+        """Several at once are answered in one response, in the order asked. At most 10,000, and their records together at most
+        as large as one batch may be: more ends the stream with BATCH_TOO_LARGE.
+        """
 
     def __init__(
         self,

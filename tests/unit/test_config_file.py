@@ -101,6 +101,8 @@ def test_a_node_that_cannot_run_is_refused(tmp_path: Path, settings: dict[str, o
         ("[timings]\nelection_timeout_min_ms = 2000", "is above election_timeout_max_ms"),
         ("[timings]\nstop_timeout_ms = 0", "stop_timeout_ms must be above 0"),
         ("[limits]\nmax_record_bytes = 8388608", "a record must fit into a batch"),
+        ("[limits]\nmax_batch_bytes = 8388609", "it travels in one message"),
+        ("[limits]\nread_message_bytes = 8388609", "it travels in one message"),
     ],
 )
 def test_numbers_that_contradict_each_other_are_refused(tmp_path: Path, section: str, sentence: str) -> None:
