@@ -41,6 +41,7 @@ class Progress:
     """
 
     __slots__ = (
+        "_spoke_ms",
         "_window_bytes",
         "_window_frames",
         "compare_at",
@@ -67,6 +68,8 @@ class Progress:
         self.request_id = 0
         self.waiting_since_ms: float | None = None
         """When the unanswered COMPARE or TRUNCATE was sent."""
+        self._spoke_ms = now_ms
+        """When it was last asked or sent something."""
         self.in_flight: deque[InFlight] = deque()
         self.in_flight_bytes = 0
         self.paused_until_ms = 0.0
@@ -85,7 +88,7 @@ class Progress:
     def asked(self, now_ms: float) -> int:
         """A COMPARE or TRUNCATE is being sent; its request id."""
         self.request_id += 1
-        self.waiting_since_ms = now_ms
+        self.waiting_since_ms = self._spoke_ms = now_ms
         return self.request_id
 
     def sent(self, last_position: Position, size_bytes: int, now_ms: float) -> None:
@@ -94,6 +97,7 @@ class Progress:
         assert last_position >= self.next
         self.in_flight.append(InFlight(last_position, size_bytes, now_ms))
         self.in_flight_bytes += size_bytes
+        self._spoke_ms = now_ms
         self.next = Position(last_position + 1)
 
     def restart(self, last: Position) -> None:
@@ -105,10 +109,15 @@ class Progress:
         self.in_flight_bytes = 0
 
     def overdue_ms(self) -> float | None:
-        """When the oldest unanswered question or push was sent."""
-        if self.state is PushState.APPEND:
-            return self.in_flight[0].sent_ms if self.in_flight else None
-        return self.waiting_since_ms
+        """When the oldest unanswered question or push was sent.
+
+        What was found equal and is not acknowledged counts as a push: its acknowledgement may be lost.
+        """
+        if self.state is not PushState.APPEND:
+            return self.waiting_since_ms
+        if self.in_flight:
+            return self.in_flight[0].sent_ms
+        return self._spoke_ms if self.match < self.next - 1 else None
 
     def _awaits(self, request_id: int) -> bool:
         """Whether that question is open: not answered already, not given up, and no other asked since."""

@@ -48,8 +48,7 @@ class MemorySaver:
     def __init__(self) -> None:
         self.state = HardState()
         self.delay_s = 0.0
-        self.failure: DLedgerError | None = None
-        self.saves = 0
+        self.failure: Exception | None = None
 
     async def save(self, state: HardState) -> None:
         await asyncio.sleep(self.delay_s)
@@ -57,7 +56,6 @@ class MemorySaver:
             raise self.failure
         assert state.term >= self.state.term, "the term on disk fell"
         assert state.term > self.state.term or self.state.vote in ("", state.vote), "the vote on disk changed"
-        self.saves += 1
         self.state = state
 
 
@@ -167,7 +165,7 @@ class SimNode:
         return await reader.get(index, await reader.read_point(consistency))
 
     def frames(self) -> list[Frame]:
-        return self.log.cached(Position(1), 1 << 40) or []
+        return MemoryLog.cached(self.log, Position(1), 1 << 40) or []
 
     def records(self) -> list[bytes]:
         """Everything in its log, committed or not."""

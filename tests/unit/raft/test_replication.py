@@ -209,12 +209,25 @@ def test_the_oldest_unanswered_push_says_since_when_an_answer_is_overdue() -> No
     progress.asked(START_MS + 1)
     assert progress.overdue_ms() == START_MS + 1
     compared(progress, PushResult.SUCCESS, LAST)
+    acked(progress, LAST)
     assert progress.overdue_ms() is None
     progress.sent(Position(LAST + 1), 1, START_MS + 2)
     progress.sent(Position(LAST + 2), 1, START_MS + 3)
     assert progress.overdue_ms() == START_MS + 2
     acked(progress, LAST + 1, last=LAST + 2)
     assert progress.overdue_ms() == START_MS + 3
+
+
+def test_what_was_found_equal_and_is_not_acknowledged_is_overdue_too() -> None:
+    """Its acknowledgement was lost, and nothing else is under way that would bring it again."""
+    progress = make_progress()
+    progress.asked(START_MS + 1)
+    compared(progress, PushResult.SUCCESS, LAST)
+    assert progress.overdue_ms() == START_MS + 1
+    acked(progress, LAST - 1)
+    assert progress.overdue_ms() == START_MS + 1
+    acked(progress, LAST)
+    assert progress.overdue_ms() is None
 
 
 # Two whole logs, as lists of terms -----------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from dledger.storage.log_state import read_control
 from dledger.transport.faults import Rule
 from tests.support.cluster import SimCluster, SimNode, outcome
 from tests.support.virtual_time import settle, virtual_time
-from tests.unit.server.test_entry_handler import FullLog
+from tests.unit.server.logs import FullLog
 
 Future = asyncio.Future[AppendResult]
 

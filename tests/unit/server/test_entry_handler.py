@@ -12,10 +12,10 @@ import pytest
 from dledger.errors import Code
 from dledger.raft.messages import AppendResponse, CompareResponse, PushResult, TruncateResponse
 from dledger.storage.frame import Frame
-from dledger.storage.memory import MemoryLog
 from dledger.types import DEFAULT_GROUP, GENESIS, LogPoint, NodeId, Position, Term
 from tests.support.cluster import SimCluster
 from tests.support.virtual_time import settle, virtual_time
+from tests.unit.server.logs import FullLog, SlowLog
 from tests.unit.server.pushes import HandMadeLeader, make_frames, point_of
 
 
@@ -154,25 +154,6 @@ async def test_a_full_disk_is_told_and_nothing_is_kept() -> None:
         assert await leader.push(*frames) == [leader.acked(0, PushResult.DISK_FULL)]
         full.is_full = False
         assert await leader.push(*frames) == [leader.acked(2)]
-
-
-class FullLog(MemoryLog):
-    """A log whose disk is full when it is told so."""
-
-    is_full: bool
-
-    @classmethod
-    def of(cls, log: MemoryLog) -> FullLog:
-        log.__class__ = cls
-        assert isinstance(log, cls)
-        return log
-
-    def append(self, frames: object) -> None:
-        if self.is_full:
-            from dledger.errors import error  # noqa: PLC0415
-
-            raise error(Code.DISK_FULL, "no room")
-        super().append(frames)  # type: ignore[arg-type]
 
 
 # Acknowledgements ----------------------------------------------------------------------------------------------------
@@ -338,23 +319,6 @@ async def test_no_vote_is_given_and_nobody_stands_while_the_log_is_cut() -> None
         assert follower.outbox == [], "no candidacy, no answer"
         slow.may_go_on.set()
         assert leader.truncated() in await leader.answers()
-
-
-class SlowLog(MemoryLog):
-    """A log whose truncation takes until it may go on."""
-
-    may_go_on: asyncio.Event
-
-    @classmethod
-    def of(cls, log: MemoryLog) -> SlowLog:
-        log.__class__ = cls
-        assert isinstance(log, cls)
-        log.may_go_on = asyncio.Event()
-        return log
-
-    async def truncate(self, after: Position) -> None:
-        await self.may_go_on.wait()
-        await super().truncate(after)
 
 
 # Catching up after an unclean stop -----------------------------------------------------------------------------------

@@ -1,0 +1,70 @@
+"""Logs in memory that misbehave when they are told to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Self
+
+from dledger.errors import Code, error
+from dledger.storage.frame import Frame
+from dledger.storage.memory import MemoryLog
+from dledger.types import Position
+
+
+class FullLog(MemoryLog):
+    """Its disk is full while ``is_full``."""
+
+    is_full = False
+
+    @classmethod
+    def of(cls, log: MemoryLog) -> Self:
+        """Makes ``log``, which is in use, one."""
+        log.__class__ = cls
+        assert isinstance(log, cls)
+        return log
+
+    def append(self, frames: Sequence[Frame]) -> None:
+        if self.is_full:
+            raise error(Code.DISK_FULL, "no room")
+        super().append(frames)
+
+
+class SlowLog(MemoryLog):
+    """Its truncations wait until they may go on."""
+
+    may_go_on: asyncio.Event
+
+    @classmethod
+    def of(cls, log: MemoryLog) -> Self:
+        """Makes ``log``, which is in use, one."""
+        log.__class__ = cls
+        assert isinstance(log, cls)
+        log.may_go_on = asyncio.Event()
+        return log
+
+    async def truncate(self, after: Position) -> None:
+        await self.may_go_on.wait()
+        await super().truncate(after)
+
+
+class DiskLikeLog(MemoryLog):
+    """What lies behind the newest few frames is read, and truncations take, as long as a disk."""
+
+    @classmethod
+    def of(cls, log: MemoryLog) -> Self:
+        """Makes ``log``, which is in use, one."""
+        log.__class__ = cls
+        assert isinstance(log, cls)
+        return log
+
+    def cached(self, first: Position, max_bytes: int) -> list[Frame] | None:
+        return super().cached(first, max_bytes) if first > self.last.position - 3 else None
+
+    async def read(self, first: Position, max_bytes: int) -> list[Frame]:
+        await asyncio.sleep(0.002)
+        return super().cached(first, max_bytes) or []
+
+    async def truncate(self, after: Position) -> None:
+        await asyncio.sleep(0.3)
+        await super().truncate(after)

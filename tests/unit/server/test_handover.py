@@ -1,0 +1,137 @@
+"""Leadership by hand, and the clean stop that hands it over."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from dledger.config import Limits, Timings
+from dledger.errors import Code, DLedgerError
+from dledger.raft.messages import Append, TakeLeadership
+from dledger.transport.faults import Rule
+from dledger.types import NodeId
+from tests.support.cluster import SimCluster, SimNode, outcome
+from tests.support.virtual_time import virtual_time
+
+TIMINGS = Timings()
+
+
+async def refusal_of(node: SimNode, target: NodeId | None) -> Code:
+    with pytest.raises(DLedgerError) as refusal:
+        await node.replica.transfer_leadership(target)
+    return refusal.value.code
+
+
+@virtual_time
+async def test_without_a_target_the_follower_with_the_smallest_lag_is_taken() -> None:
+    async with SimCluster(3) as cluster:
+        leader = await cluster.leader()
+        behind, level = cluster.others(leader)
+        cluster.faults.add(Rule(lambda _s, to, m: to == behind.id and isinstance(m, Append), drop_share=1))
+        for _ in range(5):
+            await leader.append(b"x")
+        assert await leader.replica.transfer_leadership(None) == level.id
+
+
+@virtual_time
+async def test_handing_over_to_oneself_changes_nothing() -> None:
+    async with SimCluster(3) as cluster:
+        leader = await cluster.leader()
+        term = leader.replica.term
+        assert await leader.replica.transfer_leadership(leader.id) == leader.id
+        assert leader.replica.term == term
+
+
+@virtual_time
+async def test_every_refusal_has_its_name() -> None:
+    async with SimCluster(3, limits=Limits(max_transfer_lag_frames=3)) as cluster:
+        leader = await cluster.leader()
+        follower, gone = cluster.others(leader)
+        assert await refusal_of(follower, None) is Code.NOT_LEADER
+        assert await refusal_of(leader, NodeId("n9")) is Code.UNKNOWN_MEMBER
+        gone.crash()
+        for _ in range(5):
+            await leader.append(b"x")
+        await asyncio.sleep(0.3)
+        assert await refusal_of(leader, gone.id) is Code.FALL_BEHIND_TOO_MUCH
+        handover = asyncio.ensure_future(leader.replica.transfer_leadership(follower.id))
+        await asyncio.sleep(0)
+        assert await refusal_of(leader, follower.id) is Code.LEADER_TRANSFERRING
+        await handover
+
+
+@virtual_time
+async def test_a_target_that_does_not_take_it_leaves_the_leader_leading_and_taking_appends() -> None:
+    async with SimCluster(3) as cluster:
+        leader = await cluster.leader()
+        term = leader.replica.term
+        cluster.faults.add(Rule(lambda _s, _t, m: isinstance(m, TakeLeadership), drop_share=1))
+        begun_s = asyncio.get_running_loop().time()
+        assert await refusal_of(leader, cluster.others(leader)[0].id) is Code.TAKE_LEADERSHIP_FAILED
+        took_s = asyncio.get_running_loop().time() - begun_s
+        assert took_s <= (TIMINGS.election_timeout_max_ms + 2 * TIMINGS.heartbeat_interval_ms) / 1000
+        await leader.append(b"x")
+        assert (leader.leads, leader.replica.term) == (True, term)
+
+
+@virtual_time
+async def test_what_was_pending_at_a_handover_is_acknowledged_or_unknown_and_kept() -> None:
+    async with SimCluster(5) as cluster:
+        leader = await cluster.leader()
+        pending = [asyncio.ensure_future(outcome(leader.append(b"%d" % index))) for index in range(20)]
+        await asyncio.sleep(0)
+        await leader.replica.transfer_leadership(None)
+        outcomes = await asyncio.gather(*pending)
+        await cluster.level()
+        committed = cluster[0].committed()
+        for index, result in enumerate(outcomes):
+            assert result is Code.TERM_CHANGED or committed.count(b"%d" % index) == 1
+
+
+@virtual_time
+async def test_a_clean_stop_drains_what_is_pending_first() -> None:
+    async with SimCluster(3, sync_delay_ms=20) as cluster:
+        leader = await cluster.leader()
+        pending = [leader.submit(b"%d" % index) for index in range(10)]
+        await asyncio.sleep(0)
+        await leader.stop()
+        assert [(await future).base_index for future in pending] == list(range(10))
+
+
+@virtual_time
+async def test_a_clean_stop_refuses_new_appends_by_its_name() -> None:
+    async with SimCluster(3, sync_delay_ms=20) as cluster:
+        leader = await cluster.leader()
+        leader.submit(b"x")
+        await asyncio.sleep(0)
+        stopping = asyncio.create_task(leader.stop())
+        await asyncio.sleep(0)
+        assert await outcome(leader.append(b"y")) is Code.SHUTTING_DOWN
+        await stopping
+
+
+@virtual_time
+async def test_a_leader_without_followers_does_not_wait_long_to_stop() -> None:
+    async with SimCluster(3) as cluster:
+        leader = await cluster.leader()
+        for follower in cluster.others(leader):
+            follower.crash()
+        pending = asyncio.ensure_future(outcome(leader.append(b"x")))
+        await asyncio.sleep(0.01)
+        begun_s = asyncio.get_running_loop().time()
+        await leader.stop()
+        assert await pending is Code.TERM_CHANGED
+        assert asyncio.get_running_loop().time() - begun_s <= 1
+
+
+@virtual_time
+async def test_a_single_server_stops_at_once() -> None:
+    async with SimCluster(1) as cluster:
+        leader = await cluster.leader()
+        await leader.append(b"x")
+        begun_s = asyncio.get_running_loop().time()
+        await leader.stop()
+        assert asyncio.get_running_loop().time() - begun_s < 0.01
+        await leader.start()
+        assert (await (await cluster.leader()).get(0)).value == b"x"
