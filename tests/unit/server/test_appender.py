@@ -163,9 +163,9 @@ async def test_a_failed_sync_stops_the_node_and_leaves_the_outcome_unknown() -> 
 async def test_what_was_queued_when_the_leadership_went_was_surely_not_appended() -> None:
     async with SimCluster(1) as cluster:
         leader = await cluster.leader()
-        pending = leader.submit(b"x")
+        pending = [leader.submit(b"x"), batch(leader, b"y"), leader.replica.appender.new_producer()]
         leader.replica.appender.close(error(Code.NOT_LEADER, "gone"))
-        assert await outcome(pending) is Code.NOT_LEADER
+        assert await asyncio.gather(*map(outcome, pending)) == [Code.NOT_LEADER] * 3
         await settle()
         assert leader.records() == []
 

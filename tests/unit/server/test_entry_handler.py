@@ -116,6 +116,16 @@ async def test_a_frame_that_does_not_link_is_refused_and_compared_again() -> Non
 
 
 @virtual_time
+async def test_a_push_into_what_is_not_known_to_be_the_leaders_is_compared_first() -> None:
+    shared = make_frames(2)
+    async with one_follower() as leader:
+        await filled(leader, shared + make_frames(3, after=shared))
+        leader.term = Term(2)
+        assert await leader.push(*make_frames(2, term=2, after=shared)) == [leader.inconsistent]
+        assert len(leader.follower.frames()) == 5
+
+
+@virtual_time
 async def test_a_frame_of_a_later_term_than_its_leaders_is_refused() -> None:
     async with one_follower(term=3) as leader:
         assert await leader.push(*make_frames(1, term=4)) == [leader.inconsistent]
@@ -164,6 +174,17 @@ async def test_what_is_written_is_acknowledged_only_when_it_is_durable() -> None
     frames = make_frames(3)
     async with one_follower(sync_delay_ms=5) as leader:
         assert await leader.push(*frames) == []
+        await asyncio.sleep(0.006)
+        assert await leader.answers() == [leader.acked(3)]
+
+
+@virtual_time
+async def test_neither_a_second_push_nor_a_comparison_is_acknowledged_before_the_first_is_durable() -> None:
+    frames = make_frames(3)
+    async with one_follower(sync_delay_ms=5) as leader:
+        await leader.push(*frames)
+        assert await leader.push(*frames) == []
+        assert await leader.compare(point_of(frames)) == [leader.compared(PushResult.SUCCESS, 3, 1)]
         await asyncio.sleep(0.006)
         assert await leader.answers() == [leader.acked(3)]
 
@@ -274,6 +295,21 @@ async def test_what_the_leader_is_known_to_have_is_never_cut() -> None:
         await filled(leader, frames)
         answer = await leader.truncate(point_of(frames[:2]))
         assert answer == [leader.truncated(PushResult.INCONSISTENT_STATE)]
+        assert leader.follower.log.last == point_of(frames)
+
+
+@virtual_time
+async def test_a_truncation_that_waited_while_another_leader_came_cuts_nothing() -> None:
+    frames = make_frames(5)
+    async with one_follower() as leader:
+        await filled(leader, frames)
+        leader.follower.saver.delay_s = 0.01
+        leader.term = Term(2)
+        leader.say(leader.truncation(point_of(frames[:2])))
+        await asyncio.sleep(0.005)
+        leader.term = Term(3)
+        leader.say(leader.heartbeat())
+        await asyncio.sleep(0.05)
         assert leader.follower.log.last == point_of(frames)
 
 

@@ -150,6 +150,21 @@ async def test_what_a_minority_held_of_an_unknown_outcome_is_there_or_not_but_ne
         assert all(node.committed() == [b"kept", b"instead"] for node in cluster.up())
 
 
+@virtual_time
+async def test_the_leaders_own_copy_counts_only_when_it_is_durable() -> None:
+    async with SimCluster(3) as cluster:
+        leader = await cluster.leader()
+        await cluster.level()
+        cluster.others(leader)[1].crash()
+        leader.log._sync_delay_ms = 300
+        pending = leader.submit(b"x")
+        await asyncio.sleep(0.29)
+        assert leader.replica.dispatchers[cluster.others(leader)[0].id].progress.match == leader.log.last.position
+        assert leader.commit_index == -1
+        await asyncio.sleep(0.02)
+        assert pending.done()
+
+
 # An unreliable network -----------------------------------------------------------------------------------------------
 
 
