@@ -61,6 +61,7 @@ class Appender:
         self._shared_bytes = 0
         self._is_scheduled = False
         self._term = 0
+        self._is_open = False
 
     @property
     def _limits_batch_bytes(self) -> int:
@@ -71,20 +72,30 @@ class Appender:
     def open(self, term: int) -> None:
         """Writes the term's no-op, the first frame of every leader, and takes appends from then on.
 
-        It carries the cluster's id, minted by the very first leader, and the members.
+        A full disk refuses it like any frame: ``retry_open`` tries again, for until it is written and committed the
+        leader serves neither appends nor linearizable reads.
         """
+        self._term = term
+        self._is_open = self._write([self._no_op()])
+
+    def retry_open(self) -> None:
+        if self._term and not self._is_open:
+            self.open(self._term)
+
+    def _no_op(self) -> Batch:
+        """It carries the cluster's id, minted by the very first leader, and the members."""
         record = raft_pb2.ControlRecord(cluster_id=self._context.cluster_id_or_new())
         for member in self._log.state.members:
             record.members.add(
                 id=member.id, peer_address=member.peer_address, voter=member.voter, node_uuid=member.node_uuid
             )
-        self._term = term
         body = record.SerializeToString(deterministic=True)
-        self._write([Batch(body, crc32c(body), 0, control=ControlKind.NO_OP)])
+        return Batch(body, crc32c(body), 0, control=ControlKind.NO_OP)
 
     def close(self, refusal: DLedgerError) -> None:
         """What was not written yet was surely not appended."""
         self._term = 0
+        self._is_open = False
         for batch in self._queue:
             _refuse(batch, refusal)
         for _, future in self._shared:
@@ -95,7 +106,7 @@ class Appender:
 
     def _check_open(self, size_bytes: int) -> None:
         self._context.check_leader()
-        if not self._term:
+        if not self._is_open:
             raise error(Code.LEADER_NOT_READY, "the leader has not opened its term yet; try again")
         if size_bytes > self._limits_batch_bytes:
             limit = self._limits_batch_bytes
@@ -220,7 +231,8 @@ class Appender:
             else:
                 self._checker.join(known, future, self._context.now_s())
 
-    def _write(self, batches: list[Batch]) -> None:
+    def _write(self, batches: list[Batch]) -> bool:
+        """False when the disk refused it: nothing of it is kept, and all who wait for it are told."""
         previous, index = self._log.last, self._log.state.next_index
         timestamp_ms = max(self._context.wall_clock_ms(), self._log.state.last_timestamp_ms)
         frames = []
@@ -234,7 +246,7 @@ class Appender:
             for batch in batches:
                 _refuse(batch, refusal)
             self._context.on_append_refused(refusal)
-            return
+            return False
         now_s = self._context.now_s()
         for batch, frame in zip(batches, frames, strict=True):
             header = frame.header
@@ -242,6 +254,7 @@ class Appender:
             waiters = [Waiter(future, base + first, count) for future, first, count in batch.waiters]
             self._checker.add(header, now_s, waiters)
         self._context.on_appended(frames)
+        return True
 
     def _frame(self, batch: Batch, previous: LogPoint, index: int, timestamp_ms: int) -> Frame:
         return make_frame(

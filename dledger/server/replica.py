@@ -488,11 +488,12 @@ class Replica:
             metrics.peer(peer).lag_frames = state.last.position - dispatcher.progress.match if dispatcher else 0
 
     def _maintain(self) -> None:
-        """What needs no timer of its own: appends that waited too long, answers that are overdue."""
+        """What needs no timer of its own: appends that waited too long, answers that are overdue, a no-op refused."""
         interval_s = self.config.timings.heartbeat_interval_ms / 1000
         self._maintenance = self._loop.call_later(interval_s, self._maintain)
         if self.role is Role.LEADER:
             self.metrics.proposals_failed += self.checker.expire(self.now_s())
+            self.appender.retry_open()
             for dispatcher in self.dispatchers.values():
                 dispatcher.wake()
 

@@ -147,6 +147,22 @@ async def test_a_full_disk_refuses_appends_and_takes_them_again_when_there_is_ro
 
 
 @virtual_time
+async def test_a_leader_elected_with_a_full_disk_opens_its_term_when_there_is_room() -> None:
+    async with SimCluster(1, start=[]) as cluster:
+        node = cluster[0]
+        log = FullLog.of(node.log)
+        log.is_full = True
+        await node.start()
+        await cluster.until(lambda: node.leads)
+        await asyncio.sleep(1)
+        assert await outcome(node.append(b"x")) is Code.LEADER_NOT_READY
+        log.is_full = False
+        await cluster.leader(within_s=0.2)
+        assert (await node.append(b"x")).base_index == 0
+        assert [frame.header.attributes for frame in node.frames()] == [ControlKind.NO_OP, ControlKind.DATA]
+
+
+@virtual_time
 async def test_a_failed_sync_stops_the_node_and_leaves_the_outcome_unknown() -> None:
     async with SimCluster(1) as cluster:
         leader = await cluster.leader()
