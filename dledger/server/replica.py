@@ -505,9 +505,10 @@ class Replica:
         Raises NOT_LEADER, LEADER_TRANSFERRING, UNKNOWN_MEMBER, FALL_BEHIND_TOO_MUCH, and TAKE_LEADERSHIP_FAILED when
         the target did not take it within an election timeout: this node leads on then.
         """
-        if self.role is not Role.LEADER or self.core.leadership is None:
+        leadership = self.core.leadership
+        if self.role is not Role.LEADER or leadership is None:
             raise self.not_leader()
-        if self._transfer is not None:
+        if self._transfer is not None or leadership.transfer is not None:
             raise error(Code.LEADER_TRANSFERRING, "the leadership is being handed over already")
         chosen = self._choose_target(target)
         if chosen == self.config.id:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 
 from dledger.batch import build_body, crc32c
 from dledger.raft.messages import (
@@ -18,7 +19,7 @@ from dledger.raft.messages import (
 )
 from dledger.storage.frame import Frame, make_frame
 from dledger.types import DEFAULT_GROUP, GENESIS, LogPoint, NodeId, Position, Term
-from tests.support.cluster import SimNode
+from tests.support.cluster import SimCluster, SimNode
 from tests.support.virtual_time import settle
 
 LEADER = NodeId("n1")
@@ -106,3 +107,14 @@ class HandMadeLeader:
 
     def truncated(self, result: PushResult = PushResult.SUCCESS) -> TruncateResponse:
         return TruncateResponse(DEFAULT_GROUP, self.term, result, self._requests)
+
+
+@asynccontextmanager
+async def one_follower(term: int = 1, *, sync_delay_ms: float = 0) -> AsyncIterator[HandMadeLeader]:
+    async with SimCluster(3, start=[0], sync_delay_ms=sync_delay_ms) as cluster:
+        yield HandMadeLeader(cluster[0], term)
+
+
+async def filled(leader: HandMadeLeader, frames: list[Frame], commit: int = 0) -> None:
+    await leader.push(*frames, commit=commit)
+    assert leader.follower.log.last == point_of(frames)

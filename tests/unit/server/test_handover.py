@@ -76,6 +76,22 @@ async def test_a_target_that_does_not_take_it_leaves_the_leader_leading_and_taki
 
 
 @virtual_time
+async def test_who_asks_while_a_handover_goes_on_that_its_caller_gave_up_is_refused_by_its_name() -> None:
+    async with SimCluster(3) as cluster:
+        leader = await cluster.leader()
+        first, second = cluster.others(leader)
+        cluster.faults.add(Rule(lambda _s, _t, m: isinstance(m, TakeLeadership), drop_share=1))
+        given_up = asyncio.create_task(leader.replica.transfer_leadership(first.id))
+        await asyncio.sleep(0.01)
+        given_up.cancel()
+        await asyncio.wait([given_up])
+        assert await refusal_of(leader, second.id) is Code.LEADER_TRANSFERRING
+        cluster.faults.clear()
+        await asyncio.sleep(2)
+        assert await leader.replica.transfer_leadership(second.id) == second.id
+
+
+@virtual_time
 async def test_what_was_pending_at_a_handover_is_acknowledged_or_unknown_and_kept() -> None:
     async with SimCluster(5) as cluster:
         leader = await cluster.leader()
