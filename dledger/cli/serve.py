@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,8 @@ def serve(config: str | None, stop_with: str | None, **flags: Any) -> None:
     setup_logging(settings.get("log_format", "text"), settings.get("log_level", "info"))
     if stop_with:
         stop_when_released(Path(stop_with))
+    # gRPC tells of a port in use on lines of its own, beside ours.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from dledger.server.serve import serve as serve_node  # noqa: PLC0415  # not for --help
 
     run(serve_node(chosen))

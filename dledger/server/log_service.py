@@ -91,6 +91,8 @@ class LogService(log_pb2_grpc.LogServiceServicer):
     @streaming
     async def Read(self, request: log_pb2.ReadRequest) -> AsyncIterator[log_pb2.ReadResponse]:  # noqa: N802
         reader = self._node.replica(request.group).reader
+        if request.end_index < 0:
+            raise error(Code.UNEXPECTED_ARGUMENT, f"end_index {request.end_index} is negative; leave it out for none")
         point = await reader.read_point(consistency_of(request.consistency))
         end = request.end_index or None
         async for frames, commit_index in reader.read(request.start_index, end, point, follow=request.follow):

@@ -85,19 +85,25 @@ class Node:
         Raises CONFIG_ERROR (directory in use or another node's, port in use) and CORRUPT_LOG (rot: nothing is cut).
         """
         try:
-            await self._start()
+            await self.open()
+            await self.join()
         except BaseException:
             await self.stop()
             raise
 
-    async def _start(self) -> None:
+    async def open(self) -> None:
+        """The first half of ``start``: nobody hears of this node yet. ``stop`` has to follow, whatever happens."""
         config = self.config
         self._failed = asyncio.get_running_loop().create_future()
         self._identity = await open_identity(self._disk, config.data_dir, NodeId(config.id), self._random)
         self._peer_book = await PeerBook.open(self._disk, config.data_dir)
         await self._open_group(config.group)
+
+    async def join(self) -> None:
+        """The second half: it speaks with the others, and may lead from now on."""
         await self._transport.start(self)
-        others = {NodeId(peer): address for peer, address in config.peers.items() if peer != config.id}
+        peers = self.config.peers
+        others = {NodeId(peer): address for peer, address in peers.items() if peer != self.config.id}
         self._transport.set_peers(others)
         for replica in self.replicas.values():
             replica.start()

@@ -52,15 +52,18 @@ async def serve(config: NodeConfig, *, on_ready: Callable[[Node], None] | None =
         node = Node(config)
         async with contextlib.AsyncExitStack() as stack:
             stack.push_async_callback(node.stop)
-            await node.start()
+            await node.open()
+            # Every port is taken before it joins: a node that nobody can ask must not stand for election.
             health = grpc_health.HealthServicer()
-            server = await _start_grpc(node, health)
-            stack.push_async_callback(_stop_grpc, server, health)
-            _follow_health(node, health)
+            server = _bind_grpc(node, health)
             if config.metrics_port:
                 registry = make_registry(GroupCollector(node.metrics.values(), node.refresh_metrics))
                 metrics_server = start_metrics_server(registry, config.listen_host, config.metrics_port)
                 stack.push_async_callback(metrics_server.close)
+            await node.join()
+            await server.start()
+            stack.push_async_callback(_stop_grpc, server, health)
+            await _follow_health(node, health)
             if on_ready is not None:
                 on_ready(node)
             logger.info("serving", extra={"node": config.id, "address": config.client_address, "pid": os.getpid()})
@@ -99,7 +102,7 @@ def _signals(stopping: asyncio.Event) -> Iterator[None]:
             loop.remove_signal_handler(number)
 
 
-async def _start_grpc(node: Node, health: grpc_health.HealthServicer) -> grpc.aio.Server:
+def _bind_grpc(node: Node, health: grpc_health.HealthServicer) -> grpc.aio.Server:
     config = node.config
     server = grpc.aio.server(options=GRPC_OPTIONS)
     log_pb2_grpc.add_LogServiceServicer_to_server(LogService(node), server)
@@ -112,9 +115,6 @@ async def _start_grpc(node: Node, health: grpc_health.HealthServicer) -> grpc.ai
         server.add_insecure_port(address)
     except RuntimeError as reason:
         raise ConfigError(f"cannot listen on {address}: the port is in use, or not ours; choose another") from reason
-    await server.start()
-    await health.set("", _SERVING)
-    await health.set(LOG_SERVICE, _NOT_SERVING)
     return server
 
 
@@ -127,8 +127,10 @@ async def _stop_grpc(server: grpc.aio.Server, health: grpc_health.HealthServicer
     await server.stop(STOP_GRACE_S)
 
 
-def _follow_health(node: Node, health: grpc_health.HealthServicer) -> None:
+async def _follow_health(node: Node, health: grpc_health.HealthServicer) -> None:
     """LogService is SERVING while a leader is known: what a load balancer in front of the clients wants to know."""
+    await health.set("", _SERVING)
+    await health.set(LOG_SERVICE, _NOT_SERVING)
     tasks: set[asyncio.Task[None]] = set()
 
     def on_role(_group: str, _role: Role, _term: Term, leader_id: NodeId) -> None:

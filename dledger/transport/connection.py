@@ -168,7 +168,9 @@ class Inbound(_Connection):
         now_s = asyncio.get_running_loop().time()
         who = self.peer or self.remote
         fields = {"peer": who, "remote": self.remote, "code": failure.code.name, "why": str(failure)}
-        self._log.say(logging.WARNING, who, now_s, "closed a connection from a peer", **fields)
+        # Apart by code: noise from an address must not hide that a node there is refused, or why.
+        key = f"{who} {failure.code.name}"
+        self._log.say(logging.WARNING, key, now_s, "closed a connection from a peer", **fields)
 
 
 class Outbound(_Connection):
