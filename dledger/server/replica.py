@@ -122,6 +122,7 @@ class Replica:
         self.appender = Appender(self, self.checker)
         self.reader = Reader(self)
         self._commit_index = CommitIndex(commit_index)
+        self._commit_index.appended(log.last.position, log.state.next_index)
         self.reader.commit_index = commit_index
         self._handler = EntryHandler(self)
         self._elector = Elector(self.core, saver, self._execute, self.guard, self._fail_with)

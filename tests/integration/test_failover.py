@@ -12,6 +12,7 @@ import pytest
 import pytest_asyncio
 
 from dledger.types import Durability
+from dledger.v1 import log_pb2
 from tests.integration.load import Load
 from tests.integration.nodes import Nodes, eventually, running
 
@@ -99,6 +100,19 @@ async def test_a_follower_that_dies_or_stops_and_comes_back_changes_neither_lead
         await nodes.restart(stopped)
     statuses = await nodes.statuses()
     assert {(status.leader_id, status.term) for status in statuses} == {(leader, term)}
+
+
+async def test_a_follower_that_comes_back_while_nothing_is_appended_serves_all_that_is_committed(nodes: Nodes) -> None:
+    leader = await nodes.leader()
+    follower = (await nodes.followers())[0]
+    for number in range(10):
+        ack = await nodes[leader].append(b"%d" % number)
+    await nodes.cluster.kill(follower)
+    await nodes.restart(follower)
+    assert (await nodes.settled())[0] == ack.base_index
+    response = await nodes[follower].get(ack.base_index, consistency=log_pb2.CONSISTENCY_COMMITTED)
+    assert (response.entry.value, response.commit_index) == (b"9", ack.base_index)
+    assert await nodes.leader() == leader
 
 
 async def test_a_frozen_leader_is_replaced_and_follows_when_it_thaws(
