@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from random import Random, SystemRandom
 from typing import Self
 
@@ -228,7 +228,7 @@ class Node:
 
     async def read(
         self, start: int = 0, *, follow: bool = False, consistency: Consistency = Consistency.LINEARIZABLE
-    ) -> AsyncIterator[Entry]:
+    ) -> AsyncGenerator[Entry, None]:
         """Committed records from ``start`` on, in order; up to those committed at the call, or for ever."""
         reader = self.replica("").reader
         point = await reader.read_point(consistency)

@@ -191,6 +191,10 @@ class Replica:
         self._elector.stop()
         self._handler.stop()
         self._leave_leadership(refusal)
+        if self.role is not Role.FOLLOWER or self.leader_id:
+            # Whatever ended it, a host that was the master must hear that it is not any more.
+            self.role, self.leader_id = Role.FOLLOWER, NOBODY
+            self._host.on_role(self.group, self.role, self.term, self.leader_id)
         self.reader.close(refusal)
 
     def fail(self, code: Code, message: str) -> None:

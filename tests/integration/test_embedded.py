@@ -1,0 +1,242 @@
+"""``dledger.Node`` inside a host program: three nodes in one event loop, over real sockets and files."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import uvloop
+
+import dledger
+from dledger.cli.ports import free_base
+from dledger.errors import Code
+from dledger.storage.disk import Handle, OsDisk
+from dledger.types import NodeId, Term
+
+DEADLINE_S = 10.0
+COMMITTED = dledger.Consistency.COMMITTED
+TIMINGS = dledger.Timings(heartbeat_interval_ms=50, election_timeout_min_ms=250, election_timeout_max_ms=500)
+
+
+class Told(NamedTuple):
+    role: dledger.Role
+    term: int
+    leader_id: str
+
+
+class Broker:
+    """A host as a message broker is one: master while its node leads, slave while another does."""
+
+    def __init__(self, node: dledger.Node) -> None:
+        self.node = node
+        self.told: list[Told] = []
+        self._changed = asyncio.Event()
+        node.add_listener(self._on_role)
+
+    def _on_role(self, group: str, role: dledger.Role, term: Term, leader_id: NodeId) -> None:
+        assert group == "default"
+        self.told.append(Told(role, term, leader_id))
+        self._changed.set()
+
+    @property
+    def is_master(self) -> bool:
+        return bool(self.told) and self.told[-1].role is dledger.Role.LEADER
+
+    @property
+    def master(self) -> str:
+        """Whom it would name to its clients."""
+        return self.told[-1].leader_id if self.told else ""
+
+    async def until(self, seen: Callable[[], bool]) -> None:
+        async with asyncio.timeout(DEADLINE_S):
+            while not seen():
+                self._changed.clear()
+                await self._changed.wait()
+
+
+class Brokers(list[Broker]):
+    async def master(self, *others_than: Broker) -> Broker:
+        """The one that all of the rest take for the master."""
+        rest = [broker for broker in self if broker not in others_than]
+        gone = {broker.node.config.id for broker in others_than}
+        for broker in rest:
+            await broker.until(lambda broker=broker: broker.master not in {"", *gone})  # type: ignore[misc]
+        [master] = [broker for broker in rest if broker.is_master]
+        return master
+
+
+def config(data: Path, node_id: str, base: int, nodes: int) -> dledger.NodeConfig:
+    peers = {f"n{number}": f"127.0.0.1:{base + 10 * number}" for number in range(nodes)}
+    return dledger.NodeConfig(id=node_id, peers=peers, data_dir=data / node_id, timings=TIMINGS)
+
+
+@asynccontextmanager
+async def brokers(data: Path, nodes: int = 3) -> AsyncIterator[Brokers]:
+    base = free_base(nodes)
+    async with AsyncExitStack() as stack:
+        started = Brokers()
+        for number in range(nodes):
+            node = dledger.Node(config(data, f"n{number}", base, nodes), random=random.Random(number))
+            started.append(Broker(node))
+            await stack.enter_async_context(node)
+        yield started
+
+
+async def values(node: dledger.Node, consistency: dledger.Consistency = COMMITTED) -> list[bytes]:
+    return [entry.value async for entry in node.read(consistency=consistency)]
+
+
+async def test_three_nodes_choose_a_master_and_tell_every_host_in_order(tmp_path: Path) -> None:
+    async with brokers(tmp_path) as all_three:
+        master = await all_three.master()
+        assert master.node.role is dledger.Role.LEADER
+        for broker in all_three:
+            terms = [told.term for told in broker.told]
+            assert terms == sorted(terms)
+            assert broker.told[-1].leader_id == master.node.config.id == broker.node.leader_id
+            if broker is not master:
+                assert broker.told[-1].role is dledger.Role.FOLLOWER
+        roles = [told.role for told in master.told]
+        assert roles[-2:] == [dledger.Role.CANDIDATE, dledger.Role.LEADER]
+
+
+async def test_the_master_appends_and_every_host_reads(tmp_path: Path) -> None:
+    async with brokers(tmp_path) as all_three:
+        master = await all_three.master()
+        ack = await master.node.append(b"one")
+        acks = await master.node.append_many([b"two", b"", b"four"])
+        assert (ack.index, ack.term) == (0, master.told[-1].term)
+        assert [each.index for each in acks] == [1, 2, 3]
+        assert await master.node.get(3) == dledger.Entry(3, acks[2].term, acks[2].timestamp_ms, b"four")
+        assert await values(master.node, dledger.Consistency.LINEARIZABLE) == [b"one", b"two", b"", b"four"]
+        for broker in all_three:
+            async with aclosing(broker.node.read(1, follow=True, consistency=COMMITTED)) as following:
+                assert [(await anext(following)).value for _ in range(3)] == [b"two", b"", b"four"]
+            assert (await broker.node.get(0, COMMITTED)).value == b"one"
+
+
+async def test_appends_side_by_side_keep_the_order_of_the_calls(tmp_path: Path) -> None:
+    async with brokers(tmp_path) as all_three:
+        master = await all_three.master()
+        acks = await asyncio.gather(*(master.node.append(b"%d" % number) for number in range(1_000)))
+        assert [ack.index for ack in acks] == list(range(1_000))
+        assert await values(master.node) == [b"%d" % number for number in range(1_000)]
+
+
+async def test_a_slave_refuses_and_names_the_master(tmp_path: Path) -> None:
+    async with brokers(tmp_path) as all_three:
+        master = await all_three.master()
+        slave = next(broker for broker in all_three if broker is not master)
+        calls: list[Awaitable[object]] = [
+            slave.node.append(b"x"),
+            slave.node.get(0),
+            values(slave.node, dledger.Consistency.LINEARIZABLE),
+        ]
+        for call in calls:
+            with pytest.raises(dledger.NotLeader) as refused:
+                await call
+            assert refused.value.leader_id == master.node.config.id
+            assert refused.value.leader_address == master.node.config.client_address
+
+
+async def test_bad_input_is_refused_with_its_type_and_nothing_is_written(tmp_path: Path) -> None:
+    async with brokers(tmp_path, nodes=1) as [broker]:
+        await broker.until(lambda: broker.is_master)
+        node = broker.node
+        for call, code in (
+            (node.append_many([]), Code.REQUEST_WITH_EMPTY_BODYS),
+            (node.append(bytes((1 << 20) + 1)), Code.RECORD_TOO_LARGE),
+            (node.append_many([bytes(1 << 20)] * 4), Code.BATCH_TOO_LARGE),
+            (node.get(0), Code.INDEX_OUT_OF_RANGE),
+            (node.get(-1), Code.INDEX_LESS_THAN_LOCAL_BEGIN),
+        ):
+            with pytest.raises(dledger.DLedgerError) as refused:
+                await call
+            assert refused.value.code is code
+        assert (await node.append(b"first")).index == 0
+
+
+async def test_when_the_master_stops_another_host_becomes_master_with_everything(tmp_path: Path) -> None:
+    async with brokers(tmp_path) as all_three:
+        old = await all_three.master()
+        await old.node.append(b"kept")
+        await old.node.stop()
+        assert old.told[-1].role is not dledger.Role.LEADER, "a host whose node stopped is no master"
+        new = await all_three.master(old)
+        assert new.told[-1].term > old.told[0].term
+        assert (await new.node.append(b"more")).index == 1
+        assert await values(new.node, dledger.Consistency.LINEARIZABLE) == [b"kept", b"more"]
+        with pytest.raises(dledger.Unavailable):
+            await old.node.append(b"too late")
+
+
+async def test_a_single_node_leads_at_once_and_after_a_restart_in_a_higher_term(tmp_path: Path) -> None:
+    terms = []
+    for number in range(2):
+        async with brokers(tmp_path, nodes=1) as [broker]:
+            await broker.until(lambda broker=broker: broker.is_master)  # type: ignore[misc]
+            terms.append(broker.told[-1].term)
+            assert (await broker.node.append(b"%d" % number)).index == number
+            assert await values(broker.node) == [b"0", b"1"][: number + 1]
+        assert not broker.is_master
+    assert terms[1] > terms[0]
+
+
+def test_a_host_may_bring_an_event_loop_of_its_own(tmp_path: Path) -> None:
+    async def host() -> list[bytes]:
+        async with brokers(tmp_path) as all_three:
+            master = await all_three.master()
+            await asyncio.gather(*(master.node.append(b"%d" % number) for number in range(100)))
+            await master.node.stop()
+            new = await all_three.master(master)
+            await new.node.append(b"last")
+            return await values(new.node)
+
+    assert uvloop.run(host()) == [*(b"%d" % number for number in range(100)), b"last"]
+
+
+async def test_a_node_that_starts_twice_in_a_directory_is_refused(tmp_path: Path) -> None:
+    async with brokers(tmp_path, nodes=1) as [broker]:
+        second = dledger.Node(config(tmp_path, "n0", free_base(1), 1))
+        with pytest.raises(dledger.ConfigError, match="is in use by process"):
+            await second.start()
+        await broker.until(lambda: broker.is_master)
+        assert (await broker.node.append(b"unharmed")).index == 0
+
+
+class BreakableDisk(OsDisk):
+    """Real until ``is_broken``; then fdatasync says that what was written is lost."""
+
+    is_broken = False
+
+    def fdatasync(self, handle: Handle) -> None:
+        if self.is_broken:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        super().fdatasync(handle)
+
+
+async def test_a_host_is_told_of_a_node_that_cannot_go_on(tmp_path: Path) -> None:
+    disk = BreakableDisk()
+    node = dledger.Node(config(tmp_path, "n0", free_base(1), 1), disk=disk)
+    broker = Broker(node)
+    async with node:
+        await broker.until(lambda: broker.is_master)
+        await node.append(b"good")
+        watch = asyncio.create_task(node.failed())
+        assert not watch.done()
+        disk.is_broken = True
+        with pytest.raises(dledger.OutcomeUnknown):
+            await node.append(b"lost?")
+        failure = await asyncio.wait_for(watch, DEADLINE_S)
+        assert isinstance(failure, dledger.DiskError)
+        assert not broker.is_master
+        assert node.leader_id == ""
+        with pytest.raises(dledger.DiskError):
+            await node.append(b"never")
