@@ -427,5 +427,11 @@ class RaftNode:
         self.deadline_ms = min(self.deadline_ms, now_ms + self._timings.heartbeat_interval_ms)
         self.advance(durable_position, now_ms)
 
+    def abort_transfer(self) -> None:
+        """The target cannot take the leadership any more: appends are taken again."""
+        if self.leadership is not None and self.leadership.transfer is not None:
+            self.leadership.transfer = None
+            self._effects.append(TransferEnded(NOBODY))
+
     def _send(self, to: NodeId, message: Message) -> None:
         self._effects.append(Send(to, message))

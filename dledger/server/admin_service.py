@@ -50,7 +50,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
     ) -> admin_pb2.TransferLeadershipResponse:
         replica = self._node.replica(request.group)
         target = NodeId(request.target_id) if request.target_id else None
-        leader_id = await replica.transfer_leadership(target)
+        leader_id = await replica.handover.transfer(target)
         return admin_pb2.TransferLeadershipResponse(leader_id=leader_id, term=replica.term)
 
 

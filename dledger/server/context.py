@@ -14,7 +14,7 @@ from dledger.raft.messages import Message
 from dledger.raft.node import RaftNode
 from dledger.storage.api import Log
 from dledger.storage.frame import Frame
-from dledger.types import NodeId, Position, Term
+from dledger.types import NodeId, Position, Role, Term
 
 
 class GroupContext(Protocol):
@@ -23,6 +23,8 @@ class GroupContext(Protocol):
     log: Log
     core: RaftNode
     metrics: GroupMetrics
+    role: Role
+    """As the shell has executed it: the core may be a ``Persist`` ahead."""
 
     def now_s(self) -> float:
         """The loop's clock: monotonic, virtual in a simulation."""
@@ -54,6 +56,10 @@ class GroupContext(Protocol):
 
     def check_leader(self) -> None:
         """Raises NOT_LEADER, LEADER_TRANSFERRING or SHUTTING_DOWN unless this node takes appends."""
+        ...
+
+    def not_leader(self) -> DLedgerError:
+        """NOT_LEADER, with who leads and where."""
         ...
 
     def check_reader(self) -> None:

@@ -71,6 +71,7 @@ class Node:
         self._tasks: set[asyncio.Task[None]] = set()
         self._failed: asyncio.Future[DLedgerError] | None = None
         self._is_stopped = False
+        self._local_identity: PeerIdentity | None = None
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -264,7 +265,10 @@ class Node:
 
     def on_role(self, group: str, role: Role, term: Term, leader_id: NodeId) -> None:
         for listener in self._listeners:
-            listener(group, role, term, leader_id)
+            try:
+                listener(group, role, term, leader_id)
+            except Exception:
+                logger.exception("a listener failed; the node goes on", extra={"group": group})
 
     def on_failure(self, group: str, failure: DLedgerError) -> None:
         if self._failed is not None and not self._failed.done():
@@ -288,9 +292,13 @@ class Node:
             replica.on_disconnected(peer)
 
     def local_identity(self) -> PeerIdentity:
+        # Asked for with every message; what was minted, and is committed, stays.
+        known = self._local_identity
+        if known is not None and known.cluster_id:
+            return known
         assert self._identity is not None, "start comes first"
         identity = self._identity
-        return PeerIdentity(
+        self._local_identity = PeerIdentity(
             node_id=identity.node_id,
             node_uuid=identity.node_uuid,
             start_count=identity.start_count,
@@ -299,6 +307,7 @@ class Node:
             client_address=self.config.client_address,
             http_address=self.config.http_address,
         )
+        return self._local_identity
 
     @property
     def cluster_id(self) -> str:

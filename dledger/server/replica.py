@@ -2,7 +2,7 @@
 
 Everything runs on one event loop and in one order: messages, the timer and what became durable go into the core; the
 Elector does what the core wants, persisting before it speaks. The parts: Appender (the leader's intake),
-EntryDispatcher (one task per follower), EntryHandler (a follower's side), QuorumAckChecker, Reader.
+EntryDispatcher (one task per follower), EntryHandler (a follower's side), QuorumAckChecker, Reader, Handover, Inbox.
 """
 
 from __future__ import annotations
@@ -22,19 +22,8 @@ from dledger.raft.effects import Committed, Effect, Persist, ReadsConfirmed, Rol
 from dledger.raft.membership import Membership
 from dledger.raft.messages import (
     NOBODY,
-    Append,
-    AppendResponse,
-    Compare,
-    CompareResponse,
     Heartbeat,
-    HeartbeatResponse,
     Message,
-    PushResult,
-    TakeLeadership,
-    Truncate,
-    TruncateResponse,
-    VoteRequest,
-    VoteResponse,
 )
 from dledger.raft.node import RaftNode
 from dledger.server.appender import Appender
@@ -42,6 +31,8 @@ from dledger.server.commit_index import CommitIndex
 from dledger.server.elector import Elector, HardStateSaver
 from dledger.server.entry_dispatcher import EntryDispatcher
 from dledger.server.entry_handler import EntryHandler
+from dledger.server.handover import Handover
+from dledger.server.inbox import Inbox
 from dledger.server.quorum_ack_checker import QuorumAckChecker
 from dledger.server.reader import Reader
 from dledger.storage.api import Log
@@ -53,8 +44,6 @@ logger = logging.getLogger(__name__)
 
 MAX_HELD_MESSAGES = 10_000
 """Messages kept while a save or a truncation is under way; more are dropped, as a network would."""
-
-DISK_FULL_PAUSE_MS = 500
 
 
 class Host(Protocol):
@@ -127,18 +116,15 @@ class Replica:
         self._handler = EntryHandler(self)
         self._elector = Elector(self.core, saver, self._execute, self.guard, self._fail_with)
         self.dispatchers: dict[NodeId, EntryDispatcher] = {}
+        self.handover = Handover(self)
+        self._inbox = Inbox(self, self._handler, self.dispatchers)
         self.role = Role.FOLLOWER
         self.leader_id = NOBODY
         self.term = self.core.term
         self._is_stopping = False
         self._is_shut = False
-        self._progress = asyncio.Event()
-        """Something was committed, or a peer is gone: what a drain waits for."""
-        self._transfer_target = NOBODY
         self.failure: DLedgerError | None = None
         self._held_messages = 0
-        self._heartbeat_sent_s: dict[NodeId, float] = {}
-        self._transfer: asyncio.Future[NodeId] | None = None
         self._maintenance: asyncio.TimerHandle | None = None
         log.set_callbacks(self._on_durable, self._on_log_failure, metrics.fsync_duration_s.observe)
 
@@ -158,31 +144,10 @@ class Replica:
     async def stop(self) -> None:
         """Stops taking appends, drains, hands the leadership over, syncs and closes. Never raises for the first two."""
         self._is_stopping = True
-        timeout_s = self.config.timings.stop_timeout_ms / 1000
         if self.role is Role.LEADER and self.failure is None:
-            try:
-                async with asyncio.timeout(timeout_s):
-                    await self._drain_and_hand_over()
-            except TimeoutError:
-                why = f"neither drained nor handed over within {timeout_s:g} s"
-                logger.warning("stopping without a handover", extra={"group": self.group, "why": why})
-            except DLedgerError as failure:
-                logger.warning("stopping without a handover", extra={"group": self.group, "why": str(failure)})
+            await self.handover.leave()
         self._shut(error(Code.SHUTTING_DOWN, "the node is stopping; ask another"))
         await self.log.close()
-
-    async def _drain_and_hand_over(self) -> None:
-        last = self.log.last.position
-        while self.role is Role.LEADER and self.core.commit_position < last and self._has_quorum():
-            self._progress.clear()
-            await self._progress.wait()
-        if self.role is Role.LEADER and len(self.core.membership.voters) > 1:
-            await self.transfer_leadership(None)
-
-    def _has_quorum(self) -> bool:
-        """Whether enough voters are connected for anything to be committed."""
-        voters = self.core.membership.voters
-        return self.core.membership.is_quorum(v for v in voters if v == self.config.id or self.is_connected(v))
 
     def _shut(self, refusal: DLedgerError) -> None:
         self._is_shut = True
@@ -282,7 +247,7 @@ class Replica:
         if self._is_shut:
             return
         if not self._elector.is_holding:
-            self.guard(partial(self._dispatch, sender, message))
+            self.guard(partial(self._inbox.take, sender, message))
         elif self._held_messages < MAX_HELD_MESSAGES:
             self._held_messages += 1
             self._elector.defer(partial(self._receive_held, sender, message))
@@ -301,53 +266,6 @@ class Replica:
         except Exception as failure:  # noqa: BLE001 – whatever it is, it must stop the group and be seen
             self._fail_with(failure)
 
-    def _dispatch(self, sender: NodeId, message: Message) -> None:
-        now_ms = self.now_ms()
-        match message:
-            case Append() | Compare() | Truncate():
-                self._handler.on_push(sender, message)
-            case AppendResponse():
-                self._on_append_response(sender, message, now_ms)
-            case Heartbeat():
-                self.core.on_heartbeat(sender, message, now_ms)
-            case HeartbeatResponse():
-                sent_s = self._heartbeat_sent_s.pop(sender, None)
-                if sent_s is not None:
-                    self.metrics.peer(sender).round_trip_s.observe(self.now_s() - sent_s)
-                self.core.on_heartbeat_response(sender, message, now_ms)
-            case CompareResponse() | TruncateResponse():
-                self._on_push_response(sender, message, now_ms)
-            case VoteRequest():
-                self.core.on_vote_request(sender, message, now_ms)
-            case VoteResponse():
-                self.core.on_vote_response(sender, message, now_ms)
-            case TakeLeadership():
-                self.core.on_take_leadership(sender, message, now_ms)
-
-    def _on_append_response(self, sender: NodeId, answer: AppendResponse, now_ms: float) -> None:
-        leadership = self.core.hear_follower(sender, answer.term, now_ms)
-        dispatcher = self.dispatchers.get(sender)
-        if leadership is None or dispatcher is None:
-            return
-        progress = dispatcher.progress
-        if answer.result is PushResult.DISK_FULL:
-            progress.restart(self.log.last.position)
-            progress.paused_until_ms = now_ms + DISK_FULL_PAUSE_MS
-        elif progress.on_append(answer, self.log.last.position):
-            self.core.advance(self.log.durable_position, now_ms)
-        dispatcher.push()
-
-    def _on_push_response(self, sender: NodeId, answer: CompareResponse | TruncateResponse, now_ms: float) -> None:
-        leadership = self.core.hear_follower(sender, answer.term, now_ms)
-        dispatcher = self.dispatchers.get(sender)
-        if leadership is None or dispatcher is None:
-            return
-        if isinstance(answer, CompareResponse):
-            dispatcher.on_compare_response(answer)
-        else:
-            dispatcher.progress.on_truncate(answer, self.log.last.position)
-            dispatcher.wake()
-
     def on_connected(self, peer: NodeId) -> None:
         dispatcher = self.dispatchers.get(peer)
         if dispatcher is not None:
@@ -356,9 +274,7 @@ class Replica:
     def on_disconnected(self, peer: NodeId) -> None:
         if self._is_shut:
             return
-        self._progress.set()
-        if peer == self._transfer_target:
-            self._on_transfer_ended(NOBODY)
+        self.handover.on_disconnected(peer)
         self.guard(partial(self.core.on_peer_disconnected, peer, self.now_ms()))
 
     # The log -----------------------------------------------------------------------------------------------------
@@ -406,7 +322,7 @@ class Replica:
         match effect:
             case Send():
                 if isinstance(effect.message, Heartbeat):
-                    self._heartbeat_sent_s.setdefault(effect.to, self.now_s())
+                    self._inbox.heartbeat_sent(effect.to)
                 self._host.send(effect.to, effect.message)
             case Committed():
                 self._on_commit(effect.position)
@@ -415,12 +331,12 @@ class Replica:
             case RoleChanged():
                 self._on_role(effect)
             case TransferEnded():
-                self._on_transfer_ended(effect.new_leader_id)
+                self.handover.on_ended(effect.new_leader_id)
             case Persist():
                 raise AssertionError("the Elector persists")
 
     def _on_commit(self, position: Position) -> None:
-        self._progress.set()
+        self.handover.on_commit()
         self._commit_index.committed(position)
         self.log.set_commit_hint(position)
         self.metrics.proposals_committed += self.checker.on_commit(position, self.now_s())
@@ -497,59 +413,10 @@ class Replica:
         interval_s = self.config.timings.heartbeat_interval_ms / 1000
         self._maintenance = self._loop.call_later(interval_s, self._maintain)
         if self.role is Role.LEADER:
-            self.metrics.proposals_failed += self.checker.expire(self.now_s())
-            self.appender.retry_open()
-            for dispatcher in self.dispatchers.values():
-                dispatcher.wake()
+            self.guard(self._maintain_leadership)
 
-    # Handover ----------------------------------------------------------------------------------------------------
-
-    async def transfer_leadership(self, target: NodeId | None) -> NodeId:
-        """Hands the leadership to ``target``, or to the voter with the smallest lag; returns who leads then.
-
-        Raises NOT_LEADER, LEADER_TRANSFERRING, UNKNOWN_MEMBER, FALL_BEHIND_TOO_MUCH, and TAKE_LEADERSHIP_FAILED when
-        the target did not take it within an election timeout: this node leads on then.
-        """
-        leadership = self.core.leadership
-        if self.role is not Role.LEADER or leadership is None:
-            raise self.not_leader()
-        if self._transfer is not None or leadership.transfer is not None:
-            raise error(Code.LEADER_TRANSFERRING, "the leadership is being handed over already")
-        chosen = self._choose_target(target)
-        if chosen == self.config.id:
-            return chosen
-        self._transfer, self._transfer_target = self._loop.create_future(), chosen
-        try:
-            self.core.begin_transfer(chosen, self.log.durable_position, self.now_ms())
-            self._elector.run()
-            async with asyncio.timeout(3 * self.config.timings.election_timeout_max_ms / 1000):
-                new_leader = await self._transfer
-        except TimeoutError:
-            new_leader = NOBODY
-        finally:
-            self._transfer, self._transfer_target = None, NOBODY
-        if not new_leader:
-            raise error(Code.TAKE_LEADERSHIP_FAILED, f"{chosen} did not take the leadership in time; see its log")
-        return new_leader
-
-    def _choose_target(self, target: NodeId | None) -> NodeId:
-        leadership = self.core.leadership
-        assert leadership is not None
-        if target is None:
-            connected = [peer for peer in leadership.followers if self.is_connected(peer)]
-            target = leadership.closest_follower(connected)
-            if target is None:
-                raise error(Code.TAKE_LEADERSHIP_FAILED, "no other voter is connected")
-        if target == self.config.id:
-            return target
-        progress = leadership.followers.get(target)
-        if progress is None or target not in self.core.membership.voters:
-            raise error(Code.UNKNOWN_MEMBER, f"{target} is not a voter of group {self.group}")
-        lag = self.log.last.position - progress.match
-        if lag > self.config.limits.max_transfer_lag_frames or not self.is_connected(target):
-            raise error(Code.FALL_BEHIND_TOO_MUCH, f"{target} is {lag} frames behind, or not connected; try another")
-        return target
-
-    def _on_transfer_ended(self, new_leader: NodeId) -> None:
-        if self._transfer is not None and not self._transfer.done():
-            self._transfer.set_result(new_leader)
+    def _maintain_leadership(self) -> None:
+        self.metrics.proposals_failed += self.checker.expire(self.now_s())
+        self.appender.retry_open()
+        for dispatcher in self.dispatchers.values():
+            dispatcher.wake()

@@ -172,7 +172,7 @@ class Storm:
     async def _transfer(self) -> None:
         for node in self._leading():
             try:
-                await node.replica.transfer_leadership(None)
+                await node.replica.handover.transfer(None)
             except DLedgerError:
                 continue  # refused or failed: either is an answer
 

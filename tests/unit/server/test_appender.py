@@ -88,7 +88,7 @@ async def test_a_shared_frame_is_closed_before_it_is_too_large() -> None:
 async def test_a_term_opens_with_a_no_op_that_carries_the_members_and_one_cluster_id_for_ever() -> None:
     async with SimCluster(3) as cluster:
         first = await cluster.leader()
-        await first.replica.transfer_leadership(cluster.others(first)[0].id)
+        await first.replica.handover.transfer(cluster.others(first)[0].id)
         await cluster.level()
         opening = [frame for frame in first.frames() if frame.header.attributes == ControlKind.NO_OP]
         records = [read_control(frame) for frame in opening]
@@ -190,7 +190,7 @@ async def test_what_was_queued_when_the_leadership_went_was_surely_not_appended(
 async def test_during_a_handover_appends_are_refused_and_afterwards_the_new_leader_takes_them() -> None:
     async with SimCluster(3) as cluster:
         leader = await cluster.leader()
-        handover = asyncio.ensure_future(leader.replica.transfer_leadership(None))
+        handover = asyncio.ensure_future(leader.replica.handover.transfer(None))
         await asyncio.sleep(0)
         assert await outcome(leader.append(b"x")) is Code.LEADER_TRANSFERRING
         await handover

@@ -143,7 +143,7 @@ async def test_h04_a_handover_that_fails_leaves_a_cluster_that_goes_on() -> None
         await leader.append(b"before")
         # The target takes the term, and nobody hears it ask.
         cluster.faults.add(Rule(lambda s, _t, m: s == target.id and isinstance(m, VoteRequest), drop_share=1))
-        refused = await asyncio.gather(leader.replica.transfer_leadership(target.id), return_exceptions=True)
+        refused = await asyncio.gather(leader.replica.handover.transfer(target.id), return_exceptions=True)
         assert refused[0] != target.id
         cluster.faults.clear()
         leader = await cluster.leader(within_s=3)
@@ -195,7 +195,7 @@ async def test_h05_a_truncate_of_an_old_leader_is_refused() -> None:
         cluster.network.heal()
         await cluster.level()
         third = next(node for node in cluster.up() if not node.leads)
-        await new.replica.transfer_leadership(third.id)
+        await new.replica.handover.transfer(third.id)
         leader = await cluster.leader()
         await leader.append(b"newest")
         await cluster.level()

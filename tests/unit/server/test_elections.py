@@ -54,7 +54,7 @@ async def test_ten_forced_revotes_each_make_the_chosen_node_lead() -> None:
         for at in range(10):
             chosen = cluster.others(leader)[at % 2]
             term = leader.replica.term
-            assert await leader.replica.transfer_leadership(chosen.id) == chosen.id
+            assert await leader.replica.handover.transfer(chosen.id) == chosen.id
             leader = await cluster.leader()
             assert leader is chosen
             assert leader.replica.term == term + 1

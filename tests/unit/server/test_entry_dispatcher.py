@@ -178,7 +178,7 @@ async def test_a_follower_that_diverged_is_left_alone() -> None:
 async def test_a_dispatcher_ends_with_its_term() -> None:
     async with SimCluster(3) as cluster:
         leader = await cluster.leader()
-        await leader.replica.transfer_leadership(None)
+        await leader.replica.handover.transfer(None)
         await cluster.leader()
         assert leader.replica.dispatchers == {}
         names = [task.get_name() for task in asyncio.all_tasks()]

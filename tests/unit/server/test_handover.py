@@ -19,7 +19,7 @@ TIMINGS = Timings()
 
 async def refusal_of(node: SimNode, target: NodeId | None) -> Code:
     with pytest.raises(DLedgerError) as refusal:
-        await node.replica.transfer_leadership(target)
+        await node.replica.handover.transfer(target)
     return refusal.value.code
 
 
@@ -31,7 +31,7 @@ async def test_without_a_target_the_follower_with_the_smallest_lag_is_taken() ->
         cluster.faults.add(Rule(lambda _s, to, m: to == behind.id and isinstance(m, Append), drop_share=1))
         for _ in range(5):
             await leader.append(b"x")
-        assert await leader.replica.transfer_leadership(None) == level.id
+        assert await leader.replica.handover.transfer(None) == level.id
 
 
 @virtual_time
@@ -39,7 +39,7 @@ async def test_handing_over_to_oneself_changes_nothing() -> None:
     async with SimCluster(3) as cluster:
         leader = await cluster.leader()
         term = leader.replica.term
-        assert await leader.replica.transfer_leadership(leader.id) == leader.id
+        assert await leader.replica.handover.transfer(leader.id) == leader.id
         assert leader.replica.term == term
 
 
@@ -55,7 +55,7 @@ async def test_every_refusal_has_its_name() -> None:
             await leader.append(b"x")
         await asyncio.sleep(0.3)
         assert await refusal_of(leader, gone.id) is Code.FALL_BEHIND_TOO_MUCH
-        handover = asyncio.ensure_future(leader.replica.transfer_leadership(follower.id))
+        handover = asyncio.ensure_future(leader.replica.handover.transfer(follower.id))
         await asyncio.sleep(0)
         assert await refusal_of(leader, follower.id) is Code.LEADER_TRANSFERRING
         await handover
@@ -81,14 +81,14 @@ async def test_who_asks_while_a_handover_goes_on_that_its_caller_gave_up_is_refu
         leader = await cluster.leader()
         first, second = cluster.others(leader)
         cluster.faults.add(Rule(lambda _s, _t, m: isinstance(m, TakeLeadership), drop_share=1))
-        given_up = asyncio.create_task(leader.replica.transfer_leadership(first.id))
+        given_up = asyncio.create_task(leader.replica.handover.transfer(first.id))
         await asyncio.sleep(0.01)
         given_up.cancel()
         await asyncio.wait([given_up])
         assert await refusal_of(leader, second.id) is Code.LEADER_TRANSFERRING
         cluster.faults.clear()
         await asyncio.sleep(2)
-        assert await leader.replica.transfer_leadership(second.id) == second.id
+        assert await leader.replica.handover.transfer(second.id) == second.id
 
 
 @virtual_time
@@ -97,7 +97,7 @@ async def test_what_was_pending_at_a_handover_is_acknowledged_or_unknown_and_kep
         leader = await cluster.leader()
         pending = [asyncio.ensure_future(outcome(leader.append(b"%d" % index))) for index in range(20)]
         await asyncio.sleep(0)
-        await leader.replica.transfer_leadership(None)
+        await leader.replica.handover.transfer(None)
         outcomes = await asyncio.gather(*pending)
         await cluster.level()
         committed = cluster[0].committed()

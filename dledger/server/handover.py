@@ -1,0 +1,116 @@
+"""Handover: gives the leadership to another node, on demand and when this one stops."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from dledger.errors import Code, DLedgerError, error
+from dledger.raft.messages import NOBODY
+from dledger.server.context import GroupContext
+from dledger.types import NodeId, Role
+
+logger = logging.getLogger(__name__)
+
+
+class Handover:
+    """At most one at a time. What it decides on is in raft/leadership.py."""
+
+    def __init__(self, context: GroupContext) -> None:
+        self._context = context
+        self._core = context.core
+        self._target = NOBODY
+        self._ended: asyncio.Future[NodeId] | None = None
+        self._progress = asyncio.Event()
+        """Something was committed, or a peer is gone: what a drain waits for."""
+
+    async def transfer(self, target: NodeId | None) -> NodeId:
+        """Hands the leadership to ``target``, or to the voter with the smallest lag; returns who leads then.
+
+        Raises NOT_LEADER, LEADER_TRANSFERRING, UNKNOWN_MEMBER, FALL_BEHIND_TOO_MUCH, and TAKE_LEADERSHIP_FAILED when
+        the target did not take it within an election timeout: this node leads on then.
+        """
+        context, leadership = self._context, self._core.leadership
+        if context.role is not Role.LEADER or leadership is None:
+            raise context.not_leader()
+        if self._ended is not None or leadership.transfer is not None:
+            raise error(Code.LEADER_TRANSFERRING, "the leadership is being handed over already")
+        chosen = self._choose(target)
+        if chosen == self._core.node_id:
+            return chosen
+        self._ended, self._target = asyncio.get_running_loop().create_future(), chosen
+        try:
+            self._core.begin_transfer(chosen, context.log.durable_position, context.now_ms())
+            context.run_effects()
+            async with asyncio.timeout(3 * context.config.timings.election_timeout_max_ms / 1000):
+                new_leader = await self._ended
+        except TimeoutError:
+            new_leader = NOBODY
+        finally:
+            self._ended, self._target = None, NOBODY
+        if not new_leader:
+            raise error(Code.TAKE_LEADERSHIP_FAILED, f"{chosen} did not take the leadership in time; see its log")
+        return new_leader
+
+    def _choose(self, target: NodeId | None) -> NodeId:
+        context, leadership = self._context, self._core.leadership
+        assert leadership is not None
+        if target is None:
+            connected = [peer for peer in leadership.followers if context.is_connected(peer)]
+            target = leadership.closest_follower(connected)
+            if target is None:
+                raise error(Code.TAKE_LEADERSHIP_FAILED, "no other voter is connected")
+        if target == self._core.node_id:
+            return target
+        progress = leadership.followers.get(target)
+        if progress is None or target not in self._core.membership.voters:
+            raise error(Code.UNKNOWN_MEMBER, f"{target} is not a voter of group {context.group}")
+        lag = context.log.last.position - progress.match
+        if lag > context.config.limits.max_transfer_lag_frames or not context.is_connected(target):
+            raise error(Code.FALL_BEHIND_TOO_MUCH, f"{target} is {lag} frames behind, or not connected; try another")
+        return target
+
+    async def leave(self) -> None:
+        """Before a stop: what is pending is committed, then another leads. Gives up after ``stop_timeout_ms``."""
+        timeout_s = self._context.config.timings.stop_timeout_ms / 1000
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._drain()
+                if self._context.role is Role.LEADER and len(self._core.membership.voters) > 1:
+                    await self.transfer(None)
+        except TimeoutError:
+            self._warn(f"neither drained nor handed over within {timeout_s:g} s")
+        except DLedgerError as failure:
+            self._warn(str(failure))
+
+    def _warn(self, why: str) -> None:
+        logger.warning("stopping without a handover", extra={"group": self._context.group, "why": why})
+
+    async def _drain(self) -> None:
+        context, last = self._context, self._context.log.last.position
+        while context.role is Role.LEADER and self._core.commit_position < last and self._has_quorum():
+            self._progress.clear()
+            await self._progress.wait()
+
+    def _has_quorum(self) -> bool:
+        """Whether enough voters are connected for anything to be committed."""
+        core = self._core
+        return core.membership.is_quorum(
+            voter for voter in core.membership.voters if voter == core.node_id or self._context.is_connected(voter)
+        )
+
+    # What it is told -----------------------------------------------------------------------------------------------
+
+    def on_commit(self) -> None:
+        self._progress.set()
+
+    def on_disconnected(self, peer: NodeId) -> None:
+        """A target that is gone takes nothing: appends go on at once."""
+        self._progress.set()
+        if peer == self._target:
+            self._core.abort_transfer()
+
+    def on_ended(self, new_leader: NodeId) -> None:
+        """The core's word; empty: this node leads on."""
+        if self._ended is not None and not self._ended.done():
+            self._ended.set_result(new_leader)

@@ -1,0 +1,91 @@
+"""Inbox: what arrives from other nodes goes to the part that it is for."""
+
+from __future__ import annotations
+
+from dledger.raft.messages import (
+    Append,
+    AppendResponse,
+    Compare,
+    CompareResponse,
+    Heartbeat,
+    HeartbeatResponse,
+    Message,
+    PushResult,
+    TakeLeadership,
+    Truncate,
+    TruncateResponse,
+    VoteRequest,
+    VoteResponse,
+)
+from dledger.server.context import GroupContext
+from dledger.server.entry_dispatcher import EntryDispatcher
+from dledger.server.entry_handler import EntryHandler
+from dledger.types import NodeId
+
+DISK_FULL_PAUSE_MS = 500
+
+
+class Inbox:
+    def __init__(
+        self, context: GroupContext, handler: EntryHandler, dispatchers: dict[NodeId, EntryDispatcher]
+    ) -> None:
+        self._context = context
+        self._core = context.core
+        self._handler = handler
+        self._dispatchers = dispatchers
+        self._heartbeat_sent_s: dict[NodeId, float] = {}
+
+    def heartbeat_sent(self, peer: NodeId) -> None:
+        """For the round trip that the metrics show."""
+        self._heartbeat_sent_s.setdefault(peer, self._context.now_s())
+
+    def take(self, sender: NodeId, message: Message) -> None:
+        now_ms = self._context.now_ms()
+        core = self._core
+        match message:
+            case Append() | Compare() | Truncate():
+                self._handler.on_push(sender, message)
+            case AppendResponse():
+                self._on_append_response(sender, message, now_ms)
+            case Heartbeat():
+                core.on_heartbeat(sender, message, now_ms)
+            case HeartbeatResponse():
+                self._observe_round_trip(sender)
+                core.on_heartbeat_response(sender, message, now_ms)
+            case CompareResponse() | TruncateResponse():
+                self._on_push_response(sender, message, now_ms)
+            case VoteRequest():
+                core.on_vote_request(sender, message, now_ms)
+            case VoteResponse():
+                core.on_vote_response(sender, message, now_ms)
+            case TakeLeadership():
+                core.on_take_leadership(sender, message, now_ms)
+
+    def _observe_round_trip(self, sender: NodeId) -> None:
+        sent_s = self._heartbeat_sent_s.pop(sender, None)
+        if sent_s is not None:
+            self._context.metrics.peer(sender).round_trip_s.observe(self._context.now_s() - sent_s)
+
+    def _on_append_response(self, sender: NodeId, answer: AppendResponse, now_ms: float) -> None:
+        leadership = self._core.hear_follower(sender, answer.term, now_ms)
+        dispatcher = self._dispatchers.get(sender)
+        if leadership is None or dispatcher is None:
+            return
+        progress, log = dispatcher.progress, self._context.log
+        if answer.result is PushResult.DISK_FULL:
+            progress.restart(log.last.position)
+            progress.paused_until_ms = now_ms + DISK_FULL_PAUSE_MS
+        elif progress.on_append(answer, log.last.position):
+            self._core.advance(log.durable_position, now_ms)
+        dispatcher.push()
+
+    def _on_push_response(self, sender: NodeId, answer: CompareResponse | TruncateResponse, now_ms: float) -> None:
+        leadership = self._core.hear_follower(sender, answer.term, now_ms)
+        dispatcher = self._dispatchers.get(sender)
+        if leadership is None or dispatcher is None:
+            return
+        if isinstance(answer, CompareResponse):
+            dispatcher.on_compare_response(answer)
+        else:
+            dispatcher.progress.on_truncate(answer, self._context.log.last.position)
+            dispatcher.wake()
