@@ -23,6 +23,7 @@ BEYOND = 1 << 40
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def nodes(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Nodes]:
     async with running(tmp_path_factory.mktemp("api")) as started:
+        await started[await started.leader()].append(b"record 0")  # as an end, 0 means that there is none
         yield started
 
 
