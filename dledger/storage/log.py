@@ -163,7 +163,7 @@ class FileLog:
         self._generation += 1
         try:
             await self._reader.settle()
-            await self._sealer.settle()
+            await self._sealer.pause()
             await self._commit.restart(partial(self._cut, after))
             self._sealer.truncated()
             self._sealer.synced(after)

@@ -38,6 +38,7 @@ class Sealer:
         self._rolls: deque[Roll] = deque()
         self._synced = Position(0)
         self._task: asyncio.Task[None] | None = None
+        self._paused = False
 
     def rolled(self, roll: Roll) -> None:
         self._rolls.append(roll)
@@ -45,12 +46,16 @@ class Sealer:
     def synced(self, position: Position) -> None:
         """Everything up to ``position`` is durable, files and directory."""
         self._synced = position
-        if self._rolls and self._task is None and self._rolls[0].new.name.base_position <= position:
+        if self._task is None and self._has_work():
             name = f"seal-{self._files.group}"
             self._task = asyncio.get_running_loop().create_task(self._finish(), name=name)
 
+    def _has_work(self) -> bool:
+        return not self._paused and bool(self._rolls) and self._rolls[0].new.name.base_position <= self._synced
+
     def truncated(self) -> None:
-        """Rolls to segments that are gone are forgotten. Only after ``settle``."""
+        """Rolls to segments that are gone are forgotten, and work goes on. Only after ``pause``."""
+        self._paused = False
         self._rolls = deque(roll for roll in self._rolls if roll.new in self._files.segments)
 
     async def drain(self) -> None:
@@ -58,19 +63,20 @@ class Sealer:
         if self._task is not None:
             await self._task
 
-    async def settle(self) -> None:
-        """Waits for what is under way; no more is begun before the next ``synced``."""
+    async def pause(self) -> None:
+        """Waits for what is under way. No more is begun before ``truncated``, whatever completes meanwhile: a file that
+        is being cut must not be sealed."""
+        self._paused = True
         if self._task is not None:
-            task, self._task = self._task, None
-            await task
+            await self._task
 
     async def _finish(self) -> None:
-        me = self._task
-        while self._task is me and self._rolls and self._rolls[0].new.name.base_position <= self._synced:
+        while self._has_work():
             roll = self._rolls.popleft()
             try:
                 with self._files.pinned(roll.old):
                     size_bytes = await self._files.disk.run(partial(self._store, roll))
+                self._files.open(roll.old)  # now one of those that are closed again when many are open
             except OSError as reason:
                 logger.warning("a segment cannot be sealed", extra={"path": roll.old.path, "why": str(reason)})
                 if reason.errno not in FULL:
@@ -78,9 +84,7 @@ class Sealer:
                 continue
             roll.old.size_bytes = size_bytes
             roll.old.sealed = True
-            self._files.open(roll.old)  # now one of those that are closed again when many are open
-        if self._task is me:
-            self._task = None
+        self._task = None
 
     def _store(self, roll: Roll) -> int:
         assert roll.old.index is not None

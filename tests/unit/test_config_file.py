@@ -52,7 +52,7 @@ def test_a_file_gives_every_setting_its_type(tmp_path: Path) -> None:
     ],
 )
 def test_a_file_that_cannot_be_meant_is_refused(tmp_path: Path, text: str, sentence: str) -> None:
-    with pytest.raises(ConfigError, match=".") as refused:
+    with pytest.raises(ConfigError, match=r".") as refused:
         load_config_file(write(tmp_path, text))
     assert sentence in str(refused.value)
 

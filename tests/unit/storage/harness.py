@@ -112,7 +112,7 @@ async def open_at(
 
 async def abandon(log: FileLog) -> None:
     """As a crash of the process leaves the files: nothing more is written, no mark, no seal."""
-    await log._sealer.settle()
+    await log._sealer.pause()
     await log._commit._settle()
     log._commit.failure = log._commit.failure or DLedgerError("crashed")
     await log.close()
