@@ -166,6 +166,11 @@ class Node:
                 "fix --cluster-id, or use another directory",
             )
 
+    async def leave(self) -> None:
+        """The first half of ``stop``: no appends any more, and the leaderships handed over. Committed reads go on."""
+        for replica in self.replicas.values():
+            await replica.leave()
+
     async def stop(self) -> None:
         """Drains, hands leaderships over, syncs, closes. Safe to call again."""
         if self._is_stopped:

@@ -141,11 +141,17 @@ class Replica:
         self._elector.start()
         self._maintain()
 
+    async def leave(self) -> None:
+        """Stops taking appends, drains and hands the leadership over. Never raises. What was asked before it is still
+        answered, and who asks now is told to ask another."""
+        if not self._is_stopping:
+            self._is_stopping = True
+            if self.role is Role.LEADER and self.failure is None:
+                await self.handover.leave()
+
     async def stop(self) -> None:
-        """Stops taking appends, drains, hands the leadership over, syncs and closes. Never raises for the first two."""
-        self._is_stopping = True
-        if self.role is Role.LEADER and self.failure is None:
-            await self.handover.leave()
+        """``leave``, then syncs and closes."""
+        await self.leave()
         self._shut(error(Code.SHUTTING_DOWN, "the node is stopping; ask another"))
         await self.log.close()
 

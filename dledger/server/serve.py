@@ -63,6 +63,8 @@ async def serve(config: NodeConfig, *, on_ready: Callable[[Node], None] | None =
             await node.join()
             await server.start()
             stack.push_async_callback(_stop_grpc, server, health)
+            # Clients that are told so move to the next leader; those whose streams are cut would have to look for one.
+            stack.push_async_callback(node.leave)
             await _follow_health(node, health)
             if on_ready is not None:
                 on_ready(node)

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 KILLS = 3
 MOST_GAP_S = 1.5
 """What is promised after kill -9 of the leader, at the default timings."""
-HANDOVER_GAP_S = 0.5
+HANDOVER_GAP_S = 0.25
 STOP_S = 5.0
 FREEZE_S = 3.0
 

@@ -113,6 +113,7 @@ async def test_the_leaders_metrics_say_how_appends_and_followers_do(nodes: Nodes
 
 async def test_reads_are_counted(nodes: Nodes) -> None:
     leader = await nodes.leader()
+    await nodes[leader].append(b"to be read")
     before = await scrape(nodes, leader)
     await nodes[leader].get(0)
     after = await scrape(nodes, leader)
