@@ -10,7 +10,7 @@ from typing import Protocol
 from dledger.config import NodeConfig
 from dledger.errors import Code, DLedgerError
 from dledger.metrics.group import GroupMetrics
-from dledger.raft.messages import Message
+from dledger.raft.messages import Append, Message
 from dledger.raft.node import RaftNode
 from dledger.storage.api import Log
 from dledger.storage.frame import Frame
@@ -38,6 +38,10 @@ class GroupContext(Protocol):
 
     def send(self, peer: NodeId, message: Message) -> bool:
         """Behind every effect that still waits for a ``Persist``. False: dropped."""
+        ...
+
+    def append_message(self, term: Term, frames: Sequence[Frame]) -> Append:
+        """The APPEND of ``frames``: the same object for every follower that gets the same, so it is encoded once."""
         ...
 
     def is_connected(self, peer: NodeId) -> bool: ...

@@ -121,8 +121,7 @@ class EntryDispatcher:
         size_bytes = sum(frame.header.stored_bytes for frame in frames)
         self.progress.sent(Position(frames[-1].header.position), size_bytes, self._context.now_ms())
         self._context.metrics.pushes_sent += 1
-        commit = self._context.core.commit_position
-        return self._send(Append(self._context.group, self._term, commit, tuple(frames)))
+        return self._send(self._context.append_message(self._term, frames))
 
     def _send(self, message: Append | Compare | Truncate) -> bool:
         if self._context.send(self._peer, message):

@@ -22,6 +22,7 @@ from dledger.raft.effects import Committed, Effect, Persist, ReadsConfirmed, Rol
 from dledger.raft.membership import Membership
 from dledger.raft.messages import (
     NOBODY,
+    Append,
     Heartbeat,
     Message,
 )
@@ -125,6 +126,7 @@ class Replica:
         self._is_shut = False
         self.failure: DLedgerError | None = None
         self._held_messages = 0
+        self._last_append: Append | None = None
         self._maintenance: asyncio.TimerHandle | None = None
         log.set_callbacks(self._on_durable, self._on_log_failure, metrics.fsync_duration_s.observe)
 
@@ -204,6 +206,18 @@ class Replica:
 
     def _send_held(self, peer: NodeId, message: Message) -> None:
         self._host.send(peer, message)
+
+    def append_message(self, term: Term, frames: Sequence[Frame]) -> Append:
+        last, commit = self._last_append, self.core.commit_position
+        if (
+            last is None
+            or last.term != term
+            or last.commit_position != commit
+            or last.frames[0] is not frames[0]
+            or len(last.frames) != len(frames)
+        ):
+            last = self._last_append = Append(self.group, term, commit, tuple(frames))
+        return last
 
     def is_connected(self, peer: NodeId) -> bool:
         return self._host.is_connected(peer)
