@@ -91,7 +91,7 @@ def read(start: int, **fields: Any) -> Call:
 
 
 def stream(*requests: Stream) -> Call:
-    return lambda node: everything(node.log.AppendStream(iter(requests), timeout=CALL_TIMEOUT_S))
+    return lambda node: node.append_stream(*requests)
 
 
 def get_stream(*indexes: int, **fields: Any) -> Call:
@@ -199,7 +199,7 @@ async def test_the_largest_record_and_the_largest_batch_are_not_refused(nodes: N
     room = MOST_BATCH_BYTES - 4 * 5
     assert (await leader.append(*[bytes(room // 4)] * 4)).count == 4
     body = build_body([bytes(room // 4)] * 4)
-    [answer] = await everything(leader.log.AppendStream(iter([raw(body, 4)]), timeout=CALL_TIMEOUT_S))
+    [answer] = await leader.append_stream(raw(body, 4))
     assert answer.count == 4
 
 

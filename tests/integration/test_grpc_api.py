@@ -103,7 +103,7 @@ async def test_a_follower_names_the_leader_and_its_address(nodes: Nodes) -> None
             nodes[follower].get(0),
             everything(log.Read(log_pb2.ReadRequest(), timeout=CALL_TIMEOUT_S)),
             everything(log.GetStream(iter([log_pb2.GetStreamRequest(indexes=[0])]), timeout=CALL_TIMEOUT_S)),
-            everything(log.AppendStream(iter([batch(b"x")]), timeout=CALL_TIMEOUT_S)),
+            nodes[follower].append_stream(batch(b"x")),
             log.InitProducer(log_pb2.InitProducerRequest(), timeout=CALL_TIMEOUT_S),
             admin.TransferLeadership(admin_pb2.TransferLeadershipRequest(), timeout=CALL_TIMEOUT_S),
         ):
@@ -208,10 +208,10 @@ async def test_an_append_stream_ends_with_its_first_refusal_and_appends_nothing_
     nodes: Nodes, wrong: log_pb2.AppendStreamRequest
 ) -> None:
     leader = await nodes.leader()
-    call = nodes[leader].log.AppendStream(iter([batch(b"good"), wrong, batch(b"behind")]), timeout=CALL_TIMEOUT_S)
-    answer: Any = await call.read()
-    assert (await refusal_of(call.read())).reason == "CORRUPT_BATCH"
-    assert await read(nodes, leader, answer.base_index) == [b"good"]
+    end = (await nodes[leader].append(b"mark")).base_index + 1
+    refusal = await refusal_of(nodes[leader].append_stream(batch(b"good"), wrong, batch(b"behind")))
+    assert refusal.reason == "CORRUPT_BATCH"
+    assert await read(nodes, leader, end) == [b"good"]
 
 
 async def test_an_append_stream_ends_at_a_gap_in_its_sequence_and_appends_nothing_behind_it(nodes: Nodes) -> None:
@@ -223,7 +223,7 @@ async def test_an_append_stream_ends_at_a_gap_in_its_sequence_and_appends_nothin
         batch(b"gap", producer_id=producer, base_sequence=7),
         batch(b"behind", producer_id=producer, base_sequence=8),
     ]
-    refusal = await refusal_of(everything(nodes[leader].log.AppendStream(iter(batches), timeout=CALL_TIMEOUT_S)))
+    refusal = await refusal_of(nodes[leader].append_stream(*batches))
     assert refusal.reason == "OUT_OF_ORDER"
     assert await read(nodes, leader, end) == [b"good"]
 
