@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 TICK_S = 0.02
 """Calls within one tick share a deadline; one that runs out is noticed within another tick. Never early."""
+BODY_OVERHEAD_BYTES = 8
+"""The offset of one more record, and the one behind the last."""
 GATHER_BYTES = 1 << 20
 """A gathering batch is sealed at about this size."""
 
@@ -42,7 +44,7 @@ class AppendQueue:
         self._create_future = self._loop.create_future
         self._limits = limits
         self._max_record_bytes = limits.max_record_bytes
-        self._gather_bytes = min(GATHER_BYTES, limits.max_batch_bytes)
+        self._gather_bytes = min(GATHER_BYTES, limits.max_batch_bytes) - BODY_OVERHEAD_BYTES
         self._window = window
         self._max_pending_bytes = max_pending_bytes
         self._timeout_ms = timeout_ms

@@ -129,8 +129,8 @@ class Leaders:
         self._suspect = current
         try:
             found = await self._ask_around()
-        except Unavailable:
-            return False
+        except DLedgerError:
+            return False  # nobody says so; an endpoint that cannot be asked says nothing
         if found.address == address or found.term < current.term:
             self._leader = current
             return False

@@ -111,8 +111,8 @@ class Leadership:
         return grew
 
     def broadcast_heartbeat(self, send: Callable[[NodeId, Message], None], commit: Position) -> None:
-        for peer, progress in self.followers.items():
-            send(peer, Heartbeat(self._group, self._term, min(commit, progress.match), self._round))
+        for peer in self.followers:
+            send(peer, Heartbeat(self._group, self._term, commit, self._round))
 
     # Handover ----------------------------------------------------------------------------------------------------
 

@@ -80,7 +80,7 @@ class VoteResponse:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """The leader is here. ``commit_position`` is capped at what the follower is known to hold. ``round`` is echoed."""
+    """The leader is here. ``commit_position`` may lie beyond the follower's log. ``round`` is echoed."""
 
     group: str
     term: Term

@@ -22,7 +22,7 @@ class Handover:
         self._target = NOBODY
         self._ended: asyncio.Future[NodeId] | None = None
         self._progress = asyncio.Event()
-        """Something was committed, or a peer is gone: what a drain waits for."""
+        """What a drain waits for: a commit, a peer that is gone, or the leadership."""
 
     async def transfer(self, target: NodeId | None) -> NodeId:
         """Hands the leadership to ``target``, or to the voter with the smallest lag; returns who leads then.
@@ -101,7 +101,8 @@ class Handover:
 
     # What it is told -----------------------------------------------------------------------------------------------
 
-    def on_commit(self) -> None:
+    def on_progress(self) -> None:
+        """Something was committed, or the leadership is lost."""
         self._progress.set()
 
     def on_disconnected(self, peer: NodeId) -> None:

@@ -49,6 +49,8 @@ class Inbox:
                 self._on_append_response(sender, message, now_ms)
             case Heartbeat():
                 core.on_heartbeat(sender, message, now_ms)
+                if core.leader_id == sender and core.term == message.term:
+                    self._context.on_leader_commit(message.commit_position)
             case HeartbeatResponse():
                 self._observe_round_trip(sender)
                 core.on_heartbeat_response(sender, message, now_ms)

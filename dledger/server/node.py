@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from random import Random, SystemRandom
-from typing import Self
+from typing import Any, Self
 
 from dledger.batch import record_at
 from dledger.config import NodeConfig
@@ -28,7 +28,7 @@ from dledger.storage.log import FileLog
 from dledger.storage.recovery import RecoveryReport, open_log
 from dledger.transport.api import PeerIdentity, Transport
 from dledger.transport.peer import TcpTransport
-from dledger.types import Ack, Consistency, Durability, Entry, Member, NodeId, Role, Term
+from dledger.types import Ack, Consistency, Entry, Member, NodeId, Role, Term
 
 logger = logging.getLogger(__name__)
 
@@ -96,7 +96,9 @@ class Node:
         """The first half of ``start``: nobody hears of this node yet. ``stop`` has to follow, whatever happens."""
         config = self.config
         self._failed = asyncio.get_running_loop().create_future()
-        self._identity = await open_identity(self._disk, config.data_dir, NodeId(config.id), self._random)
+        self._identity = await open_identity(
+            self._disk, config.data_dir, NodeId(config.id), self._random, config.durability
+        )
         self._peer_book = await PeerBook.open(self._disk, config.data_dir)
         await self._open_group(config.group)
 
@@ -146,16 +148,17 @@ class Node:
             wall_clock_ms=self._wall_clock_ms,
             commit_index=await _commit_index_at(log),
         )
-        if self._may_have_lost_acks(log.recovery):
+        if await self._owes_catch_up(log.recovery):
             replica.wait_until_caught_up()
         return replica
 
-    def _may_have_lost_acks(self, recovery: RecoveryReport) -> bool:
-        """Whether what this node acknowledged may be gone. Not with fsync; not when only the process died, for what it
-        wrote is in the machine's memory; and a sole voter has nobody to be caught up by."""
+    async def _owes_catch_up(self, recovery: RecoveryReport) -> bool:
+        """Whether what this node acknowledged may be gone. Not when only the process died, for what it wrote is in the
+        machine's memory; nor when the stop before the power loss was in order. A sole voter has nobody to ask."""
         assert self._identity is not None
-        safe = self.config.durability is Durability.FSYNC or recovery.clean_stop or self._identity.kept_memory
-        return not safe and len(self.config.peers) > 1
+        if self._identity.debt_is_new and recovery.clean_stop:
+            await self._identity.settle_debt()
+        return self._identity.owes_catch_up and len(self.config.peers) > 1
 
     def _check_cluster_id(self, log: Log) -> None:
         stored, configured = log.state.cluster_id, self.config.cluster_id
@@ -356,19 +359,27 @@ class Node:
         doubt = self._peer_book.judge(node_id, identity.node_uuid, identity.start_count, identity.start_nonce)
         if doubt is None:
             remember = self._peer_book.remember(node_id, identity.node_uuid, identity.start_count, identity.start_nonce)
-            task = asyncio.get_running_loop().create_task(remember, name=f"remember-{node_id}")
-            self._tasks.add(task)
-            task.add_done_callback(self._remembered)
+            self._keep(remember, f"remember-{node_id}")
             return
         logger.error("a member is not what it was; no quorum rests on it", extra={"peer": node_id, "why": doubt})
         for replica in self.replicas.values():
             replica.doubt(node_id)
 
-    def _remembered(self, task: asyncio.Task[None]) -> None:
+    def on_caught_up(self, group: str) -> None:
+        assert self._identity is not None
+        self._keep(self._identity.settle_debt(), f"settle-{group}")
+
+    def _keep(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        """Something to be made durable beside the log; the node does not go on when that fails."""
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._kept)
+
+    def _kept(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (failure := task.exception()) is not None:
             for replica in self.replicas.values():
-                replica.fail(Code.DISK_ERROR, f"what is known of the peers cannot be made durable: {failure}")
+                replica.fail(Code.DISK_ERROR, f"what is known of the members cannot be made durable: {failure}")
 
 
 async def _commit_index_at(log: Log) -> int:

@@ -64,6 +64,10 @@ class Host(Protocol):
 
     def on_role(self, group: str, role: Role, term: Term, leader_id: NodeId) -> None: ...
 
+    def on_caught_up(self, group: str) -> None:
+        """The debt of an unclean stop without fsync is settled."""
+        ...
+
     def on_failure(self, group: str, failure: DLedgerError) -> None:
         """The replica stopped for good."""
         ...
@@ -249,7 +253,9 @@ class Replica:
     def check_leader(self) -> None:
         self.check_reader()
         leadership = self.core.leadership
-        if leadership is not None and leadership.transfer is not None:
+        if leadership is None:
+            raise self.not_leader()  # the core knows of a higher term already; its Persist is under way
+        if leadership.transfer is not None:
             raise error(Code.LEADER_TRANSFERRING, "the leadership is being handed over; try again after a moment")
 
     def not_leader(self) -> DLedgerError:
@@ -356,7 +362,7 @@ class Replica:
                 raise AssertionError("the Elector persists")
 
     def _on_commit(self, position: Position) -> None:
-        self.handover.on_commit()
+        self.handover.on_progress()
         self._commit_index.committed(position)
         self.log.set_commit_hint(position)
         self.metrics.proposals_committed += self.checker.on_commit(position, self.now_s())
@@ -371,6 +377,7 @@ class Replica:
         if self.log.term_at(position) == core.term:
             logger.info("caught up after an unclean stop; voting again", extra={"group": self.group})
             core.set_may_vote(True, self.now_ms())
+            self._host.on_caught_up(self.group)
 
     def _on_role(self, change: RoleChanged) -> None:
         if change == RoleChanged(self.role, self.term, self.leader_id):
@@ -400,6 +407,7 @@ class Replica:
         self.appender.open(self.term)
 
     def _leave_leadership(self, refusal: DLedgerError) -> None:
+        self.handover.on_progress()
         for dispatcher in self.dispatchers.values():
             dispatcher.stop()
         self.dispatchers.clear()

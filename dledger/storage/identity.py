@@ -14,7 +14,7 @@ from dledger.errors import Code, error
 from dledger.storage.disk import Disk, Handle, make_directories
 from dledger.storage.record import RecordKind
 from dledger.storage.two_slot import SLOT_BYTES, TwoSlotFile
-from dledger.types import NodeId
+from dledger.types import Durability, NodeId
 from dledger.v1.storage_pb2 import IdentityRecord, PeerBookRecord, PeerRecord
 
 MAX_PEERS = 512
@@ -34,7 +34,9 @@ class Identity:
         node_uuid: bytes,
         start_count: int,
         start_nonce: int,
-        kept_memory: bool,
+        slots: TwoSlotFile,
+        record: IdentityRecord,
+        debt_is_new: bool,
     ) -> None:
         self._disk = disk
         self._lock: Handle | None = lock
@@ -45,8 +47,21 @@ class Identity:
         """Raised durably by every start."""
         self.start_nonce = start_nonce
         """Drawn at every start."""
-        self.kept_memory = kept_memory
-        """The machine has not lost its memory since the start before: what was written, synced or not, is there."""
+        self._slots = slots
+        self._record = record
+        self.debt_is_new = debt_is_new
+        """The machine lost its memory since the start before, which was without fsync: what was written and not synced
+        is gone, unless that start ended in order. False for a debt that is older than this start."""
+
+    @property
+    def owes_catch_up(self) -> bool:
+        """This node may have lost what it acknowledged, and no leader has caught it up since. Survives restarts."""
+        return self._record.owes_catch_up
+
+    async def settle_debt(self) -> None:
+        """It has been caught up, or turned out to have lost nothing; durable. Raises DISK_FULL or DISK_ERROR."""
+        self._record.owes_catch_up = False
+        await self._slots.save(self._record.SerializeToString(deterministic=True))
 
     async def close(self) -> None:
         """Lets another process have the directory. Safe to call again."""
@@ -55,7 +70,9 @@ class Identity:
             self._lock = None
 
 
-async def open_identity(disk: Disk, data_dir: Path, node_id: NodeId, random: Random) -> Identity:
+async def open_identity(
+    disk: Disk, data_dir: Path, node_id: NodeId, random: Random, durability: Durability = Durability.FSYNC
+) -> Identity:
     """Takes the data directory for this process and raises its start counter.
 
     Raises CONFIG_ERROR when the directory is in use or belongs to another node, CORRUPT_LOG when both copies of the
@@ -69,7 +86,7 @@ async def open_identity(disk: Disk, data_dir: Path, node_id: NodeId, random: Ran
     try:
         _take(disk, lock, data_dir)
         slots = TwoSlotFile(disk, str(data_dir / "identity"), RecordKind.IDENTITY)
-        record, kept_memory = await _raised(disk, slots, data_dir, node_id, random)
+        record, debt_is_new = await _raised(disk, slots, data_dir, node_id, random, durability=durability)
     except BaseException:
         disk.close(lock)
         raise
@@ -80,7 +97,9 @@ async def open_identity(disk: Disk, data_dir: Path, node_id: NodeId, random: Ran
         node_uuid=record.node_uuid,
         start_count=record.start_count,
         start_nonce=random.getrandbits(64),
-        kept_memory=kept_memory,
+        slots=slots,
+        record=record,
+        debt_is_new=debt_is_new,
     )
 
 
@@ -95,7 +114,7 @@ def _take(disk: Disk, lock: Handle, data_dir: Path) -> None:
 
 
 async def _raised(
-    disk: Disk, slots: TwoSlotFile, data_dir: Path, node_id: NodeId, random: Random
+    disk: Disk, slots: TwoSlotFile, data_dir: Path, node_id: NodeId, random: Random, *, durability: Durability
 ) -> tuple[IdentityRecord, bool]:
     if not await slots.load():
         if disk.exists(str(data_dir / "groups")):
@@ -104,9 +123,15 @@ async def _raised(
                 f"{data_dir} has groups but no identity: it is not whole; give the node an empty data directory and "
                 "admit it anew",
             )
-        record = IdentityRecord(node_id=node_id, node_uuid=random.randbytes(16), start_count=1, boot_id=disk.boot_id())
+        record = IdentityRecord(
+            node_id=node_id,
+            node_uuid=random.randbytes(16),
+            start_count=1,
+            boot_id=disk.boot_id(),
+            durability=durability.value,
+        )
         await slots.create(record.SerializeToString(deterministic=True))
-        return record, True
+        return record, False
     record = IdentityRecord.FromString(slots.payload)
     if record.node_id != node_id:
         raise error(
@@ -114,11 +139,15 @@ async def _raised(
             f"the data directory {data_dir} belongs to node {record.node_id!r}, not {node_id!r}: check --id and --data",
         )
     boot_id = disk.boot_id()
-    kept_memory = bool(boot_id) and boot_id == record.boot_id
+    lost_memory = not boot_id or boot_id != record.boot_id
+    # Judged by what the data was written under, and recorded before the boot id that shows it is overwritten.
+    debt_is_new = lost_memory and record.durability != Durability.FSYNC.value and not record.owes_catch_up
+    record.owes_catch_up |= debt_is_new
     record.start_count += 1
     record.boot_id = boot_id
+    record.durability = durability.value
     await slots.save(record.SerializeToString(deterministic=True))
-    return record, kept_memory
+    return record, debt_is_new
 
 
 class PeerBook:

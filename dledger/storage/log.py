@@ -76,7 +76,7 @@ class FileLog:
             on_synced=self._sealer.synced,
         )
         self._commit.commit_hint = Position(commit_hint)
-        self._truncated: asyncio.Event | None = None  # set when the truncation under way is done
+        self._truncated: asyncio.Task[None] | None = None  # the truncation under way
         self._generation = 0
         self._closed = False
         self._finish_rolls()
@@ -159,8 +159,12 @@ class FileLog:
         )
         if after >= state.last.position:
             return
-        self._truncated = asyncio.Event()
         self._generation += 1
+        # A task of the log's own: a caller that is cancelled must not leave the cut running under a log that closes.
+        self._truncated = asyncio.get_running_loop().create_task(self._truncate(after), name=f"truncate-{self.group}")
+        await asyncio.shield(self._truncated)
+
+    async def _truncate(self, after: Position) -> None:
         try:
             await self._reader.settle()
             await self._sealer.pause()
@@ -168,7 +172,6 @@ class FileLog:
             self._sealer.truncated()
             self._sealer.synced(after)
         finally:
-            self._truncated.set()
             self._truncated = None
 
     def _cut(self, after: Position) -> Written:
@@ -240,7 +243,7 @@ class FileLog:
         """``attempt``, again when a truncation came between: what it saw, or failed of, may be gone."""
         while True:
             if self._truncated is not None:
-                await self._truncated.wait()
+                await asyncio.wait([self._truncated])
             generation = self._generation
             try:
                 result = await attempt()
@@ -268,7 +271,7 @@ class FileLog:
             return
         self._closed = True
         if self._truncated is not None:
-            await self._truncated.wait()
+            await asyncio.wait([self._truncated])
         await self._preparer.close()
         await self._reader.settle()
         await self._commit.close()

@@ -202,6 +202,8 @@ class IdentityRecord(_message.Message):
     NODE_UUID_FIELD_NUMBER: _builtins.int
     START_COUNT_FIELD_NUMBER: _builtins.int
     BOOT_ID_FIELD_NUMBER: _builtins.int
+    DURABILITY_FIELD_NUMBER: _builtins.int
+    OWES_CATCH_UP_FIELD_NUMBER: _builtins.int
     node_id: _builtins.str
     node_uuid: _builtins.bytes
     """Minted at the first start."""
@@ -209,6 +211,10 @@ class IdentityRecord(_message.Message):
     """Raised durably by every start."""
     boot_id: _builtins.str
     """Of the machine's boot during which the node last started; empty where the system does not tell."""
+    durability: _builtins.str
+    """Of the last start: fsync, interval or none."""
+    owes_catch_up: _builtins.bool
+    """The machine lost its memory after a start without fsync, and no leader has caught the node up since."""
     def __init__(
         self,
         *,
@@ -216,10 +222,12 @@ class IdentityRecord(_message.Message):
         node_uuid: _builtins.bytes = ...,
         start_count: _builtins.int = ...,
         boot_id: _builtins.str = ...,
+        durability: _builtins.str = ...,
+        owes_catch_up: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "node_id", b"node_id", "node_uuid", b"node_uuid", "start_count", b"start_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "durability", b"durability", "node_id", b"node_id", "node_uuid", b"node_uuid", "owes_catch_up", b"owes_catch_up", "start_count", b"start_count"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -69,6 +69,8 @@ class SimNode:
         self.roles: list[RoleSeen] = []
         """What a role listener of all lives was told."""
         self.failure: DLedgerError | None = None
+        self.has_caught_up = False
+        """After ``wait_until_caught_up``."""
         self.is_up = False
         self.outbox: list[tuple[NodeId, Message]] | None = None
         """When set, what the node sends goes here and nowhere else."""
@@ -205,6 +207,9 @@ class SimNode:
         self.roles.append(RoleSeen(role, term, leader_id))
         if role is Role.LEADER:
             self._cluster.saw_leader(self, term)
+
+    def on_caught_up(self, group: str) -> None:
+        self.has_caught_up = True
 
     def on_failure(self, group: str, failure: DLedgerError) -> None:
         self.failure = failure

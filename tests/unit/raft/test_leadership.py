@@ -158,13 +158,13 @@ def test_no_round_rests_on_learners_or_doubted_nodes() -> None:
     assert leadership.on_round(N2, number)
 
 
-def test_a_heartbeat_promises_no_more_than_the_follower_is_known_to_hold() -> None:
+def test_a_heartbeat_tells_everyone_how_far_the_leader_has_committed() -> None:
     leadership = matched(make_leadership(members(3)), n1=7)
     sent: list[tuple[NodeId, Message]] = []
     leadership.broadcast_heartbeat(lambda to, message: sent.append((to, message)), Position(9))
     assert sent == [
-        (N1, Heartbeat(GROUP, Term(3), Position(7), 0)),
-        (N2, Heartbeat(GROUP, Term(3), Position(0), 0)),
+        (N1, Heartbeat(GROUP, Term(3), Position(9), 0)),
+        (N2, Heartbeat(GROUP, Term(3), Position(9), 0)),
     ]
 
 

@@ -11,7 +11,7 @@ import pytest
 from dledger.errors import ConfigError, CorruptLog
 from dledger.storage.disk import OsDisk
 from dledger.storage.identity import Identity, PeerBook, open_identity
-from dledger.types import NodeId
+from dledger.types import Durability, NodeId
 
 N0, N1 = NodeId("n0"), NodeId("n1")
 
@@ -77,3 +77,44 @@ async def test_a_peer_is_judged_by_what_it_was(tmp_path: Path, uuid: bytes, coun
     await book.remember(N1, b"u", 5, 1)
     reopened = await PeerBook.open(OsDisk(), tmp_path)
     assert (reopened.judge(N1, uuid, count, nonce) is None) is fine
+
+
+class Machine(OsDisk):
+    """A machine that can lose its memory."""
+
+    def __init__(self, boot: str) -> None:
+        super().__init__()
+        self._boot = boot
+
+    def boot_id(self) -> str:
+        return self._boot
+
+
+async def start_on(boot: str, directory: Path, durability: Durability) -> Identity:
+    identity = await open_identity(Machine(boot), directory, N0, Random(7), durability)
+    await identity.close()
+    return identity
+
+
+async def test_a_process_that_died_alone_owes_nothing(tmp_path: Path) -> None:
+    await start_on("first", tmp_path, Durability.INTERVAL)
+    assert not (await start_on("first", tmp_path, Durability.INTERVAL)).owes_catch_up
+
+
+async def test_lost_memory_without_fsync_is_a_debt_that_restarts_do_not_settle(tmp_path: Path) -> None:
+    await start_on("first", tmp_path, Durability.INTERVAL)
+    found = await start_on("second", tmp_path, Durability.INTERVAL)
+    assert (found.owes_catch_up, found.debt_is_new) == (True, True)
+    again = await start_on("second", tmp_path, Durability.FSYNC)
+    assert (again.owes_catch_up, again.debt_is_new) == (True, False)
+
+
+async def test_a_settled_debt_stays_settled(tmp_path: Path) -> None:
+    await start_on("first", tmp_path, Durability.NONE)
+    await (await start_on("second", tmp_path, Durability.NONE)).settle_debt()
+    assert not (await start_on("second", tmp_path, Durability.NONE)).owes_catch_up
+
+
+async def test_what_was_written_under_fsync_owes_nothing_whatever_follows(tmp_path: Path) -> None:
+    await start_on("first", tmp_path, Durability.FSYNC)
+    assert not (await start_on("second", tmp_path, Durability.INTERVAL)).owes_catch_up
