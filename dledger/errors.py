@@ -72,6 +72,10 @@ class DLedgerError(Exception):
             self.code = code
         self.metadata: dict[str, str] = dict(metadata or {})
 
+    def copy(self) -> DLedgerError:
+        """The same error once more, for another waiter: raised in two tasks, one would mix their tracebacks."""
+        return CODES[self.code].exception(str(self), code=self.code, metadata=self.metadata)
+
     @property
     def exit_code(self) -> int:
         """What the command line exits with."""

@@ -19,7 +19,7 @@ from dledger.client.pending import (
 )
 from dledger.client.results import Acks, AckSpan
 from dledger.client.verdict import SAYS_ITSELF
-from dledger.errors import CODES, Code, DeadlineExceeded, DLedgerError, OutcomeUnknown, error
+from dledger.errors import Code, DeadlineExceeded, DLedgerError, OutcomeUnknown, error
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -222,7 +222,7 @@ class AppendQueue:
             self._fail(self._queued.popleft(), refusal)
 
     def _fail(self, batch: PendingBatch, refusal: DLedgerError) -> None:
-        batch.fail(lambda: copy_of(refusal))
+        batch.fail(refusal.copy)
         self._forget(batch)
 
     # Time -------------------------------------------------------------------------------------------------------
@@ -270,12 +270,6 @@ class AppendQueue:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-
-
-def copy_of(refusal: DLedgerError) -> DLedgerError:
-    """The same error once more: an exception raised in two tasks would mix their tracebacks."""
-    twin = CODES[refusal.code].exception if refusal.code in CODES else type(refusal)
-    return twin(str(refusal), code=refusal.code, metadata=refusal.metadata)
 
 
 def _join(whole: asyncio.Future[Acks], spans: Sequence[asyncio.Future[AckSpan]]) -> asyncio.Future[Acks]:

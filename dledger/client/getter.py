@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from dledger.client.append_queue import TICK_S, copy_of
+from dledger.client.append_queue import TICK_S
 from dledger.client.conversation import Conversation
 from dledger.client.retry import ASKS_ELSEWHERE, PASSING, Backoff
 from dledger.client.rpc import code_named
@@ -226,7 +226,7 @@ class Getter:
 
 def _fail(get: _Get, refusal: DLedgerError) -> None:
     if not get.future.done():
-        get.future.set_exception(copy_of(refusal))
+        get.future.set_exception(refusal.copy())
 
 
 def _refusal(wire: log_pb2.Error, index: int, commit_index: int) -> DLedgerError:

@@ -279,4 +279,4 @@ def _refuse(batch: Batch, refusal: DLedgerError) -> None:
 
 def _set_exception(future: asyncio.Future[AppendResult], refusal: DLedgerError) -> None:
     if not future.done():
-        future.set_exception(type(refusal)(str(refusal), code=refusal.code, metadata=refusal.metadata))
+        future.set_exception(refusal.copy())

@@ -69,7 +69,7 @@ class Reader:
     def fail_all(self, refusal: DLedgerError) -> None:
         for future in (*self._asked, *self._waiting):
             if not future.done():
-                future.set_exception(type(refusal)(str(refusal), code=refusal.code, metadata=refusal.metadata))
+                future.set_exception(refusal.copy())
         self._asked, self._waiting = [], []
 
     def close(self, refusal: DLedgerError) -> None:
@@ -102,7 +102,7 @@ class Reader:
 
     def _check_closed(self) -> None:
         if self._closed is not None:
-            raise error(self._closed.code, str(self._closed))
+            raise self._closed.copy()
 
     # Records -----------------------------------------------------------------------------------------------------
 
