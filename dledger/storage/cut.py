@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dledger.storage.disk import Disk, Handle
+from dledger.storage.disk import Disk
 from dledger.storage.record import RecordKind, unpack_record
 from dledger.storage.segment import TRAILER_BYTES, Segment, read_trailer, write_mark
 from dledger.storage.segment_files import SegmentFiles
+from dledger.storage.syncer import Handle
 from dledger.types import LogPoint
 
 _CHUNK_BYTES = 1 << 20

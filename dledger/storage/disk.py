@@ -13,19 +13,13 @@ import contextlib
 import errno
 import fcntl
 import os
-import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from queue import SimpleQueue
-from typing import NewType, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from dledger.batch import Buffer
-
-Handle = NewType("Handle", int)
-"""An open file."""
-
-OnSynced = Callable[[OSError | None], None]
+from dledger.storage.syncer import Handle, Syncer, best_syncer
 
 Result = TypeVar("Result")
 
@@ -33,19 +27,6 @@ _IOV_MAX = os.sysconf("SC_IOV_MAX") if "SC_IOV_MAX" in os.sysconf_names else 102
 _NOT_CACHED = (errno.EAGAIN, errno.EOPNOTSUPP)
 FULL = (errno.ENOSPC, errno.EDQUOT)
 """The errors that mean no room, and nothing worse."""
-
-
-class Syncer(Protocol):
-    """Makes files durable, off the event loop, one request after the other."""
-
-    def sync(self, handles: Sequence[Handle], directories: Sequence[str], on_done: OnSynced) -> None:
-        """fdatasync of each file, then fsync of each directory; then, on the event loop, ``on_done`` with the first
-        error, after which nothing more was tried, or None. The files stay open until then."""
-        ...
-
-    def close(self) -> None:
-        """Ends the thread after what was asked for."""
-        ...
 
 
 class Disk(Protocol):
@@ -243,54 +224,11 @@ class OsDisk:
         figures = os.statvfs(path)
         return figures.f_bavail * figures.f_frsize
 
-    def syncer(self, name: str) -> OsSyncer:
-        return OsSyncer(self, name)
+    def syncer(self, name: str) -> Syncer:
+        return best_syncer(self, name)
 
     async def run(self, job: Callable[[], Result]) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._executor, job)
 
     def shutdown(self) -> None:
         self._executor.shutdown()
-
-
-class _SyncRequest:
-    __slots__ = ("directories", "handles", "on_done")
-
-    def __init__(self, handles: Sequence[Handle], directories: Sequence[str], on_done: OnSynced) -> None:
-        self.handles = handles
-        self.directories = directories
-        self.on_done = on_done
-
-
-class OsSyncer:
-    """One thread and a queue: 30–50 µs less for each sync than an executor and its futures take."""
-
-    def __init__(self, disk: Disk, name: str) -> None:
-        self._disk = disk
-        self._loop = asyncio.get_running_loop()
-        self._requests: SimpleQueue[_SyncRequest | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._work, name=f"dledger-sync-{name}", daemon=True)
-        self._thread.start()
-
-    def sync(self, handles: Sequence[Handle], directories: Sequence[str], on_done: OnSynced) -> None:
-        self._requests.put(_SyncRequest(handles, directories, on_done))
-
-    def close(self) -> None:
-        self._requests.put(None)
-        self._thread.join()
-
-    def _work(self) -> None:
-        while (request := self._requests.get()) is not None:
-            failure = self._sync(request)
-            with contextlib.suppress(RuntimeError):  # the loop has closed: nobody is left to be told
-                self._loop.call_soon_threadsafe(request.on_done, failure)
-
-    def _sync(self, request: _SyncRequest) -> OSError | None:
-        try:
-            for handle in request.handles:
-                self._disk.fdatasync(handle)
-            for directory in request.directories:
-                self._disk.fsync_directory(directory)
-        except OSError as failure:
-            return failure
-        return None

@@ -18,9 +18,9 @@ from typing import NamedTuple
 from dledger.config import Timings
 from dledger.errors import Code, DLedgerError, error
 from dledger.storage.api import ObserveSync, OnDurable, OnFailure
-from dledger.storage.disk import Syncer
 from dledger.storage.segment import Segment, write_mark
 from dledger.storage.segment_files import SegmentFiles
+from dledger.storage.syncer import Syncer
 from dledger.types import Durability, LogPoint, Position
 
 

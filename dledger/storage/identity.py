@@ -11,8 +11,9 @@ from pathlib import Path
 from random import Random
 
 from dledger.errors import Code, error
-from dledger.storage.disk import Disk, Handle, make_directories
+from dledger.storage.disk import Disk, make_directories
 from dledger.storage.record import RecordKind
+from dledger.storage.syncer import Handle
 from dledger.storage.two_slot import SLOT_BYTES, TwoSlotFile
 from dledger.types import Durability, NodeId
 from dledger.v1.storage_pb2 import IdentityRecord, PeerBookRecord, PeerRecord

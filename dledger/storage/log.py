@@ -19,7 +19,7 @@ from dledger.config import Limits, Timings
 from dledger.errors import Code, DLedgerError, error
 from dledger.storage.api import ObserveSync, OnDurable, OnFailure
 from dledger.storage.cut import cut
-from dledger.storage.disk import FULL, Syncer
+from dledger.storage.disk import FULL
 from dledger.storage.frame import Frame
 from dledger.storage.group_commit import GroupCommit, Written
 from dledger.storage.log_state import LogState
@@ -28,6 +28,7 @@ from dledger.storage.reader import FrameReader
 from dledger.storage.replay import Replay
 from dledger.storage.sealer import Roll, Sealer
 from dledger.storage.segment_files import SegmentFiles
+from dledger.storage.syncer import Syncer
 from dledger.storage.tail_cache import TailCache
 from dledger.storage.writer import Run, SegmentWriter, UndoFailedError
 from dledger.types import Durability, Index, LogPoint, Member, Position, Term

@@ -9,8 +9,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from dledger.storage.disk import FULL, Handle
+from dledger.storage.disk import FULL
 from dledger.storage.segment_files import SegmentFiles
+from dledger.storage.syncer import Handle
 
 logger = logging.getLogger(__name__)
 

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from functools import partial
 
 from dledger.errors import Code, DLedgerError, error
-from dledger.storage.disk import Handle
 from dledger.storage.frame import HEADER_BYTES, Frame, FrameHeader, check_link, parse_body, parse_header
 from dledger.storage.index import INDEX_INTERVAL_BYTES, SparseIndex
 from dledger.storage.segment import FIRST_PAGE_BYTES, Segment, corrupt
 from dledger.storage.segment_files import SegmentFiles
+from dledger.storage.syncer import Handle
 from dledger.types import LogPoint
 
 IsWanted = Callable[[FrameHeader], bool]

@@ -39,9 +39,10 @@ from struct import error as struct_error
 from typing import NamedTuple
 
 from dledger.errors import Code, DLedgerError, error
-from dledger.storage.disk import Disk, Handle
+from dledger.storage.disk import Disk
 from dledger.storage.index import SparseIndex
 from dledger.storage.record import RECORD_HEADER_BYTES, RecordKind, pack_record, unpack_record
+from dledger.storage.syncer import Handle
 from dledger.types import LogPoint, Position, Term
 
 FORMAT_VERSION = 1

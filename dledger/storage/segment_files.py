@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 
-from dledger.storage.disk import Disk, Handle
+from dledger.storage.disk import Disk
 from dledger.storage.index import SparseIndex
 from dledger.storage.scan import FrameScanner
 from dledger.storage.segment import (
@@ -24,6 +24,7 @@ from dledger.storage.segment import (
     read_trailer,
     unseal,
 )
+from dledger.storage.syncer import Handle
 
 MAX_OPEN_SEGMENTS = 32
 """Sealed segments kept open, with their indexes in memory."""

@@ -18,8 +18,9 @@ from functools import partial
 from pathlib import Path
 
 from dledger.errors import Code, error
-from dledger.storage.disk import FULL, Disk, Handle
+from dledger.storage.disk import FULL, Disk
 from dledger.storage.record import RECORD_HEADER_BYTES, Record, RecordKind, pack_record, unpack_record
+from dledger.storage.syncer import Handle
 
 SLOT_BYTES = 4096
 

@@ -17,7 +17,8 @@ import uvloop
 import dledger
 from dledger.cli.ports import free_base
 from dledger.errors import Code
-from dledger.storage.disk import Handle, OsDisk
+from dledger.storage.disk import OsDisk
+from dledger.storage.syncer import Handle, Syncer, ThreadSyncer
 from dledger.types import NodeId, Term
 
 DEADLINE_S = 10.0
@@ -220,6 +221,9 @@ class BreakableDisk(OsDisk):
         if self.is_broken:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         super().fdatasync(handle)
+
+    def syncer(self, name: str) -> Syncer:
+        return ThreadSyncer(self, name)
 
 
 async def test_a_host_is_told_of_a_node_that_cannot_go_on(tmp_path: Path) -> None:

@@ -13,10 +13,11 @@ from dledger.batch import Buffer, build_body, crc32c
 from dledger.config import Limits, Timings
 from dledger.errors import DLedgerError
 from dledger.storage.api import Log
-from dledger.storage.disk import Disk, Handle, OnSynced, OsDisk, OsSyncer
+from dledger.storage.disk import Disk, OsDisk
 from dledger.storage.frame import ControlKind, Frame, make_frame
 from dledger.storage.log import FileLog
 from dledger.storage.recovery import open_log
+from dledger.storage.syncer import Handle, OnSynced, Syncer, ThreadSyncer
 from dledger.types import Durability, LogPoint, Member, NodeId, Position
 from dledger.v1.raft_pb2 import ControlRecord
 
@@ -186,7 +187,7 @@ class FaultyDisk(OsDisk):
         return FaultySyncer(self, name)
 
 
-class FaultySyncer(OsSyncer):
+class FaultySyncer(ThreadSyncer):
     """Tells its completions when it is allowed to."""
 
     def __init__(self, disk: FaultyDisk, name: str) -> None:
@@ -224,3 +225,6 @@ class CarelessDisk(OsDisk):
 
     def fsync_directory(self, path: str) -> None:
         """Nothing."""
+
+    def syncer(self, name: str) -> Syncer:
+        return ThreadSyncer(self, name)

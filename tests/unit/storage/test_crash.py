@@ -11,8 +11,8 @@ import pytest
 from dledger.batch import Buffer
 from dledger.config import Limits
 from dledger.errors import DLedgerError
-from dledger.storage.disk import Handle
 from dledger.storage.log import FileLog
+from dledger.storage.syncer import Handle
 from dledger.storage.verify import verify
 from dledger.types import Position
 from tests.unit.storage.harness import CarelessDisk, Witness, all_frames, frames_after, open_at
