@@ -43,6 +43,9 @@ class Limits:
     """About how much one ReadResponse carries."""
     tail_cache_bytes: int = 16 * MIB
     """The newest frames kept in memory."""
+    page_cache_bytes: int = 64 * MIB
+    """Of the segments behind the active one, so much of what was just written stays in the page cache, for readers
+    that lag; what is read later comes from the disk, and is cached by the kernel as it sees fit."""
     segment_max_bytes: int = 64 * MIB
     """Segments grow from 1 MiB to this."""
     segment_max_frames: int = 100_000
@@ -61,6 +64,8 @@ class Timings:
     """An APPEND without an answer for so long makes the EntryDispatcher compare again."""
     quorum_ack_timeout_ms: int = 5_000
     """An append that waits longer for its quorum is answered WAIT_QUORUM_ACK_TIMEOUT (outcome unknown)."""
+    sync_mark_interval_ms: int = 5
+    """A group carries the sync mark of the one before when the last mark is this old: each is a write more."""
     sync_mark_idle_ms: int = 10
     """The sync mark is written alone after so much idling."""
     sync_interval_ms: int = 50

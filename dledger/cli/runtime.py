@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import sys
 import traceback
@@ -16,6 +17,9 @@ from dledger.errors import DLedgerError
 
 Result = TypeVar("Result")
 
+_GC_THRESHOLDS = (50_000, 20, 100)
+"""Next to nothing here is garbage in a cycle, and each look for some stops the loop: seldom is often enough."""
+
 EXIT_OK = 0
 EXIT_BAD = 1
 EXIT_USAGE = 2
@@ -27,6 +31,8 @@ def run(coroutine: Coroutine[Any, Any, Result]) -> Result:
     """Runs a command's coroutine to its end on uvloop; Ctrl-C cancels it and raises KeyboardInterrupt.
 
     The first failure of a task group is raised in its stead."""
+    gc.freeze()  # what was imported stays
+    gc.set_threshold(*_GC_THRESHOLDS)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(coroutine)

@@ -60,6 +60,7 @@ class Appender:
         self._shared: list[tuple[Sequence[bytes], asyncio.Future[AppendResult]]] = []
         self._shared_bytes = 0
         self._is_scheduled = False
+        self._loop = asyncio.get_running_loop()
         self._term = 0
         self._is_open = False
 
@@ -144,7 +145,7 @@ class Appender:
             return self._enqueue(batch)
         if self._shared_bytes + size_bytes > self._limits_batch_bytes:
             self._seal_shared()
-        future: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[AppendResult] = self._loop.create_future()
         self._shared.append((records, future))
         self._shared_bytes += size_bytes
         self._schedule()
@@ -156,11 +157,15 @@ class Appender:
         return self._enqueue(Batch(b"", 0, 0, control=ControlKind.PRODUCER))
 
     def _enqueue(self, batch: Batch) -> asyncio.Future[AppendResult]:
-        future: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[AppendResult] = self._loop.create_future()
         batch.waiters.append((future, 0, batch.count))
+        is_idle = not self._queue and not self._checker
         self._queue.append(batch)
         self._queued_bytes += len(batch.body)
-        self._schedule()
+        if is_idle and not self._is_scheduled:
+            self._context.guard(self._flush)  # nothing to share a write with: not even a turn of the loop is waited for
+        else:
+            self._schedule()
         return future
 
     def _seal_shared(self) -> None:
@@ -183,7 +188,7 @@ class Appender:
     def _schedule(self) -> None:
         if not self._is_scheduled:
             self._is_scheduled = True
-            asyncio.get_running_loop().call_soon(self._context.guard, self._flush)
+            self._loop.call_soon(self._context.guard, self._flush)
 
     def _flush(self) -> None:
         self._is_scheduled = False
@@ -241,7 +246,7 @@ class Appender:
             frames.append(frame)
             previous, index = frame.header.point, frame.header.end_index
         try:
-            self._log.append(frames)
+            self._log.append(frames, sync_after_turn=True)
         except DLedgerError as refusal:
             for batch in batches:
                 _refuse(batch, refusal)

@@ -49,6 +49,7 @@ class Elector:
         self._barrier: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._armed_ms = 0.0
+        self._loop = asyncio.get_running_loop()
 
     @property
     def is_holding(self) -> bool:
@@ -101,7 +102,7 @@ class Elector:
 
     def _begin_save(self, effect: Persist) -> None:
         state = HardState(effect.term, effect.vote)
-        save = asyncio.get_running_loop().create_task(self._saver.save(state), name="elector-save")
+        save = self._loop.create_task(self._saver.save(state), name="elector-save")
         save.add_done_callback(self._saved)
         self._barrier = save
 
@@ -122,7 +123,7 @@ class Elector:
         """The log is being cut: no message, timer or effect comes in between, as during a save."""
         while self._barrier is not None:
             await asyncio.wait([self._barrier])
-        barrier = self._barrier = asyncio.get_running_loop().create_future()
+        barrier = self._barrier = self._loop.create_future()
         try:
             yield
         finally:
@@ -135,19 +136,18 @@ class Elector:
 
     def _arm(self) -> None:
         """One timer. It is moved forward only when it fires, so that every heartbeat does not cost a timer."""
-        loop = asyncio.get_running_loop()
         deadline_ms = self._core.deadline_ms
         if self._timer is not None:
             if self._armed_ms <= deadline_ms:
                 return
             self._timer.cancel()
         self._armed_ms = deadline_ms
-        self._timer = loop.call_at(deadline_ms / 1000, self._on_timer)
+        self._timer = self._loop.call_at(deadline_ms / 1000, self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer = None
         if self._barrier is None:  # else the timer is armed again when the barrier falls
             # A loop may fire a timer a rounding error early; taken for an early call it would be armed again at once,
             # for ever where the clock moves with the timers alone.
-            now_ms = max(asyncio.get_running_loop().time() * 1000, self._armed_ms)
+            now_ms = max(self._loop.time() * 1000, self._armed_ms)
             self._guard(partial(self._core.tick, now_ms))

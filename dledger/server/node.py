@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
-from random import Random, SystemRandom
+from random import Random
 from typing import Any, Self
 
 from dledger.batch import record_at
@@ -61,7 +61,7 @@ class Node:
         self.replicas: dict[str, Replica] = {}
         self.metrics: dict[str, GroupMetrics] = {}
         self._disk = disk or OsDisk()
-        self._random = random or SystemRandom()
+        self._random = random or Random()  # seeded by the operating system
         self._transport = transport or TcpTransport(config.listen_host, config.peer_port, random=self._random)
         self._wall_clock_ms = wall_clock_ms
         self._listeners: list[RoleListener] = []

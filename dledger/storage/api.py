@@ -58,8 +58,9 @@ class Log(Protocol):
         """Must be called once before the first append."""
         ...
 
-    def append(self, frames: Sequence[Frame]) -> None:
-        """Writes the frames behind the last one (``pwritev``) and starts, or joins, a group commit.
+    def append(self, frames: Sequence[Frame], *, sync_after_turn: bool = False) -> None:
+        """Writes the frames behind the last one (``pwritev``) and starts, or joins, a group commit: at once, or after
+        this turn of the loop, for a leader whose pushes are to leave first.
 
         The caller has verified them (checksums, links). When it returns, they are readable and may be sent on; they are
         durable when ``on_durable`` says so. Raises DISK_FULL or DISK_ERROR, and then nothing of ``frames`` is kept.

@@ -2,7 +2,7 @@
 
 A group is everything written when its fdatasync begins. It covers all files with unsynced writes, oldest first, and the
 directory when a segment came into being, so a group across a roll counts as one. The sync mark of the last completed
-group is written along with the next one, or alone after some idling.
+group is written along with the next one when the last mark is a few milliseconds old, or alone after some idling.
 
 The first error is final: after a failed fdatasync the kernel takes the pages for clean, and a second one would succeed
 without them.
@@ -58,6 +58,7 @@ class GroupCommit:
         self._end = end
         self._synced = end
         self._marked = end
+        self._marked_s = 0.0
         self._dirty: dict[Segment, None] = {}
         self._directory_dirty = False
         self._in_flight = False
@@ -79,14 +80,16 @@ class GroupCommit:
         """A segment came into being, or went: the next group covers the directory too."""
         self._directory_dirty = True
 
-    def written(self, segments: list[Segment], end: Written) -> None:
-        """Frames were written to ``segments``, up to ``end``."""
+    def written(self, segments: list[Segment], end: Written, *, after_turn: bool = False) -> None:
+        """Frames were written to ``segments``, up to ``end``. The sync begins now, or ``after_turn`` of the loop."""
         for segment in segments:
             self._dirty[segment] = None
         self._end = end
         if self._durability is Durability.FSYNC:
-            if not self._in_flight:
-                self._start()
+            if after_turn:
+                self._loop.call_soon(self._start_if_idle)
+            else:
+                self._start_if_idle()
             return
         self._announce()
         if self._durability is Durability.INTERVAL:
@@ -156,10 +159,14 @@ class GroupCommit:
         fsync, rolled = self._durability is Durability.FSYNC, self._directory_dirty
         return fsync or (rolled and self._durability is Durability.NONE)
 
+    def _start_if_idle(self) -> None:
+        if not self._in_flight and not self._restarting and self._dirty:
+            self._start()
+
     def _start(self) -> None:
         if self.failure is not None:
             return
-        if self._marked is not self._synced and not self._write_mark(clean=False):
+        if self._owes_mark() and not self._write_mark(clean=False):
             return
         if not self._dirty:
             return
@@ -175,6 +182,13 @@ class GroupCommit:
         self._started_s = self._loop.time()
         self._syncer.sync(handles, directories, partial(self._done, self._generation, self._end, segments))
 
+    def _owes_mark(self) -> bool:
+        """Whether a mark is due with this group; always when nothing else is to be synced."""
+        if self._marked is self._synced:
+            return False
+        age_s = self._loop.time() - self._marked_s
+        return not self._dirty or age_s * 1000 >= self._timings.sync_mark_interval_ms
+
     def _write_mark(self, *, clean: bool) -> bool:
         mark = self._synced
         try:
@@ -184,6 +198,7 @@ class GroupCommit:
             self.fail(reason)
             return False
         self._marked = mark
+        self._marked_s = self._loop.time()
         self._dirty[mark.segment] = None
         return True
 

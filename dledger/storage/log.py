@@ -63,7 +63,7 @@ class FileLog:
         self._initial_members = tuple(initial_members)
         self._cache = TailCache(limits.tail_cache_bytes)
         self._reader = FrameReader(files)
-        self._sealer = Sealer(files, self._on_os_error)
+        self._sealer = Sealer(files, self._on_os_error, limits.page_cache_bytes)
         self._preparer = Preparer(files, self._on_os_error)
         self._writer = SegmentWriter(files, self._preparer, limits)
         self._syncer: Syncer = files.disk.syncer(files.group)
@@ -108,7 +108,7 @@ class FileLog:
         if self._commit.failure is not None:
             on_failure(self._commit.failure)
 
-    def append(self, frames: Sequence[Frame]) -> None:
+    def append(self, frames: Sequence[Frame], *, sync_after_turn: bool = False) -> None:
         assert self._commit.on_durable is not None, "set_callbacks comes before the first append"
         assert self._truncated is None, "a truncation is under way"
         assert not self._closed, "the log is closed"
@@ -127,7 +127,8 @@ class FileLog:
             self._take(run)
         self._cache.extend(frames)
         active = self._files.active
-        self._commit.written([run.segment for run in runs], Written(active, state.last, active.end_offset))
+        end = Written(active, state.last, active.end_offset)
+        self._commit.written([run.segment for run in runs], end, after_turn=sync_after_turn)
 
     def _take(self, run: Run) -> None:
         segment, state = run.segment, self._state

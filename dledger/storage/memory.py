@@ -52,7 +52,7 @@ class MemoryLog:
         self._on_durable = on_durable
         self._on_failure = on_failure
 
-    def append(self, frames: Sequence[Frame]) -> None:
+    def append(self, frames: Sequence[Frame], *, sync_after_turn: bool = False) -> None:
         assert self._on_durable is not None, "set_callbacks comes before the first append"
         if self._failure is not None:
             raise self._failure

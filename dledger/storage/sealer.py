@@ -1,6 +1,7 @@
-"""What follows a roll, in the background, once the new segment is durable: its small state, and the old one's footer.
+"""What follows a roll, in the background, once the new segment is durable: its small state, the old one's footer, and
+the page cache of what lies further back.
 
-Neither is needed for safety. A start that finds them missing reads more, and a full disk merely leaves them out.
+None is needed for safety. A start that finds them missing reads more, and a full disk merely leaves them out.
 """
 
 from __future__ import annotations
@@ -32,9 +33,14 @@ class Roll(NamedTuple):
 class Sealer:
     """Finishes rolls, oldest first. ``on_failure`` hears of an error that is not a full disk."""
 
-    def __init__(self, files: SegmentFiles, on_failure: Callable[[OSError], None]) -> None:
+    def __init__(
+        self, files: SegmentFiles, on_failure: Callable[[OSError], None], page_cache_bytes: int = 1 << 62
+    ) -> None:
+        """``page_cache_bytes``: of what was written, so much more than the active segment stays in the page cache."""
         self._files = files
         self._on_failure = on_failure
+        self._page_cache_bytes = page_cache_bytes
+        self._cached: deque[Segment] = deque()
         self._rolls: deque[Roll] = deque()
         self._synced = Position(0)
         self._task: asyncio.Task[None] | None = None
@@ -84,7 +90,17 @@ class Sealer:
                 continue
             roll.old.size_bytes = size_bytes
             roll.old.sealed = True
+            await self._drop_behind(roll.old)
         self._task = None
+
+    async def _drop_behind(self, sealed: Segment) -> None:
+        """Lets the kernel reuse the pages of older segments for the ones to come: memory that is at hand, where fresh
+        memory may have to be found, cleared and, in a virtual machine, asked of the host for every 4 KiB written."""
+        self._cached.append(sealed)
+        while sum(segment.size_bytes for segment in self._cached) > self._page_cache_bytes:
+            oldest = self._cached.popleft()
+            with self._files.pinned(oldest) as handle:
+                await self._files.disk.run(partial(self._files.disk.drop_cache, handle))
 
     def _store(self, roll: Roll) -> int:
         assert roll.old.index is not None

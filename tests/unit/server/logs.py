@@ -24,10 +24,10 @@ class FullLog(MemoryLog):
         assert isinstance(log, cls)
         return log
 
-    def append(self, frames: Sequence[Frame]) -> None:
+    def append(self, frames: Sequence[Frame], *, sync_after_turn: bool = False) -> None:
         if self.is_full:
             raise error(Code.DISK_FULL, "no room")
-        super().append(frames)
+        super().append(frames, sync_after_turn=sync_after_turn)
 
 
 class SlowLog(MemoryLog):
