@@ -47,6 +47,9 @@ class Code(Enum):
     # Leadership by hand.
     FALL_BEHIND_TOO_MUCH = "FALL_BEHIND_TOO_MUCH"
     TAKE_LEADERSHIP_FAILED = "TAKE_LEADERSHIP_FAILED"
+    # Membership and settings.
+    CHANGE_PENDING = "CHANGE_PENDING"
+    CHANGE_REFUSED = "CHANGE_REFUSED"
     # The node.
     DISK_FULL = "DISK_FULL"
     DISK_ERROR = "DISK_ERROR"
@@ -162,6 +165,18 @@ class TransferFailed(DLedgerError):
     code = Code.TAKE_LEADERSHIP_FAILED
 
 
+class ChangePending(DLedgerError):
+    """Another change is under way. Nothing was changed; try again after a moment."""
+
+    code = Code.CHANGE_PENDING
+
+
+class ChangeRefused(DLedgerError):
+    """The change would do harm, the message says which. Nothing was changed."""
+
+    code = Code.CHANGE_REFUSED
+
+
 class DiskFull(DLedgerError):
     """The leader's disk has no room. Nothing was appended; reads go on."""
 
@@ -234,6 +249,8 @@ CODES: dict[Code, CodeInfo] = {
     Code.REPEATED_REQUEST: CodeInfo("ALREADY_EXISTS", SequenceError, 5, "appended long ago; its index is forgotten"),
     Code.FALL_BEHIND_TOO_MUCH: CodeInfo("FAILED_PRECONDITION", TransferFailed, 5, "the target lags too far behind"),
     Code.TAKE_LEADERSHIP_FAILED: CodeInfo("ABORTED", TransferFailed, 5, "the target did not take the leadership"),
+    Code.CHANGE_PENDING: CodeInfo("ABORTED", ChangePending, 5, "another change is not committed yet; try again"),
+    Code.CHANGE_REFUSED: CodeInfo("FAILED_PRECONDITION", ChangeRefused, 5, "the change would do harm"),
     Code.DISK_FULL: CodeInfo("RESOURCE_EXHAUSTED", DiskFull, 5, "the leader's disk has no room"),
     Code.DISK_ERROR: CodeInfo("INTERNAL", DiskError, 5, "the leader's disk failed"),
     Code.CORRUPT_LOG: CodeInfo("DATA_LOSS", CorruptLog, 1, "stored bytes do not match their checksums"),

@@ -81,9 +81,39 @@ class Entry(NamedTuple):
 
 
 class Member(NamedTuple):
-    """One node of a group, as the log knows it. ``node_uuid`` is empty until the node has been seen."""
+    """One node of a group, as the log knows it."""
 
     id: NodeId
     peer_address: str
     voter: bool = True
     node_uuid: bytes = b""
+    """Which disk was admitted under this id; empty: whichever was met first."""
+    admitted_start_count: int = 0
+    """The start of that disk which was admitted: earlier ones are not trusted."""
+
+
+class PreferredLeader(NamedTuple):
+    """The higher the priority, the sooner; a node that is not named has 0."""
+
+    id: NodeId
+    priority: int
+
+
+class GroupSettings(NamedTuple):
+    """What the whole group agrees on, carried by the log."""
+
+    preferred: tuple[PreferredLeader, ...] = ()
+    retention_max_age_ms: int = 0
+    """Records older than this may go; 0: kept for ever."""
+    retention_max_bytes: int = 0
+    """A log larger than this loses its oldest segments; 0: no limit."""
+
+    def priority_of(self, node_id: NodeId) -> int:
+        return next((each.priority for each in self.preferred if each.id == node_id), 0)
+
+
+class TrimPoint(NamedTuple):
+    """Where a log begins: behind the frame ``point``, with record ``first_index``."""
+
+    point: LogPoint
+    first_index: int

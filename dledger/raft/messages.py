@@ -170,6 +170,26 @@ class TakeLeadership:
     position: Position
 
 
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """Your log ends before mine begins: begin anew behind the point of this small state (``LogState.encode``)."""
+
+    group: str
+    term: Term
+    log_state: bytes
+    request_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class ResetResponse:
+    """SUCCESS: the log now begins, and ends, where the state says. INCONSISTENT_STATE: it reaches further: compare."""
+
+    group: str
+    term: Term
+    result: PushResult
+    request_id: int
+
+
 Message = (
     VoteRequest
     | VoteResponse
@@ -182,4 +202,6 @@ Message = (
     | Append
     | AppendResponse
     | TakeLeadership
+    | Reset
+    | ResetResponse
 )

@@ -49,13 +49,19 @@ KNOWN_ATTRIBUTES = CONTROL_KIND_MASK
 
 
 class ControlKind(IntEnum):
-    """What a control frame says. More kinds follow with membership, trim and fences."""
+    """What a control frame says. More kinds follow with fences."""
 
     DATA = 0
     NO_OP = 1
     """Opens a term: the first frame of every leader."""
     PRODUCER = 2
     """Hands out a producer id: the frame's own position."""
+    MEMBERSHIP = 3
+    """All members from now on; effective when appended."""
+    TRIM = 4
+    """Where the log begins, once the frame is committed."""
+    SETTINGS = 5
+    """What the group agrees on (``types.GroupSettings``); effective when appended."""
 
 
 class FrameHeader(NamedTuple):

@@ -4,6 +4,7 @@ isort:skip_file
 What an operator asks of a node."""
 
 from collections import abc as _abc
+from dledger.v1 import raft_pb2 as _raft_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
@@ -60,6 +61,10 @@ class StatusResponse(_message.Message):
     PEER_ADDRESS_FIELD_NUMBER: _builtins.int
     HTTP_ADDRESS_FIELD_NUMBER: _builtins.int
     FOLLOWERS_FIELD_NUMBER: _builtins.int
+    MEMBERS_FIELD_NUMBER: _builtins.int
+    SETTINGS_FIELD_NUMBER: _builtins.int
+    DISK_FIELD_NUMBER: _builtins.int
+    LOG_SIZE_BYTES_FIELD_NUMBER: _builtins.int
     group: _builtins.str
     cluster_id: _builtins.str
     id: _builtins.str
@@ -84,9 +89,21 @@ class StatusResponse(_message.Message):
     address: _builtins.str
     peer_address: _builtins.str
     http_address: _builtins.str
+    log_size_bytes: _builtins.int
+    """What the log's segments take."""
     @_builtins.property
     def followers(self) -> _containers.RepeatedCompositeFieldContainer[Global___FollowerStatus]:
         """Seen from the leader; empty on the others."""
+
+    @_builtins.property
+    def members(self) -> _containers.RepeatedCompositeFieldContainer[_raft_pb2.MemberRecord]:
+        """As this node's log has them, committed or not."""
+
+    @_builtins.property
+    def settings(self) -> _raft_pb2.GroupSettings: ...
+    @_builtins.property
+    def disk(self) -> Global___DiskStatus:
+        """Of the file system that holds the log."""
 
     def __init__(
         self,
@@ -110,14 +127,41 @@ class StatusResponse(_message.Message):
         peer_address: _builtins.str = ...,
         http_address: _builtins.str = ...,
         followers: _abc.Iterable[Global___FollowerStatus] | None = ...,
+        members: _abc.Iterable[_raft_pb2.MemberRecord] | None = ...,
+        settings: _raft_pb2.GroupSettings | None = ...,
+        disk: Global___DiskStatus | None = ...,
+        log_size_bytes: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["disk", b"disk", "settings", b"settings"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "chain", b"chain", "cluster_id", b"cluster_id", "commit_index", b"commit_index", "data_dir", b"data_dir", "durability", b"durability", "first_index", b"first_index", "followers", b"followers", "group", b"group", "http_address", b"http_address", "id", b"id", "last_index", b"last_index", "leader_id", b"leader_id", "peer_address", b"peer_address", "pid", b"pid", "position", b"position", "role", b"role", "term", b"term", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "chain", b"chain", "cluster_id", b"cluster_id", "commit_index", b"commit_index", "data_dir", b"data_dir", "disk", b"disk", "durability", b"durability", "first_index", b"first_index", "followers", b"followers", "group", b"group", "http_address", b"http_address", "id", b"id", "last_index", b"last_index", "leader_id", b"leader_id", "log_size_bytes", b"log_size_bytes", "members", b"members", "peer_address", b"peer_address", "pid", b"pid", "position", b"position", "role", b"role", "settings", b"settings", "term", b"term", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___StatusResponse: _TypeAlias = StatusResponse  # noqa: Y015
+
+@_typing.final
+class DiskStatus(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATE_FIELD_NUMBER: _builtins.int
+    FREE_BYTES_FIELD_NUMBER: _builtins.int
+    state: _builtins.str
+    """ok; low: a warning; full: appends are refused; hung: the last write has not come back."""
+    free_bytes: _builtins.int
+    def __init__(
+        self,
+        *,
+        state: _builtins.str = ...,
+        free_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["free_bytes", b"free_bytes", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DiskStatus: _TypeAlias = DiskStatus  # noqa: Y015
 
 @_typing.final
 class FollowerStatus(_message.Message):
@@ -128,6 +172,8 @@ class FollowerStatus(_message.Message):
     MATCH_POSITION_FIELD_NUMBER: _builtins.int
     LAG_FRAMES_FIELD_NUMBER: _builtins.int
     CONNECTED_FIELD_NUMBER: _builtins.int
+    COUNTS_FIELD_NUMBER: _builtins.int
+    VOTER_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     state: _builtins.str
     """compare, truncate or append: what its EntryDispatcher is doing."""
@@ -136,6 +182,9 @@ class FollowerStatus(_message.Message):
     lag_frames: _builtins.int
     """The leader's last position minus match_position."""
     connected: _builtins.bool
+    counts: _builtins.bool
+    """Whether the leader's quorum may rest on it: a voter that is not in doubt."""
+    voter: _builtins.bool
     def __init__(
         self,
         *,
@@ -144,10 +193,12 @@ class FollowerStatus(_message.Message):
         match_position: _builtins.int = ...,
         lag_frames: _builtins.int = ...,
         connected: _builtins.bool = ...,
+        counts: _builtins.bool = ...,
+        voter: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["connected", b"connected", "id", b"id", "lag_frames", b"lag_frames", "match_position", b"match_position", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["connected", b"connected", "counts", b"counts", "id", b"id", "lag_frames", b"lag_frames", "match_position", b"match_position", "state", b"state", "voter", b"voter"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -197,3 +248,364 @@ class TransferLeadershipResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TransferLeadershipResponse: _TypeAlias = TransferLeadershipResponse  # noqa: Y015
+
+@_typing.final
+class AddLearnerRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_FIELD_NUMBER: _builtins.int
+    ID_FIELD_NUMBER: _builtins.int
+    PEER_ADDRESS_FIELD_NUMBER: _builtins.int
+    DRY_RUN_FIELD_NUMBER: _builtins.int
+    group: _builtins.str
+    id: _builtins.str
+    peer_address: _builtins.str
+    """HOST:PORT for nodes."""
+    dry_run: _builtins.bool
+    def __init__(
+        self,
+        *,
+        group: _builtins.str = ...,
+        id: _builtins.str = ...,
+        peer_address: _builtins.str = ...,
+        dry_run: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dry_run", b"dry_run", "group", b"group", "id", b"id", "peer_address", b"peer_address"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AddLearnerRequest: _TypeAlias = AddLearnerRequest  # noqa: Y015
+
+@_typing.final
+class AddLearnerResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHANGE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def change(self) -> Global___MembershipChange: ...
+    def __init__(
+        self,
+        *,
+        change: Global___MembershipChange | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["change", b"change"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["change", b"change"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AddLearnerResponse: _TypeAlias = AddLearnerResponse  # noqa: Y015
+
+@_typing.final
+class PromoteMemberRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_FIELD_NUMBER: _builtins.int
+    ID_FIELD_NUMBER: _builtins.int
+    DRY_RUN_FIELD_NUMBER: _builtins.int
+    group: _builtins.str
+    id: _builtins.str
+    dry_run: _builtins.bool
+    def __init__(
+        self,
+        *,
+        group: _builtins.str = ...,
+        id: _builtins.str = ...,
+        dry_run: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dry_run", b"dry_run", "group", b"group", "id", b"id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PromoteMemberRequest: _TypeAlias = PromoteMemberRequest  # noqa: Y015
+
+@_typing.final
+class PromoteMemberResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHANGE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def change(self) -> Global___MembershipChange: ...
+    def __init__(
+        self,
+        *,
+        change: Global___MembershipChange | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["change", b"change"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["change", b"change"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PromoteMemberResponse: _TypeAlias = PromoteMemberResponse  # noqa: Y015
+
+@_typing.final
+class RemoveMemberRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_FIELD_NUMBER: _builtins.int
+    ID_FIELD_NUMBER: _builtins.int
+    DRY_RUN_FIELD_NUMBER: _builtins.int
+    group: _builtins.str
+    id: _builtins.str
+    dry_run: _builtins.bool
+    def __init__(
+        self,
+        *,
+        group: _builtins.str = ...,
+        id: _builtins.str = ...,
+        dry_run: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dry_run", b"dry_run", "group", b"group", "id", b"id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RemoveMemberRequest: _TypeAlias = RemoveMemberRequest  # noqa: Y015
+
+@_typing.final
+class RemoveMemberResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHANGE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def change(self) -> Global___MembershipChange: ...
+    def __init__(
+        self,
+        *,
+        change: Global___MembershipChange | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["change", b"change"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["change", b"change"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RemoveMemberResponse: _TypeAlias = RemoveMemberResponse  # noqa: Y015
+
+@_typing.final
+class ReadmitMemberRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_FIELD_NUMBER: _builtins.int
+    ID_FIELD_NUMBER: _builtins.int
+    DRY_RUN_FIELD_NUMBER: _builtins.int
+    group: _builtins.str
+    id: _builtins.str
+    dry_run: _builtins.bool
+    def __init__(
+        self,
+        *,
+        group: _builtins.str = ...,
+        id: _builtins.str = ...,
+        dry_run: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dry_run", b"dry_run", "group", b"group", "id", b"id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReadmitMemberRequest: _TypeAlias = ReadmitMemberRequest  # noqa: Y015
+
+@_typing.final
+class ReadmitMemberResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHANGE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def change(self) -> Global___MembershipChange: ...
+    def __init__(
+        self,
+        *,
+        change: Global___MembershipChange | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["change", b"change"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["change", b"change"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReadmitMemberResponse: _TypeAlias = ReadmitMemberResponse  # noqa: Y015
+
+@_typing.final
+class MembershipChange(_message.Message):
+    """The members after a change. `position` is the frame's that says so; 0 for a dry run, or when nothing was to be changed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MEMBERS_FIELD_NUMBER: _builtins.int
+    POSITION_FIELD_NUMBER: _builtins.int
+    position: _builtins.int
+    @_builtins.property
+    def members(self) -> _containers.RepeatedCompositeFieldContainer[_raft_pb2.MemberRecord]: ...
+    def __init__(
+        self,
+        *,
+        members: _abc.Iterable[_raft_pb2.MemberRecord] | None = ...,
+        position: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["members", b"members", "position", b"position"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MembershipChange: _TypeAlias = MembershipChange  # noqa: Y015
+
+@_typing.final
+class SetPreferredLeadersRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_FIELD_NUMBER: _builtins.int
+    PREFERRED_FIELD_NUMBER: _builtins.int
+    group: _builtins.str
+    @_builtins.property
+    def preferred(self) -> _containers.RepeatedCompositeFieldContainer[_raft_pb2.PreferredLeader]: ...
+    def __init__(
+        self,
+        *,
+        group: _builtins.str = ...,
+        preferred: _abc.Iterable[_raft_pb2.PreferredLeader] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "preferred", b"preferred"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetPreferredLeadersRequest: _TypeAlias = SetPreferredLeadersRequest  # noqa: Y015
+
+@_typing.final
+class SetPreferredLeadersResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SETTINGS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def settings(self) -> _raft_pb2.GroupSettings: ...
+    def __init__(
+        self,
+        *,
+        settings: _raft_pb2.GroupSettings | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["settings", b"settings"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["settings", b"settings"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetPreferredLeadersResponse: _TypeAlias = SetPreferredLeadersResponse  # noqa: Y015
+
+@_typing.final
+class TrimRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_FIELD_NUMBER: _builtins.int
+    BEFORE_INDEX_FIELD_NUMBER: _builtins.int
+    DRY_RUN_FIELD_NUMBER: _builtins.int
+    group: _builtins.str
+    before_index: _builtins.int
+    """Records before it may go. Whole segments only: what is kept may begin earlier."""
+    dry_run: _builtins.bool
+    def __init__(
+        self,
+        *,
+        group: _builtins.str = ...,
+        before_index: _builtins.int = ...,
+        dry_run: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["before_index", b"before_index", "dry_run", b"dry_run", "group", b"group"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TrimRequest: _TypeAlias = TrimRequest  # noqa: Y015
+
+@_typing.final
+class TrimResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FIRST_INDEX_FIELD_NUMBER: _builtins.int
+    TRIMMED_RECORDS_FIELD_NUMBER: _builtins.int
+    TRIMMED_BYTES_FIELD_NUMBER: _builtins.int
+    first_index: _builtins.int
+    trimmed_records: _builtins.int
+    trimmed_bytes: _builtins.int
+    """About what is freed on each node."""
+    def __init__(
+        self,
+        *,
+        first_index: _builtins.int = ...,
+        trimmed_records: _builtins.int = ...,
+        trimmed_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_index", b"first_index", "trimmed_bytes", b"trimmed_bytes", "trimmed_records", b"trimmed_records"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TrimResponse: _TypeAlias = TrimResponse  # noqa: Y015
+
+@_typing.final
+class SetRetentionRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_FIELD_NUMBER: _builtins.int
+    MAX_AGE_MS_FIELD_NUMBER: _builtins.int
+    MAX_BYTES_FIELD_NUMBER: _builtins.int
+    DRY_RUN_FIELD_NUMBER: _builtins.int
+    group: _builtins.str
+    max_age_ms: _builtins.int
+    """0: for ever."""
+    max_bytes: _builtins.int
+    """0: no limit."""
+    dry_run: _builtins.bool
+    def __init__(
+        self,
+        *,
+        group: _builtins.str = ...,
+        max_age_ms: _builtins.int = ...,
+        max_bytes: _builtins.int = ...,
+        dry_run: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dry_run", b"dry_run", "group", b"group", "max_age_ms", b"max_age_ms", "max_bytes", b"max_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetRetentionRequest: _TypeAlias = SetRetentionRequest  # noqa: Y015
+
+@_typing.final
+class SetRetentionResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SETTINGS_FIELD_NUMBER: _builtins.int
+    TRIMMED_RECORDS_FIELD_NUMBER: _builtins.int
+    TRIMMED_BYTES_FIELD_NUMBER: _builtins.int
+    trimmed_records: _builtins.int
+    """What the next trim takes."""
+    trimmed_bytes: _builtins.int
+    @_builtins.property
+    def settings(self) -> _raft_pb2.GroupSettings: ...
+    def __init__(
+        self,
+        *,
+        settings: _raft_pb2.GroupSettings | None = ...,
+        trimmed_records: _builtins.int = ...,
+        trimmed_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["settings", b"settings"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["settings", b"settings", "trimmed_bytes", b"trimmed_bytes", "trimmed_records", b"trimmed_records"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetRetentionResponse: _TypeAlias = SetRetentionResponse  # noqa: Y015

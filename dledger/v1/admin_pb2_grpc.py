@@ -44,6 +44,41 @@ class AdminServiceStub:
                 request_serializer=dledger_dot_v1_dot_admin__pb2.TransferLeadershipRequest.SerializeToString,
                 response_deserializer=dledger_dot_v1_dot_admin__pb2.TransferLeadershipResponse.FromString,
                 _registered_method=True)
+        self.AddLearner = channel.unary_unary(
+                '/dledger.v1.AdminService/AddLearner',
+                request_serializer=dledger_dot_v1_dot_admin__pb2.AddLearnerRequest.SerializeToString,
+                response_deserializer=dledger_dot_v1_dot_admin__pb2.AddLearnerResponse.FromString,
+                _registered_method=True)
+        self.PromoteMember = channel.unary_unary(
+                '/dledger.v1.AdminService/PromoteMember',
+                request_serializer=dledger_dot_v1_dot_admin__pb2.PromoteMemberRequest.SerializeToString,
+                response_deserializer=dledger_dot_v1_dot_admin__pb2.PromoteMemberResponse.FromString,
+                _registered_method=True)
+        self.RemoveMember = channel.unary_unary(
+                '/dledger.v1.AdminService/RemoveMember',
+                request_serializer=dledger_dot_v1_dot_admin__pb2.RemoveMemberRequest.SerializeToString,
+                response_deserializer=dledger_dot_v1_dot_admin__pb2.RemoveMemberResponse.FromString,
+                _registered_method=True)
+        self.ReadmitMember = channel.unary_unary(
+                '/dledger.v1.AdminService/ReadmitMember',
+                request_serializer=dledger_dot_v1_dot_admin__pb2.ReadmitMemberRequest.SerializeToString,
+                response_deserializer=dledger_dot_v1_dot_admin__pb2.ReadmitMemberResponse.FromString,
+                _registered_method=True)
+        self.SetPreferredLeaders = channel.unary_unary(
+                '/dledger.v1.AdminService/SetPreferredLeaders',
+                request_serializer=dledger_dot_v1_dot_admin__pb2.SetPreferredLeadersRequest.SerializeToString,
+                response_deserializer=dledger_dot_v1_dot_admin__pb2.SetPreferredLeadersResponse.FromString,
+                _registered_method=True)
+        self.Trim = channel.unary_unary(
+                '/dledger.v1.AdminService/Trim',
+                request_serializer=dledger_dot_v1_dot_admin__pb2.TrimRequest.SerializeToString,
+                response_deserializer=dledger_dot_v1_dot_admin__pb2.TrimResponse.FromString,
+                _registered_method=True)
+        self.SetRetention = channel.unary_unary(
+                '/dledger.v1.AdminService/SetRetention',
+                request_serializer=dledger_dot_v1_dot_admin__pb2.SetRetentionRequest.SerializeToString,
+                response_deserializer=dledger_dot_v1_dot_admin__pb2.SetRetentionResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServiceServicer:
@@ -63,6 +98,58 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def AddLearner(self, request, context):
+        """Membership: one change at a time, answered by the leader once it is committed. A refusal says what stands in the way.
+        With `dry_run` everything is checked and nothing is changed.
+
+        Adds a node that replicates and does not vote. It may stay one.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PromoteMember(self, request, context):
+        """Makes a learner that has caught up a voter.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RemoveMember(self, request, context):
+        """Removes a member. A leader that is to be removed hands the leadership over and answers NOT_LEADER: ask the new one.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReadmitMember(self, request, context):
+        """Takes a member whose disk is another one, or an older state, as a learner again, under the disk it has now.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SetPreferredLeaders(self, request, context):
+        """Who should lead. Replaces what was said before; empty: whoever leads.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Trim(self, request, context):
+        """Drops whole segments before an index, from every node's log.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SetRetention(self, request, context):
+        """What is trimmed by itself.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -75,6 +162,41 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.TransferLeadership,
                     request_deserializer=dledger_dot_v1_dot_admin__pb2.TransferLeadershipRequest.FromString,
                     response_serializer=dledger_dot_v1_dot_admin__pb2.TransferLeadershipResponse.SerializeToString,
+            ),
+            'AddLearner': grpc.unary_unary_rpc_method_handler(
+                    servicer.AddLearner,
+                    request_deserializer=dledger_dot_v1_dot_admin__pb2.AddLearnerRequest.FromString,
+                    response_serializer=dledger_dot_v1_dot_admin__pb2.AddLearnerResponse.SerializeToString,
+            ),
+            'PromoteMember': grpc.unary_unary_rpc_method_handler(
+                    servicer.PromoteMember,
+                    request_deserializer=dledger_dot_v1_dot_admin__pb2.PromoteMemberRequest.FromString,
+                    response_serializer=dledger_dot_v1_dot_admin__pb2.PromoteMemberResponse.SerializeToString,
+            ),
+            'RemoveMember': grpc.unary_unary_rpc_method_handler(
+                    servicer.RemoveMember,
+                    request_deserializer=dledger_dot_v1_dot_admin__pb2.RemoveMemberRequest.FromString,
+                    response_serializer=dledger_dot_v1_dot_admin__pb2.RemoveMemberResponse.SerializeToString,
+            ),
+            'ReadmitMember': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReadmitMember,
+                    request_deserializer=dledger_dot_v1_dot_admin__pb2.ReadmitMemberRequest.FromString,
+                    response_serializer=dledger_dot_v1_dot_admin__pb2.ReadmitMemberResponse.SerializeToString,
+            ),
+            'SetPreferredLeaders': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetPreferredLeaders,
+                    request_deserializer=dledger_dot_v1_dot_admin__pb2.SetPreferredLeadersRequest.FromString,
+                    response_serializer=dledger_dot_v1_dot_admin__pb2.SetPreferredLeadersResponse.SerializeToString,
+            ),
+            'Trim': grpc.unary_unary_rpc_method_handler(
+                    servicer.Trim,
+                    request_deserializer=dledger_dot_v1_dot_admin__pb2.TrimRequest.FromString,
+                    response_serializer=dledger_dot_v1_dot_admin__pb2.TrimResponse.SerializeToString,
+            ),
+            'SetRetention': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetRetention,
+                    request_deserializer=dledger_dot_v1_dot_admin__pb2.SetRetentionRequest.FromString,
+                    response_serializer=dledger_dot_v1_dot_admin__pb2.SetRetentionResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -131,6 +253,195 @@ class AdminService:
             '/dledger.v1.AdminService/TransferLeadership',
             dledger_dot_v1_dot_admin__pb2.TransferLeadershipRequest.SerializeToString,
             dledger_dot_v1_dot_admin__pb2.TransferLeadershipResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AddLearner(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dledger.v1.AdminService/AddLearner',
+            dledger_dot_v1_dot_admin__pb2.AddLearnerRequest.SerializeToString,
+            dledger_dot_v1_dot_admin__pb2.AddLearnerResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PromoteMember(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dledger.v1.AdminService/PromoteMember',
+            dledger_dot_v1_dot_admin__pb2.PromoteMemberRequest.SerializeToString,
+            dledger_dot_v1_dot_admin__pb2.PromoteMemberResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RemoveMember(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dledger.v1.AdminService/RemoveMember',
+            dledger_dot_v1_dot_admin__pb2.RemoveMemberRequest.SerializeToString,
+            dledger_dot_v1_dot_admin__pb2.RemoveMemberResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReadmitMember(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dledger.v1.AdminService/ReadmitMember',
+            dledger_dot_v1_dot_admin__pb2.ReadmitMemberRequest.SerializeToString,
+            dledger_dot_v1_dot_admin__pb2.ReadmitMemberResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetPreferredLeaders(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dledger.v1.AdminService/SetPreferredLeaders',
+            dledger_dot_v1_dot_admin__pb2.SetPreferredLeadersRequest.SerializeToString,
+            dledger_dot_v1_dot_admin__pb2.SetPreferredLeadersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Trim(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dledger.v1.AdminService/Trim',
+            dledger_dot_v1_dot_admin__pb2.TrimRequest.SerializeToString,
+            dledger_dot_v1_dot_admin__pb2.TrimResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetRetention(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dledger.v1.AdminService/SetRetention',
+            dledger_dot_v1_dot_admin__pb2.SetRetentionRequest.SerializeToString,
+            dledger_dot_v1_dot_admin__pb2.SetRetentionResponse.FromString,
             options,
             channel_credentials,
             insecure,

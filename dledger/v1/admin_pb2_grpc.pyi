@@ -35,6 +35,24 @@ class AdminServiceStub:
     """The state of the node asked. Any node answers, also one that has no leader."""
     TransferLeadership: _grpc.UnaryUnaryMultiCallable[_admin_pb2.TransferLeadershipRequest, _admin_pb2.TransferLeadershipResponse]
     """Hands the leadership over. Answered by the leader, once the other node leads or the attempt was given up."""
+    AddLearner: _grpc.UnaryUnaryMultiCallable[_admin_pb2.AddLearnerRequest, _admin_pb2.AddLearnerResponse]
+    """Membership: one change at a time, answered by the leader once it is committed. A refusal says what stands in the way.
+    With `dry_run` everything is checked and nothing is changed.
+
+    Adds a node that replicates and does not vote. It may stay one.
+    """
+    PromoteMember: _grpc.UnaryUnaryMultiCallable[_admin_pb2.PromoteMemberRequest, _admin_pb2.PromoteMemberResponse]
+    """Makes a learner that has caught up a voter."""
+    RemoveMember: _grpc.UnaryUnaryMultiCallable[_admin_pb2.RemoveMemberRequest, _admin_pb2.RemoveMemberResponse]
+    """Removes a member. A leader that is to be removed hands the leadership over and answers NOT_LEADER: ask the new one."""
+    ReadmitMember: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ReadmitMemberRequest, _admin_pb2.ReadmitMemberResponse]
+    """Takes a member whose disk is another one, or an older state, as a learner again, under the disk it has now."""
+    SetPreferredLeaders: _grpc.UnaryUnaryMultiCallable[_admin_pb2.SetPreferredLeadersRequest, _admin_pb2.SetPreferredLeadersResponse]
+    """Who should lead. Replaces what was said before; empty: whoever leads."""
+    Trim: _grpc.UnaryUnaryMultiCallable[_admin_pb2.TrimRequest, _admin_pb2.TrimResponse]
+    """Drops whole segments before an index, from every node's log."""
+    SetRetention: _grpc.UnaryUnaryMultiCallable[_admin_pb2.SetRetentionRequest, _admin_pb2.SetRetentionResponse]
+    """What is trimmed by itself."""
 
 @_typing.type_check_only
 class AdminServiceAsyncStub(AdminServiceStub):
@@ -43,6 +61,24 @@ class AdminServiceAsyncStub(AdminServiceStub):
     """The state of the node asked. Any node answers, also one that has no leader."""
     TransferLeadership: _aio.UnaryUnaryMultiCallable[_admin_pb2.TransferLeadershipRequest, _admin_pb2.TransferLeadershipResponse]  # type: ignore[assignment]
     """Hands the leadership over. Answered by the leader, once the other node leads or the attempt was given up."""
+    AddLearner: _aio.UnaryUnaryMultiCallable[_admin_pb2.AddLearnerRequest, _admin_pb2.AddLearnerResponse]  # type: ignore[assignment]
+    """Membership: one change at a time, answered by the leader once it is committed. A refusal says what stands in the way.
+    With `dry_run` everything is checked and nothing is changed.
+
+    Adds a node that replicates and does not vote. It may stay one.
+    """
+    PromoteMember: _aio.UnaryUnaryMultiCallable[_admin_pb2.PromoteMemberRequest, _admin_pb2.PromoteMemberResponse]  # type: ignore[assignment]
+    """Makes a learner that has caught up a voter."""
+    RemoveMember: _aio.UnaryUnaryMultiCallable[_admin_pb2.RemoveMemberRequest, _admin_pb2.RemoveMemberResponse]  # type: ignore[assignment]
+    """Removes a member. A leader that is to be removed hands the leadership over and answers NOT_LEADER: ask the new one."""
+    ReadmitMember: _aio.UnaryUnaryMultiCallable[_admin_pb2.ReadmitMemberRequest, _admin_pb2.ReadmitMemberResponse]  # type: ignore[assignment]
+    """Takes a member whose disk is another one, or an older state, as a learner again, under the disk it has now."""
+    SetPreferredLeaders: _aio.UnaryUnaryMultiCallable[_admin_pb2.SetPreferredLeadersRequest, _admin_pb2.SetPreferredLeadersResponse]  # type: ignore[assignment]
+    """Who should lead. Replaces what was said before; empty: whoever leads."""
+    Trim: _aio.UnaryUnaryMultiCallable[_admin_pb2.TrimRequest, _admin_pb2.TrimResponse]  # type: ignore[assignment]
+    """Drops whole segments before an index, from every node's log."""
+    SetRetention: _aio.UnaryUnaryMultiCallable[_admin_pb2.SetRetentionRequest, _admin_pb2.SetRetentionResponse]  # type: ignore[assignment]
+    """What is trimmed by itself."""
 
 class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -60,5 +96,65 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.TransferLeadershipResponse, _abc.Awaitable[_admin_pb2.TransferLeadershipResponse]]:
         """Hands the leadership over. Answered by the leader, once the other node leads or the attempt was given up."""
+
+    @_abc_1.abstractmethod
+    def AddLearner(
+        self,
+        request: _admin_pb2.AddLearnerRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.AddLearnerResponse, _abc.Awaitable[_admin_pb2.AddLearnerResponse]]:
+        """Membership: one change at a time, answered by the leader once it is committed. A refusal says what stands in the way.
+        With `dry_run` everything is checked and nothing is changed.
+
+        Adds a node that replicates and does not vote. It may stay one.
+        """
+
+    @_abc_1.abstractmethod
+    def PromoteMember(
+        self,
+        request: _admin_pb2.PromoteMemberRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.PromoteMemberResponse, _abc.Awaitable[_admin_pb2.PromoteMemberResponse]]:
+        """Makes a learner that has caught up a voter."""
+
+    @_abc_1.abstractmethod
+    def RemoveMember(
+        self,
+        request: _admin_pb2.RemoveMemberRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.RemoveMemberResponse, _abc.Awaitable[_admin_pb2.RemoveMemberResponse]]:
+        """Removes a member. A leader that is to be removed hands the leadership over and answers NOT_LEADER: ask the new one."""
+
+    @_abc_1.abstractmethod
+    def ReadmitMember(
+        self,
+        request: _admin_pb2.ReadmitMemberRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.ReadmitMemberResponse, _abc.Awaitable[_admin_pb2.ReadmitMemberResponse]]:
+        """Takes a member whose disk is another one, or an older state, as a learner again, under the disk it has now."""
+
+    @_abc_1.abstractmethod
+    def SetPreferredLeaders(
+        self,
+        request: _admin_pb2.SetPreferredLeadersRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.SetPreferredLeadersResponse, _abc.Awaitable[_admin_pb2.SetPreferredLeadersResponse]]:
+        """Who should lead. Replaces what was said before; empty: whoever leads."""
+
+    @_abc_1.abstractmethod
+    def Trim(
+        self,
+        request: _admin_pb2.TrimRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.TrimResponse, _abc.Awaitable[_admin_pb2.TrimResponse]]:
+        """Drops whole segments before an index, from every node's log."""
+
+    @_abc_1.abstractmethod
+    def SetRetention(
+        self,
+        request: _admin_pb2.SetRetentionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.SetRetentionResponse, _abc.Awaitable[_admin_pb2.SetRetentionResponse]]:
+        """What is trimmed by itself."""
 
 def add_AdminServiceServicer_to_server(servicer: AdminServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

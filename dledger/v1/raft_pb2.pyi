@@ -39,6 +39,8 @@ class _MessageKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_MessageKi
     MESSAGE_KIND_APPEND: _MessageKind.ValueType  # 9
     MESSAGE_KIND_APPEND_RESPONSE: _MessageKind.ValueType  # 10
     MESSAGE_KIND_TAKE_LEADERSHIP: _MessageKind.ValueType  # 11
+    MESSAGE_KIND_RESET: _MessageKind.ValueType  # 12
+    MESSAGE_KIND_RESET_RESPONSE: _MessageKind.ValueType  # 13
 
 class MessageKind(_MessageKind, metaclass=_MessageKindEnumTypeWrapper): ...
 
@@ -54,6 +56,8 @@ MESSAGE_KIND_TRUNCATE_RESPONSE: MessageKind.ValueType  # 8
 MESSAGE_KIND_APPEND: MessageKind.ValueType  # 9
 MESSAGE_KIND_APPEND_RESPONSE: MessageKind.ValueType  # 10
 MESSAGE_KIND_TAKE_LEADERSHIP: MessageKind.ValueType  # 11
+MESSAGE_KIND_RESET: MessageKind.ValueType  # 12
+MESSAGE_KIND_RESET_RESPONSE: MessageKind.ValueType  # 13
 Global___MessageKind: _TypeAlias = MessageKind  # noqa: Y015
 
 @_typing.final
@@ -136,6 +140,7 @@ class PeerMessage(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     IS_PRE_VOTE_FIELD_NUMBER: _builtins.int
     REQUEST_TERM_FIELD_NUMBER: _builtins.int
+    LOG_STATE_FIELD_NUMBER: _builtins.int
     kind: Global___MessageKind.ValueType
     group: _builtins.str
     cluster_id: _builtins.str
@@ -153,6 +158,8 @@ class PeerMessage(_message.Message):
     request_id: _builtins.int
     is_pre_vote: _builtins.bool
     request_term: _builtins.int
+    log_state: _builtins.bytes
+    """RESET: the log's small state at the leader's start (dledger/storage/log_state.py), the point it begins behind."""
     def __init__(
         self,
         *,
@@ -173,10 +180,11 @@ class PeerMessage(_message.Message):
         request_id: _builtins.int = ...,
         is_pre_vote: _builtins.bool = ...,
         request_term: _builtins.int = ...,
+        log_state: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chain", b"chain", "cluster_id", b"cluster_id", "commit_position", b"commit_position", "group", b"group", "is_pre_vote", b"is_pre_vote", "kind", b"kind", "last_position", b"last_position", "last_term", b"last_term", "leader_id", b"leader_id", "position", b"position", "position_term", b"position_term", "request_id", b"request_id", "request_term", b"request_term", "result", b"result", "round", b"round", "term", b"term", "transfer_leader_id", b"transfer_leader_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chain", b"chain", "cluster_id", b"cluster_id", "commit_position", b"commit_position", "group", b"group", "is_pre_vote", b"is_pre_vote", "kind", b"kind", "last_position", b"last_position", "last_term", b"last_term", "leader_id", b"leader_id", "log_state", b"log_state", "position", b"position", "position_term", b"position_term", "request_id", b"request_id", "request_term", b"request_term", "result", b"result", "round", b"round", "term", b"term", "transfer_leader_id", b"transfer_leader_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -190,23 +198,122 @@ class ControlRecord(_message.Message):
 
     CLUSTER_ID_FIELD_NUMBER: _builtins.int
     MEMBERS_FIELD_NUMBER: _builtins.int
+    TRIM_FIELD_NUMBER: _builtins.int
+    SETTINGS_FIELD_NUMBER: _builtins.int
     cluster_id: _builtins.str
-    """NO_OP: the cluster's id, and the members as the leader that opened the term knows them."""
+    """NO_OP: the cluster's id, and the members as the leader that opened the term knows them. MEMBERSHIP: all members from
+    now on.
+    """
     @_builtins.property
     def members(self) -> _containers.RepeatedCompositeFieldContainer[Global___MemberRecord]: ...
+    @_builtins.property
+    def trim(self) -> Global___TrimRecord:
+        """TRIM: what lies before is not kept any more, once the frame is committed."""
+
+    @_builtins.property
+    def settings(self) -> Global___GroupSettings:
+        """SETTINGS: all of them; what is absent has its default."""
+
     def __init__(
         self,
         *,
         cluster_id: _builtins.str = ...,
         members: _abc.Iterable[Global___MemberRecord] | None = ...,
+        trim: Global___TrimRecord | None = ...,
+        settings: Global___GroupSettings | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["settings", b"settings", "trim", b"trim"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "members", b"members"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "members", b"members", "settings", b"settings", "trim", b"trim"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ControlRecord: _TypeAlias = ControlRecord  # noqa: Y015
+
+@_typing.final
+class TrimRecord(_message.Message):
+    """A frame boundary. `point_*` names the frame before the first one kept."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    POINT_POSITION_FIELD_NUMBER: _builtins.int
+    POINT_TERM_FIELD_NUMBER: _builtins.int
+    POINT_CHAIN_FIELD_NUMBER: _builtins.int
+    FIRST_INDEX_FIELD_NUMBER: _builtins.int
+    point_position: _builtins.int
+    point_term: _builtins.int
+    point_chain: _builtins.int
+    first_index: _builtins.int
+    """The index of the first record kept."""
+    def __init__(
+        self,
+        *,
+        point_position: _builtins.int = ...,
+        point_term: _builtins.int = ...,
+        point_chain: _builtins.int = ...,
+        first_index: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_index", b"first_index", "point_chain", b"point_chain", "point_position", b"point_position", "point_term", b"point_term"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TrimRecord: _TypeAlias = TrimRecord  # noqa: Y015
+
+@_typing.final
+class GroupSettings(_message.Message):
+    """What the whole group agrees on and can be changed while it runs."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PREFERRED_FIELD_NUMBER: _builtins.int
+    RETENTION_MAX_AGE_MS_FIELD_NUMBER: _builtins.int
+    RETENTION_MAX_BYTES_FIELD_NUMBER: _builtins.int
+    retention_max_age_ms: _builtins.int
+    """Records older than this may go; 0: kept for ever."""
+    retention_max_bytes: _builtins.int
+    """A log larger than this loses its oldest segments; 0: no limit."""
+    @_builtins.property
+    def preferred(self) -> _containers.RepeatedCompositeFieldContainer[Global___PreferredLeader]:
+        """Who should lead: the highest priority that is healthy and close. Empty: whoever leads."""
+
+    def __init__(
+        self,
+        *,
+        preferred: _abc.Iterable[Global___PreferredLeader] | None = ...,
+        retention_max_age_ms: _builtins.int = ...,
+        retention_max_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["preferred", b"preferred", "retention_max_age_ms", b"retention_max_age_ms", "retention_max_bytes", b"retention_max_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GroupSettings: _TypeAlias = GroupSettings  # noqa: Y015
+
+@_typing.final
+class PreferredLeader(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    PRIORITY_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    priority: _builtins.int
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        priority: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "priority", b"priority"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PreferredLeader: _TypeAlias = PreferredLeader  # noqa: Y015
 
 @_typing.final
 class MemberRecord(_message.Message):
@@ -216,11 +323,14 @@ class MemberRecord(_message.Message):
     PEER_ADDRESS_FIELD_NUMBER: _builtins.int
     VOTER_FIELD_NUMBER: _builtins.int
     NODE_UUID_FIELD_NUMBER: _builtins.int
+    ADMITTED_START_COUNT_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     peer_address: _builtins.str
     voter: _builtins.bool
     node_uuid: _builtins.bytes
-    """Empty until the node has been seen."""
+    """Which disk was admitted under this id; empty: whichever was met first."""
+    admitted_start_count: _builtins.int
+    """The start of that disk which was admitted: earlier ones are not trusted."""
     def __init__(
         self,
         *,
@@ -228,10 +338,11 @@ class MemberRecord(_message.Message):
         peer_address: _builtins.str = ...,
         voter: _builtins.bool = ...,
         node_uuid: _builtins.bytes = ...,
+        admitted_start_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "node_uuid", b"node_uuid", "peer_address", b"peer_address", "voter", b"voter"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["admitted_start_count", b"admitted_start_count", "id", b"id", "node_uuid", b"node_uuid", "peer_address", b"peer_address", "voter", b"voter"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
