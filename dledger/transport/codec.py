@@ -2,7 +2,8 @@
 
 Every message carries the cluster, the group, the term and, where only a leader speaks so, the leader; ``decode`` checks
 that they fit the connection. Frames are neither copied nor changed; their checksums are verified here, before anybody
-else sees them. Whether they link to the log is for whoever has the log.
+else sees them. Whether they link to the log is for whoever has the log. A RESET's small state, which may be far larger
+than a header, follows it as raw bytes too, under the checksum it is stored with.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from dledger.raft.messages import (
     HeartbeatResponse,
     Message,
     PushResult,
+    Reset,
+    ResetResponse,
     TakeLeadership,
     Truncate,
     TruncateResponse,
@@ -33,6 +36,7 @@ from dledger.raft.messages import (
     VoteResult,
 )
 from dledger.storage.frame import Frame, parse_frames
+from dledger.storage.record import RecordKind, unpack_record
 from dledger.types import LogPoint, NodeId, Position, Term
 from dledger.v1 import raft_pb2 as pb
 
@@ -40,10 +44,10 @@ E = TypeVar("E", bound=IntEnum)
 
 
 class Encoded(NamedTuple):
-    """A serialized PeerMessage, and the buffers of the frames that follow it."""
+    """A serialized PeerMessage, and the buffers that follow it: an APPEND's frames, a RESET's small state."""
 
     header: bytes
-    frames: list[Buffer]
+    body: list[Buffer]
 
 
 def encode(message: Message, *, cluster_id: str, sender: NodeId) -> Encoded:
@@ -52,8 +56,13 @@ def encode(message: Message, *, cluster_id: str, sender: NodeId) -> Encoded:
     header.group = message.group
     header.term = message.term
     header.cluster_id = cluster_id
-    frames = [buffer for frame in message.frames for buffer in frame.buffers] if type(message) is Append else []
-    return Encoded(header.SerializeToString(), frames)
+    return Encoded(header.SerializeToString(), _body(message))
+
+
+def _body(message: Message) -> list[Buffer]:
+    if isinstance(message, Append):
+        return [buffer for frame in message.frames for buffer in frame.buffers]
+    return [message.log_state] if isinstance(message, Reset) else []
 
 
 def _header(message: Message, sender: NodeId) -> pb.PeerMessage:
@@ -80,6 +89,12 @@ def _header(message: Message, sender: NodeId) -> pb.PeerMessage:
             return _vote_header(message)
         case Compare() | CompareResponse() | Truncate() | TruncateResponse():
             return _compare_header(message, sender)
+        case Reset():
+            return pb.PeerMessage(kind=pb.MESSAGE_KIND_RESET, leader_id=sender, request_id=message.request_id)
+        case ResetResponse():
+            return pb.PeerMessage(
+                kind=pb.MESSAGE_KIND_RESET_RESPONSE, result=message.result, request_id=message.request_id
+            )
         case TakeLeadership():
             return pb.PeerMessage(kind=pb.MESSAGE_KIND_TAKE_LEADERSHIP, leader_id=sender, position=message.position)
         case _:
@@ -139,8 +154,8 @@ def decode(header: Buffer, body: Buffer, *, cluster_id: str, sender: NodeId) -> 
     """The message that ``sender`` sent. Its frames share the memory of ``body``.
 
     Raises UNEXPECTED_ARGUMENT for what is not a message of this version, UNKNOWN_CLUSTER and UNEXPECTED_MEMBER for one
-    of another cluster or leader, CORRUPT_LOG for a damaged frame. An empty ``cluster_id``, here or there, is one that
-    is not known yet, and fits all.
+    of another cluster or leader, CORRUPT_LOG for a damaged frame or small state. An empty ``cluster_id``, here or there,
+    is one that is not known yet, and fits all.
     """
     try:
         fields = pb.PeerMessage.FromString(bytes(header))
@@ -157,8 +172,8 @@ def decode(header: Buffer, body: Buffer, *, cluster_id: str, sender: NodeId) -> 
         raise error(Code.UNEXPECTED_ARGUMENT, f"{sender} sent a message of the unknown kind {fields.kind}")
     if fields.kind in _FROM_LEADER and fields.leader_id != sender:
         raise error(Code.UNEXPECTED_MEMBER, f"{sender} speaks as leader in the name of {fields.leader_id!r}")
-    if len(body) and fields.kind != pb.MESSAGE_KIND_APPEND:
-        raise error(Code.UNEXPECTED_ARGUMENT, f"{sender} sent frames with a message of kind {fields.kind}")
+    if len(body) and fields.kind not in _WITH_BODY:
+        raise error(Code.UNEXPECTED_ARGUMENT, f"{sender} sent {len(body)} bytes behind a message of kind {fields.kind}")
     return decoder(fields, body)
 
 
@@ -218,6 +233,16 @@ def _truncate_response(m: pb.PeerMessage, _: Buffer) -> TruncateResponse:
     return TruncateResponse(m.group, Term(m.term), _enum(PushResult, m.result), m.request_id)
 
 
+def _reset(m: pb.PeerMessage, body: Buffer) -> Reset:
+    if unpack_record(RecordKind.LOG_STATE, body) is None:
+        raise error(Code.CORRUPT_LOG, "the small state of a RESET does not match its checksum")
+    return Reset(m.group, Term(m.term), bytes(body), m.request_id)
+
+
+def _reset_response(m: pb.PeerMessage, _: Buffer) -> ResetResponse:
+    return ResetResponse(m.group, Term(m.term), _enum(PushResult, m.result), m.request_id)
+
+
 def _take_leadership(m: pb.PeerMessage, _: Buffer) -> TakeLeadership:
     return TakeLeadership(m.group, Term(m.term), Position(m.position))
 
@@ -245,7 +270,11 @@ _DECODERS: dict[int, Callable[[pb.PeerMessage, Buffer], Message]] = {
     pb.MESSAGE_KIND_TRUNCATE: _truncate,
     pb.MESSAGE_KIND_TRUNCATE_RESPONSE: _truncate_response,
     pb.MESSAGE_KIND_TAKE_LEADERSHIP: _take_leadership,
+    pb.MESSAGE_KIND_RESET: _reset,
+    pb.MESSAGE_KIND_RESET_RESPONSE: _reset_response,
 }
+
+_WITH_BODY = frozenset((pb.MESSAGE_KIND_APPEND, pb.MESSAGE_KIND_RESET))
 
 _FROM_LEADER = frozenset(
     (
@@ -254,5 +283,6 @@ _FROM_LEADER = frozenset(
         pb.MESSAGE_KIND_COMPARE,
         pb.MESSAGE_KIND_TRUNCATE,
         pb.MESSAGE_KIND_TAKE_LEADERSHIP,
+        pb.MESSAGE_KIND_RESET,
     )
 )

@@ -7,7 +7,8 @@ One message, little-endian::
     4       4                 header_len
     8       4                 header_crc: CRC-32C of the header
     12      header_len        protobuf: dledger.v1.Hello first, dledger.v1.PeerMessage from then on
-    …       the rest          log frames as they are stored (dledger/storage/frame.py), each with checksums of its own
+    …       the rest          log frames as they are stored (dledger/storage/frame.py), each with checksums of its own;
+                              behind a RESET the log's small state, a checksummed record too
 
 No IO here: bytes in, messages out. A stream of something else (HTTP, TLS, noise) is told by its first twelve bytes.
 """
@@ -34,11 +35,11 @@ class RawMessage(NamedTuple):
     body: memoryview
 
 
-def pack(header: bytes, frames: Sequence[Buffer] = ()) -> list[Buffer]:
-    """The message as buffers for ``writelines``: prefix and header in one, then the frames' own, not copied."""
+def pack(header: bytes, body: Sequence[Buffer] = ()) -> list[Buffer]:
+    """The message as buffers for ``writelines``: prefix and header in one, then those of the body, not copied."""
     assert len(header) <= MAX_HEADER_BYTES, len(header)
-    total_len = PREFIX_BYTES + len(header) + sum(map(len, frames))
-    return [_PREFIX.pack(total_len, len(header), crc32c(header)) + header, *frames]
+    total_len = PREFIX_BYTES + len(header) + sum(map(len, body))
+    return [_PREFIX.pack(total_len, len(header), crc32c(header)) + header, *body]
 
 
 class MessageReader:

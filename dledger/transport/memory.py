@@ -234,7 +234,7 @@ class MemoryNetwork:
             self.counters.dropped += 1
             return
         cluster_id = target.handler.local_identity().cluster_id
-        body = b"".join(encoded.frames)
+        body = b"".join(encoded.body)
         try:
             message = codec.decode(encoded.header, body, cluster_id=cluster_id, sender=source)
         except PeerRefused as refusal:

@@ -30,6 +30,8 @@ logger = logging.getLogger(__name__)
 
 MAX_STRANGERS = 64
 """Accepted connections that have not said hello; further ones are closed at once."""
+MAX_MESSAGE_BYTES = 48 * MIB
+"""The largest message is a RESET: the small state of as many producers as a log remembers, each with all its ranges."""
 
 
 class TlsContexts(NamedTuple):
@@ -73,7 +75,7 @@ class TcpTransport:
         random: Random,
         tls: TlsContexts | None = None,
         max_buffer_bytes: int = 64 * MIB,
-        max_message_bytes: int = 32 * MIB,
+        max_message_bytes: int = MAX_MESSAGE_BYTES,
     ) -> None:
         if tls is not None and any(context.verify_mode is not ssl.CERT_REQUIRED for context in tls):
             raise error(
@@ -192,7 +194,7 @@ class TcpTransport:
         packed = self._packed
         if packed is None or packed.message is not message or packed.cluster_id != identity.cluster_id:
             encoded = codec.encode(message, cluster_id=identity.cluster_id, sender=identity.node_id)
-            buffers = pack(encoded.header, encoded.frames)
+            buffers = pack(encoded.header, encoded.body)
             packed = self._packed = _Packed(message, identity.cluster_id, buffers, sum(map(len, buffers)))
             assert packed.size_bytes <= self._max_message_bytes, f"{packed.size_bytes} bytes in one message"
         return packed

@@ -119,7 +119,9 @@ Global___Hello: _TypeAlias = Hello  # noqa: Y015
 
 @_typing.final
 class PeerMessage(_message.Message):
-    """One message of one group. `kind` says which fields count (dledger/raft/messages.py documents each)."""
+    """One message of one group. `kind` says which fields count (dledger/raft/messages.py documents each). Behind an APPEND
+    come frames, behind a RESET the log's small state (dledger/storage/log_state.py).
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -140,7 +142,6 @@ class PeerMessage(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     IS_PRE_VOTE_FIELD_NUMBER: _builtins.int
     REQUEST_TERM_FIELD_NUMBER: _builtins.int
-    LOG_STATE_FIELD_NUMBER: _builtins.int
     kind: Global___MessageKind.ValueType
     group: _builtins.str
     cluster_id: _builtins.str
@@ -158,8 +159,6 @@ class PeerMessage(_message.Message):
     request_id: _builtins.int
     is_pre_vote: _builtins.bool
     request_term: _builtins.int
-    log_state: _builtins.bytes
-    """RESET: the log's small state at the leader's start (dledger/storage/log_state.py), the point it begins behind."""
     def __init__(
         self,
         *,
@@ -180,11 +179,10 @@ class PeerMessage(_message.Message):
         request_id: _builtins.int = ...,
         is_pre_vote: _builtins.bool = ...,
         request_term: _builtins.int = ...,
-        log_state: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chain", b"chain", "cluster_id", b"cluster_id", "commit_position", b"commit_position", "group", b"group", "is_pre_vote", b"is_pre_vote", "kind", b"kind", "last_position", b"last_position", "last_term", b"last_term", "leader_id", b"leader_id", "log_state", b"log_state", "position", b"position", "position_term", b"position_term", "request_id", b"request_id", "request_term", b"request_term", "result", b"result", "round", b"round", "term", b"term", "transfer_leader_id", b"transfer_leader_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chain", b"chain", "cluster_id", b"cluster_id", "commit_position", b"commit_position", "group", b"group", "is_pre_vote", b"is_pre_vote", "kind", b"kind", "last_position", b"last_position", "last_term", b"last_term", "leader_id", b"leader_id", "position", b"position", "position_term", b"position_term", "request_id", b"request_id", "request_term", b"request_term", "result", b"result", "round", b"round", "term", b"term", "transfer_leader_id", b"transfer_leader_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

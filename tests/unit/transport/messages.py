@@ -7,8 +7,9 @@ from typing import Any, get_args
 from hypothesis import strategies as st
 
 from dledger.batch import build_body, crc32c
-from dledger.raft.messages import Append, Heartbeat, Message
+from dledger.raft.messages import Append, Heartbeat, Message, Reset
 from dledger.storage.frame import Frame, make_frame
+from dledger.storage.record import RecordKind, pack_record
 from dledger.types import GENESIS, LogPoint, NodeId, Position, Term
 
 MESSAGE_TYPES: tuple[type[Message], ...] = get_args(Message)
@@ -40,6 +41,10 @@ def append(*bodies: list[bytes], term: int = 1) -> Append:
     return Append("default", Term(term), Position(0), frames_of(*bodies, term=term))
 
 
+def reset(payload: bytes = b"") -> Reset:
+    return Reset("default", Term(1), pack_record(RecordKind.LOG_STATE, 1, payload), 1)
+
+
 def heartbeat(round_: int = 0) -> Heartbeat:
     return Heartbeat("default", Term(1), Position(0), round_)
 
@@ -65,6 +70,10 @@ def messages() -> st.SearchStrategy[Message]:
         fields = {name: strategy for name, strategy in integers.items() if name in kind.__annotations__}
         if kind is Append:
             fields["frames"] = _frames()
+        if kind is Reset:
+            fields["log_state"] = st.binary(max_size=50).map(
+                lambda payload: pack_record(RecordKind.LOG_STATE, 1, payload)
+            )
         return st.builds(kind, group=group, **fields)
 
     return st.one_of(*map(build, MESSAGE_TYPES))

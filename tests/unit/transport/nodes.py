@@ -82,7 +82,7 @@ def hello(node: NodeId, expected: NodeId, **fields: object) -> bytes:
 
 def wire(message: Append | Heartbeat, sender: NodeId, cluster_id: str = "c") -> bytes:
     encoded = codec.encode(message, cluster_id=cluster_id, sender=sender)
-    return b"".join(pack(encoded.header, encoded.frames))
+    return b"".join(pack(encoded.header, encoded.body))
 
 
 class Stranger:

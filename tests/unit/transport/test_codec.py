@@ -7,10 +7,14 @@ from hypothesis import given
 
 from dledger.errors import Code, DLedgerError
 from dledger.raft.messages import Append, Message
+from dledger.storage.producers import MAX_PRODUCERS, RANGES_KEPT
 from dledger.transport import codec
+from dledger.transport.framing import pack
+from dledger.transport.peer import MAX_MESSAGE_BYTES
 from dledger.types import NodeId
 from dledger.v1 import raft_pb2 as pb
-from tests.unit.transport.messages import MESSAGE_TYPES, append, frames_of, heartbeat, messages
+from dledger.v1.storage_pb2 import LogStateRecord, ProducerRecord, TermStart
+from tests.unit.transport.messages import MESSAGE_TYPES, append, frames_of, heartbeat, messages, reset
 
 SENDER = NodeId("n1")
 
@@ -37,7 +41,7 @@ def comparable(message: Message) -> tuple[object, ...]:
 @given(messages())
 def test_every_message_comes_back_as_it_was_sent(message: Message) -> None:
     encoded = codec.encode(message, cluster_id="c", sender=SENDER)
-    assert comparable(decode(encoded.header, b"".join(encoded.frames))) == comparable(message)
+    assert comparable(decode(encoded.header, b"".join(encoded.body))) == comparable(message)
 
 
 def test_every_kind_of_message_has_a_kind_on_the_wire_and_a_decoder() -> None:
@@ -48,8 +52,8 @@ def test_frames_are_sent_and_received_without_a_copy() -> None:
     message = append([b"one"], [b"two", b"three"])
     encoded = codec.encode(message, cluster_id="c", sender=SENDER)
     sent = [buffer for frame in message.frames for buffer in frame.buffers]
-    assert all(on_wire is buffer for on_wire, buffer in zip(encoded.frames, sent, strict=True))
-    body = b"".join(encoded.frames)
+    assert all(on_wire is buffer for on_wire, buffer in zip(encoded.body, sent, strict=True))
+    body = b"".join(encoded.body)
     received = decode(encoded.header, body)
     assert isinstance(received, Append)
     assert all(memoryview(frame.body).obj is body for frame in received.frames)
@@ -106,6 +110,25 @@ def test_a_frame_with_a_flipped_bit_is_refused(offset: int) -> None:
     raw = bytearray(frames_of([b"12345678"])[0].raw)
     raw[offset] ^= 1
     assert refusal(header(pb.MESSAGE_KIND_APPEND, leader_id=SENDER), bytes(raw)).code is Code.CORRUPT_LOG
+
+
+@pytest.mark.parametrize("offset", [0, 4, 12, 22, 30])
+def test_a_small_state_with_a_flipped_bit_is_refused(offset: int) -> None:
+    raw = bytearray(reset(b"12345678").log_state)
+    raw[offset] ^= 1
+    assert refusal(header(pb.MESSAGE_KIND_RESET, leader_id=SENDER), bytes(raw)).code is Code.CORRUPT_LOG
+
+
+def test_the_small_state_of_all_the_producers_a_log_remembers_fits_a_message() -> None:
+    most = ProducerRecord(
+        id=2**63, epoch=2**31, next_sequence=2**63, last_timestamp_ms=2**48, ranges=bytes(RANGES_KEPT * 7 * 8)
+    )
+    terms = [TermStart(position=2**63, term=2**63)] * 100_000
+    state = LogStateRecord(producers=[most] * MAX_PRODUCERS, terms=terms)
+    message = reset(state.SerializeToString())
+    encoded = codec.encode(message, cluster_id="c", sender=SENDER)
+    assert sum(map(len, pack(encoded.header, encoded.body))) < MAX_MESSAGE_BYTES
+    assert decode(encoded.header, b"".join(encoded.body)) == message
 
 
 def test_half_a_frame_is_refused() -> None:

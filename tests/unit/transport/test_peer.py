@@ -13,7 +13,7 @@ from dledger.transport import codec
 from dledger.transport.dialer import BackOff
 from dledger.transport.peer import TcpTransport
 from dledger.types import NodeId
-from tests.unit.transport.messages import append, heartbeat
+from tests.unit.transport.messages import append, heartbeat, reset
 from tests.unit.transport.nodes import (
     CANNOT_CONNECT,
     MIB,
@@ -50,6 +50,14 @@ async def test_frames_arrive_byte_for_byte_whatever_their_size(nodes: Nodes) -> 
     received = nodes.handlers[B].messages[0][1]
     assert isinstance(received, Append)
     assert [frame.raw for frame in received.frames] == [frame.raw for frame in sent.frames]
+
+
+async def test_a_small_state_far_larger_than_a_header_arrives(nodes: Nodes) -> None:
+    a, _ = await nodes.pair()
+    sent = reset(bytes(range(256)) * 20_000)
+    assert a.send(B, sent)
+    await nodes.handlers[B].until(lambda: bool(nodes.handlers[B].messages))
+    assert nodes.handlers[B].messages == [(A, sent)]
 
 
 async def test_a_message_for_several_peers_is_encoded_once(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
