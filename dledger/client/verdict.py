@@ -50,8 +50,10 @@ _FINAL = frozenset(
     }
 )
 
-SAYS_ITSELF = frozenset({Code.PRODUCER_FENCED, Code.SEQUENCE_CONFLICT, Code.REPEATED_REQUEST})
-"""Codes that the caller of the oldest batch gets as they are, doubtful or not: they tell more than "unknown"."""
+SAYS_ITSELF = frozenset({Code.SEQUENCE_CONFLICT, Code.REPEATED_REQUEST})
+"""Codes that the caller of the oldest batch gets as they are, doubtful or not: they tell more than "unknown".
+
+A fence tells less: the doubtful batch may have been appended before the newer epoch came."""
 
 FOR_ALL = frozenset(
     {Code.UNKNOWN_GROUP, Code.UNSUPPORTED, Code.UNEXPECTED_ARGUMENT, Code.UNEXPECTED_MEMBER, Code.DISK_FULL}

@@ -174,6 +174,18 @@ async def test_a_refused_sequence_is_a_typed_error_and_a_new_producer_follows(
     assert len({batch.producer_id for batch in cluster.batches}) == 2
 
 
+async def test_a_fence_that_a_batch_in_doubt_meets_leaves_its_outcome_unknown(
+    cluster: FakeCluster, log: client.Log
+) -> None:
+    """It may have been appended before the newer epoch came."""
+    await log.append(b"0")
+    cluster.faults.refuse_appends = [Code.TERM_CHANGED, Code.PRODUCER_FENCED]
+    with pytest.raises(OutcomeUnknown):
+        await log.append(b"1")
+    assert (await log.append(b"2")).index == 1
+    assert cluster.records() == [b"0", b"2"]
+
+
 async def test_a_full_disk_refuses_the_batch_it_met_and_what_came_after_goes_on(
     cluster: FakeCluster, log: client.Log
 ) -> None:
