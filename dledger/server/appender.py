@@ -44,6 +44,8 @@ class Batch:
     count: int
     source: Source = NO_SOURCE
     control: ControlKind = ControlKind.DATA
+    behind: asyncio.Future[AppendResult] | None = None
+    """The batch before it on its stream: where that was refused, this one is."""
     waiters: list[tuple[asyncio.Future[AppendResult], int, int]] = field(default_factory=list)
     """Who waits, for which records: first ordinal and how many."""
 
@@ -119,14 +121,22 @@ class Appender:
     # What callers bring ------------------------------------------------------------------------------------------
 
     def append_body(
-        self, body: Buffer, body_crc: int, count: int, source: Source = NO_SOURCE
+        self,
+        body: Buffer,
+        body_crc: int,
+        count: int,
+        source: Source = NO_SOURCE,
+        behind: asyncio.Future[AppendResult] | None = None,
     ) -> asyncio.Future[AppendResult]:
-        """A ready-made body. Raises at once when it is refused; the future tells the rest."""
+        """A ready-made body. Raises at once when it is refused; the future tells the rest.
+
+        ``behind`` is what the same caller appended before: when that fails, this is not appended either.
+        """
         self._check_open(len(body))
         if crc32c(body) != body_crc:
             raise error(Code.CORRUPT_BATCH, "the body does not match its crc; send it again")
         check_body(body, count, self._context.config.limits.max_record_bytes)
-        batch = Batch(body, body_crc, count, source)
+        batch = Batch(body, body_crc, count, source, behind=behind)
         return self._enqueue(batch)
 
     def append_records(self, records: Sequence[bytes], source: Source = NO_SOURCE) -> asyncio.Future[AppendResult]:
@@ -151,10 +161,17 @@ class Appender:
         self._schedule()
         return future
 
+    def append_control(
+        self, kind: ControlKind, record: raft_pb2.ControlRecord | None = None
+    ) -> asyncio.Future[AppendResult]:
+        """A control frame; ``base_index`` of the result is the frame's position. Refused and answered as any append."""
+        body = record.SerializeToString(deterministic=True) if record is not None else b""
+        self._check_open(len(body))
+        return self._enqueue(Batch(body, crc32c(body), 0, control=kind))
+
     def new_producer(self) -> asyncio.Future[AppendResult]:
-        """Registers a producer: its id is the position of the frame that says so (see ``producer_id_of``)."""
-        self._check_open(0)
-        return self._enqueue(Batch(b"", 0, 0, control=ControlKind.PRODUCER))
+        """Registers a producer: its id is the position of the frame that says so."""
+        return self.append_control(ControlKind.PRODUCER)
 
     def _enqueue(self, batch: Batch) -> asyncio.Future[AppendResult]:
         future: asyncio.Future[AppendResult] = self._loop.create_future()
@@ -211,6 +228,10 @@ class Appender:
 
     def _is_new(self, batch: Batch) -> bool:
         """False when the batch was answered already: a refusal, or a duplicate, which waits for the first's commit."""
+        refusal_before = _failure_of(batch.behind)
+        if refusal_before is not None:
+            _refuse(batch, refusal_before)
+            return False
         if not batch.source.producer_id:
             return True
         try:
@@ -255,7 +276,7 @@ class Appender:
         now_s = self._context.now_s()
         for batch, frame in zip(batches, frames, strict=True):
             header = frame.header
-            base = header.position if batch.control is ControlKind.PRODUCER else header.base_index
+            base = header.base_index if batch.count else header.position
             waiters = [Waiter(future, base + first, count) for future, first, count in batch.waiters]
             self._checker.add(header, now_s, waiters)
         self._context.on_appended(frames)
@@ -275,6 +296,13 @@ class Appender:
             producer_epoch=batch.source.producer_epoch,
             base_sequence=batch.source.base_sequence,
         )
+
+
+def _failure_of(appended: asyncio.Future[AppendResult] | None) -> DLedgerError | None:
+    if appended is None or not appended.done() or appended.cancelled():
+        return None
+    failure = appended.exception()
+    return failure if isinstance(failure, DLedgerError) else None
 
 
 def _refuse(batch: Batch, refusal: DLedgerError) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from dledger.raft.messages import (
     Append,
     AppendResponse,
@@ -27,7 +29,7 @@ DISK_FULL_PAUSE_MS = 500
 
 class Inbox:
     def __init__(
-        self, context: GroupContext, handler: EntryHandler, dispatchers: dict[NodeId, EntryDispatcher]
+        self, context: GroupContext, handler: EntryHandler, dispatchers: Mapping[NodeId, EntryDispatcher]
     ) -> None:
         self._context = context
         self._core = context.core

@@ -19,6 +19,7 @@ from dledger.config_file import validate
 from dledger.errors import Code, DLedgerError, PeerRefused, error
 from dledger.metrics.group import GroupMetrics
 from dledger.raft.messages import Message
+from dledger.server import gauges
 from dledger.server.replica import Replica
 from dledger.storage.api import Log
 from dledger.storage.disk import Disk, OsDisk
@@ -196,7 +197,7 @@ class Node:
     def refresh_metrics(self) -> None:
         """Copies the gauges; called at a scrape."""
         for replica in self.replicas.values():
-            replica.refresh_metrics()
+            gauges.refresh(replica)
 
     def add_listener(self, listener: RoleListener) -> None:
         """Told of every later change of role, term or leader."""
@@ -277,6 +278,10 @@ class Node:
                 listener(group, role, term, leader_id)
             except Exception:
                 logger.exception("a listener failed; the node goes on", extra={"group": group})
+
+    def on_members(self, group: str, members: Sequence[Member]) -> None:
+        others = {member.id: member.peer_address for member in members if member.id != self.config.id}
+        self._transport.set_peers(others)
 
     def on_failure(self, group: str, failure: DLedgerError) -> None:
         if self._failed is not None and not self._failed.done():

@@ -20,19 +20,15 @@ from dledger.errors import Code, DLedgerError, error
 from dledger.metrics.group import GroupMetrics
 from dledger.raft.effects import Committed, Effect, Persist, ReadsConfirmed, RoleChanged, Send, TransferEnded
 from dledger.raft.membership import Membership
-from dledger.raft.messages import (
-    NOBODY,
-    Append,
-    Heartbeat,
-    Message,
-)
+from dledger.raft.messages import NOBODY, Append, Heartbeat, Message
 from dledger.raft.node import RaftNode
 from dledger.server.appender import Appender
 from dledger.server.commit_index import CommitIndex
+from dledger.server.dispatchers import Dispatchers
 from dledger.server.elector import Elector, HardStateSaver
-from dledger.server.entry_dispatcher import EntryDispatcher
 from dledger.server.entry_handler import EntryHandler
 from dledger.server.handover import Handover
+from dledger.server.host import Host
 from dledger.server.inbox import Inbox
 from dledger.server.quorum_ack_checker import QuorumAckChecker
 from dledger.server.reader import Reader
@@ -47,29 +43,11 @@ MAX_HELD_MESSAGES = 10_000
 """Messages kept while a save or a truncation is under way; more are dropped, as a network would."""
 
 
-class Host(Protocol):
-    """What a replica asks of the node it lives in."""
+class Periodic(Protocol):
+    """A part with work that needs no timer of its own."""
 
-    def send(self, peer: NodeId, message: Message) -> bool: ...
-
-    def is_connected(self, peer: NodeId) -> bool: ...
-
-    def messages_dropped(self, peer: NodeId) -> int:
-        """How many were not sent to ``peer``: not connected, or its buffer full."""
-        ...
-
-    def client_address(self, node_id: NodeId) -> str:
-        """Where clients reach it; empty when unknown."""
-        ...
-
-    def on_role(self, group: str, role: Role, term: Term, leader_id: NodeId) -> None: ...
-
-    def on_caught_up(self, group: str) -> None:
-        """The debt of an unclean stop without fsync is settled."""
-        ...
-
-    def on_failure(self, group: str, failure: DLedgerError) -> None:
-        """The replica stopped for good."""
+    def check(self) -> None:
+        """Called every heartbeat interval, whatever the role. What it raises stops the group on this node."""
         ...
 
 
@@ -99,8 +77,27 @@ class Replica:
         self._random = random
         self._loop = asyncio.get_running_loop()
         self._members = log.state.members
-        self.core = RaftNode(
-            group=group,
+        self.core = self._make_core(hard_state)
+        self.role = Role.FOLLOWER
+        self.leader_id = NOBODY
+        self.term = self.core.term
+        self.failure: DLedgerError | None = None
+        self._is_stopping = False
+        self._is_shut = False
+        self._held_messages = 0
+        self._last_append: Append | None = None
+        self._maintenance: asyncio.TimerHandle | None = None
+        self._commit_index = CommitIndex(commit_index)
+        self._commit_index.appended(log.last.position, log.state.next_index)
+        self._elector = Elector(self.core, saver, self._execute, self.guard, self._fail_with)
+        self._make_parts()
+        self.reader.commit_index = commit_index
+        log.set_callbacks(self._on_durable, self._on_log_failure, metrics.fsync_duration_s.observe)
+
+    def _make_core(self, hard_state: HardState) -> RaftNode:
+        log, config = self.log, self.config
+        return RaftNode(
+            group=self.group,
             node_id=NodeId(config.id),
             membership=Membership(self._members),
             term=hard_state.term,
@@ -109,30 +106,19 @@ class Replica:
             commit_position=min(log.commit_hint, log.last.position),
             timings=config.timings,
             limits=config.limits,
-            random=random,
+            random=self._random,
             now_ms=self.now_ms(),
         )
-        self.checker = QuorumAckChecker(config.limits, config.timings, metrics.append_duration_s.observe)
+
+    def _make_parts(self) -> None:
+        self.checker = QuorumAckChecker(self.config.limits, self.config.timings, self.metrics.append_duration_s.observe)
         self.appender = Appender(self, self.checker)
         self.reader = Reader(self)
-        self._commit_index = CommitIndex(commit_index)
-        self._commit_index.appended(log.last.position, log.state.next_index)
-        self.reader.commit_index = commit_index
-        self._handler = EntryHandler(self)
-        self._elector = Elector(self.core, saver, self._execute, self.guard, self._fail_with)
-        self.dispatchers: dict[NodeId, EntryDispatcher] = {}
+        self.dispatchers = Dispatchers(self)
         self.handover = Handover(self)
+        self._handler = EntryHandler(self)
         self._inbox = Inbox(self, self._handler, self.dispatchers)
-        self.role = Role.FOLLOWER
-        self.leader_id = NOBODY
-        self.term = self.core.term
-        self._is_stopping = False
-        self._is_shut = False
-        self.failure: DLedgerError | None = None
-        self._held_messages = 0
-        self._last_append: Append | None = None
-        self._maintenance: asyncio.TimerHandle | None = None
-        log.set_callbacks(self._on_durable, self._on_log_failure, metrics.fsync_duration_s.observe)
+        self._periodic: list[Periodic] = []
 
     def wait_until_caught_up(self) -> None:
         """After an unclean stop without fsync this node may have lost what it acknowledged: it does not vote until a
@@ -225,6 +211,9 @@ class Replica:
 
     def is_connected(self, peer: NodeId) -> bool:
         return self._host.is_connected(peer)
+
+    def messages_dropped(self, peer: NodeId) -> int:
+        return self._host.messages_dropped(peer)
 
     def exclusive(self) -> AbstractAsyncContextManager[None]:
         return self._elector.exclusive()
@@ -323,15 +312,26 @@ class Replica:
             self._commit_index.appended(header.position, header.end_index)
             self.metrics.records_appended += header.count
             self.metrics.bytes_appended += header.stored_bytes
+        # Pushed first: who is removed by these frames is to hear of it.
+        self.dispatchers.push()
         self._follow_members()
-        for dispatcher in self.dispatchers.values():
-            dispatcher.push()
 
     def _follow_members(self) -> None:
         """The members are what the log's last word says, committed or not; a truncation takes it back."""
-        if self.log.state.members is not self._members:
-            self._members = self.log.state.members
-            self.core.set_membership(Membership(self._members), self.now_ms())
+        members, known = self.log.state.members, self._members
+        if members is known:
+            return
+        self._members = members
+        if members == known:
+            return
+        self.core.set_membership(Membership(self._members), self.now_ms())
+        self._follow_followers()
+        self._host.on_members(self.group, self._members)
+
+    def _follow_followers(self) -> None:
+        leadership = self.core.leadership
+        if leadership is not None and self.role is Role.LEADER and self.term == self.core.term:
+            self.dispatchers.follow(leadership, self.term)
 
     def on_append_refused(self, refusal: DLedgerError) -> None:
         self.metrics.proposals_failed += 1
@@ -401,40 +401,17 @@ class Replica:
         leadership = self.core.leadership
         if leadership is None or self.core.term != self.term:
             return  # lost again before its hard state was durable
-        for peer, progress in leadership.followers.items():
-            self.dispatchers[peer] = EntryDispatcher(self, peer, self.term, progress)
-            self.dispatchers[peer].start()
+        self.dispatchers.follow(leadership, self.term)
         self.appender.open(self.term)
 
     def _leave_leadership(self, refusal: DLedgerError) -> None:
         self.handover.on_progress()
-        for dispatcher in self.dispatchers.values():
-            dispatcher.stop()
-        self.dispatchers.clear()
+        self.dispatchers.stop()
         self.appender.close(refusal)
         self.metrics.proposals_failed += self.checker.fail_all(
             error(Code.TERM_CHANGED, "the leadership was lost before a quorum acknowledged; it may still be committed")
         )
         self.reader.fail_all(refusal)
-
-    def refresh_metrics(self) -> None:
-        """Copies the gauges; called at a scrape, so that an append does not pay for them."""
-        metrics, state = self.metrics, self.log.state
-        metrics.has_leader = bool(self.leader_id)
-        metrics.is_leader = self.role is Role.LEADER
-        metrics.term = self.term
-        metrics.proposals_pending = len(self.checker)
-        metrics.first_index = state.first_index
-        metrics.commit_index = self.reader.commit_index
-        metrics.last_index = state.next_index - 1
-        metrics.commit_position = self.core.commit_position
-        metrics.last_position = state.last.position
-        metrics.durable_position = self.log.durable_position
-        for peer in self.core.membership.others(self.core.node_id):
-            dispatcher = self.dispatchers.get(peer)
-            metrics.peer(peer).connected = self.is_connected(peer)
-            metrics.peer(peer).messages_dropped = self._host.messages_dropped(peer)
-            metrics.peer(peer).lag_frames = state.last.position - dispatcher.progress.match if dispatcher else 0
 
     def _maintain(self) -> None:
         """What needs no timer of its own: appends that waited too long, answers that are overdue, a no-op refused."""
@@ -442,9 +419,10 @@ class Replica:
         self._maintenance = self._loop.call_later(interval_s, self._maintain)
         if self.role is Role.LEADER:
             self.guard(self._maintain_leadership)
+        for part in self._periodic:
+            self.guard(part.check)
 
     def _maintain_leadership(self) -> None:
         self.metrics.proposals_failed += self.checker.expire(self.now_s())
         self.appender.retry_open()
-        for dispatcher in self.dispatchers.values():
-            dispatcher.wake()
+        self.dispatchers.wake()

@@ -11,7 +11,7 @@ down, and at the end, and whenever ``check`` is called, no term had two leaders 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from random import Random
 from types import TracebackType
@@ -207,6 +207,9 @@ class SimNode:
         self.roles.append(RoleSeen(role, term, leader_id))
         if role is Role.LEADER:
             self._cluster.saw_leader(self, term)
+
+    def on_members(self, group: str, members: Sequence[Member]) -> None:
+        self.transport.set_peers(dict.fromkeys((member.id for member in members), ""))
 
     def on_caught_up(self, group: str) -> None:
         self.has_caught_up = True

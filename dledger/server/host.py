@@ -1,0 +1,38 @@
+"""What a replica asks of the node it lives in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from dledger.errors import DLedgerError
+from dledger.raft.messages import Message
+from dledger.types import Member, NodeId, Role, Term
+
+
+class Host(Protocol):
+    def send(self, peer: NodeId, message: Message) -> bool: ...
+
+    def is_connected(self, peer: NodeId) -> bool: ...
+
+    def messages_dropped(self, peer: NodeId) -> int:
+        """How many were not sent to ``peer``: not connected, or its buffer full."""
+        ...
+
+    def client_address(self, node_id: NodeId) -> str:
+        """Where clients reach it; empty when unknown."""
+        ...
+
+    def on_role(self, group: str, role: Role, term: Term, leader_id: NodeId) -> None: ...
+
+    def on_members(self, group: str, members: Sequence[Member]) -> None:
+        """The log's last word on the members is another one: a change was appended, or taken back."""
+        ...
+
+    def on_caught_up(self, group: str) -> None:
+        """The debt of an unclean stop without fsync is settled."""
+        ...
+
+    def on_failure(self, group: str, failure: DLedgerError) -> None:
+        """The replica stopped for good."""
+        ...
