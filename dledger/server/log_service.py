@@ -129,18 +129,21 @@ class _AppendStream:
         self._replica: Replica | None = None
         self._producer_id = 0
         self._producer_epoch = 0
+        self._last: asyncio.Future[AppendResult] | None = None
 
     def begin(self, request: log_pb2.AppendStreamRequest) -> asyncio.Future[AppendResult]:
         if self._replica is None:
             self._replica = self._node.replica(request.group)
             self._producer_id = request.producer_id
             self._producer_epoch = request.producer_epoch
-        return self._replica.appender.append_body(
+        self._last = self._replica.appender.append_body(
             request.body,
             request.body_crc,
             request.count,
             Source(self._producer_id, self._producer_epoch, request.base_sequence),
+            behind=self._last,
         )
+        return self._last
 
 
 def _entry(entry: Entry) -> log_pb2.Entry:

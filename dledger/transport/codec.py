@@ -154,8 +154,8 @@ def decode(header: Buffer, body: Buffer, *, cluster_id: str, sender: NodeId) -> 
     """The message that ``sender`` sent. Its frames share the memory of ``body``.
 
     Raises UNEXPECTED_ARGUMENT for what is not a message of this version, UNKNOWN_CLUSTER and UNEXPECTED_MEMBER for one
-    of another cluster or leader, CORRUPT_LOG for a damaged frame or small state. An empty ``cluster_id``, here or there,
-    is one that is not known yet, and fits all.
+    of another cluster or leader, CORRUPT_LOG for a damaged frame or small state. An empty ``cluster_id``, here or
+    there, is one that is not known yet, and fits all.
     """
     try:
         fields = pb.PeerMessage.FromString(bytes(header))

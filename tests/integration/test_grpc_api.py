@@ -222,6 +222,7 @@ async def test_an_append_stream_ends_at_a_gap_in_its_sequence_and_appends_nothin
         batch(b"good", producer_id=producer, base_sequence=0),
         batch(b"gap", producer_id=producer, base_sequence=7),
         batch(b"behind", producer_id=producer, base_sequence=8),
+        batch(b"would fit", producer_id=producer, base_sequence=1),
     ]
     refusal = await refusal_of(nodes[leader].append_stream(*batches))
     assert refusal.reason == "OUT_OF_ORDER"

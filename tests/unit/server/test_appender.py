@@ -13,8 +13,8 @@ from dledger.errors import Code, DLedgerError, error
 from dledger.raft.messages import Append
 from dledger.server.appender import Source
 from dledger.server.quorum_ack_checker import AppendResult
+from dledger.storage.control import read_control
 from dledger.storage.frame import ControlKind
-from dledger.storage.log_state import read_control
 from dledger.transport.faults import Rule
 from tests.support.cluster import SimCluster, SimNode, outcome
 from tests.support.virtual_time import settle, virtual_time
@@ -24,12 +24,18 @@ Future = asyncio.Future[AppendResult]
 
 
 def batch(
-    node: SimNode, *records: bytes, producer: int = 0, sequence: int = 0, epoch: int = 0, crc_off_by: int = 0
+    node: SimNode,
+    *records: bytes,
+    producer: int = 0,
+    sequence: int = 0,
+    epoch: int = 0,
+    crc_off_by: int = 0,
+    behind: Future | None = None,
 ) -> Future:
     """A ready-made batch, as a stream brings it. Raises when it is refused at once."""
     body = build_body(records)
     crc = crc32c(body) + crc_off_by
-    return node.replica.appender.append_body(body, crc, len(records), Source(producer, epoch, sequence))
+    return node.replica.appender.append_body(body, crc, len(records), Source(producer, epoch, sequence), behind)
 
 
 async def producer_of(leader: SimNode) -> int:
@@ -229,6 +235,25 @@ async def test_a_gap_in_a_sequence_is_refused_and_the_rest_of_the_turn_is_judged
         assert isinstance(first, AppendResult)
         assert isinstance(second, AppendResult)
         assert leader.committed() == [b"0", b"1"]
+
+
+@pytest.mark.parametrize("in_one_turn", [True, False])
+@virtual_time
+async def test_behind_a_refused_batch_of_a_stream_nothing_of_that_stream_is_appended(in_one_turn: bool) -> None:
+    """Also what would fit: the caller resends from the refused batch on, and finds its order kept."""
+    async with SimCluster(1) as cluster:
+        leader = await cluster.leader()
+        producer = await producer_of(leader)
+        last, futures = None, []
+        for at in (0, 7, 1, 2):
+            last = batch(leader, b"%d" % at, producer=producer, sequence=at, behind=last)
+            futures.append(last)
+            if not in_one_turn:
+                await settle()
+        first, *refused = await asyncio.gather(*map(outcome, futures))
+        assert isinstance(first, AppendResult)
+        assert refused == [Code.OUT_OF_ORDER] * 3
+        assert leader.committed() == [b"0"]
 
 
 @virtual_time
