@@ -254,7 +254,8 @@ class MemoryTransport:
 
     def __init__(self, network: MemoryNetwork, node: NodeId) -> None:
         self.node = node
-        self.peers: frozenset[NodeId] = frozenset()
+        self.peers: tuple[NodeId, ...] = ()
+        """In a fixed order: what a simulation does must not depend on how strings hash."""
         self.last_refusal: PeerRefused | None = None
         """Why the last dial, or message of a peer, was turned away, for tests."""
         self._network = network
@@ -276,7 +277,7 @@ class MemoryTransport:
 
     def set_peers(self, addresses: dict[NodeId, str]) -> None:
         """Whom to dial; the addresses are not looked at."""
-        self.peers = frozenset(addresses) - {self.node}
+        self.peers = tuple(peer for peer in addresses if peer != self.node)
         self._network.dial()
 
     def send(self, peer: NodeId, message: Message) -> bool:
