@@ -7,12 +7,12 @@ worker threads, behind the ``Disk`` that was handed in (disk.py), so that a simu
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from dledger.errors import DLedgerError
 from dledger.storage.frame import Frame
 from dledger.storage.log_state import LogState
-from dledger.types import Index, LogPoint, Position, Term
+from dledger.types import Index, LogPoint, Position, Term, TrimPoint
 
 OnDurable = Callable[[Position], None]
 """Told, after every completed group commit, the position up to which the log is durable by its durability's rules."""
@@ -23,6 +23,16 @@ OnFailure = Callable[[DLedgerError], None]
 
 ObserveSync = Callable[[float], None]
 """Told how long each fdatasync took, in seconds."""
+
+
+class Boundary(NamedTuple):
+    """Where a log may be trimmed: between two segments, all before durable."""
+
+    trim: TrimPoint
+    last_timestamp_ms: int
+    """Of the newest frame before it, or a little later: of nothing younger is said that it is older."""
+    size_bytes: int
+    """What a trim to here takes from the disk, counted from the log's present start."""
 
 
 class Log(Protocol):
@@ -75,6 +85,47 @@ class Log(Protocol):
         """
         ...
 
+    async def trim(self, to: TrimPoint) -> None:
+        """Forgets everything up to ``to.point``, a committed frame: the log's ``start`` from now on, wherever the
+        segments lie. Those wholly below it leave the disk in the background, each when its last reader is done.
+
+        Does nothing when the log begins there or later. Raises CORRUPT_LOG when the log holds another frame there.
+        After a restart the log begins where its first segment does: it may be told to trim again. May be called
+        while anything else goes on.
+        """
+        ...
+
+    async def reset(self, log_state: bytes) -> None:
+        """Drops all frames, durably: the log goes on behind the point that ``log_state`` (what another node's
+        ``state_at_start`` gave) ends at, with the state it tells.
+
+        The same rules hold as for ``truncate``. Raises CORRUPT_LOG, and nothing has changed, when ``log_state`` cannot
+        be read, is of another group, or does not end behind ``last``.
+        """
+        ...
+
+    async def state_at_start(self) -> bytes:
+        """The small state (``LogState.encode``) at ``state.start``, before the first frame kept."""
+        ...
+
+    def boundaries(self) -> list[Boundary]:
+        """Where the log may be trimmed, ascending; what is written to now is never before one."""
+        ...
+
+    @property
+    def size_bytes(self) -> int:
+        """What all segments take on the disk, room that is reserved included."""
+        ...
+
+    @property
+    def sync_age_s(self) -> float:
+        """How long the fdatasync in flight has been under way; 0.0 when there is none."""
+        ...
+
+    def free_bytes(self) -> int:
+        """What the log's file system has room for. May block: not for every append. Raises DISK_ERROR."""
+        ...
+
     def cached(self, first: Position, max_bytes: int) -> list[Frame] | None:
         """Consecutive frames from ``first`` on if the tail cache has ``first``: at least one, about ``max_bytes``."""
         ...
@@ -92,11 +143,12 @@ class Log(Protocol):
         ...
 
     async def point_at(self, position: Position) -> LogPoint:
-        """(position, term, chain) of a frame between ``state.start.position`` and ``last.position``, both included."""
+        """(position, term, chain) of a frame between ``state.start.position`` and ``last.position``, both included.
+        Raises INDEX_LESS_THAN_LOCAL_BEGIN below."""
         ...
 
     def term_at(self, position: Position) -> Term:
-        """Its term, from memory alone."""
+        """Its term, from memory alone. Raises INDEX_LESS_THAN_LOCAL_BEGIN below the log's start."""
         ...
 
     def set_commit_hint(self, position: Position) -> None:

@@ -13,12 +13,20 @@ from collections.abc import Sequence
 
 from google.protobuf.message import DecodeError
 
-from dledger.errors import Code, error
+from dledger.errors import Code, DLedgerError, error
+from dledger.storage.control import (
+    check_control,
+    member_record,
+    members_of,
+    settings_of,
+    settings_record,
+    trim_of,
+    trim_record,
+)
 from dledger.storage.frame import ControlKind, Frame
 from dledger.storage.producers import Producers
 from dledger.storage.record import RecordKind, pack_record, unpack_record
-from dledger.types import GENESIS, LogPoint, Member, NodeId, Position, Term
-from dledger.v1.raft_pb2 import ControlRecord, MemberRecord
+from dledger.types import GENESIS, GroupSettings, LogPoint, Member, Position, Term, TrimPoint
 from dledger.v1.storage_pb2 import LogPointRecord, LogStateRecord, TermStart
 
 
@@ -38,9 +46,13 @@ class LogState:
         "last",
         "last_timestamp_ms",
         "members",
+        "members_position",
         "next_index",
         "producers",
+        "settings",
         "start",
+        "trim",
+        "trim_position",
     )
 
     def __init__(self, group: str, members: Sequence[Member] = ()) -> None:
@@ -49,6 +61,12 @@ class LogState:
         self.cluster_id = ""
         """Minted with the first no-op; empty until then."""
         self.members = tuple(members)
+        self.members_position = Position(0)
+        """Of the last MEMBERSHIP frame; 0 when there was none."""
+        self.settings = GroupSettings()
+        self.trim: TrimPoint | None = None
+        """Where the log begins at the latest, once the last TRIM frame, at ``trim_position``, is committed."""
+        self.trim_position = Position(0)
         self.start: LogPoint = GENESIS
         """The point before the first frame kept."""
         self.first_index = 0
@@ -90,19 +108,36 @@ class LogState:
 
     def _apply_control(self, frame: Frame) -> None:
         header = frame.header
-        kind = header.attributes
+        kind, position = header.attributes, Position(header.position)
+        record = check_control(frame)
         if kind == ControlKind.NO_OP:
-            record = read_control(frame)
             self.cluster_id = record.cluster_id or self.cluster_id
-            self.members = tuple(map(_member, record.members)) or self.members
+            self.members = members_of(record.members) or self.members
         elif kind == ControlKind.PRODUCER:
-            self.producers.register(header.position, header.timestamp_ms)
+            self.producers.register(position, header.timestamp_ms)
+        elif kind == ControlKind.MEMBERSHIP:
+            self.members, self.members_position = members_of(record.members), position
+        elif kind == ControlKind.TRIM:
+            self.trim, self.trim_position = trim_of(record.trim), position
         else:
-            raise error(Code.CORRUPT_LOG, f"control frame {header.position} has a kind this version does not know")
+            self.settings = settings_of(record.settings)
+
+    def begin_at(self, begin: TrimPoint) -> None:
+        """What lies before ``begin`` is not kept any more. Does nothing when the log begins there or later."""
+        position = begin.point.position
+        if position <= self.start.position:
+            return
+        assert position <= self.last.position, f"position {position} is not in the log"
+        gone = bisect_right(self._term_positions, position)
+        del self._term_positions[:gone], self._terms[:gone]
+        self.start, self.first_index = begin
 
     def term_at(self, position: int) -> Term:
-        """The term of a frame between ``start.position`` and ``last.position``, both included."""
-        assert self.start.position <= position <= self.last.position, f"position {position} is not in the log"
+        """The term of a frame between ``start.position`` and ``last.position``, both included. Raises
+        INDEX_LESS_THAN_LOCAL_BEGIN below."""
+        if position < self.start.position:
+            raise begins_later(f"position {position}", self)
+        assert position <= self.last.position, f"position {position} is not in the log"
         at = bisect_right(self._term_positions, position) - 1
         return self.start.term if at < 0 else Term(self._terms[at])
 
@@ -119,10 +154,7 @@ class LogState:
         record = LogStateRecord(
             group=self.group,
             cluster_id=self.cluster_id,
-            members=[
-                MemberRecord(id=m.id, peer_address=m.peer_address, voter=m.voter, node_uuid=m.node_uuid)
-                for m in self.members
-            ],
+            members=map(member_record, self.members),
             start=_point_record(self.start),
             first_index=self.first_index,
             last=_point_record(self.last),
@@ -131,6 +163,10 @@ class LogState:
             terms=[TermStart(position=p, term=t) for p, t in zip(self._term_positions, self._terms, strict=True)],
             producers=self.producers.encode(),
             highest_expired_producer_id=self.producers.highest_expired_id,
+            trim=trim_record(self.trim) if self.trim is not None else None,
+            trim_position=self.trim_position,
+            settings=settings_record(self.settings),
+            members_position=self.members_position,
         )
         return pack_record(RecordKind.LOG_STATE, self.last.position, record.SerializeToString(deterministic=True))
 
@@ -140,9 +176,19 @@ class LogState:
         stored = unpack_record(RecordKind.LOG_STATE, encoded)
         if stored is None:
             raise error(Code.CORRUPT_LOG, "the log's small state does not match its checksum")
-        record = LogStateRecord.FromString(stored.payload)
-        state = cls(record.group, tuple(map(_member, record.members)))
+        try:
+            return cls._of(LogStateRecord.FromString(stored.payload))
+        except (DecodeError, ValueError) as reason:
+            raise error(Code.CORRUPT_LOG, f"the log's small state cannot be read: {reason}") from reason
+
+    @classmethod
+    def _of(cls, record: LogStateRecord) -> LogState:
+        state = cls(record.group, members_of(record.members))
         state.cluster_id = record.cluster_id
+        state.members_position = Position(record.members_position)
+        state.settings = settings_of(record.settings)
+        state.trim = trim_of(record.trim) if record.HasField("trim") else None
+        state.trim_position = Position(record.trim_position)
         state.start = _point(record.start)
         state.first_index = record.first_index
         state.last = _point(record.last)
@@ -154,25 +200,31 @@ class LogState:
         return state
 
 
-def read_control(frame: Frame) -> ControlRecord:
-    """The body of a control frame. Raises CORRUPT_LOG."""
-    try:
-        return ControlRecord.FromString(bytes(frame.body))
-    except DecodeError as reason:
-        raise error(
-            Code.CORRUPT_LOG, f"the body of control frame {frame.header.position} cannot be read: {reason}"
-        ) from reason
+def read_start(group: str, encoded: bytes, last: LogPoint) -> LogState:
+    """The state that a log of ``group``, which ends at ``last``, is to begin from anew, as another node sent it. Raises
+    CORRUPT_LOG unless it is whole, of this group, of an empty log, and lies behind ``last``."""
+    state = LogState.decode(encoded)
+    if state.group != group:
+        raise _unfit(f"is of group {state.group!r}, not {group!r}")
+    if state.last != state.start or state.next_index != state.first_index:
+        raise _unfit(f"is of a log with frames: from position {state.start.position} to {state.last.position}")
+    if state.last.position <= last.position:
+        raise _unfit(f"ends at position {state.last.position}, this log at {last.position}")
+    return state
 
 
-def check_control(frame: Frame) -> None:
-    """Raises CORRUPT_LOG unless ``LogState.apply`` can read the control frame: asked before it is written."""
-    if frame.header.attributes not in (ControlKind.NO_OP, ControlKind.PRODUCER):
-        raise error(Code.CORRUPT_LOG, f"control frame {frame.header.position} has a kind this version does not know")
-    read_control(frame)
+def _unfit(what: str) -> DLedgerError:
+    return error(Code.CORRUPT_LOG, f"the small state to begin from {what}; nothing was changed")
 
 
-def _member(record: MemberRecord) -> Member:
-    return Member(NodeId(record.id), record.peer_address, record.voter, record.node_uuid)
+def begins_later(what: str, state: LogState) -> DLedgerError:
+    """INDEX_LESS_THAN_LOCAL_BEGIN: ``what`` was asked for."""
+    return error(
+        Code.INDEX_LESS_THAN_LOCAL_BEGIN,
+        f"{what} lies before the log's start: it begins at record {state.first_index}, behind position "
+        f"{state.start.position}",
+        first_index=state.first_index,
+    )
 
 
 def _point(record: LogPointRecord) -> LogPoint:

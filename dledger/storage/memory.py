@@ -7,25 +7,38 @@ from bisect import bisect_right
 from collections.abc import Sequence
 
 from dledger.errors import Code, DLedgerError, error
-from dledger.storage.api import ObserveSync, OnDurable, OnFailure
+from dledger.storage.api import Boundary, ObserveSync, OnDurable, OnFailure
+from dledger.storage.control import check_control
 from dledger.storage.frame import Frame
-from dledger.storage.log_state import LogState, check_control
-from dledger.types import Index, LogPoint, Member, Position, Term
+from dledger.storage.log_state import LogState, begins_later, read_start
+from dledger.types import Index, LogPoint, Member, Position, Term, TrimPoint
 
 
 class MemoryLog:
     """Frames in a list. Durable ``sync_delay_ms`` after an append, in groups as on a disk; 0: in the next loop turn."""
 
-    def __init__(self, group: str, initial_members: Sequence[Member] = (), *, sync_delay_ms: float = 0) -> None:
+    def __init__(
+        self,
+        group: str,
+        initial_members: Sequence[Member] = (),
+        *,
+        sync_delay_ms: float = 0,
+        segment_frames: int = 0,
+    ) -> None:
+        """``segment_frames``: a boundary lies behind every so many positions; 0: there is none."""
         self.group = group
-        self._initial_members = tuple(initial_members)
+        self.free_space_bytes = 1 << 40
+        """What ``free_bytes`` says: for tests of a disk that fills up."""
         self._sync_delay_ms = sync_delay_ms
-        self._state = LogState(group, initial_members)
+        self._segment_frames = segment_frames
+        self._start = LogState(group, initial_members)  # the state before the first frame kept
+        self._state = self._start.copy()
         self._frames: list[Frame] = []
         self._durable = Position(0)
         self._commit_hint = Position(0)
         self._generation = 0
         self._syncing = False
+        self._sync_started_s = 0.0
         self._failure: DLedgerError | None = None
         self._on_durable: OnDurable | None = None
         self._on_failure: OnFailure | None = None
@@ -65,22 +78,78 @@ class MemoryLog:
         self._start_sync()
 
     async def truncate(self, after: Position) -> None:
-        assert self._commit_hint <= after <= self.last.position, f"{after} is not a position to cut behind"
-        self._generation += 1
-        self._syncing = False
-        del self._frames[after:]
-        self._state = LogState(self.group, self._initial_members)
-        for frame in self._frames:
-            self._state.apply(frame)
+        lowest = max(self._commit_hint, self._state.start.position)
+        assert lowest <= after <= self.last.position, f"{after} is not a position to cut behind"
+        self._drop_syncs()
+        self._cut(after)
         self._durable = min(self._durable, after)
         self._start_sync()
 
+    def _cut(self, after: Position) -> None:
+        del self._frames[after - self._state.start.position :]
+        self._state = self._start.copy()
+        for frame in self._frames:
+            self._state.apply(frame)
+
+    def _drop_syncs(self) -> None:
+        self._generation += 1
+        self._syncing = False
+
+    async def trim(self, to: TrimPoint) -> None:
+        start = self._state.start.position
+        gone = to.point.position - start
+        if gone <= 0:
+            return
+        frame = self._frames[gone - 1].header
+        if (frame.point, frame.end_index) != to:
+            raise error(Code.CORRUPT_LOG, f"the log holds another frame {to.point.position} than the one to trim to")
+        for each in self._frames[:gone]:
+            self._start.apply(each)
+        self._start.begin_at(to)
+        self._state.begin_at(to)
+        del self._frames[:gone]
+
+    async def reset(self, log_state: bytes) -> None:
+        self._start = read_start(self.group, log_state, self.last)
+        self._state = self._start.copy()
+        self._drop_syncs()
+        self._frames.clear()
+        self._commit_hint = max(self._commit_hint, self.last.position)
+        self._complete(self.last.position)
+
+    async def state_at_start(self) -> bytes:
+        return self._start.encode()
+
+    def boundaries(self) -> list[Boundary]:
+        if not self._segment_frames:
+            return []
+        found: list[Boundary] = []
+        size_bytes = 0
+        for frame in self._frames[:-1]:
+            header = frame.header
+            size_bytes += header.stored_bytes
+            if header.position % self._segment_frames == 0 and header.position <= self._durable:
+                found.append(Boundary(TrimPoint(header.point, header.end_index), header.timestamp_ms, size_bytes))
+        return found
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(frame.header.stored_bytes for frame in self._frames)
+
+    @property
+    def sync_age_s(self) -> float:
+        return asyncio.get_running_loop().time() - self._sync_started_s if self._syncing else 0.0
+
+    def free_bytes(self) -> int:
+        return self.free_space_bytes
+
     def cached(self, first: Position, max_bytes: int) -> list[Frame] | None:
-        if not 1 <= first <= len(self._frames):
+        start = self._state.start.position
+        if not start < first <= self.last.position:
             return None
         frames: list[Frame] = []
         size_bytes = 0
-        for at in range(first - 1, len(self._frames)):
+        for at in range(first - start - 1, len(self._frames)):
             size_bytes += self._frames[at].header.stored_bytes
             if frames and size_bytes > max_bytes:
                 break
@@ -88,18 +157,29 @@ class MemoryLog:
         return frames
 
     async def read(self, first: Position, max_bytes: int) -> list[Frame]:
-        if first < 1:
-            raise error(Code.INDEX_LESS_THAN_LOCAL_BEGIN, f"position {first} lies before the log's first, 1")
+        if first <= self._state.start.position:
+            raise begins_later(f"position {first}", self._state)
         return self.cached(first, max_bytes) or []
 
     async def frame_of(self, index: Index) -> Frame:
-        if not 0 <= index < self._state.next_index:
-            raise error(Code.INDEX_OUT_OF_RANGE, f"there is no record {index}; the last is {self._state.last_index}")
+        if index < self._state.first_index:
+            raise begins_later(f"record {index}", self._state)
+        if index >= self._state.next_index:
+            raise error(
+                Code.INDEX_OUT_OF_RANGE,
+                f"there is no record {index}; the last is {self._state.last_index}",
+                last_index=self._state.last_index,
+            )
         return self._frames[bisect_right(self._frames, int(index), key=lambda frame: frame.header.end_index)]
 
     async def point_at(self, position: Position) -> LogPoint:
-        assert 0 <= position <= self.last.position, f"position {position} is not in the log"
-        return self._frames[position - 1].header.point if position else self._state.start
+        start = self._state.start
+        if position < start.position:
+            raise begins_later(f"position {position}", self._state)
+        assert position <= self.last.position, f"position {position} is not in the log"
+        if position == start.position:
+            return start
+        return self._frames[position - start.position - 1].header.point
 
     def term_at(self, position: Position) -> Term:
         return self._state.term_at(position)
@@ -109,26 +189,20 @@ class MemoryLog:
 
     async def close(self) -> None:
         """Completes what is not durable yet. The frames stay: the same object can be opened again."""
-        self._generation += 1
-        self._syncing = False
+        self._drop_syncs()
         if self._failure is None:
             self._complete(self.last.position)
 
     def reopen(self) -> None:
         """As after a crash and a restart: what was not durable is gone, callbacks are to be set again."""
-        self._generation += 1
-        self._syncing = False
+        self._drop_syncs()
         self._on_durable = self._on_failure = None
         self._failure = None
-        del self._frames[self._durable :]
-        self._state = LogState(self.group, self._initial_members)
-        for frame in self._frames:
-            self._state.apply(frame)
+        self._cut(self._durable)
 
     def fail_sync(self) -> None:
         """The next, and every later, sync fails: DISK_ERROR, once."""
-        self._generation += 1
-        self._syncing = False
+        self._drop_syncs()
         self._failure = error(Code.DISK_ERROR, "fdatasync failed: restart the node when its disk is sound")
         if self._on_failure is not None:
             asyncio.get_running_loop().call_soon(self._on_failure, self._failure)
@@ -138,6 +212,7 @@ class MemoryLog:
             return
         self._syncing = True
         loop = asyncio.get_running_loop()
+        self._sync_started_s = loop.time()
         arguments = (self._generation, self.last.position)
         if self._sync_delay_ms:
             loop.call_later(self._sync_delay_ms / 1000, self._synced, *arguments)

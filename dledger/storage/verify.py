@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from dledger.errors import Code, DLedgerError, error
+from dledger.storage.control import check_control
 from dledger.storage.cut import torn_bytes
 from dledger.storage.disk import Disk, OsDisk
 from dledger.storage.frame import ControlKind, Frame, FrameHeader
 from dledger.storage.inventory import Durable, take_inventory
-from dledger.storage.log_state import check_control
 from dledger.storage.segment import FIRST_PAGE_BYTES, SEGMENT_SUFFIX, Segment, corrupt, parse_name, unpack_header
 from dledger.storage.segment_files import SegmentFiles
 from dledger.types import LogPoint

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dledger.batch import Buffer
 from dledger.config import MIB, Limits
 from dledger.errors import DLedgerError
+from dledger.storage.control import check_control
 from dledger.storage.frame import Frame
-from dledger.storage.log_state import check_control
 from dledger.storage.preparer import Preparer
 from dledger.storage.segment import FIRST_PAGE_BYTES, Segment, SegmentHeader
 from dledger.storage.segment_files import SegmentFiles

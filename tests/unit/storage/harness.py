@@ -14,12 +14,11 @@ from dledger.config import Limits, Timings
 from dledger.errors import DLedgerError
 from dledger.storage.api import Log
 from dledger.storage.disk import Disk, OsDisk
-from dledger.storage.frame import ControlKind, Frame, make_frame
+from dledger.storage.frame import Frame, make_frame
 from dledger.storage.log import FileLog
 from dledger.storage.recovery import open_log
 from dledger.storage.syncer import Handle, OnSynced, Syncer, ThreadSyncer
 from dledger.types import Durability, LogPoint, Member, NodeId, Position
-from dledger.v1.raft_pb2 import ControlRecord
 
 SMALL = Limits(segment_max_bytes=16 * 1024)
 MEMBERS = (Member(NodeId("n0"), "127.0.0.1:1"),)
@@ -31,8 +30,7 @@ def data_frame(previous: LogPoint, index: int, records: Sequence[bytes] = (b"a",
     return make_frame(previous, base_index=index, count=len(records), body=body, body_crc=crc32c(body), **fields)
 
 
-def control_frame(previous: LogPoint, index: int, kind: ControlKind, record: ControlRecord | None = None) -> Frame:
-    body = (record or ControlRecord()).SerializeToString()
+def control_frame(previous: LogPoint, index: int, kind: int, body: bytes = b"") -> Frame:
     return make_frame(
         previous,
         term=max(previous.term, 1),

@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from dledger.errors import CorruptLog
+from dledger.errors import Code, CorruptLog, DLedgerError
+from dledger.storage.control import check_control, membership_body, no_op_body, settings_body, trim_body
 from dledger.storage.frame import ControlKind, make_frame
-from dledger.storage.log_state import LogState
-from dledger.types import Position
-from dledger.v1.raft_pb2 import ControlRecord, MemberRecord
+from dledger.storage.log_state import LogState, read_start
+from dledger.storage.record import RecordKind, pack_record
+from dledger.types import (
+    GENESIS,
+    GroupSettings,
+    LogPoint,
+    Member,
+    NodeId,
+    Position,
+    PreferredLeader,
+    Term,
+    TrimPoint,
+)
 from tests.unit.storage.harness import MEMBERS, control_frame, data_frame
 
 
@@ -31,8 +42,8 @@ def test_the_first_position_of_a_term_is_known() -> None:
 
 def test_a_no_op_brings_cluster_id_and_members() -> None:
     state = applied(1)
-    record = ControlRecord(cluster_id="c", members=[MemberRecord(id="n7", peer_address="h:1", voter=True)])
-    state.apply(control_frame(state.last, state.next_index, ControlKind.NO_OP, record))
+    body = no_op_body("c", [Member(NodeId("n7"), "h:1")])
+    state.apply(control_frame(state.last, state.next_index, ControlKind.NO_OP, body))
     assert (state.cluster_id, [member.id for member in state.members]) == ("c", ["n7"])
 
 
@@ -73,3 +84,110 @@ def test_a_copy_goes_its_own_way() -> None:
     copy = state.copy()
     copy.apply(data_frame(copy.last, copy.next_index))
     assert (state.last.position, copy.last.position) == (1, 2)
+
+
+def test_a_membership_frame_says_all_members_and_where_it_stands() -> None:
+    state = applied(1)
+    members = (
+        Member(NodeId("n1"), "h:1", node_uuid=b"u" * 16, admitted_start_count=7),
+        Member(NodeId("n2"), "h:2", voter=False),
+    )
+    state.apply(control_frame(state.last, state.next_index, ControlKind.MEMBERSHIP, membership_body(members)))
+    assert (state.members, state.members_position) == (members, 2)
+
+
+def test_a_settings_frame_replaces_all_settings() -> None:
+    state = applied(1)
+    first = GroupSettings((PreferredLeader(NodeId("n1"), 3),), retention_max_age_ms=5)
+    for settings in (first, GroupSettings(retention_max_bytes=9)):
+        state.apply(control_frame(state.last, state.next_index, ControlKind.SETTINGS, settings_body(settings)))
+        assert state.settings == settings
+
+
+def test_a_trim_frame_is_remembered_and_moves_nothing_by_itself() -> None:
+    state = applied(1, 1)
+    to = TrimPoint(state.last, state.next_index)
+    state.apply(control_frame(state.last, state.next_index, ControlKind.TRIM, trim_body(to)))
+    assert (state.trim, state.trim_position, state.start) == (to, 3, GENESIS)
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        pytest.param(ControlKind.MEMBERSHIP, membership_body([]), id="no member"),
+        pytest.param(
+            ControlKind.MEMBERSHIP, membership_body([Member(NodeId("n1"), "h:1", voter=False)]), id="no voter"
+        ),
+        pytest.param(ControlKind.MEMBERSHIP, membership_body([Member(NodeId("n1"), "h:1")] * 2), id="one twice"),
+        pytest.param(ControlKind.MEMBERSHIP, membership_body([Member(NodeId(""), "h:1")]), id="no id"),
+        pytest.param(ControlKind.TRIM, b"", id="no trim point"),
+        pytest.param(ControlKind.TRIM, trim_body(TrimPoint(LogPoint(Position(2), Term(1), 0), 2)), id="itself"),
+        pytest.param(99, b"", id="unknown kind"),
+    ],
+)
+def test_a_control_frame_that_makes_no_sense_is_refused_before_it_is_written(kind: int, body: bytes) -> None:
+    state = applied(1)
+    before = state.encode()
+    frame = control_frame(state.last, state.next_index, kind, body)
+    with pytest.raises(CorruptLog):
+        check_control(frame)
+    with pytest.raises(CorruptLog):
+        state.apply(frame)
+    assert state.encode() == before
+
+
+def test_everything_survives_being_stored() -> None:
+    state = applied(1, 1, 3)
+    for kind, body in (
+        (ControlKind.MEMBERSHIP, membership_body(MEMBERS)),
+        (ControlKind.SETTINGS, settings_body(GroupSettings((PreferredLeader(NodeId("n1"), 3),), 5, 9))),
+        (ControlKind.TRIM, trim_body(TrimPoint(state.last, state.next_index))),
+        (ControlKind.PRODUCER, b""),
+    ):
+        state.apply(control_frame(state.last, state.next_index, kind, body))
+    again = LogState.decode(state.encode())
+    assert all(getattr(again, name) == getattr(state, name) for name in LogState.__slots__ if name != "producers")
+    assert again.encode() == state.encode()
+
+
+def test_a_log_that_begins_later_knows_the_terms_from_there_on() -> None:
+    state = applied(1, 1, 3, 3, 7)
+    begin = data_frame(GENESIS, 0, term=1)
+    state.begin_at(TrimPoint(LogPoint(Position(3), Term(3), 33), 6))
+    assert (state.start.position, state.first_index) == (3, 6)
+    assert [state.term_at(Position(each)) for each in (3, 4, 5)] == [3, 3, 7]
+    assert state.first_position_of_term_at(4) == 3
+    with pytest.raises(DLedgerError) as below:
+        state.term_at(Position(2))
+    assert (below.value.code, below.value.metadata) == (Code.INDEX_LESS_THAN_LOCAL_BEGIN, {"first_index": "6"})
+    state.begin_at(TrimPoint(begin.header.point, 2))
+    assert state.start.position == 3
+
+
+def start_of(group: str = "default", frames: int = 3) -> LogState:
+    state = LogState(group, MEMBERS)
+    for _ in range(frames):
+        state.apply(data_frame(state.last, state.next_index))
+    state.begin_at(TrimPoint(state.last, state.next_index))
+    return state
+
+
+def test_a_state_to_begin_from_is_taken_as_it_is() -> None:
+    state = start_of()
+    assert read_start("default", state.encode(), GENESIS).encode() == state.encode()
+
+
+@pytest.mark.parametrize(
+    "encoded",
+    [
+        pytest.param(b"", id="nothing"),
+        pytest.param(start_of().encode()[:-1], id="torn"),
+        pytest.param(start_of("other").encode(), id="of another group"),
+        pytest.param(applied(1, 1, 1).encode(), id="of a log with frames"),
+        pytest.param(start_of(frames=2).encode(), id="not behind the log's end"),
+        pytest.param(pack_record(RecordKind.LOG_STATE, 3, b"\xff"), id="unreadable under a good checksum"),
+    ],
+)
+def test_a_state_that_no_log_can_begin_from_is_refused(encoded: bytes) -> None:
+    with pytest.raises(CorruptLog):
+        read_start("default", encoded, applied(1, 1).last)
