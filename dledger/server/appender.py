@@ -15,10 +15,10 @@ from dledger.batch import Buffer, build_body, check_body, crc32c
 from dledger.errors import Code, DLedgerError, error
 from dledger.server.context import GroupContext
 from dledger.server.quorum_ack_checker import AppendResult, QuorumAckChecker, Waiter
+from dledger.storage.control import no_op_body
 from dledger.storage.frame import ControlKind, Frame, make_frame
 from dledger.storage.producers import KnownRange
 from dledger.types import LogPoint
-from dledger.v1 import raft_pb2
 
 PER_RECORD_BYTES = 4
 """What a record takes in a body beside its own bytes: its offset."""
@@ -87,12 +87,7 @@ class Appender:
 
     def _no_op(self) -> Batch:
         """It carries the cluster's id, minted by the very first leader, and the members."""
-        record = raft_pb2.ControlRecord(cluster_id=self._context.cluster_id_or_new())
-        for member in self._log.state.members:
-            record.members.add(
-                id=member.id, peer_address=member.peer_address, voter=member.voter, node_uuid=member.node_uuid
-            )
-        body = record.SerializeToString(deterministic=True)
+        body = no_op_body(self._context.cluster_id_or_new(), self._log.state.members)
         return Batch(body, crc32c(body), 0, control=ControlKind.NO_OP)
 
     def close(self, refusal: DLedgerError) -> None:
@@ -161,11 +156,9 @@ class Appender:
         self._schedule()
         return future
 
-    def append_control(
-        self, kind: ControlKind, record: raft_pb2.ControlRecord | None = None
-    ) -> asyncio.Future[AppendResult]:
-        """A control frame; ``base_index`` of the result is the frame's position. Refused and answered as any append."""
-        body = record.SerializeToString(deterministic=True) if record is not None else b""
+    def append_control(self, kind: ControlKind, body: bytes = b"") -> asyncio.Future[AppendResult]:
+        """A control frame, its body from storage/control.py; ``base_index`` of the result is the frame's position.
+        Refused and answered as any append."""
         self._check_open(len(body))
         return self._enqueue(Batch(body, crc32c(body), 0, control=kind))
 
@@ -211,6 +204,15 @@ class Appender:
         self._is_scheduled = False
         self._seal_shared()
         batches, self._queue, self._queued_bytes = self._queue, [], 0
+        try:
+            self._write_in_order(batches)
+        except Exception:
+            unknown = error(Code.TERM_CHANGED, "the leader failed while it wrote; the append may yet be committed")
+            for batch in batches:
+                _refuse(batch, unknown)
+            raise
+
+    def _write_in_order(self, batches: list[Batch]) -> None:
         group: list[Batch] = []
         producers: set[int] = set()
         for batch in batches:

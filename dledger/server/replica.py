@@ -335,7 +335,10 @@ class Replica:
 
     def on_append_refused(self, refusal: DLedgerError) -> None:
         self.metrics.proposals_failed += 1
-        if refusal.code is not Code.DISK_FULL:
+        if refusal.code is Code.TERM_CHANGED:
+            # Part of it is there and could not be taken back. Whoever asks from now on is surely refused.
+            self.fail(Code.DISK_ERROR, str(refusal))
+        elif refusal.code is not Code.DISK_FULL:
             self.fail(refusal.code, str(refusal))
 
     def on_truncated(self, after: Position) -> None:

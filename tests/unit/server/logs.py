@@ -30,6 +30,26 @@ class FullLog(MemoryLog):
         super().append(frames, sync_after_turn=sync_after_turn)
 
 
+class BrokenLog(MemoryLog):
+    """Its next append raises ``failure``, and has written what it was given if ``has_written``."""
+
+    failure: Exception | None = None
+    has_written = False
+
+    @classmethod
+    def of(cls, log: MemoryLog) -> Self:
+        """Makes ``log``, which is in use, one."""
+        log.__class__ = cls
+        assert isinstance(log, cls)
+        return log
+
+    def append(self, frames: Sequence[Frame], *, sync_after_turn: bool = False) -> None:
+        if self.failure is None or self.has_written:
+            super().append(frames, sync_after_turn=sync_after_turn)
+        if self.failure is not None:
+            raise self.failure
+
+
 class SlowLog(MemoryLog):
     """Its truncations wait until they may go on."""
 

@@ -18,7 +18,7 @@ from dledger.storage.frame import ControlKind
 from dledger.transport.faults import Rule
 from tests.support.cluster import SimCluster, SimNode, outcome
 from tests.support.virtual_time import settle, virtual_time
-from tests.unit.server.logs import FullLog
+from tests.unit.server.logs import BrokenLog, FullLog
 
 Future = asyncio.Future[AppendResult]
 
@@ -321,3 +321,34 @@ async def test_other_bytes_under_a_known_sequence_and_an_unknown_producer_are_re
         assert await outcome(batch(leader, b"b", producer=producer)) is Code.SEQUENCE_CONFLICT
         assert await outcome(batch(leader, b"a", producer=999)) is Code.UNKNOWN_PRODUCER
         assert leader.committed() == [b"a"]
+
+
+# A disk that fails ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("has_written", [True, False])
+@virtual_time
+async def test_a_write_that_fails_in_an_unforeseen_way_leaves_nobody_waiting_and_nobody_told_it_failed(
+    has_written: bool,
+) -> None:
+    async with SimCluster(1) as cluster:
+        leader = await cluster.leader()
+        log = BrokenLog.of(leader.log)
+        log.failure, log.has_written = RuntimeError("what nobody thought of"), has_written
+        outcomes = await asyncio.gather(*(outcome(leader.submit(b"%d" % at)) for at in range(3)))
+        assert set(outcomes) == {Code.TERM_CHANGED}
+        assert leader.failure is not None
+        assert leader.failure.code is Code.INTERNAL_ERROR
+        leader.failure = None
+
+
+@virtual_time
+async def test_a_refused_write_that_cannot_be_undone_is_of_unknown_outcome_and_stops_the_group() -> None:
+    async with SimCluster(1) as cluster:
+        leader = await cluster.leader()
+        log = BrokenLog.of(leader.log)
+        log.failure, log.has_written = error(Code.TERM_CHANGED, "half of it may be there"), True
+        assert await outcome(leader.submit(b"x")) is Code.TERM_CHANGED
+        assert leader.failure is not None
+        assert leader.failure.code is Code.DISK_ERROR, "what is asked later is surely not done"
+        leader.failure = None
