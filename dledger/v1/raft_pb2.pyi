@@ -77,6 +77,7 @@ class Hello(_message.Message):
     EXPECTED_NODE_ID_FIELD_NUMBER: _builtins.int
     REFUSAL_REASON_FIELD_NUMBER: _builtins.int
     REFUSAL_MESSAGE_FIELD_NUMBER: _builtins.int
+    PEER_ADDRESS_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     cluster_id: _builtins.str
     """Empty until the first leader minted it."""
@@ -94,6 +95,8 @@ class Hello(_message.Message):
     refusal_reason: _builtins.str
     """The answer only: why the connection is refused; empty when it is accepted."""
     refusal_message: _builtins.str
+    peer_address: _builtins.str
+    """HOST:PORT for nodes: where a node that does not know the sender yet reaches it."""
     def __init__(
         self,
         *,
@@ -108,10 +111,11 @@ class Hello(_message.Message):
         expected_node_id: _builtins.str = ...,
         refusal_reason: _builtins.str = ...,
         refusal_message: _builtins.str = ...,
+        peer_address: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_address", b"client_address", "cluster_id", b"cluster_id", "expected_node_id", b"expected_node_id", "http_address", b"http_address", "node_id", b"node_id", "node_uuid", b"node_uuid", "refusal_message", b"refusal_message", "refusal_reason", b"refusal_reason", "start_count", b"start_count", "start_nonce", b"start_nonce", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_address", b"client_address", "cluster_id", b"cluster_id", "expected_node_id", b"expected_node_id", "http_address", b"http_address", "node_id", b"node_id", "node_uuid", b"node_uuid", "peer_address", b"peer_address", "refusal_message", b"refusal_message", "refusal_reason", b"refusal_reason", "start_count", b"start_count", "start_nonce", b"start_nonce", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

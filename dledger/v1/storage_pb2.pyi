@@ -280,10 +280,19 @@ class PeerRecord(_message.Message):
     NODE_UUID_FIELD_NUMBER: _builtins.int
     START_COUNT_FIELD_NUMBER: _builtins.int
     START_NONCE_FIELD_NUMBER: _builtins.int
+    ADMITTED_UUID_FIELD_NUMBER: _builtins.int
+    ADMITTED_START_COUNT_FIELD_NUMBER: _builtins.int
+    LOST_FRAMES_FIELD_NUMBER: _builtins.int
     node_id: _builtins.str
     node_uuid: _builtins.bytes
     start_count: _builtins.int
     start_nonce: _builtins.int
+    """0: not known, any will do."""
+    admitted_uuid: _builtins.bytes
+    """The admission by the members that this rests on; empty: the peer was met before any."""
+    admitted_start_count: _builtins.int
+    lost_frames: _builtins.bool
+    """It lost frames that it had acknowledged and that were committed: in doubt until it is admitted anew."""
     def __init__(
         self,
         *,
@@ -291,10 +300,13 @@ class PeerRecord(_message.Message):
         node_uuid: _builtins.bytes = ...,
         start_count: _builtins.int = ...,
         start_nonce: _builtins.int = ...,
+        admitted_uuid: _builtins.bytes = ...,
+        admitted_start_count: _builtins.int = ...,
+        lost_frames: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["node_id", b"node_id", "node_uuid", b"node_uuid", "start_count", b"start_count", "start_nonce", b"start_nonce"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["admitted_start_count", b"admitted_start_count", "admitted_uuid", b"admitted_uuid", "lost_frames", b"lost_frames", "node_id", b"node_id", "node_uuid", b"node_uuid", "start_count", b"start_count", "start_nonce", b"start_nonce"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
