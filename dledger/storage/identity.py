@@ -11,7 +11,7 @@ from pathlib import Path
 from random import Random
 
 from dledger.errors import Code, error
-from dledger.storage.disk import Disk, make_directories
+from dledger.storage.disk import FULL, Disk, make_directories
 from dledger.storage.record import RecordKind
 from dledger.storage.syncer import Handle
 from dledger.storage.two_slot import SLOT_BYTES, TwoSlotFile
@@ -111,7 +111,12 @@ def _take(disk: Disk, lock: Handle, data_dir: Path) -> None:
         raise error(
             Code.CONFIG_ERROR, f"the data directory {data_dir} is in use by {holder}: stop it, or use another --data"
         )
-    disk.pwritev(lock, [f"{disk.process_id():<{_PID_BYTES}}".encode()], 0)
+    try:
+        disk.pwritev(lock, [f"{disk.process_id():<{_PID_BYTES}}".encode()], 0)
+    except OSError as reason:
+        if reason.errno not in FULL:
+            raise error(Code.DISK_ERROR, f"{data_dir} cannot be written: {reason.strerror}") from reason
+        # Who holds the lock is a courtesy: a full disk must not keep a node from serving what it has.
 
 
 async def _raised(

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
 import pytest
 
+from dledger.batch import Buffer
 from dledger.errors import ConfigError, CorruptLog
 from dledger.storage.disk import OsDisk
 from dledger.storage.identity import Identity, PeerBook, open_identity
+from dledger.storage.syncer import Handle
 from dledger.types import Durability, NodeId
 
 N0, N1 = NodeId("n0"), NodeId("n1")
@@ -118,3 +122,24 @@ async def test_a_settled_debt_stays_settled(tmp_path: Path) -> None:
 async def test_what_was_written_under_fsync_owes_nothing_whatever_follows(tmp_path: Path) -> None:
     await start_on("first", tmp_path, Durability.FSYNC)
     assert not (await start_on("second", tmp_path, Durability.INTERVAL)).owes_catch_up
+
+
+class FullDisk(OsDisk):
+    """Has no room for a byte more."""
+
+    is_full = False
+
+    def pwritev(self, handle: Handle, buffers: Sequence[Buffer], offset: int) -> None:
+        if self.is_full and offset + sum(map(len, buffers)) > self.size(handle):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        super().pwritev(handle, buffers, offset)
+
+
+async def test_a_full_disk_does_not_keep_a_node_from_starting(tmp_path: Path) -> None:
+    await (await start(tmp_path)).close()
+    (tmp_path / "LOCK").write_bytes(b"")
+    disk = FullDisk()
+    disk.is_full = True
+    again = await open_identity(disk, tmp_path, N0, Random(7))
+    assert again.start_count == 2
+    await again.close()
