@@ -5,6 +5,7 @@ Every default is one to run in production. ``NodeConfig.validate`` raises CONFIG
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +16,8 @@ from dledger.types import DEFAULT_GROUP, Durability
 MIB = 1 << 20
 GRPC_PORT_OFFSET = 1
 HTTP_PORT_OFFSET = 2
+NODE_ID = re.compile(r"[A-Za-z0-9_.-]{1,255}")
+"""What a node may be called."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,10 @@ class Limits:
     """Segments grow from 1 MiB to this."""
     segment_max_frames: int = 100_000
     """A segment is rolled at this many frames too: it bounds what a start reads."""
+    disk_warn_free_bytes: int = 1024 * MIB
+    """With less room on the log's file system than this the node warns."""
+    disk_refuse_free_bytes: int = 256 * MIB
+    """With less, appends are refused with DISK_FULL, until there is more again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +67,8 @@ class Timings:
     election_timeout_min_ms: int = 500
     """Also how long a leader goes on without hearing a quorum (check-quorum), and how long a voter is sticky."""
     election_timeout_max_ms: int = 1_000
+    max_clock_drift: float = 0.05
+    """With leases: by how much of itself one node's clock may run slower than another's (raft/leadership.py)."""
     push_resend_ms: int = 1_000
     """An APPEND without an answer for so long makes the EntryDispatcher compare again."""
     quorum_ack_timeout_ms: int = 5_000
@@ -70,6 +79,8 @@ class Timings:
     """The sync mark is written alone after so much idling."""
     sync_interval_ms: int = 50
     """How often ``durability = interval`` syncs."""
+    disk_timeout_ms: int = 700
+    """A leader whose fdatasync is under way for longer gives up the leadership until it comes back."""
     stop_timeout_ms: int = 5_000
     """How long a clean stop drains and hands over before it gives up on that."""
 
@@ -92,6 +103,10 @@ class NodeConfig:
     """HOST:PORT that clients are told; the listening one by default."""
     cluster_id: str = ""
     """Minted by the first leader when empty."""
+    lease_reads: bool = False
+    """A leader answers linearizable reads without asking its quorum for as long as a quorum has promised not to elect
+    another. Rests on the clocks (``Timings.max_clock_drift``); a crashed leader is then replaced no sooner than
+    ``election_timeout_min_ms`` after it was last heard."""
     durability: Durability = Durability.FSYNC
     limits: Limits = field(default_factory=Limits)
     timings: Timings = field(default_factory=Timings)

@@ -31,7 +31,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar
 
-from dledger.config import MIB, Limits, NodeConfig, Timings, split_address
+from dledger.config import MIB, NODE_ID, Limits, NodeConfig, Timings, split_address
 from dledger.errors import ConfigError
 from dledger.types import Durability
 
@@ -48,7 +48,6 @@ MAX_IN_ONE_MESSAGE_BYTES = 8 * MIB
 """A message has up to one of the latter two and a batch that goes beyond: half of what nodes and gRPC let pass."""
 
 _NAME = re.compile(r"[a-z0-9-]+")
-_NODE_ID = re.compile(r"[A-Za-z0-9_.-]+")
 
 Section = TypeVar("Section", Limits, Timings)
 
@@ -154,7 +153,7 @@ def _whole_number(value: Any, where: str) -> int:
 
 def _check_names(config: NodeConfig) -> None:
     for node_id in (config.id, *config.peers):
-        if not _NODE_ID.fullmatch(node_id):
+        if not NODE_ID.fullmatch(node_id):
             raise ConfigError(f"{node_id!r} is not a node id: use letters, digits, '-', '_' and '.'")
     if config.id not in config.peers:
         raise ConfigError(f"the peers {', '.join(config.peers)} do not list {config.id!r}: add this node to them")

@@ -34,6 +34,9 @@ GAUGES = (
     _Family("commit_position", "commit_position", "Position of the last committed frame."),
     _Family("last_position", "last_position", "Position of the last frame."),
     _Family("durable_position", "durable_position", "Position of the last frame that the disk holds."),
+    _Family("disk_free_bytes", "disk_free_bytes", "Room left on the log's file system."),
+    _Family("disk_state", "disk_state", "0 ok, 1 low, 2 full (appends are refused), 3 hung."),
+    _Family("log_size_bytes", "log_size_bytes", "What the log's segments take on the disk."),
 )
 COUNTERS = (
     _Family("leader_changes", "leader_changes", "Leaders seen to come."),
@@ -46,6 +49,8 @@ COUNTERS = (
     _Family("reads", "reads", "Reads served."),
     _Family("read_index_rounds", "read_index_rounds", "Rounds of a quorum that confirmed the leader for reads."),
     _Family("torn_bytes_cut", "torn_bytes_cut", "Bytes cut behind the last sync mark at the start."),
+    _Family("trims", "trims", "Times the log lost its oldest segments."),
+    _Family("resets", "resets", "Times the log was begun anew from a leader's that begins later."),
     _Family("corruptions_found", "corruptions_found", "Stored frames found not to match their checksums."),
 )
 HISTOGRAMS = (

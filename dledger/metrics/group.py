@@ -64,6 +64,18 @@ class GroupMetrics:
     corruptions_found: int = 0
     """Frames that did not match their checksums where a crash cannot explain it."""
 
+    # Space.
+    disk_free_bytes: int = 0
+    """On the log's file system, at the last look."""
+    disk_state: int = 0
+    """0 ok, 1 low, 2 full (appends are refused), 3 hung."""
+    log_size_bytes: int = 0
+    """What the log's segments take."""
+    trims: int = 0
+    """How often the log lost its oldest segments."""
+    resets: int = 0
+    """How often this node's log was begun anew from a leader's, because it ended before that one begins."""
+
     # Replication, on the leader.
     pushes_sent: int = 0
     pushes_resent: int = 0

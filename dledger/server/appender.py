@@ -128,6 +128,7 @@ class Appender:
         ``behind`` is what the same caller appended before: when that fails, this is not appended either.
         """
         self._check_open(len(body))
+        self._context.check_room()
         if crc32c(body) != body_crc:
             raise error(Code.CORRUPT_BATCH, "the body does not match its crc; send it again")
         check_body(body, count, self._context.config.limits.max_record_bytes)
@@ -140,6 +141,7 @@ class Appender:
             raise error(Code.REQUEST_WITH_EMPTY_BODYS, "the append has no record; send at least one, it may be empty")
         size_bytes = sum(map(len, records)) + PER_RECORD_BYTES * (len(records) + 1)
         self._check_open(size_bytes)
+        self._context.check_room()
         largest = max(map(len, records))
         limit = self._context.config.limits.max_record_bytes
         if largest > limit:

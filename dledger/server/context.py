@@ -62,6 +62,15 @@ class GroupContext(Protocol):
         """Raises NOT_LEADER, LEADER_TRANSFERRING or SHUTTING_DOWN unless this node takes appends."""
         ...
 
+    @property
+    def commit_index(self) -> int:
+        """The last record known to be committed; −1 when there is none."""
+        ...
+
+    def check_room(self) -> None:
+        """Raises DISK_FULL while the disk has too little room for appends."""
+        ...
+
     def not_leader(self) -> DLedgerError:
         """NOT_LEADER, with who leads and where."""
         ...

@@ -24,14 +24,18 @@ from dledger.raft.messages import NOBODY, Append, Heartbeat, Message
 from dledger.raft.node import RaftNode
 from dledger.server.appender import Appender
 from dledger.server.commit_index import CommitIndex
+from dledger.server.disk_watch import DiskWatch
 from dledger.server.dispatchers import Dispatchers
 from dledger.server.elector import Elector, HardStateSaver
 from dledger.server.entry_handler import EntryHandler
 from dledger.server.handover import Handover
 from dledger.server.host import Host
 from dledger.server.inbox import Inbox
+from dledger.server.preferred import PreferredLeaders
 from dledger.server.quorum_ack_checker import QuorumAckChecker
 from dledger.server.reader import Reader
+from dledger.server.retention import Retention
+from dledger.server.settings import Settings
 from dledger.storage.api import Log
 from dledger.storage.frame import Frame
 from dledger.storage.hard_state import HardState
@@ -118,7 +122,11 @@ class Replica:
         self.handover = Handover(self)
         self._handler = EntryHandler(self)
         self._inbox = Inbox(self, self._handler, self.dispatchers)
-        self._periodic: list[Periodic] = []
+        self.settings = Settings(self, self.appender)
+        self.retention = Retention(self, self.appender, self.settings)
+        self.disk_watch = DiskWatch(self)
+        self._preferred = PreferredLeaders(self, self.handover)
+        self._periodic: list[Periodic] = [self.retention, self._preferred]
 
     def wait_until_caught_up(self) -> None:
         """After an unclean stop without fsync this node may have lost what it acknowledged: it does not vote until a
@@ -145,6 +153,7 @@ class Replica:
         """``leave``, then syncs and closes."""
         await self.leave()
         self._shut(error(Code.SHUTTING_DOWN, "the node is stopping; ask another"))
+        await self.retention.settle()
         await self.log.close()
 
     def _shut(self, refusal: DLedgerError) -> None:
@@ -153,6 +162,7 @@ class Replica:
             self._maintenance.cancel()
         self._elector.stop()
         self._handler.stop()
+        self._preferred.stop()
         self._leave_leadership(refusal)
         if self.role is not Role.FOLLOWER or self.leader_id:
             # Whatever ended it, a host that was the master must hear that it is not any more.
@@ -238,6 +248,13 @@ class Replica:
             raise error(Code.SHUTTING_DOWN, "the node is stopping; ask another")
         if self.role is not Role.LEADER:
             raise self.not_leader()
+
+    @property
+    def commit_index(self) -> int:
+        return self._commit_index.index
+
+    def check_room(self) -> None:
+        self.disk_watch.check_room()
 
     def check_leader(self) -> None:
         self.check_reader()
@@ -370,6 +387,7 @@ class Replica:
         self.log.set_commit_hint(position)
         self.metrics.proposals_committed += self.checker.on_commit(position, self.now_s())
         self.reader.on_commit(self._commit_index.index)
+        self.retention.on_commit()
 
     def on_leader_commit(self, position: Position) -> None:
         """After an unclean stop: when all that a leader has committed is here, a frame of its own term at the end of
