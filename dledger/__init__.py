@@ -16,6 +16,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from dledger.errors import (
+    ChangePending,
+    ChangeRefused,
     ConfigError,
     CorruptLog,
     DeadlineExceeded,
@@ -45,6 +47,8 @@ if TYPE_CHECKING:
 __all__ = [
     "Ack",
     "BlockingLog",
+    "ChangePending",
+    "ChangeRefused",
     "ConfigError",
     "Consistency",
     "CorruptLog",

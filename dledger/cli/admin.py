@@ -29,4 +29,4 @@ def transfer(*, target: Target, node: str, output: str) -> None:
 
 async def _transfer(target: Target, node: str) -> tuple[str, int]:
     async with target.connect() as log:
-        return await log.transfer_leadership(node or None)
+        return await log.admin.transfer_leadership(node or None)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dledger.client.admin import Admin
+from dledger.client.admin_results import MembershipChange, RetentionChange, TrimResult
 from dledger.client.blocking import BlockingLog
-from dledger.client.cluster import ClusterStatus, FollowerInfo, NodeStatus
-from dledger.client.leader import MemberInfo, Metadata
+from dledger.client.blocking_admin import BlockingAdmin
+from dledger.client.cluster import ClusterStatus, DiskInfo, FollowerInfo, NodeStatus
 from dledger.client.log import Log
+from dledger.client.members import MemberInfo, Metadata
 from dledger.client.options import (
     DEFAULT_BATCHES_IN_FLIGHT,
     DEFAULT_MAX_PENDING_BYTES,
@@ -25,15 +28,21 @@ if TYPE_CHECKING:
 __all__ = [
     "AckSpan",
     "Acks",
+    "Admin",
     "Batch",
+    "BlockingAdmin",
     "BlockingLog",
     "ClientOptions",
     "ClusterStatus",
+    "DiskInfo",
     "FollowerInfo",
     "Log",
     "MemberInfo",
+    "MembershipChange",
     "Metadata",
     "NodeStatus",
+    "RetentionChange",
+    "TrimResult",
     "connect",
     "connect_blocking",
 ]

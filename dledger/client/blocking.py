@@ -7,6 +7,7 @@ import contextlib
 import threading
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from dledger.client.blocking_admin import BlockingAdmin
 from dledger.errors import Code, error
 from dledger.types import Ack, Consistency, Entry
 
@@ -16,9 +17,10 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from dledger.batch import Buffer
+    from dledger.client.admin import Admin
     from dledger.client.cluster import ClusterStatus
-    from dledger.client.leader import Metadata
     from dledger.client.log import Log
+    from dledger.client.members import Metadata
     from dledger.client.results import Acks, Batch
 
 Result = TypeVar("Result")
@@ -175,9 +177,13 @@ class BlockingLog:
         """The state of every member."""
         return self._call(lambda log: log.status())
 
-    def transfer_leadership(self, to: str | None = None, *, timeout_ms: float | None = None) -> tuple[str, int]:
-        """Hands the leadership over."""
-        return self._call(lambda log: log.transfer_leadership(to, timeout_ms=timeout_ms))
+    @property
+    def admin(self) -> BlockingAdmin:
+        """What an operator does: leadership, members, settings, retention."""
+        return BlockingAdmin(self._call_admin)
+
+    def _call_admin(self, method: Callable[[Admin], Awaitable[Result]], /) -> Result:
+        return self._call(lambda log: method(log.admin))
 
 
 async def _next_or_none(batches: AsyncGenerator[Batch]) -> Batch | None:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from dledger.client.rpc import mutate, unary
+from dledger.client.admin_results import members_from_wire, settings_from_wire
+from dledger.client.rpc import unary
 from dledger.errors import DLedgerError
+from dledger.types import GroupSettings, Member, NodeId
 from dledger.v1 import admin_pb2
 
 if TYPE_CHECKING:
     from dledger.client.channels import Channels
-    from dledger.client.leader import Leaders, Metadata
+    from dledger.client.leader import Leaders
+    from dledger.client.members import Metadata
 
 STATUS_TIMEOUT_MS = 1_500
+NO_SETTINGS = GroupSettings()
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +30,17 @@ class FollowerInfo:
     match_position: int
     lag_frames: int
     connected: bool
+    counts: bool = False
+    """Whether the leader's quorum may rest on it: a voter whose disk is not in doubt."""
+    voter: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class DiskInfo:
+    """The file system that holds a node's log. ``state`` is ok, low, full, hung, or unknown."""
+
+    state: str = "unknown"
+    free_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +64,23 @@ class NodeStatus:
     durability: str = ""
     version: str = ""
     reachable: bool = False
+    voter: bool = True
+    lag_frames: int | None = None
+    """Behind the leader's log, as the leader knows it; None when it does not, or there is no leader."""
+    disk: DiskInfo = DiskInfo()
+    log_size_bytes: int = 0
     leader_id: str | None = None
     followers: tuple[FollowerInfo, ...] = ()
+    members: tuple[Member, ...] = ()
+    """As its log has them."""
+    settings: GroupSettings = NO_SETTINGS
+    """As its log has them."""
     problem: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON: the documented fields."""
         whole = asdict(self)
-        for extra in ("leader_id", "followers", "problem"):
+        for extra in ("leader_id", "followers", "members", "settings", "problem"):
             del whole[extra]
         return whole
 
@@ -70,16 +94,25 @@ class ClusterStatus:
     leader: str | None
     cluster_id: str
     nodes: tuple[NodeStatus, ...]
+    """The members, learners too, as the leader knows them."""
+    settings: GroupSettings = NO_SETTINGS
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON: the documented fields."""
-        nodes = [node.as_dict() for node in self.nodes]
+        members = [{"id": node.id, "peer_address": node.peer_address, "voter": node.voter} for node in self.nodes]
+        retention = {
+            "max_age_ms": self.settings.retention_max_age_ms,
+            "max_bytes": self.settings.retention_max_bytes,
+        }
         return {
             "group": self.group,
             "term": self.term,
             "leader": self.leader,
             "cluster_id": self.cluster_id,
-            "nodes": nodes,
+            "members": members,
+            "preferred": {each.id: each.priority for each in self.settings.preferred},
+            "retention": retention,
+            "nodes": [node.as_dict() for node in self.nodes],
         }
 
     def node(self, node_id: str) -> NodeStatus | None:
@@ -87,49 +120,71 @@ class ClusterStatus:
         return next((node for node in self.nodes if node.id == node_id), None)
 
     @property
+    def voters(self) -> tuple[NodeStatus, ...]:
+        """The members whose votes make a majority."""
+        return tuple(node for node in self.nodes if node.voter)
+
+    @property
+    def has_majority(self) -> bool:
+        """Whether a majority of the voters is reachable."""
+        voters = self.voters
+        return 2 * sum(node.reachable for node in voters) > len(voters)
+
+    @property
     def healthy(self) -> bool:
-        """Whether there is a reachable leader, and a majority of the nodes is reachable."""
-        reachable = sum(node.reachable for node in self.nodes)
+        """Whether there is a reachable leader, and a majority of the voters is reachable."""
         leader = self.node(self.leader) if self.leader else None
-        return leader is not None and leader.reachable and 2 * reachable > len(self.nodes)
+        return leader is not None and leader.reachable and self.has_majority
 
 
 async def cluster_status(channels: Channels, leaders: Leaders, group: str) -> ClusterStatus:
     """Asks every member. Raises Unavailable only if no endpoint answers at all."""
-    metadata = await leaders.metadata()
-    members = [NodeStatus(m.id, m.address, m.peer_address, m.http_address) for m in metadata.members]
+    metadata = await leaders.newest_metadata()
+    members = [NodeStatus(m.id, m.address, m.peer_address, m.http_address, voter=m.voter) for m in metadata.members]
     nodes = await asyncio.gather(*(_node_status(channels, member, group) for member in members))
     return _summary(metadata, nodes, group)
 
 
 def _summary(metadata: Metadata, nodes: list[NodeStatus], group: str) -> ClusterStatus:
+    reachable = [node for node in nodes if node.reachable]
     leading = max((node for node in nodes if node.role == "leader"), key=lambda node: node.term, default=None)
     if leading is not None:
-        return ClusterStatus(group, leading.term, leading.id, metadata.cluster_id, tuple(nodes))
+        seen = tuple(_as_the_leader_sees(node, leading) for node in nodes)
+        return ClusterStatus(group, leading.term, leading.id, metadata.cluster_id, seen, leading.settings)
     term = max([metadata.term, *(node.term for node in nodes)])
     named = [node.leader_id for node in nodes if node.leader_id and node.term == term]
     leader = max(named, key=named.count, default=None)
-    return ClusterStatus(group, term, leader, metadata.cluster_id, tuple(nodes))
+    newest = max(reachable, key=lambda node: (node.term, node.position), default=None)
+    settings = newest.settings if newest else NO_SETTINGS
+    return ClusterStatus(group, term, leader, metadata.cluster_id, tuple(nodes), settings)
+
+
+def _as_the_leader_sees(node: NodeStatus, leader: NodeStatus) -> NodeStatus:
+    """With what only the leader can tell: whether it votes now, and how far it lags."""
+    lags = {follower.id: follower.lag_frames for follower in leader.followers} | {leader.id: 0}
+    votes = {member.id: member.voter for member in leader.members}
+    return replace(node, lag_frames=lags.get(node.id), voter=votes.get(NodeId(node.id), node.voter))
 
 
 async def _node_status(channels: Channels, member: NodeStatus, group: str) -> NodeStatus:
     if not member.address:
-        return member
+        return replace(member, problem="no node that answers knows its address for clients")
     endpoint = channels.at(member.address)
     try:
         request = admin_pb2.StatusRequest(group=group)
         answer = await unary(endpoint, endpoint.admin.Status, request, STATUS_TIMEOUT_MS)
     except DLedgerError as refusal:
-        return NodeStatus(member.id, member.address, member.peer_address, member.http_address, problem=str(refusal))
+        return replace(member, problem=str(refusal))
     return _from_wire(answer, member)
 
 
 def _from_wire(answer: admin_pb2.StatusResponse, member: NodeStatus) -> NodeStatus:
     followers = tuple(
-        FollowerInfo(item.id, item.state, item.match_position, item.lag_frames, item.connected)
+        FollowerInfo(item.id, item.state, item.match_position, item.lag_frames, item.connected, item.counts, item.voter)
         for item in answer.followers
     )
-    return NodeStatus(
+    return replace(
+        member,
         id=answer.id or member.id,
         address=answer.address or member.address,
         peer_address=answer.peer_address or member.peer_address,
@@ -146,18 +201,10 @@ def _from_wire(answer: admin_pb2.StatusResponse, member: NodeStatus) -> NodeStat
         durability=answer.durability,
         version=answer.version,
         reachable=True,
+        disk=DiskInfo(answer.disk.state, answer.disk.free_bytes) if answer.disk.state else DiskInfo(),
+        log_size_bytes=answer.log_size_bytes,
         leader_id=answer.leader_id or None,
         followers=followers,
+        members=members_from_wire(answer.members),
+        settings=settings_from_wire(answer.settings),
     )
-
-
-async def transfer_leadership(leaders: Leaders, group: str, target: str | None, timeout_ms: float) -> tuple[str, int]:
-    """Asks the leader to hand over. Returns who leads then, and in which term. Raises TransferFailed and others."""
-    endpoint = await leaders.find()
-    request = admin_pb2.TransferLeadershipRequest(group=group, target_id=target or "")
-    try:
-        answer = await mutate(endpoint, endpoint.admin.TransferLeadership, request, timeout_ms)
-    except DLedgerError as refusal:
-        leaders.lost(endpoint.address, refusal)
-        raise
-    return answer.leader_id, answer.term

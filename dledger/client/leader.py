@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
+from dledger.client.members import AddressBook, Metadata
 from dledger.client.retry import PASSING
 from dledger.client.rpc import unary
 from dledger.errors import Code, DLedgerError, NotLeader, Unavailable, error
@@ -21,30 +23,9 @@ ASK_TIMEOUT_MS = 1_000
 """How long one node may take to say who leads."""
 STAGGER_S = 0.1
 """An endpoint that has not answered for so long is no longer waited for alone: the next one is asked beside it."""
-
-
-class MemberInfo(NamedTuple):
-    """One member as a node describes it: addresses are host:port, as advertised."""
-
-    id: str
-    address: str
-    peer_address: str
-    http_address: str
-    voter: bool
-
-
-class Metadata(NamedTuple):
-    """A group as one node knows it. ``leader_id`` is None when it knows of none."""
-
-    group: str
-    cluster_id: str
-    term: int
-    leader_id: str | None
-    members: tuple[MemberInfo, ...]
-
-    def address_of(self, member_id: str | None) -> str:
-        """Where clients reach a member, or the empty string."""
-        return next((member.address for member in self.members if member.id == member_id), "")
+REFRESH_INTERVAL_S = 5.0
+"""How often the leader is asked who the members are, so that a client that needs nothing else is not left behind when
+they are replaced one by one."""
 
 
 class _Leader(NamedTuple):
@@ -63,18 +44,19 @@ class Leaders:
 
     def __init__(self, channels: Channels, endpoints: Sequence[str], group: str) -> None:
         self._channels = channels
-        self._endpoints = list(endpoints)
+        self._book = AddressBook(endpoints)
         self._group = group
         self._leader: _Leader | None = None
         self._suspect: _Leader | None = None
-        self._metadata: Metadata | None = None
         self._search: asyncio.Task[_Leader] | None = None
+        self._redirected = asyncio.Event()
+        """A new leader was named by the old one: it may have members that we have not heard of."""
+        self._refresher: asyncio.Task[None] | None = None
 
     @property
     def addresses(self) -> list[str]:
-        """The endpoints given, then the members learned of."""
-        learned = [member.address for member in self._metadata.members if member.address] if self._metadata else []
-        return list(dict.fromkeys(self._endpoints + learned))
+        """The members learned of, then the endpoints given."""
+        return self._book.addresses
 
     async def find(self) -> Endpoint:
         """The leader, from the cache or by one round of questions that all callers share.
@@ -100,7 +82,8 @@ class Leaders:
         """Whom to ask: the node named (an id, or host:port), else the leader, or anyone for a committed read."""
         if node is None:
             return await (self.find() if consistency is Consistency.LINEARIZABLE else self.any_node())
-        address = self._metadata.address_of(node) if self._metadata else ""
+        known = self._book.metadata
+        address = known.address_of(node) if known else ""
         if not address and node in self.addresses:
             address = node
         if not address:
@@ -113,6 +96,17 @@ class Leaders:
         """The group as the first node that answers knows it, the leader if it is known. Raises Unavailable."""
         return (await self._first_answer())[0]
 
+    async def newest_metadata(self) -> Metadata:
+        """As ``metadata``, but as the leader knows the group, if there is one that answers."""
+        metadata, teller = await self._first_answer()
+        leader = metadata.address_of(metadata.leader_id)
+        if leader in ("", teller):
+            return metadata
+        try:
+            return await self.ask(leader)
+        except DLedgerError:
+            return metadata  # it is gone: what a follower knows has to do
+
     def lost(self, address: str, refusal: DLedgerError) -> None:
         """``address`` refused as a leader would not, or cannot be reached: go where it points, or ask around."""
         if self._leader is None or self._leader.address != address:
@@ -120,6 +114,7 @@ class Leaders:
         self._suspect, self._leader = self._leader, None
         if isinstance(refusal, NotLeader) and refusal.leader_address not in ("", address):
             self._leader = _Leader(refusal.leader_address, self._suspect.term)
+            self._redirected.set()
 
     async def moved_on(self, address: str) -> bool:
         """Whether another node than ``address`` is said to lead in a later term; asked of the others, once."""
@@ -138,9 +133,11 @@ class Leaders:
 
     async def close(self) -> None:
         """Ends a search under way."""
-        if self._search is not None and not self._search.done():
-            self._search.cancel()
-            await asyncio.wait({self._search})
+        tasks = [task for task in (self._search, self._refresher) if task is not None and not task.done()]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
 
     async def _first_answer(self) -> tuple[Metadata, str]:
         round_ = _Round(self, self._in_order())
@@ -185,14 +182,19 @@ class Leaders:
         endpoint = self._channels.at(address)
         request = log_pb2.GetMetadataRequest(group=self._group)
         answer = await unary(endpoint, endpoint.log.GetMetadata, request, ASK_TIMEOUT_MS)
-        members = tuple(
-            MemberInfo(member.id, member.address, member.peer_address, member.http_address, member.voter)
-            for member in answer.members
-        )
-        metadata = Metadata(answer.group, answer.cluster_id, answer.term, answer.leader_id or None, members)
-        if self._metadata is None or metadata.term >= self._metadata.term:
-            self._metadata = metadata
+        metadata = self._book.learn(Metadata.from_wire(answer), address)
+        if self._refresher is None:
+            self._refresher = asyncio.create_task(self._stay_current(), name="dledger-members")
         return metadata
+
+    async def _stay_current(self) -> None:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(REFRESH_INTERVAL_S):
+                    await self._redirected.wait()
+            self._redirected.clear()
+            with contextlib.suppress(DLedgerError):  # nobody answers: what is known stays, until somebody does
+                await self.newest_metadata()
 
 
 class _Round:

@@ -6,12 +6,14 @@ import asyncio
 import random
 from typing import TYPE_CHECKING, Self
 
+from dledger.client.admin import Admin
 from dledger.client.append_queue import AppendQueue
 from dledger.client.bounds import find_bounds
 from dledger.client.channels import Channels
-from dledger.client.cluster import ClusterStatus, cluster_status, transfer_leadership
+from dledger.client.cluster import ClusterStatus, cluster_status
 from dledger.client.getter import Getter
-from dledger.client.leader import Leaders, Metadata
+from dledger.client.leader import Leaders
+from dledger.client.members import Metadata
 from dledger.client.options import ClientOptions, parse_endpoints
 from dledger.client.producer import Producer
 from dledger.client.reader import Range, Reader
@@ -54,6 +56,7 @@ class Log:
             timeout_ms=options.timeout_ms,
         )
         self._producer = Producer(self._queue, self._leaders, group, self._rng)
+        self._admin = Admin(self._leaders, group, options.timeout_ms, self._rng, self._check_open)
         self._getters: dict[tuple[Consistency, str | None], Getter] = {}
         self._open = True
         return self
@@ -205,11 +208,8 @@ class Log:
         self._check_open()
         return await cluster_status(self._channels, self._leaders, self._options.group)
 
-    async def transfer_leadership(self, to: str | None = None, *, timeout_ms: float | None = None) -> tuple[str, int]:
-        """Hands the leadership to ``to`` (a node's id; None: the least behind). Returns the leader and its term then.
-
-        Raises TransferFailed, UnknownMember, Unavailable, OutcomeUnknown.
-        """
+    @property
+    def admin(self) -> Admin:
+        """What an operator does: leadership, members, settings, retention."""
         self._check_open()
-        timeout_ms = self._options.timeout_ms if timeout_ms is None else timeout_ms
-        return await transfer_leadership(self._leaders, self._options.group, to, timeout_ms)
+        return self._admin

@@ -8,7 +8,7 @@ import grpc
 from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 
-from dledger.errors import CODES, ERROR_DOMAIN, Code, DLedgerError, OutcomeUnknown, error
+from dledger.errors import CODES, ERROR_DOMAIN, Code, DLedgerError, error
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,6 +22,8 @@ Response = TypeVar("Response")
 
 _DETAILS_KEY = "grpc-status-details-bin"
 _GRPC_OWN_SIZE_LIMIT = "message larger than max"
+_GRPC_NO_CONNECTION = "failed to connect"
+_SENT = "sent"
 
 _BY_STATUS: dict[grpc.StatusCode, Code] = {
     grpc.StatusCode.UNAVAILABLE: Code.NETWORK_ERROR,
@@ -49,8 +51,15 @@ def from_rpc(failure: aio.AioRpcError, address: str) -> DLedgerError:
             return CODES[code].exception(message, code=code, metadata=info.metadata)
     if failure.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and _GRPC_OWN_SIZE_LIMIT in message:
         return error(Code.BATCH_TOO_LARGE, f"{address} does not take messages of this size: {message}")
+    if failure.code() is grpc.StatusCode.UNAVAILABLE and message.startswith(_GRPC_NO_CONNECTION):
+        return error(Code.NETWORK_ERROR, f"{address} cannot be reached: {message}", **{_SENT: "no"})
     code = _BY_STATUS.get(failure.code(), Code.INTERNAL_ERROR)
     return error(code, f"{address} answered {failure.code().name}: {message}")
+
+
+def was_sent(refusal: DLedgerError) -> bool:
+    """Whether the call may have reached the node: not if there was no connection to send it on."""
+    return refusal.metadata.get(_SENT) != "no"
 
 
 def code_named(reason: str) -> Code | None:
@@ -84,19 +93,3 @@ async def unary(
         return await method(request, timeout=timeout_ms / 1000)
     except grpc.aio.AioRpcError as failure:
         raise from_rpc(failure, endpoint.address) from failure
-
-
-async def mutate(
-    endpoint: Endpoint,
-    method: aio.UnaryUnaryMultiCallable[Request, Response],
-    request: Request,
-    timeout_ms: float,
-) -> Response:
-    """As ``unary``, for a call that changes something: when its time runs out it raises OutcomeUnknown."""
-    try:
-        return await method(request, timeout=timeout_ms / 1000)
-    except grpc.aio.AioRpcError as failure:
-        refusal = from_rpc(failure, endpoint.address)
-        if refusal.code is Code.TIMEOUT:
-            raise OutcomeUnknown(f"{endpoint.address} did not answer in {timeout_ms:.0f} ms") from failure
-        raise refusal from failure

@@ -14,6 +14,17 @@ from dledger.types import Ack, Consistency, Entry
 TIMESTAMP_MS = 1_000
 
 
+class FakeAdmin:
+    """Every operation succeeds, until ``refusals`` has one for it; ``calls`` tells what was asked for."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+
+    async def transfer_leadership(self, to: str | None) -> tuple[str, int]:
+        self.calls.append(("transfer", to))
+        return to or "n1", 4
+
+
 class FakeLog:
     """Appends succeed, until ``refusals`` has one for the call; ``reads`` tells how it was read."""
 
@@ -22,7 +33,7 @@ class FakeLog:
         self.refusals: dict[int, DLedgerError] = {}
         self.reads: list[dict[str, Any]] = []
         self.endpoints = ""
-        self.transfers: list[str | None] = []
+        self.admin = FakeAdmin()
         self._status = status or healthy()
         self._calls = 0
 
@@ -57,10 +68,6 @@ class FakeLog:
 
     async def status(self) -> ClusterStatus:
         return self._status
-
-    async def transfer_leadership(self, to: str | None) -> tuple[str, int]:
-        self.transfers.append(to)
-        return to or "n1", 4
 
     async def read_batches(self, start: int, end: int | None, **how: Any) -> AsyncGenerator[Batch]:
         self.reads.append(how)

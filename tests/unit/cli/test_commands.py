@@ -137,6 +137,7 @@ def test_status_tells_of_everyone(dledger: Run, fake: FakeLog) -> None:
     assert set(found["nodes"][0]) == {
         "id", "address", "peer_address", "http_address", "role", "term", "first_index", "commit_index", "last_index",
         "position", "chain", "pid", "data_dir", "durability", "version", "reachable",
+        "voter", "lag_frames", "disk", "log_size_bytes",
     }  # fmt: skip
     lines = dledger("status", log=fake).out.decode().splitlines()
     assert lines[0].startswith("group default  leader n1  term 3")
@@ -162,7 +163,7 @@ def test_nobody_there_is_unhealthy_but_an_error_of_status(dledger: Run) -> None:
 def test_transfer_names_the_new_leader(dledger: Run, fake: FakeLog) -> None:
     assert dledger("admin", "transfer", "--to", "n2", log=fake).out == b"transferred leader=n2 term=4\n"
     assert dledger("admin", "transfer", log=fake).code == 0
-    assert fake.transfers == ["n2", None]
+    assert fake.admin.calls == [("transfer", "n2"), ("transfer", None)]
 
 
 @pytest.mark.parametrize("shape", [[], ["--batch", "10"]])

@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import grpc
-from google.protobuf import any_pb2
-from google.rpc import error_details_pb2, status_pb2
 from grpc import aio
-from grpc_status import rpc_status
 
 from dledger.batch import build_body, check_body, crc32c, record_at, records_of
-from dledger.errors import CODES, Code, DLedgerError, error
-from dledger.v1 import admin_pb2, admin_pb2_grpc, log_pb2, log_pb2_grpc
+from dledger.errors import Code, DLedgerError, error
+from dledger.types import Member, NodeId
+from dledger.v1 import admin_pb2_grpc, log_pb2, log_pb2_grpc, raft_pb2
+from tests.unit.client.fake_admin import FakeAdmin
+from tests.unit.client.refusals import abort
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -68,6 +68,10 @@ class Faults:
     """The log has forgotten every producer."""
     chaos: random.Random | None = None
     """Every fourth batch or so meets a fault of its choice."""
+    refuse_admin: list[Code] = field(default_factory=list)
+    """The next operations on the cluster are refused with these."""
+    drop_admin_answers: int = 0
+    """So many operations are done, and the connection breaks instead of the answer."""
     rot: bool = False
     """Batches read do not match their checksums."""
 
@@ -82,17 +86,34 @@ class FakeCluster:
         self.term = 1
         self.leader: FakeNode | None = None
         self.nodes: list[FakeNode] = []
+        """Those that run, members or not."""
+        self.members: dict[str, Member] = {}
+        self.settings = raft_pb2.GroupSettings()
+        self.admin_changes = 0
+        self.started_nodes = 0
         self.faults = Faults()
         self.first_index = 0
         self.appended = asyncio.Condition()
 
     async def add_node(self, *, reachable: bool = True) -> FakeNode:
-        node = FakeNode(self, f"n{len(self.nodes)}")
+        node = FakeNode(self, f"n{self.started_nodes}")
+        self.started_nodes += 1
         self.nodes.append(node)
         await node.start()
+        self.members[node.id] = Member(NodeId(node.id), f"{node.address}:peer")
         if not reachable:
             await node.stop()
         return node
+
+    async def replace(self, old: FakeNode) -> FakeNode:
+        """A new member takes the place of ``old``, which is gone."""
+        new = await self.add_node()
+        if self.leader is old:
+            self.lead(new)
+        await old.stop()
+        self.nodes.remove(old)
+        del self.members[old.id]
+        return new
 
     def lead(self, node: FakeNode | None) -> None:
         self.leader = node
@@ -152,17 +173,7 @@ class FakeCluster:
         raise error(Code.INDEX_OUT_OF_RANGE, f"there is no record {index}", **bounds)
 
 
-async def abort(context: Any, refusal: DLedgerError) -> None:
-    """As the real server refuses: a google.rpc.Status with one ErrorInfo."""
-    info = error_details_pb2.ErrorInfo(domain="dledger", reason=refusal.code.name, metadata=refusal.metadata)
-    detail = any_pb2.Any()
-    detail.Pack(info)
-    status = grpc.StatusCode[CODES[refusal.code].grpc_status]
-    wire = status_pb2.Status(code=status.value[0], message=str(refusal), details=[detail])
-    await context.abort_with_status(rpc_status.to_status(wire))
-
-
-class FakeNode(log_pb2_grpc.LogServiceServicer, admin_pb2_grpc.AdminServiceServicer):
+class FakeNode(log_pb2_grpc.LogServiceServicer, FakeAdmin):
     """One server."""
 
     def __init__(self, cluster: FakeCluster, node_id: str) -> None:
@@ -176,6 +187,8 @@ class FakeNode(log_pb2_grpc.LogServiceServicer, admin_pb2_grpc.AdminServiceServi
         self.metadata_calls = 0
         self.believes: tuple[int, FakeNode] | None = None
         """A term and its leader, when it has not heard of newer ones."""
+        self.remembers: dict[str, Member] | None = None
+        """The members, when it was removed before the last changes."""
         self.reads_are_silent = False
 
     async def start(self) -> None:
@@ -345,7 +358,11 @@ class FakeNode(log_pb2_grpc.LogServiceServicer, admin_pb2_grpc.AdminServiceServi
             await abort(context, error(Code.UNKNOWN_GROUP, f"there is no group {request.group!r}"))
         self.metadata_calls += 1
         term, leader = self.believes or (self.cluster.term, self.cluster.leader)
-        members = [log_pb2.Member(id=node.id, address=node.address, voter=True) for node in self.cluster.nodes]
+        addresses = {node.id: node.address for node in self.cluster.nodes}
+        members = [
+            log_pb2.Member(id=id_, address=addresses.get(id_, ""), peer_address=each.peer_address, voter=each.voter)
+            for id_, each in (self.remembers or self.cluster.members).items()
+        ]
         return log_pb2.GetMetadataResponse(
             group="default",
             cluster_id="fake",
@@ -353,30 +370,3 @@ class FakeNode(log_pb2_grpc.LogServiceServicer, admin_pb2_grpc.AdminServiceServi
             leader_id=leader.id if leader else "",
             members=members,
         )
-
-    async def Status(self, request: Any, context: Any) -> Any:
-        leader = self.cluster.leader
-        return admin_pb2.StatusResponse(
-            group="default",
-            cluster_id="fake",
-            id=self.id,
-            role="leader" if leader is self else "follower",
-            term=self.cluster.term,
-            leader_id=leader.id if leader else "",
-            commit_index=self.cluster.end_index - 1,
-            last_index=self.cluster.end_index - 1,
-            chain=0xABC,
-            address=self.address,
-        )
-
-    async def TransferLeadership(self, request: Any, context: Any) -> Any:
-        try:
-            self.check_leader()
-        except DLedgerError as refusal:
-            await abort(context, refusal)
-        target = next((node for node in self.cluster.nodes if node.id == request.target_id), None)
-        if target is None:
-            await abort(context, error(Code.UNKNOWN_MEMBER, f"there is no member {request.target_id!r}"))
-        assert target is not None
-        self.cluster.lead(target)
-        return admin_pb2.TransferLeadershipResponse(leader_id=target.id, term=self.cluster.term)

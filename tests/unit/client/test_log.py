@@ -15,11 +15,11 @@ from dledger.errors import (
     ConfigError,
     DLedgerError,
     OutOfRange,
-    TransferFailed,
     Unavailable,
     UnknownGroup,
-    UnknownMember,
 )
+from dledger.types import Member, NodeId
+from tests.unit.client.fake_admin import LAG_FRAMES
 from tests.unit.client.fake_server import FakeCluster
 
 
@@ -74,18 +74,40 @@ async def test_status_lists_the_unreachable_too(cluster: FakeCluster, log: clien
     assert status.as_dict()["nodes"][0]["chain"] == "0000000000000abc"
 
 
+async def test_status_tells_what_the_leader_knows_of_the_members(cluster: FakeCluster, log: client.Log) -> None:
+    cluster.members["n2"] = cluster.members["n2"]._replace(voter=False)
+    cluster.members["n9"] = Member(NodeId("n9"), "h:9", voter=False)
+    cluster.settings.preferred.add(id="n1", priority=5)
+    status = await log.status()
+    seen = {node.id: (node.voter, node.lag_frames, node.reachable, node.disk.state) for node in status.nodes}
+    assert seen == {
+        "n0": (True, 0, True, "ok"),
+        "n1": (True, LAG_FRAMES, True, "ok"),
+        "n2": (False, LAG_FRAMES, True, "ok"),
+        "n9": (False, LAG_FRAMES, False, "unknown"),
+    }
+    told = status.as_dict()
+    assert told["members"][3] == {"id": "n9", "peer_address": "h:9", "voter": False}
+    assert (told["preferred"], told["retention"]) == ({"n1": 5}, {"max_age_ms": 0, "max_bytes": 0})
+    assert told["nodes"][0]["disk"] == {"state": "ok", "free_bytes": 1 << 30}
+
+
+async def test_a_majority_is_one_of_the_voters(cluster: FakeCluster, log: client.Log) -> None:
+    """Two of three voters are needed, however many learners answer."""
+    for node_id in ("n1", "n2"):
+        cluster.members[node_id] = cluster.members[node_id]._replace(voter=False)
+    cluster.members |= {node_id: Member(NodeId(node_id), f"{node_id}:1") for node_id in ("n8", "n9")}
+    assert not (await log.status()).healthy
+    cluster.members["n1"] = cluster.members["n1"]._replace(voter=True)
+    del cluster.members["n9"]
+    assert (await log.status()).healthy
+
+
 async def test_a_leaderless_group_is_not_healthy(cluster: FakeCluster, log: client.Log) -> None:
     cluster.lead(None)
     status = await log.status()
     assert status.leader is None
     assert not status.healthy
-
-
-async def test_the_leadership_is_handed_over(cluster: FakeCluster, log: client.Log) -> None:
-    assert await log.transfer_leadership("n2") == ("n2", cluster.term)
-    await log.append(b"x")
-    with pytest.raises((UnknownMember, TransferFailed)):
-        await log.transfer_leadership("n9")
 
 
 async def test_a_failed_search_is_shared_and_repeated(cluster: FakeCluster, log: client.Log) -> None:
@@ -131,6 +153,14 @@ def test_the_blocking_client_does_what_the_other_does(served: FakeCluster) -> No
         assert log.bounds() == (0, 2)
         assert log.metadata().leader_id == "n0"
         assert log.status().leader == "n0"
+        assert log.admin.add_learner("n1", "h:1").learners == ("n1",)
+        assert log.admin.promote("n1").voters == ("n0", "n1")
+        assert log.admin.readmit("n1").learners == ("n1",)
+        assert log.admin.remove("n1").voters == ("n0",)
+        assert log.admin.set_preferred({"n0": 1}).priority_of(NodeId("n0")) == 1
+        assert log.admin.set_retention(max_age_ms=1, max_bytes=2, dry_run=True).settings.retention_max_bytes == 2
+        assert log.admin.trim(1, dry_run=True).first_index == 1
+        assert log.admin.transfer_leadership("n0")[0] == "n0"
         with pytest.raises(OutOfRange):
             log.get(3)
 

@@ -1,0 +1,66 @@
+"""What the operations of ``log.admin`` return."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from dledger.types import GroupSettings, Member, NodeId, PreferredLeader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from dledger.v1 import admin_pb2, raft_pb2
+
+
+class MembershipChange(NamedTuple):
+    """The members after a change; for a dry run, as they would be."""
+
+    members: tuple[Member, ...]
+    position: int
+    """Of the frame that says so, committed; 0 when nothing was changed: a dry run, or it was so already."""
+
+    @property
+    def voters(self) -> tuple[str, ...]:
+        """The ids of those that vote."""
+        return tuple(member.id for member in self.members if member.voter)
+
+    @property
+    def learners(self) -> tuple[str, ...]:
+        """The ids of those that only replicate."""
+        return tuple(member.id for member in self.members if not member.voter)
+
+    @staticmethod
+    def from_wire(change: admin_pb2.MembershipChange) -> MembershipChange:
+        return MembershipChange(members_from_wire(change.members), change.position)
+
+
+class TrimResult(NamedTuple):
+    """What a trim dropped, or would drop."""
+
+    first_index: int
+    """The first record that is kept."""
+    trimmed_records: int
+    trimmed_bytes: int
+    """About what is freed on each node."""
+
+
+class RetentionChange(NamedTuple):
+    """The settings after a change, and what the next trim takes by them."""
+
+    settings: GroupSettings
+    trimmed_records: int
+    trimmed_bytes: int
+
+
+def members_from_wire(records: Iterable[raft_pb2.MemberRecord]) -> tuple[Member, ...]:
+    """As the log has them."""
+    return tuple(
+        Member(NodeId(each.id), each.peer_address, each.voter, each.node_uuid, each.admitted_start_count)
+        for each in records
+    )
+
+
+def settings_from_wire(settings: raft_pb2.GroupSettings) -> GroupSettings:
+    """As the log has them."""
+    preferred = tuple(PreferredLeader(NodeId(each.id), each.priority) for each in settings.preferred)
+    return GroupSettings(preferred, settings.retention_max_age_ms, settings.retention_max_bytes)

@@ -1,0 +1,77 @@
+"""The attempts of one call that changes something: what may be asked again, and what its end says."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, TypeVar
+
+from dledger.client.retry import PASSING
+from dledger.client.rpc import was_sent
+from dledger.client.verdict import leaves_doubt
+from dledger.errors import Code, DeadlineExceeded, DLedgerError, OutcomeUnknown
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+Result = TypeVar("Result")
+
+_PASSING = PASSING | {Code.CHANGE_PENDING}
+"""Refusals that pass by themselves."""
+
+
+class Attempts:
+    """Its time, and its doubt: the nodes that were asked and may have done it without a word.
+
+    ``repeatable``: doing it twice is as good as once, so after a doubtful attempt it is asked for again.
+    """
+
+    def __init__(self, timeout_ms: float, *, repeatable: bool) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._timeout_ms = timeout_ms
+        self._deadline = self._loop.time() + timeout_ms / 1000
+        self._repeatable = repeatable
+        self._doubted: dict[str, None] = {}
+        self._last: DLedgerError | None = None
+
+    @property
+    def left_ms(self) -> float:
+        """Until the deadline; 0 when it has passed."""
+        return max(0.0, (self._deadline - self._loop.time()) * 1000)
+
+    async def in_time(self, search: Awaitable[Result]) -> Result:
+        """The result of something that changes nothing. Raises DeadlineExceeded at the call's deadline."""
+        try:
+            async with asyncio.timeout_at(self._deadline):
+                return await search
+        except TimeoutError:
+            raise DeadlineExceeded("no leader was found in time") from None
+
+    def nobody_asked(self, refusal: DLedgerError) -> None:
+        """No leader was found. Raises what will not pass."""
+        if refusal.code not in _PASSING:
+            raise refusal
+        self._last = refusal
+
+    def refused(self, address: str, refusal: DLedgerError) -> None:
+        """``address`` was asked and did not do it, as far as it says. Raises unless it is to be asked for again."""
+        self._last = refusal
+        if leaves_doubt(refusal.code) and was_sent(refusal):
+            self._doubted[address] = None
+            if not self._repeatable:
+                raise self._unknown() from refusal
+        elif refusal.code not in _PASSING:
+            # Another node that leads by now speaks for all: what the earlier leader may still write is never
+            # committed. But the node in doubt itself may have the earlier attempt still before it.
+            if address in self._doubted:
+                raise self._unknown() from refusal
+            raise refusal
+
+    def overdue(self) -> DLedgerError:
+        """Why it ends with its deadline."""
+        if self._doubted:
+            return self._unknown()
+        return self._last or DeadlineExceeded(f"nothing was asked for within {self._timeout_ms:.0f} ms")
+
+    def _unknown(self) -> OutcomeUnknown:
+        text = f"asked of {', '.join(self._doubted)}, and no answer says what became of it ({self._last})"
+        return OutcomeUnknown(f"{text}: see the status before asking again")

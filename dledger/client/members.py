@@ -1,0 +1,87 @@
+"""Who is in the group and where it can be reached, as far as this client was told."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dledger.v1 import log_pb2
+
+
+class MemberInfo(NamedTuple):
+    """One member as a node describes it: addresses are host:port, as advertised, and empty when that node does not know
+    them."""
+
+    id: str
+    address: str
+    peer_address: str
+    http_address: str
+    voter: bool
+
+
+class Metadata(NamedTuple):
+    """A group as one node knows it. ``leader_id`` is None when it knows of none."""
+
+    group: str
+    cluster_id: str
+    term: int
+    leader_id: str | None
+    members: tuple[MemberInfo, ...]
+
+    def address_of(self, member_id: str | None) -> str:
+        """Where clients reach a member, or the empty string."""
+        return next((member.address for member in self.members if member.id == member_id), "")
+
+    @staticmethod
+    def from_wire(answer: log_pb2.GetMetadataResponse) -> Metadata:
+        members = tuple(
+            MemberInfo(member.id, member.address, member.peer_address, member.http_address, member.voter)
+            for member in answer.members
+        )
+        return Metadata(answer.group, answer.cluster_id, answer.term, answer.leader_id or None, members)
+
+
+class AddressBook:
+    """Every address that may lead to the group: members come and go, and the endpoints given may all be gone one day.
+
+    A member is struck out only when the leader does not name it any more: a node that lags, or was removed itself,
+    tells of members as they were.
+    """
+
+    def __init__(self, endpoints: Sequence[str]) -> None:
+        self._endpoints = tuple(endpoints)
+        self._learned: list[str] = []
+        self.metadata: Metadata | None = None
+        """The newest that was told."""
+
+    @property
+    def addresses(self) -> list[str]:
+        """In the order in which to ask: the members as last told of, those of before, the endpoints given."""
+        return list(dict.fromkeys([*self._learned, *self._endpoints]))
+
+    def learn(self, told: Metadata, teller: str) -> Metadata:
+        """Takes in what the node at ``teller`` says; returns it, with the addresses that it does not know filled in."""
+        told = self._filled_in(told)
+        if self.metadata is not None and told.term < self.metadata.term:
+            return told
+        self.metadata = told
+        addresses = [member.address for member in told.members if member.address]
+        by_the_leader = told.address_of(told.leader_id) == teller
+        self._learned = addresses if by_the_leader else list(dict.fromkeys([*addresses, *self._learned]))
+        return told
+
+    def _filled_in(self, told: Metadata) -> Metadata:
+        """A node that was started a moment ago has not met everyone yet."""
+        if self.metadata is None or all(member.address for member in told.members):
+            return told
+        known = {(member.id, member.peer_address): member for member in self.metadata.members if member.address}
+        return told._replace(members=tuple(_fill_in(member, known) for member in told.members))
+
+
+def _fill_in(member: MemberInfo, known: dict[tuple[str, str], MemberInfo]) -> MemberInfo:
+    earlier = known.get((member.id, member.peer_address))
+    if member.address or earlier is None:
+        return member
+    return member._replace(address=earlier.address, http_address=earlier.http_address)

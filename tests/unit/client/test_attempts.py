@@ -1,0 +1,57 @@
+"""What the end of a call says that was asked of several nodes."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from dledger.client.attempts import Attempts
+from dledger.errors import ChangeRefused, Code, DeadlineExceeded, OutcomeUnknown, Unavailable, UnknownGroup, error
+
+DOUBT = error(Code.TERM_CHANGED, "the leader lost its term")
+REFUSAL = error(Code.CHANGE_REFUSED, "no quorum would remain")
+
+
+async def test_a_refusal_by_a_node_in_doubt_leaves_the_doubt() -> None:
+    """The earlier attempt may still be before it."""
+    attempts = Attempts(1_000, repeatable=True)
+    attempts.refused("a:1", DOUBT)
+    with pytest.raises(OutcomeUnknown, match="a:1"):
+        attempts.refused("a:1", REFUSAL)
+
+
+async def test_a_refusal_by_the_next_leader_ends_the_doubt() -> None:
+    """Whatever the earlier leader may still write is never committed."""
+    attempts = Attempts(1_000, repeatable=True)
+    attempts.refused("a:1", DOUBT)
+    with pytest.raises(ChangeRefused):
+        attempts.refused("b:1", REFUSAL)
+
+
+async def test_what_may_not_be_done_twice_ends_with_the_first_doubt() -> None:
+    attempts = Attempts(1_000, repeatable=False)
+    attempts.refused("a:1", error(Code.LEADER_NOT_READY, "not yet"))
+    with pytest.raises(OutcomeUnknown):
+        attempts.refused("a:1", DOUBT)
+
+
+async def test_a_call_that_found_no_connection_was_not_sent() -> None:
+    attempts = Attempts(1_000, repeatable=False)
+    attempts.refused("a:1", error(Code.NETWORK_ERROR, "a:1 cannot be reached", sent="no"))
+    assert isinstance(attempts.overdue(), Unavailable)
+
+
+async def test_a_search_that_fails_is_no_doubt() -> None:
+    attempts = Attempts(1_000, repeatable=True)
+    attempts.nobody_asked(error(Code.NETWORK_ERROR, "no endpoint answers"))
+    assert isinstance(attempts.overdue(), Unavailable)
+    with pytest.raises(UnknownGroup):
+        attempts.nobody_asked(error(Code.UNKNOWN_GROUP, "there is no such group"))
+
+
+async def test_a_search_ends_with_the_calls_time() -> None:
+    attempts = Attempts(10, repeatable=True)
+    with pytest.raises(DeadlineExceeded):
+        await attempts.in_time(asyncio.Event().wait())
+    assert attempts.left_ms == 0
