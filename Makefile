@@ -2,16 +2,18 @@
 # make test     installs what tests need and runs them
 # make check    lint, types, architecture, proto
 # make soak MINUTES=5 KILL_EVERY=10
+# make sim SEEDS=2000   whole clusters under virtual time, a fault at every turn; one seed again: see tests/simulation
 # make proto    regenerates the stubs in dledger/v1
 
 PYTHON ?= python3
 MINUTES ?= 5
 KILL_EVERY ?= 10
+SEEDS ?= 2000
 
 bin := .venv/bin
 pip := $(bin)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test check lint format soak proto clean
+.PHONY: demo test check lint format soak sim proto clean
 
 demo: .venv/.installed
 	@$(bin)/python -m dledger demo
@@ -34,6 +36,9 @@ format: .venv/.tools
 
 soak: .venv/.tools
 	@$(bin)/python -m tests.soak --minutes $(MINUTES) --kill-every $(KILL_EVERY)
+
+sim: .venv/.tools
+	@$(bin)/python -m tests.simulation --seeds 0:$(SEEDS)
 
 proto: .venv/.tools
 	@PATH="$(CURDIR)/$(bin):$$PATH" $(bin)/python -m grpc_tools.protoc -I proto \

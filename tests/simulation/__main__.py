@@ -1,0 +1,61 @@
+"""``python -m tests.simulation --seed N [--trace]``, or ``--seeds FIRST:END [--jobs 2]``."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+
+from tests.simulation.run import Outcome, run_seed
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
+    parser.add_argument("--seed", type=int, help="one seed")
+    parser.add_argument("--trace", action="store_true", help="shows what happens")
+    parser.add_argument("--seeds", default="0:100", help="FIRST:END, the end not included")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    options = parser.parse_args()
+    if options.seed is not None:
+        return _one(options.seed, show=options.trace)
+    first, end = map(int, options.seeds.split(":"))
+    return _many(range(first, end), options.jobs)
+
+
+def _one(seed: int, *, show: bool) -> int:
+    outcome = run_seed(seed, show=show)
+    print(outcome.failure or f"seed {seed}: {outcome.acknowledged} acknowledged, {outcome.elections} elections")
+    for name, count in sorted(outcome.hits.items()):
+        print(f"{count:6d}  {name}")
+    print(f"trace hash {outcome.digest}")
+    return 1 if outcome.failure else 0
+
+
+def _many(seeds: range, jobs: int) -> int:
+    began_s = time.monotonic()
+    failed: list[Outcome] = []
+    hits: Counter[str] = Counter()
+    simulated_s = 0.0
+    with ProcessPoolExecutor(jobs) as pool:
+        for done, outcome in enumerate(pool.map(run_seed, seeds, chunksize=4), 1):
+            hits.update(outcome.hits)
+            simulated_s += outcome.simulated_s
+            if outcome.failure:
+                failed.append(outcome)
+                print(f"seed {outcome.seed} FAILED: {outcome.invariant}", flush=True)
+            if done % 100 == 0:
+                rate = done / (time.monotonic() - began_s)
+                print(f"{done} seeds, {len(failed)} failed, {rate:.2f} a second", file=sys.stderr, flush=True)
+    for name, count in sorted(hits.items()):
+        print(f"{count:8d}  {name}")
+    seconds = time.monotonic() - began_s
+    print(f"{len(seeds) / seconds:.2f} seeds a second, {simulated_s / 3600:.2f} simulated hours")
+    print(f"{len(seeds) - len(failed)} passed, {len(failed)} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

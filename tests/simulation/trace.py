@@ -1,0 +1,34 @@
+"""What happened, as lines that are hashed as they come: two runs of a seed must give the same hash."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections import Counter
+from hashlib import blake2b
+
+
+class Trace:
+    """``note`` everything that a run may differ in. Keeps the lines when it is to ``show`` them."""
+
+    def __init__(self, *, show: bool = False) -> None:
+        self._hash = blake2b(digest_size=8)
+        self._show = show
+        self.hits: Counter[str] = Counter()
+        """How often each fault, and each named branch, was met."""
+
+    def note(self, what: str, *details: object) -> None:
+        now_s = asyncio.get_running_loop().time()
+        line = f"{now_s:.6f} {what} {' '.join(map(str, details))}"
+        self._hash.update(line.encode() + b"\n")
+        if self._show:
+            sys.stdout.write(line + "\n")
+
+    def hit(self, name: str, *details: object) -> None:
+        """A fault bit, or a branch was taken."""
+        self.hits[name] += 1
+        self.note(name, *details)
+
+    @property
+    def digest(self) -> str:
+        return self._hash.hexdigest()

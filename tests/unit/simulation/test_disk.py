@@ -1,0 +1,96 @@
+"""The simulated disk keeps what was synced, and what was not by chance alone."""
+
+from __future__ import annotations
+
+import errno
+from random import Random
+
+import pytest
+
+from tests.simulation.disk import SECTOR_BYTES, DiskMood, Platter, SimDisk
+
+A, B = b"a" * SECTOR_BYTES, b"b" * SECTOR_BYTES
+SEEDS = range(60)
+
+
+def disk_of(platter: Platter, mood: DiskMood | None = None) -> SimDisk:
+    platter.mkdir("/d")
+    return SimDisk(platter, mood or DiskMood(), "boot")
+
+
+def survivors(seed: int, *, sync: bool) -> bytes:
+    """What a power cut leaves of four sectors a, each then overwritten with b, unsynced."""
+    platter = Platter(Random(seed))
+    disk = disk_of(platter)
+    handle = disk.open("/d/f", create=True)
+    disk.pwritev(handle, [A * 4], 0)
+    disk.fdatasync(handle)
+    disk.fsync_directory("/d")
+    disk.pwritev(handle, [B * 4], 0)
+    if sync:
+        disk.fdatasync(handle)
+    platter.crash()
+    again = disk_of(platter)
+    return again.pread(again.open("/d/f"), 4 * SECTOR_BYTES, 0)
+
+
+def test_what_was_synced_survives() -> None:
+    assert all(survivors(seed, sync=True) == B * 4 for seed in SEEDS)
+
+
+def test_unsynced_sectors_survive_independently_of_each_other() -> None:
+    left = {survivors(seed, sync=False) for seed in SEEDS}
+    assert {A * 4, B * 4} <= left
+    assert any(A in (text[:512], text[512:1024]) and text[-512:] == B for text in left), (
+        "a later one without an earlier"
+    )
+    assert all(text[at : at + 512] in (A, B) for text in left for at in range(0, 2048, 512))
+
+
+def test_a_name_that_no_directory_sync_covers_may_go_with_its_bytes() -> None:
+    there = set()
+    for seed in SEEDS:
+        platter = Platter(Random(seed))
+        disk = disk_of(platter)
+        handle = disk.open("/d/f", create=True)
+        disk.pwritev(handle, [A], 0)
+        disk.fdatasync(handle)
+        platter.crash()
+        there.add(platter.exists("/d/f"))
+    assert there == {True, False}
+
+
+def test_a_failed_sync_leaves_pages_that_look_clean_and_are_lost() -> None:
+    mood = DiskMood(fails_next_sync=True)
+    platter = Platter(Random(1))
+    disk = disk_of(platter, mood)
+    handle = disk.open("/d/f", create=True)
+    disk.pwritev(handle, [A], 0)
+    with pytest.raises(OSError, match=r"Input/output error"):
+        disk.fdatasync(handle)
+    disk.fdatasync(handle)  # says that all is well
+    assert disk.pread(handle, SECTOR_BYTES, 0) == A
+    disk.drop_cache(handle)
+    assert disk.pread(handle, SECTOR_BYTES, 0) == bytes(SECTOR_BYTES)
+
+
+def test_a_full_disk_refuses_to_grow_and_still_overwrites() -> None:
+    platter = Platter(Random(1))
+    disk = disk_of(platter)
+    handle = disk.open("/d/f", create=True)
+    disk.pwritev(handle, [A], 0)
+    platter.capacity_bytes = SECTOR_BYTES
+    disk.pwritev(handle, [B], 0)
+    with pytest.raises(OSError) as refused:
+        disk.pwritev(handle, [B], SECTOR_BYTES)
+    assert refused.value.errno == errno.ENOSPC
+
+
+def test_a_lock_ends_with_the_power() -> None:
+    platter = Platter(Random(1))
+    first, second = disk_of(platter), disk_of(platter)
+    assert first.lock(first.open("/d/LOCK", create=True))
+    assert not second.lock(second.open("/d/LOCK"))
+    platter.crash()
+    third = disk_of(platter)
+    assert third.lock(third.open("/d/LOCK", create=True))

@@ -1,0 +1,78 @@
+"""A run is a function of its seed, and a watch that sees nothing would be told so."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dledger.raft.messages import VoteResponse, VoteResult
+from dledger.types import NodeId, Term
+from tests.simulation.clients import Journal
+from tests.simulation.run import MIN_ACKNOWLEDGED, MIN_ELECTIONS, SAFETY_S, run_seed
+from tests.simulation.watch import Violation, Watch
+
+ROOT = Path(__file__).parents[3]
+
+
+def digest(hash_seed: str) -> str:
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+    command = [sys.executable, "-m", "tests.simulation", "--seed", "3"]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()[-1]
+
+
+def test_two_runs_of_a_seed_are_the_same_whatever_strings_hash_to() -> None:
+    first, second = digest("1"), digest("2")
+    assert first.startswith("trace hash ")
+    assert first == second
+
+
+def test_two_seeds_differ_and_each_has_its_share_of_trouble() -> None:
+    outcomes = [run_seed(seed) for seed in (5, 6)]
+    for outcome in outcomes:
+        assert not outcome.failure
+        assert outcome.elections >= MIN_ELECTIONS
+        assert outcome.acknowledged >= MIN_ACKNOWLEDGED
+        assert outcome.simulated_s >= SAFETY_S
+        assert outcome.hits["fault sectors lost"] + outcome.hits["fault power cut of all"] > 0
+    assert outcomes[0].digest != outcomes[1].digest
+
+
+def test_two_leaders_of_a_term_are_seen() -> None:
+    watch = Watch()
+    watch.leads(NodeId("n0"), Term(2))
+    with pytest.raises(Violation, match="election safety"):
+        watch.leads(NodeId("n1"), Term(2))
+
+
+def test_two_votes_in_a_term_are_seen_over_restarts() -> None:
+    watch = Watch()
+    answer = VoteResponse("default", Term(2), is_pre_vote=False, request_term=Term(2), result=VoteResult.ACCEPT)
+    watch.granted("n0/1", NodeId("n1"), answer)
+    with pytest.raises(Violation, match="one vote a term"):
+        watch.granted("n0/1", NodeId("n2"), answer)
+
+
+def test_a_lost_a_moved_and_a_doubled_record_are_seen() -> None:
+    journal = Journal(attempted={b"a", b"b"})
+    journal.acknowledge(0, [b"a", b"b"])
+    journal.check([b"a", b"b"], 0, who="n0")
+    for committed, invariant in (
+        ([b"a"], "no acknowledged loss"),
+        ([b"b", b"a"], "no acknowledged loss"),
+        ([b"a", b"b", b"a"], "no duplicates"),
+    ):
+        with pytest.raises(Violation, match=invariant):
+            journal.check(committed, 0, who="n0")
+
+
+def test_what_nobody_appended_and_what_was_refused_are_seen() -> None:
+    journal = Journal(attempted={b"a"}, refused={b"a"})
+    with pytest.raises(Violation, match="what is read was appended"):
+        journal.saw(0, b"x", who="n0")
+    with pytest.raises(Violation, match="what failed is not there"):
+        journal.saw(0, b"a", who="n0")
