@@ -46,13 +46,23 @@ class Ballot:
         return len(self._membership.voters) - refused < self._membership.majority
 
 
-def judge_membership(node_id: NodeId, candidate: NodeId, membership: Membership) -> VoteResult:
-    """Identity comes first: what is not a voter is not heard."""
+def judge_membership(node_id: NodeId, candidate: NodeId, membership: Membership, *, is_ahead: bool) -> VoteResult:
+    """Identity comes first: what is not a voter is not heard.
+
+    By the later of the two logs, though. A candidate whose log is ahead of ours knows what became of the members since
+    ours ends, and stands only if it is a voter by that: a node that was removed is never ahead of one that knows it.
+    Without this a voter that was away while the members changed could be needed for a majority, and know nobody in it.
+    """
     if candidate == node_id:
         return VoteResult.UNEXPECTED_LEADER
-    if candidate not in membership.voters:
+    if candidate not in membership.voters and not is_ahead:
         return VoteResult.UNKNOWN_LEADER
     return VoteResult.ACCEPT
+
+
+def is_ahead(request: VoteRequest, last: LogPoint) -> bool:
+    """Whether the candidate's log goes on behind ours: it holds all of ours that counts, and more."""
+    return (request.last_term, request.last_position) > (last.term, last.position)
 
 
 def judge_log(request: VoteRequest, last: LogPoint) -> VoteResult:

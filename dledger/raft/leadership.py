@@ -1,16 +1,19 @@
-"""What a node knows only while it leads one term: its followers' progress, read rounds, a handover under way."""
+"""What a node knows only while it leads one term: its followers' progress, read rounds, its lease, a handover."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
+from itertools import count
+from math import inf
 
 from dledger.config import Limits, Timings
 from dledger.raft.membership import Membership
 from dledger.raft.messages import Heartbeat, Message
 from dledger.raft.quorum import quorum_value
 from dledger.raft.replication import Progress
-from dledger.types import NodeId, Position, Term
+from dledger.types import GroupSettings, NodeId, Position, Term
 
 
 @dataclass(slots=True)
@@ -23,7 +26,11 @@ class Transfer:
 
 
 class Leadership:
-    """Created with the term and thrown away with it, so nothing of an old term is ever counted."""
+    """Created with the term and thrown away with it, so nothing of an old term is ever counted.
+
+    The leader is usually a voter and counts itself. Where its own removal, or demotion, was appended it leads on, and
+    everything is counted among the others.
+    """
 
     def __init__(
         self,
@@ -36,6 +43,7 @@ class Leadership:
         now_ms: float,
         timings: Timings,
         limits: Limits,
+        doubted: Collection[NodeId] = (),
     ) -> None:
         self.term_start = Position(last + 1)
         """Where the term's no-op stands: only at or above it is anything committed by counting."""
@@ -47,21 +55,46 @@ class Leadership:
         self._membership = membership
         self._timings = timings
         self._limits = limits
+        self._doubted = doubted
+        self._request_ids = count(1)
         self._round = 0
         self._own_round = 0
+        self._rounds: deque[tuple[int, float]] = deque()
+        """Rounds and when they were sent, from the last one that may be the lease's on."""
+        self._lease_round = 0
+        self._told_to_take = False
         self.followers: dict[NodeId, Progress] = {}
         self.set_membership(membership, last, now_ms)
 
-    def set_membership(self, membership: Membership, last: Position, now_ms: float) -> None:
-        self._membership = membership
-        self.followers = {
-            peer: self.followers.get(peer) or self._new_progress(last, now_ms)
-            for peer in membership.others(self._node_id)
-        }
+    # Followers ---------------------------------------------------------------------------------------------------
 
-    def _new_progress(self, last: Position, now_ms: float) -> Progress:
-        limits = self._limits
-        return Progress(last, now_ms, window_frames=limits.push_window_frames, window_bytes=limits.push_window_bytes)
+    def set_membership(self, membership: Membership, last: Position, now_ms: float) -> None:
+        """Of those who stay everything stays known, unless another disk was admitted under the id."""
+        before = self._membership.members
+        self._membership = membership
+        followers = {}
+        for peer in membership.others(self._node_id):
+            progress = self.followers.get(peer)
+            if progress is None or _is_another_disk(before[peer].node_uuid, membership.members[peer].node_uuid):
+                progress = self._new_progress(peer, last, now_ms)
+            followers[peer] = progress
+        self.followers = followers
+
+    def forget(self, peer: NodeId, last: Position, now_ms: float) -> None:
+        """``peer`` is not the disk it was, or is it again: whatever it said is void, and it is compared anew."""
+        if peer in self.followers:
+            self.followers[peer] = self._new_progress(peer, last, now_ms)
+
+    def _new_progress(self, peer: NodeId, last: Position, now_ms: float) -> Progress:
+        progress = Progress(
+            last,
+            now_ms,
+            window_frames=self._limits.push_window_frames,
+            window_bytes=self._limits.push_window_bytes,
+            request_ids=self._request_ids,
+        )
+        progress.counts = peer not in self._doubted
+        return progress
 
     def _counting(self) -> list[Progress]:
         voters = self._membership.voters
@@ -71,12 +104,15 @@ class Leadership:
     def _self_votes(self) -> bool:
         return self._node_id in self._membership.voters
 
+    def _quorum_of(self, own: int, others: Callable[[Progress], int]) -> int:
+        values = [others(progress) for progress in self._counting()]
+        if self._self_votes:
+            values.append(own)
+        return quorum_value(values, len(self._membership.voters))
+
     def quorum_position(self, own_durable: Position) -> Position:
         """What a majority of the voters holds durably, by this leader's knowledge."""
-        matches: list[int] = [progress.match for progress in self._counting()]
-        if self._self_votes:
-            matches.append(own_durable)
-        return Position(quorum_value(matches, len(self._membership.voters)))
+        return Position(self._quorum_of(own_durable, lambda progress: progress.match))
 
     def hears_quorum(self, now_ms: float) -> bool:
         """Check-quorum: whether a majority, ourselves included, was heard within the shortest election timeout."""
@@ -85,27 +121,34 @@ class Leadership:
         return heard + self._self_votes >= self._membership.majority
 
     def forgive(self, late_ms: float) -> None:
-        """This process stood still for ``late_ms``: its followers get that time again."""
+        """This process stood still for ``late_ms``: its followers get that time again. The lease does not."""
         for progress in self.followers.values():
             progress.contact_ms += late_ms
 
     # Read rounds -------------------------------------------------------------------------------------------------
 
-    def next_round(self) -> int:
+    def next_round(self, now_ms: float) -> int:
+        """Call it before the round's heartbeats are sent: ``now_ms`` must not be later than that."""
         self._round += 1
+        self._rounds.append((self._round, now_ms))
+        while self._rounds[0][1] <= now_ms - self._timings.election_timeout_min_ms:
+            self._rounds.popleft()  # no lease that begins there lasts until now
         return self._round
 
-    def on_round(self, sender: NodeId, round_number: int) -> bool:
+    def on_round(self, sender: NodeId, round_number: int, *, keeps_lease: bool = False) -> bool:
         """True when a quorum has now answered a round that was not confirmed yet."""
         if sender == self._node_id:
             self._own_round = round_number
         else:
             progress = self.followers[sender]
             progress.round = max(progress.round, round_number)
-        rounds = [progress.round for progress in self._counting()]
-        if self._self_votes:
-            rounds.append(self._own_round)
-        confirmed = quorum_value(rounds, len(self._membership.voters))
+            if keeps_lease:
+                progress.lease_round = max(progress.lease_round, round_number)
+        confirmed = self._quorum_of(self._own_round, lambda progress: progress.round)
+        leased = self._quorum_of(self._own_round, lambda progress: progress.lease_round)
+        self._lease_round = max(self._lease_round, leased)
+        while self._rounds and self._rounds[0][0] < self._lease_round:
+            self._rounds.popleft()
         grew = confirmed > self.confirmed_round
         self.confirmed_round = max(self.confirmed_round, confirmed)
         return grew
@@ -114,22 +157,88 @@ class Leadership:
         for peer in self.followers:
             send(peer, Heartbeat(self._group, self._term, commit, self._round))
 
+    # The lease ---------------------------------------------------------------------------------------------------
+
+    @property
+    def lease_until_ms(self) -> float:
+        """Until when nobody else can have been elected, by this node's clock; −inf when that cannot be said.
+
+        ::
+
+            leader     sent ├──────── election_timeout_min × (1 − drift) ────────┤ lease over
+                            ╲
+            voter            ╲ heard ├───────── election_timeout_min ─────────────────┤ votes again
+                                      ╲ answers the round, with ``keeps_lease``
+
+        A majority heard the round after it was sent, and each of it refuses its vote, also as a candidate of its own,
+        for ``election_timeout_min_ms`` on its own monotonic clock: whatever else it hears, and over a restart, as it
+        starts with that long a silence. Any majority that could elect another shares a voter with it. So nobody is
+        elected for that time, in which this leader's commit position covers everything that was acknowledged to anyone.
+
+        The bound: no voter's clock gains on the leader's by more than ``max_clock_drift``. That is, while a voter's
+        clock advances by t, the leader's advances by at least t × (1 − drift); it holds where each clock's rate is
+        within drift ÷ 2 of the true one. A quartz drifts by less than 0.02 %, ntpd slews the monotonic clock by at most
+        0.05 %; chrony by up to 8 %, so where leases are on set its maxslewrate to 20000 (ppm) or less. A clock that
+        stands still while its machine is suspended, or migrated alive, breaks any bound.
+
+        Members that change meanwhile break nothing. The majorities of members that follow one another share a voter;
+        who knows of members that this leader appended since has heard it since; and a leader that is no voter any more
+        has no lease, as a sole remaining voter need not wait.
+
+        A handover lifts the voters' promise, so the lease ends where one begins. A TAKE that was sent may be obeyed
+        late: then there is none in this term again.
+        """
+        if self.transfer is not None or self._told_to_take or not self._self_votes:
+            return -inf
+        if not self._rounds or self._rounds[0][0] != self._lease_round:
+            return -inf
+        timings = self._timings
+        return self._rounds[0][1] + timings.election_timeout_min_ms * (1 - timings.max_clock_drift)
+
     # Handover ----------------------------------------------------------------------------------------------------
 
     def begin_transfer(self, target: NodeId, deadline_ms: float) -> None:
         assert self.transfer is None
         self.transfer = Transfer(target, deadline_ms)
 
-    def transfer_is_due(self, last: Position) -> bool:
-        """Whether the target holds everything and has not been told yet."""
+    def take_transfer(self, last: Position) -> NodeId | None:
+        """Whom to tell now that it shall take the leadership: the target holds everything and was not told yet."""
         transfer = self.transfer
-        return transfer is not None and not transfer.is_sent and self.followers[transfer.target].match >= last
+        if transfer is None or transfer.is_sent or self.followers[transfer.target].match < last:
+            return None
+        transfer.is_sent = self._told_to_take = True
+        return transfer.target
 
     def closest_follower(self, among: Iterable[NodeId]) -> NodeId | None:
         """The voter with the smallest lag."""
-        candidates = [
-            (-self.followers[peer].match, peer)
-            for peer in among
-            if self.followers[peer].counts and peer in self._membership.voters
-        ]
+        candidates = [(-self.followers[peer].match, peer) for peer in among if self._is_eligible(peer)]
         return min(candidates)[1] if candidates else None
+
+    def successor(self, now_ms: float) -> NodeId | None:
+        """Who should take over from a leader that must stop: the closest of those that were heard lately."""
+        since_ms = now_ms - self._timings.election_timeout_min_ms
+        return self.closest_follower(peer for peer, each in self.followers.items() if each.contact_ms > since_ms)
+
+    def preferred_target(
+        self, settings: GroupSettings, connected: Collection[NodeId], last: Position, limits: Limits
+    ) -> NodeId | None:
+        """Who should lead instead of this node: the highest priority above its own among the voters that are connected,
+        not in doubt, and lag at most ``max_transfer_lag_frames``; the smallest lag among equals."""
+        own_priority = settings.priority_of(self._node_id)
+        candidates = [
+            (-settings.priority_of(peer), -progress.match, peer)
+            for peer, progress in self.followers.items()
+            if peer in connected
+            and self._is_eligible(peer)
+            and settings.priority_of(peer) > own_priority
+            and last - progress.match <= limits.max_transfer_lag_frames
+        ]
+        return min(candidates)[2] if candidates else None
+
+    def _is_eligible(self, peer: NodeId) -> bool:
+        return self.followers[peer].counts and peer in self._membership.voters
+
+
+def _is_another_disk(before: bytes, now: bytes) -> bool:
+    """The first disk that is named for a member is the one it had."""
+    return bool(before) and before != now

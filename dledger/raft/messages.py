@@ -90,11 +90,15 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatResponse:
-    """``term`` above the leader's makes it step down."""
+    """``term`` above the leader's makes it step down.
+
+    ``keeps_lease`` promises to vote for nobody for one ``election_timeout_min_ms`` from now, also over a restart.
+    """
 
     group: str
     term: Term
     round: int
+    keeps_lease: bool = False
 
 
 @dataclass(frozen=True, slots=True)

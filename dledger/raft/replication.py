@@ -1,29 +1,36 @@
-"""What a leader knows of one follower, and what to send it next: COMPARE → TRUNCATE → APPEND.
+"""What a leader knows of one follower, and what to send it next: COMPARE → TRUNCATE or RESET → APPEND.
 
 ::
 
     COMPARE   find the last point both logs share; every answer moves the question down, at least one term at a time
-       │ found
+       │ found      │ nothing is shared that this log still has
+       │          RESET     the follower's log begins anew where the leader's begins, and is compared again
     TRUNCATE  only when the follower's log goes on behind that point
        │ cut
     APPEND    pipelined: a window of frames and bytes in flight, acknowledged cumulatively
        │ INCONSISTENT_STATE, a lost connection, or an answer overdue
        └──────▶ COMPARE
+
+What a follower decides about COMPARE and RESET is in following.py.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from enum import Enum
+from itertools import count
+from math import inf
 from typing import NamedTuple
 
-from dledger.raft.messages import AppendResponse, CompareResponse, PushResult, TruncateResponse
-from dledger.types import Position
+from dledger.raft.messages import AppendResponse, CompareResponse, PushResult, ResetResponse, TruncateResponse
+from dledger.types import GENESIS, Position
 
 
 class PushState(Enum):
     COMPARE = "compare"
     TRUNCATE = "truncate"
+    RESET = "reset"
     APPEND = "append"
 
 
@@ -37,10 +44,14 @@ class Progress:
     """One follower, seen by the leader of one term.
 
     Invariants: 0 <= match <= last position of the leader; match < next; match falls only when the follower itself shows
-    that it lost what it acknowledged (``on_compare`` says so, and the caller judges it).
+    that it lost what it acknowledged (``on_compare`` says so, and the caller judges it). A follower whose disk is
+    another one gets another Progress (``Leadership.forget``); ``request_ids`` are the term's, so that no answer to an
+    earlier one is taken for an answer to this.
     """
 
     __slots__ = (
+        "_is_compared",
+        "_request_ids",
         "_spoke_ms",
         "_window_bytes",
         "_window_frames",
@@ -49,6 +60,7 @@ class Progress:
         "counts",
         "in_flight",
         "in_flight_bytes",
+        "lease_round",
         "match",
         "next",
         "paused_until_ms",
@@ -58,26 +70,39 @@ class Progress:
         "waiting_since_ms",
     )
 
-    def __init__(self, last: Position, now_ms: float, *, window_frames: int, window_bytes: int) -> None:
+    def __init__(
+        self,
+        last: Position,
+        now_ms: float,
+        *,
+        window_frames: int,
+        window_bytes: int,
+        request_ids: Iterator[int] | None = None,
+    ) -> None:
         self._window_frames = window_frames
         self._window_bytes = window_bytes
+        self._request_ids = count(1) if request_ids is None else request_ids
+        self._is_compared = False
+        """Whether a COMPARE succeeded yet: before, whatever is acknowledged was acknowledged by another disk."""
         self.state = PushState.COMPARE
         self.match = Position(0)
         self.next = Position(last + 1)
         self.compare_at = last
         self.request_id = 0
         self.waiting_since_ms: float | None = None
-        """When the unanswered COMPARE or TRUNCATE was sent."""
+        """When the unanswered COMPARE, TRUNCATE or RESET was sent."""
         self._spoke_ms = now_ms
         """When it was last asked or sent something."""
         self.in_flight: deque[InFlight] = deque()
         self.in_flight_bytes = 0
         self.paused_until_ms = 0.0
-        """Back-off after a refusal (DISK_FULL)."""
+        """Back-off after a refusal (DISK_FULL); for ever when the logs are no copies of each other (DIVERGED)."""
         self.contact_ms = now_ms
         """When it was last heard in this term; optimistic at first, so that a new leader has time to be heard."""
         self.round = 0
         """The last read round it answered."""
+        self.lease_round = 0
+        """The last one it answered with a promise to vote for nobody for a while."""
         self.counts = True
         """False for a node in doubt: it gets everything, and no quorum rests on it."""
 
@@ -86,8 +111,8 @@ class Progress:
         return len(self.in_flight) < self._window_frames and self.in_flight_bytes < self._window_bytes
 
     def asked(self, now_ms: float) -> int:
-        """A COMPARE or TRUNCATE is being sent; its request id."""
-        self.request_id += 1
+        """A COMPARE, TRUNCATE or RESET is being sent; its request id."""
+        self.request_id = next(self._request_ids)
         self.waiting_since_ms = self._spoke_ms = now_ms
         return self.request_id
 
@@ -123,26 +148,45 @@ class Progress:
         """Whether that question is open: not answered already, not given up, and no other asked since."""
         return self.waiting_since_ms is not None and request_id == self.request_id
 
-    def on_compare(self, answer: CompareResponse, match_in_terms: Position) -> Position | None:
+    def on_compare(
+        self, answer: CompareResponse, match_in_terms: Position, start: Position = GENESIS.position
+    ) -> Position | None:
         """Takes the answer to the last COMPARE; answers to older ones, and second ones, are dropped.
 
         ``match_in_terms``: the leader's highest position at or below ``answer.position`` whose term does not exceed
-        ``answer.position_term``; only read when the logs differ at the position asked. Returns what the follower had
-        acknowledged when it turns out to have lost some of it, else None.
+        ``answer.position_term``; only read when the logs differ at the position asked. ``start``: where the leader's
+        log begins. Returns what the follower had acknowledged when it turns out to have lost some of it, else None.
         """
         if self.state is not PushState.COMPARE or not self._awaits(answer.request_id):
             return None
         self.waiting_since_ms = None
         asked_position = self.compare_at
+        if answer.result is PushResult.INCONSISTENT_STATE and answer.position > asked_position:
+            self._compare_higher(answer.position, match_in_terms)
+            return None
         lost = self.match if answer.position < self.match else None
         self.match = min(self.match, answer.position)
         if answer.result is PushResult.SUCCESS:
+            self._is_compared = True
             self.next = Position(asked_position + 1)
             self.state = PushState.TRUNCATE if answer.position > asked_position else PushState.APPEND
         elif answer.result is PushResult.INCONSISTENT_STATE:
-            assert match_in_terms < asked_position, "every COMPARE moves the question down"
-            self.compare_at = match_in_terms
+            self._compare_lower(match_in_terms, start)
         return lost
+
+    def _compare_higher(self, their_start: Position, match_in_terms: Position) -> None:
+        """The follower's log begins above the point asked. Its start is committed, so it is in this log too; else one
+        of the two is no copy of the other."""
+        if match_in_terms == their_start:
+            self.compare_at = their_start
+        else:
+            self.paused_until_ms = inf
+
+    def _compare_lower(self, match_in_terms: Position, start: Position) -> None:
+        if match_in_terms < start or self.compare_at <= start:
+            self.state = PushState.RESET
+        else:
+            self.compare_at = min(match_in_terms, Position(self.compare_at - 1))
 
     def on_truncate(self, answer: TruncateResponse, last: Position) -> None:
         if self.state is not PushState.TRUNCATE or not self._awaits(answer.request_id):
@@ -153,8 +197,15 @@ class Progress:
         else:
             self.restart(last)
 
+    def on_reset(self, answer: ResetResponse, last: Position) -> None:
+        """Whatever the answer: what the follower has now is found by comparing."""
+        if self.state is PushState.RESET and self._awaits(answer.request_id):
+            self.restart(last)
+
     def on_append(self, answer: AppendResponse, last: Position) -> bool:
         """True when the match position grew."""
+        if not self._is_compared:
+            return False
         if answer.result is PushResult.INCONSISTENT_STATE:
             if self.state is PushState.APPEND:
                 self.restart(last)

@@ -55,7 +55,7 @@ class Reader:
             return
         self._asked, self._waiting = self._waiting, []
         self._context.metrics.read_index_rounds += 1
-        self._round = core.begin_read_round()
+        self._round = core.begin_read_round(self._context.now_ms())
         self._context.run_effects()
 
     def on_confirmed(self, round_number: int) -> None:

@@ -120,7 +120,7 @@ def test_standing_still_is_not_held_against_the_followers() -> None:
 
 def test_a_round_is_confirmed_by_a_majority_once() -> None:
     leadership = make_leadership()
-    number = leadership.next_round()
+    number = leadership.next_round(START_MS)
     assert not leadership.on_round(N0, number)
     assert not leadership.on_round(N1, number)
     assert leadership.on_round(N2, number)
@@ -130,7 +130,7 @@ def test_a_round_is_confirmed_by_a_majority_once() -> None:
 
 def test_a_later_rounds_answers_confirm_the_earlier_rounds_too() -> None:
     leadership = make_leadership()
-    first, second = leadership.next_round(), leadership.next_round()
+    first, second = leadership.next_round(START_MS), leadership.next_round(START_MS)
     leadership.on_round(N0, second)
     leadership.on_round(N1, first)
     assert leadership.on_round(N2, second)
@@ -142,9 +142,9 @@ def test_a_later_rounds_answers_confirm_the_earlier_rounds_too() -> None:
 def test_answers_to_an_earlier_round_confirm_no_later_one() -> None:
     """What a follower said before a read came proves nothing about the leadership at the read."""
     leadership = make_leadership(members(3))
-    first = leadership.next_round()
+    first = leadership.next_round(START_MS)
     leadership.on_round(N0, first)
-    second = leadership.next_round()
+    second = leadership.next_round(START_MS)
     leadership.on_round(N0, second)
     leadership.on_round(N1, first)
     assert leadership.confirmed_round == first
@@ -153,7 +153,7 @@ def test_answers_to_an_earlier_round_confirm_no_later_one() -> None:
 def test_no_round_rests_on_learners_or_doubted_nodes() -> None:
     leadership = make_leadership(members(3, learners=[LEARNER]))
     leadership.followers[N1].counts = False
-    number = leadership.next_round()
+    number = leadership.next_round(START_MS)
     assert not any(leadership.on_round(peer, number) for peer in (N0, LEARNER, N1))
     assert leadership.on_round(N2, number)
 
@@ -174,11 +174,9 @@ def test_a_heartbeat_tells_everyone_how_far_the_leader_has_committed() -> None:
 def test_a_handover_is_due_once_the_target_is_level() -> None:
     leadership = matched(make_leadership(), n1=9)
     leadership.begin_transfer(N1, START_MS + 100)
-    assert not leadership.transfer_is_due(Position(10))
-    assert matched(leadership, n1=10).transfer_is_due(Position(10))
-    assert leadership.transfer is not None
-    leadership.transfer.is_sent = True
-    assert not leadership.transfer_is_due(Position(10))
+    assert leadership.take_transfer(Position(10)) is None
+    assert matched(leadership, n1=10).take_transfer(Position(10)) == N1
+    assert leadership.take_transfer(Position(10)) is None, "it was told"
 
 
 def test_the_closest_follower_is_a_voter_that_counts_with_the_smallest_lag() -> None:

@@ -242,7 +242,7 @@ def test_a_heartbeat_of_a_lower_term_is_answered_with_the_higher_and_not_obeyed(
 def test_the_first_heartbeat_of_the_term_is_followed() -> None:
     node = make_node(N0, term=3)
     node.on_heartbeat(N1, heartbeat(3, round_number=8), START_MS)
-    assert transcript(node) == ["follower in 3 of n1", "heard 3 round 8 → n1"]
+    assert transcript(node) == ["persist 3 n1", "follower in 3 of n1", "heard 3 round 8 → n1"]
 
 
 def test_the_leaders_next_heartbeat_puts_off_the_election() -> None:
@@ -258,7 +258,7 @@ def test_a_heartbeat_of_a_higher_term_is_followed_at_once() -> None:
     node = make_node(N0)
     follow(node, N1, term=3)
     node.on_heartbeat(N2, heartbeat(5), START_MS + 1)
-    assert transcript(node) == ["persist 5 -", "follower in 5 of -", "follower in 5 of n2", "heard 5 round 0 → n2"]
+    assert transcript(node) == ["persist 5 n2", "follower in 5 of -", "follower in 5 of n2", "heard 5 round 0 → n2"]
 
 
 def test_two_leaders_of_one_term_stop_the_node_that_sees_them() -> None:

@@ -199,7 +199,7 @@ def test_the_commit_position_never_falls() -> None:
 
 def test_a_read_round_asks_all_and_is_confirmed_by_a_quorum() -> None:
     leader = make_leader(N0, membership=members(5))
-    assert leader.begin_read_round() == 1
+    assert leader.begin_read_round(now_of(leader)) == 1
     assert transcript(leader) == [f"heartbeat 1 commit 0 round 1 → n{i}" for i in range(1, 5)]
     leader.on_heartbeat_response(N1, heard(1, 1), now_of(leader))
     assert transcript(leader) == []
@@ -211,13 +211,13 @@ def test_a_single_voter_confirms_its_reads_itself() -> None:
     node = make_node(N0, membership=members(1))
     node.tick(START_MS)
     node.take_effects()
-    node.begin_read_round()
+    node.begin_read_round(START_MS)
     assert transcript(node) == ["reads confirmed 1"]
 
 
 def test_every_later_heartbeat_asks_for_the_last_round_again() -> None:
     leader = make_leader(N0)
-    leader.begin_read_round()
+    leader.begin_read_round(now_of(leader))
     leader.take_effects()
     tick(leader)
     assert transcript(leader)[0] == "heartbeat 1 commit 0 round 1 → n1"
@@ -225,7 +225,7 @@ def test_every_later_heartbeat_asks_for_the_last_round_again() -> None:
 
 def test_a_leader_that_was_replaced_confirms_nothing() -> None:
     leader = make_leader(N0, term=3)
-    leader.begin_read_round()
+    leader.begin_read_round(now_of(leader))
     leader.take_effects()
     leader.on_heartbeat_response(N1, heard(4, 1), now_of(leader))
     leader.on_heartbeat_response(N2, heard(3, 1), now_of(leader))

@@ -1,0 +1,136 @@
+"""How a node comes to lead: it asks for votes, judges those who ask for its own, and hears how it ended.
+
+How one request is judged, and how answers are counted, is in election.py, without a node around it.
+"""
+
+from __future__ import annotations
+
+from dledger.raft.effects import RoleChanged
+from dledger.raft.election import Ballot, VoteStage, is_ahead, judge_log, judge_membership, judge_vote
+from dledger.raft.messages import NOBODY, TakeLeadership, VoteRequest, VoteResponse, VoteResult
+from dledger.raft.state import NodeState
+from dledger.types import NodeId, Role, Term
+
+
+class Elections(NodeState):
+    # Asking for votes --------------------------------------------------------------------------------------------
+
+    def _campaign(self, stage: VoteStage, now_ms: float, transfer_from: NodeId = NOBODY) -> None:
+        """Asks everyone: whether they would vote (WAIT_TO_REVOTE), or for their vote (WAIT_TO_VOTE_NEXT)."""
+        self._become(Role.CANDIDATE, NOBODY, now_ms)
+        term = Term(self.term + 1)
+        if stage is VoteStage.WAIT_TO_VOTE_NEXT:
+            self._set_hard_state(term, self.node_id)
+            self._effects.append(RoleChanged(self.role, self.term, NOBODY))
+        last = self._log.last
+        is_pre_vote = stage is VoteStage.WAIT_TO_REVOTE
+        request = VoteRequest(self.group, term, is_pre_vote, last.term, last.position, transfer_from)
+        self.ballot = Ballot(stage, term, self.membership)
+        self.deadline_ms = now_ms + self._random.uniform(0.5, 1.0) * self._timings.election_timeout_min_ms
+        for peer in self.membership.others(self.node_id):
+            if peer in self.membership.voters:
+                self._send(peer, request)
+        self._record_vote(self.node_id, VoteResult.ACCEPT, now_ms)
+
+    def _record_vote(self, voter: NodeId, result: VoteResult, now_ms: float) -> None:
+        ballot = self.ballot
+        assert ballot is not None
+        if voter not in self.doubted:
+            ballot.record(voter, result)
+        if ballot.passed:
+            if ballot.stage is VoteStage.WAIT_TO_REVOTE:
+                self._campaign(VoteStage.WAIT_TO_VOTE_NEXT, now_ms)
+            else:
+                self._lead(now_ms)
+        elif ballot.lost:
+            self.ballot = None
+            self.deadline_ms = self._retry_deadline(now_ms)
+
+    def on_vote_response(self, voter: NodeId, answer: VoteResponse, now_ms: float) -> None:
+        if voter not in self.membership.voters:
+            return
+        if answer.term > self.term and answer.result is not VoteResult.ACCEPT:
+            self._adopt_term(answer.term, now_ms)
+            return
+        ballot = self.ballot
+        if ballot is None or answer.request_term != ballot.term:
+            return
+        if answer.is_pre_vote != (ballot.stage is VoteStage.WAIT_TO_REVOTE):
+            return
+        self._record_vote(voter, answer.result, now_ms)
+
+    # Giving votes ------------------------------------------------------------------------------------------------
+
+    def on_vote_request(self, candidate: NodeId, request: VoteRequest, now_ms: float) -> None:
+        """Judged in this order: identity → stickiness → term (adopted, persisted) → log → vote."""
+        result = self._judge(candidate, request, now_ms)
+        if result is VoteResult.ACCEPT and not request.is_pre_vote:
+            if self.vote != candidate:
+                self._set_hard_state(self.term, candidate)
+            self.deadline_ms = self._election_deadline(now_ms)
+        answer = VoteResponse(self.group, self.term, request.is_pre_vote, request.term, result)
+        self._send(candidate, answer)
+
+    def _judge(self, candidate: NodeId, request: VoteRequest, now_ms: float) -> VoteResult:
+        if candidate in self.doubted:
+            return VoteResult.UNKNOWN_LEADER
+        candidate_is_ahead = is_ahead(request, self._log.last)
+        result = judge_membership(self.node_id, candidate, self.membership, is_ahead=candidate_is_ahead)
+        if result is not VoteResult.ACCEPT:
+            return result
+        if self._is_sticky(request, now_ms):
+            return VoteResult.ALREADY_HAS_LEADER
+        if request.term < self.term or (request.is_pre_vote and request.term == self.term):
+            return VoteResult.EXPIRED_VOTE_TERM
+        if request.term > self.term and not request.is_pre_vote:
+            self._adopt_term(request.term, now_ms)
+        if not self._votes_for(candidate_is_ahead=candidate_is_ahead):
+            return VoteResult.NOT_A_VOTER
+        result = judge_log(request, self._log.last)
+        if result is not VoteResult.ACCEPT or request.is_pre_vote:
+            return result
+        return judge_vote(self.vote, candidate)
+
+    def _votes_for(self, *, candidate_is_ahead: bool) -> bool:
+        """A learner votes for a log that is ahead of its own: it may have been promoted there, and be needed. Whose log
+        does not say so does not count it."""
+        return self.may_vote and (candidate_is_ahead or self.node_id in self.membership.voters)
+
+    def _is_sticky(self, request: VoteRequest, now_ms: float) -> bool:
+        """A node that hears its leader refuses others, unless that leader itself hands over in its own term. With
+        leases it keeps what it promised whatever it heard since, also what it may have promised before it started."""
+        if request.term < self.term:
+            return False
+        if self.leader_id and request.transfer_leader_id == self.leader_id and request.term == self.term + 1:
+            return False
+        if self.leadership is not None:
+            return self.leadership.hears_quorum(now_ms)
+        heard_ms = self._heard_leader_ms
+        if self._lease_reads:
+            heard_ms = self._started_ms if heard_ms is None else heard_ms
+        elif self.leader_id == NOBODY:
+            return False
+        return heard_ms is not None and now_ms < heard_ms + self._timings.election_timeout_min_ms
+
+    # Handing over ------------------------------------------------------------------------------------------------
+
+    def on_take_leadership(self, leader: NodeId, message: TakeLeadership, now_ms: float) -> None:
+        """The leader hands over: stand at once, without asking first whether it pays."""
+        from_my_leader = leader == self.leader_id and message.term == self.term
+        if from_my_leader and self._may_stand and self._log.last.position >= message.position:
+            self._campaign(VoteStage.WAIT_TO_VOTE_NEXT, now_ms, transfer_from=leader)
+
+    def set_may_lead(self, may_lead: bool, now_ms: float) -> None:
+        """False while this node's disk does not keep up: a leader steps down at once, and tells the voter that is
+        closest to take over; none stands until True. It follows and votes all the while."""
+        if may_lead == self.may_lead:
+            return
+        self.may_lead = may_lead
+        leadership, term = self.leadership, self.term
+        if may_lead:
+            if self.leadership is None:
+                self.deadline_ms = self._election_deadline(now_ms)
+        elif leadership is not None or self.role is Role.CANDIDATE:
+            self._become(Role.FOLLOWER, NOBODY, now_ms)
+        if leadership is not None and (successor := leadership.successor(now_ms)) is not None:
+            self._send(successor, TakeLeadership(self.group, term, leadership.followers[successor].match))

@@ -1,0 +1,245 @@
+"""What a node is: its term and vote, its role, its leader, the members. Every change of them is here."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Protocol
+
+from dledger.config import Limits, Timings
+from dledger.raft import invariants
+from dledger.raft.effects import Effect, Persist, ReadsConfirmed, RoleChanged, Send, TransferEnded
+from dledger.raft.election import Ballot
+from dledger.raft.leadership import Leadership
+from dledger.raft.membership import Membership
+from dledger.raft.messages import NOBODY, Message
+from dledger.types import LogPoint, NodeId, Position, Role, Term
+
+
+class LogView(Protocol):
+    """What the decisions rest on: where the log ends, from memory."""
+
+    @property
+    def last(self) -> LogPoint: ...
+
+
+class NodeState:
+    """Invariants: see invariants.py. ``leadership`` is set iff the role is LEADER; ``ballot`` only for a candidate."""
+
+    def __init__(
+        self,
+        *,
+        group: str,
+        node_id: NodeId,
+        membership: Membership,
+        term: Term,
+        vote: NodeId,
+        log: LogView,
+        commit_position: Position,
+        timings: Timings,
+        limits: Limits,
+        random: Random,
+        now_ms: float,
+        lease_reads: bool = False,
+    ) -> None:
+        self.group = group
+        self.node_id = node_id
+        self.membership = membership
+        self.term = max(term, log.last.term)
+        self.vote = vote if self.term == term else NOBODY
+        self.role = Role.FOLLOWER
+        self.leader_id = NOBODY
+        self.commit_position = commit_position
+        self.matched_position = commit_position
+        """This log is known to equal that of the term's leader up to here: what a follower may acknowledge and commit.
+        What is committed is in every leader's log."""
+        self.leadership: Leadership | None = None
+        self.ballot: Ballot | None = None
+        self.may_vote = True
+        """False for a node that cannot rely on its promises (see DESIGN: identity, durability): neither votes nor
+        stands."""
+        self.may_lead = True
+        """False for a node whose disk does not keep up: it follows and votes, and does not stand."""
+        self.doubted: set[NodeId] = set()
+        """Nodes that are not, or may not be, what they were: they get everything, and no quorum rests on them."""
+        self._log = log
+        self._timings = timings
+        self._limits = limits
+        self._random = random
+        self._lease_reads = lease_reads
+        self._effects: list[Effect] = []
+        self._started_ms = now_ms
+        self._heard_leader_ms: float | None = None
+        self._last_led = Term(0)
+        self._forgave_lateness = False
+        self._awaits_successor = False
+        self.deadline_ms = self._election_deadline(now_ms)
+        """When ``tick`` wants to be called next."""
+        self._settle_role()
+
+    # What is known -----------------------------------------------------------------------------------------------
+
+    @property
+    def is_voter(self) -> bool:
+        return self.may_vote and self.node_id in self.membership.voters
+
+    @property
+    def _may_stand(self) -> bool:
+        return self.may_lead and self.is_voter
+
+    @property
+    def _is_sole_voter(self) -> bool:
+        return self._may_stand and len(self.membership.voters) == 1
+
+    def take_effects(self) -> list[Effect]:
+        """What is to be done, in order; each effect is handed out once."""
+        effects, self._effects = self._effects, []
+        return effects
+
+    def _send(self, to: NodeId, message: Message) -> None:
+        self._effects.append(Send(to, message))
+
+    # Waits -------------------------------------------------------------------------------------------------------
+
+    def _election_deadline(self, now_ms: float) -> float:
+        """A random wait; none for a sole voter, which has nobody to wait for, nor to ask."""
+        if self._is_sole_voter:
+            return now_ms
+        timings = self._timings
+        return now_ms + self._random.uniform(timings.election_timeout_min_ms, timings.election_timeout_max_ms)
+
+    def _retry_deadline(self, now_ms: float) -> float:
+        """After a lost ballot: soon, but not together with a rival."""
+        heartbeat_ms = self._timings.heartbeat_interval_ms
+        return now_ms + self._random.uniform(heartbeat_ms, 3 * heartbeat_ms)
+
+    # Roles and terms ---------------------------------------------------------------------------------------------
+
+    def _become(self, role: Role, leader_id: NodeId, now_ms: float) -> None:
+        """Every change of role, leader or term ends here."""
+        if role is not Role.LEADER and self.leadership is not None:
+            self._awaits_successor = self.leadership.transfer is not None
+            self.leadership = None
+        if role is not Role.CANDIDATE:
+            self.ballot = None
+        self.role = role
+        self.leader_id = leader_id
+        self._forgave_lateness = False
+        if role is not Role.LEADER:
+            self.deadline_ms = self._election_deadline(now_ms)
+        self._settle_role()
+
+    def _settle_role(self) -> None:
+        if not self.is_voter and self.role is not Role.LEADER:
+            self.role = Role.LEARNER
+        self._effects.append(RoleChanged(self.role, self.term, self.leader_id))
+
+    def _set_hard_state(self, term: Term, vote: NodeId) -> None:
+        invariants.check_hard_state(self.term, self.vote, term, vote)
+        if term != self.term:
+            self.matched_position = self.commit_position
+        self.term = term
+        self.vote = vote
+        self._effects.append(Persist(term, vote))
+
+    def _adopt_term(self, term: Term, now_ms: float, vote: NodeId = NOBODY) -> None:
+        """A higher term was seen from somebody entitled to it. With leases what was promised to the leader heard last
+        is kept for its time."""
+        self._set_hard_state(term, vote)
+        if not self._lease_reads:
+            self._heard_leader_ms = None
+        self._become(Role.FOLLOWER, NOBODY, now_ms)
+
+    def _lead(self, now_ms: float) -> None:
+        invariants.check_became_leader(self._last_led, self.term)
+        self._last_led = self.term
+        self.leadership = Leadership(
+            group=self.group,
+            term=self.term,
+            node_id=self.node_id,
+            membership=self.membership,
+            last=self._log.last.position,
+            now_ms=now_ms,
+            timings=self._timings,
+            limits=self._limits,
+            doubted=self.doubted,
+        )
+        self.deadline_ms = now_ms + self._timings.heartbeat_interval_ms
+        self._become(Role.LEADER, self.node_id, now_ms)
+        self._end_transfer(NOBODY)
+        self._heartbeat(self.leadership, now_ms)
+
+    def _heartbeat(self, leadership: Leadership, now_ms: float) -> None:
+        """With leases each is a round, as its answers prolong the lease."""
+        if self._lease_reads:
+            self._begin_round(leadership, now_ms)
+        else:
+            leadership.broadcast_heartbeat(self._send, self.commit_position)
+
+    def _begin_round(self, leadership: Leadership, now_ms: float) -> int:
+        round_number = leadership.next_round(now_ms)
+        leadership.broadcast_heartbeat(self._send, self.commit_position)
+        self._take_round(leadership, self.node_id, round_number)
+        return round_number
+
+    def _take_round(
+        self, leadership: Leadership, sender: NodeId, round_number: int, *, keeps_lease: bool = False
+    ) -> None:
+        if leadership.on_round(sender, round_number, keeps_lease=keeps_lease):
+            self._effects.append(ReadsConfirmed(leadership.confirmed_round))
+
+    def _end_transfer(self, new_leader_id: NodeId) -> None:
+        if self._awaits_successor:
+            self._awaits_successor = False
+            self._effects.append(TransferEnded(new_leader_id))
+
+    # Members and their standing ----------------------------------------------------------------------------------
+
+    def set_membership(self, membership: Membership, now_ms: float) -> None:
+        """The log's last word on who belongs to the group; effective when appended, not when committed.
+
+        A leader that is no voter by it leads on without counting itself. Another node that is none does not stand, and
+        what it began is over; one that is the only voter stands at once.
+        """
+        self.membership = membership
+        leadership = self.leadership
+        if leadership is None:
+            is_role_wrong = (self.role is Role.LEARNER) == self.is_voter
+            if is_role_wrong or self.ballot is not None:
+                self._become(Role.FOLLOWER, self.leader_id, now_ms)
+            elif self._is_sole_voter:
+                self.deadline_ms = now_ms
+            return
+        leadership.set_membership(membership, self._log.last.position, now_ms)
+        if leadership.transfer is not None and leadership.transfer.target not in membership.voters:
+            self.abort_transfer()
+
+    def abort_transfer(self) -> None:
+        """The target cannot take the leadership any more: appends are taken again."""
+        if self.leadership is not None and self.leadership.transfer is not None:
+            self.leadership.transfer = None
+            self._effects.append(TransferEnded(NOBODY))
+
+    def set_may_vote(self, may_vote: bool, now_ms: float) -> None:
+        if may_vote != self.may_vote:
+            self.may_vote = may_vote
+            if self.leadership is None:
+                self._become(Role.FOLLOWER, self.leader_id, now_ms)
+
+    def doubt(self, peer: NodeId) -> None:
+        """``peer`` lost its directory, or came back with an old one: from now on it gets everything and no quorum rests
+        on it, neither of this leader nor of a candidate; nor does it get a vote."""
+        self.doubted.add(peer)
+        if self.leadership is not None and peer in self.leadership.followers:
+            self.leadership.followers[peer].counts = False
+
+    def trust(self, peer: NodeId, now_ms: float) -> None:
+        """Lifts a doubt: the disk that was admitted is back, or the one that is there was admitted anew. What was known
+        of its log is void."""
+        self.doubted.discard(peer)
+        self.forget(peer, now_ms)
+
+    def forget(self, peer: NodeId, now_ms: float) -> None:
+        """``peer`` said hello with another identity (node uuid, start): a leader compares its log anew, from nothing,
+        also where it had given it up as DIVERGED. Its ``Progress`` is another one then."""
+        if self.leadership is not None:
+            self.leadership.forget(peer, self._log.last.position, now_ms)
