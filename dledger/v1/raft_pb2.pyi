@@ -146,6 +146,7 @@ class PeerMessage(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     IS_PRE_VOTE_FIELD_NUMBER: _builtins.int
     REQUEST_TERM_FIELD_NUMBER: _builtins.int
+    KEEPS_LEASE_FIELD_NUMBER: _builtins.int
     kind: Global___MessageKind.ValueType
     group: _builtins.str
     cluster_id: _builtins.str
@@ -163,6 +164,7 @@ class PeerMessage(_message.Message):
     request_id: _builtins.int
     is_pre_vote: _builtins.bool
     request_term: _builtins.int
+    keeps_lease: _builtins.bool
     def __init__(
         self,
         *,
@@ -183,10 +185,11 @@ class PeerMessage(_message.Message):
         request_id: _builtins.int = ...,
         is_pre_vote: _builtins.bool = ...,
         request_term: _builtins.int = ...,
+        keeps_lease: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chain", b"chain", "cluster_id", b"cluster_id", "commit_position", b"commit_position", "group", b"group", "is_pre_vote", b"is_pre_vote", "kind", b"kind", "last_position", b"last_position", "last_term", b"last_term", "leader_id", b"leader_id", "position", b"position", "position_term", b"position_term", "request_id", b"request_id", "request_term", b"request_term", "result", b"result", "round", b"round", "term", b"term", "transfer_leader_id", b"transfer_leader_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chain", b"chain", "cluster_id", b"cluster_id", "commit_position", b"commit_position", "group", b"group", "is_pre_vote", b"is_pre_vote", "keeps_lease", b"keeps_lease", "kind", b"kind", "last_position", b"last_position", "last_term", b"last_term", "leader_id", b"leader_id", "position", b"position", "position_term", b"position_term", "request_id", b"request_id", "request_term", b"request_term", "result", b"result", "round", b"round", "term", b"term", "transfer_leader_id", b"transfer_leader_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
