@@ -1,4 +1,4 @@
-"""``python -m tests.simulation --seed N [--trace]``, or ``--seeds FIRST:END [--jobs 2]``."""
+"""``python -m tests.simulation --seed N [--trace]``, or ``--seeds FIRST:END [--jobs 2]``, or ``--mutants [NAME]``."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import os
 import sys
 import time
 from collections import Counter
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 
+from tests.simulation.plant import hunt, mutants
 from tests.simulation.run import Outcome, run_seed
 
 
@@ -17,12 +18,45 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="one seed")
     parser.add_argument("--trace", action="store_true", help="shows what happens")
     parser.add_argument("--seeds", default="0:100", help="FIRST:END, the end not included")
+    parser.add_argument("--until-failure", metavar="FIRST:END", help="the first seed that fails, or clean")
+    parser.add_argument("--mutants", nargs="?", const="", metavar="NAME", help="the planted bugs, or those named so")
+    parser.add_argument("--max-seeds", type=int, default=1000, help="for each mutant")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args()
     if options.seed is not None:
         return _one(options.seed, show=options.trace)
-    first, end = map(int, options.seeds.split(":"))
-    return _many(range(first, end), options.jobs)
+    if options.until_failure:
+        return _until_failure(_range(options.until_failure))
+    if options.mutants is not None:
+        return _mutants(options.mutants, options.max_seeds, options.jobs)
+    return _many(_range(options.seeds), options.jobs)
+
+
+def _range(text: str) -> range:
+    first, end = map(int, text.split(":"))
+    return range(first, end)
+
+
+def _until_failure(seeds: range) -> int:
+    for seed in seeds:
+        outcome = run_seed(seed)
+        if outcome.failure:
+            print(f"failed {seed} {outcome.invariant}")
+            return 1
+    print("clean")
+    return 0
+
+
+def _mutants(only: str, max_seeds: int, jobs: int) -> int:
+    """A line each; 1 when one was missed."""
+    missed = 0
+    chosen = mutants(only)
+    with ThreadPoolExecutor(jobs) as pool:
+        for verdict in pool.map(hunt, chosen, [max_seeds] * len(chosen)):
+            print(verdict, flush=True)
+            missed += not verdict.invariant
+    print(f"{len(chosen) - missed} caught, {missed} missed")
+    return 1 if missed else 0
 
 
 def _one(seed: int, *, show: bool) -> int:

@@ -114,7 +114,7 @@ class SimHost:
             await node.join()
         except DLedgerError as refusal:
             # A process that cannot start ends, and is started again by whoever watches over it.
-            cluster.trace.hit("branch start refused", self.id, refusal.code.name)
+            cluster.trace.hit("branch start refused", self.id, refusal.code.name, refusal)
             if self._node is node:
                 self.crash(power=False)
         except asyncio.CancelledError:

@@ -31,6 +31,10 @@ Result = TypeVar("Result")
 SECTOR_BYTES = 512
 
 
+Captured = dict[int, tuple[int, bytes]]
+"""Sectors as they were: by number, which write and its bytes."""
+
+
 @dataclass(eq=False, slots=True)
 class SimFile:
     """``data`` is what reads see, ``medium`` what a power cut leaves of it."""
@@ -41,26 +45,33 @@ class SimFile:
     """Sectors that were written and not synced."""
     lost: set[int] = field(default_factory=set)
     """Sectors that look clean, and whose write failed: gone as soon as the cache is dropped."""
+    written: dict[int, int] = field(default_factory=dict)
+    """How often each sector was written."""
+    reached: dict[int, int] = field(default_factory=dict)
+    """Which of those writes the medium holds."""
 
-    def sector(self, number: int) -> bytes:
-        begin = number * SECTOR_BYTES
-        return bytes(self.data[begin : begin + SECTOR_BYTES])
-
-    def capture(self) -> dict[int, bytes]:
+    def capture(self) -> Captured:
         """What a sync that begins now has to make durable."""
-        return {number: self.sector(number) for number in sorted(self.dirty)}
+        return {number: self._sector(number) for number in sorted(self.dirty)}
 
-    def persist(self, sectors: dict[int, bytes]) -> None:
-        """The medium holds ``sectors`` from now on."""
-        for number, piece in sectors.items():
+    def _sector(self, number: int) -> tuple[int, bytes]:
+        begin = number * SECTOR_BYTES
+        return self.written[number], bytes(self.data[begin : begin + SECTOR_BYTES])
+
+    def persist(self, sectors: Captured) -> None:
+        """The medium holds ``sectors`` from now on, or what was written to them since and is there already."""
+        for number, (version, piece) in sectors.items():
+            if version < self.reached.get(number, 0):
+                continue
+            self.reached[number] = version
             begin = number * SECTOR_BYTES
             if len(self.medium) < begin + len(piece):
                 self.medium.extend(bytes(begin + len(piece) - len(self.medium)))
             self.medium[begin : begin + len(piece)] = piece
 
-    def settle(self, sectors: dict[int, bytes]) -> None:
+    def settle(self, sectors: Captured) -> None:
         """They are clean, unless they were written again meanwhile."""
-        self.dirty.difference_update(number for number, piece in sectors.items() if self.sector(number) == piece)
+        self.dirty.difference_update(number for number, (at, _) in sectors.items() if self.written[number] == at)
 
 
 NameChange = tuple[str, str, SimFile | None]
@@ -146,6 +157,8 @@ class Platter:
             file.data.extend(bytes(end - len(file.data)))
         file.data[offset:end] = data
         touched = range(offset // SECTOR_BYTES, (end + SECTOR_BYTES - 1) // SECTOR_BYTES)
+        for number in touched:
+            file.written[number] = file.written.get(number, 0) + 1
         file.dirty.update(touched)
         file.lost.difference_update(touched)
         if self.random.random() < 0.05:
@@ -286,7 +299,7 @@ class SimDisk:
         file = self.file(handle)
         self.sync_file(file, file.capture())
 
-    def sync_file(self, file: SimFile, sectors: dict[int, bytes]) -> None:
+    def sync_file(self, file: SimFile, sectors: Captured) -> None:
         """``sectors`` were dirty when the sync began. Raises EIO when the mood is so: they look clean, and are lost."""
         self._check()
         file.settle(sectors)
@@ -390,9 +403,7 @@ class SimSyncer:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _sync(
-        self, begun: list[tuple[SimFile, dict[int, bytes]]], directories: Sequence[str], on_done: OnSynced
-    ) -> None:
+    async def _sync(self, begun: list[tuple[SimFile, Captured]], directories: Sequence[str], on_done: OnSynced) -> None:
         await self._disk.delay()
         if self._disk.is_dead:
             return
