@@ -1,20 +1,40 @@
-"""``dledger admin``: what an operator does to a running cluster."""
+"""``dledger admin``: what an operator does to a running cluster. This module: who leads."""
 
 from __future__ import annotations
 
+import re
+
 import click
 
+from dledger.cli import membership, retention
 from dledger.cli.options import Target, client_options, option, output_option
 from dledger.cli.output import print_fields, print_json
 from dledger.cli.runtime import run
+from dledger.cli.waiting import Waiting
+
+HIGHEST_PRIORITY = (1 << 32) - 1
+_PREFERENCE = re.compile(r"([A-Za-z0-9_.-]+)=(\d+)", re.ASCII)
 
 
 @click.group()
 def admin() -> None:
-    """Changes a running cluster."""
+    """Changes a running cluster.
+
+    \b
+    dledger admin transfer --to n2                another leader
+    dledger admin preferred n1=10,n2=5            who should lead
+    dledger admin add n5=10.0.0.5:20911           a node more, as a learner
+    dledger admin promote n5                      … which may vote once it has caught up
+    dledger admin remove n0                       a node less
+    dledger admin readmit n2                      a node whose disk was lost or put back
+    dledger admin trim --before 1000000           old records go
+    dledger admin retention --max-age 72h         … by themselves
+
+    Each is committed when it returns. One change at a time; what would lose the quorum is refused. See docs/admin.md.
+    """
 
 
-@admin.command()
+@admin.command(short_help="Hands the leadership over.")
 @option("--to", "node", env="TO", metavar="ID", default="", help="The next leader; by default whoever lags the least.")
 @output_option("text", "json")
 @client_options
@@ -29,4 +49,62 @@ def transfer(*, target: Target, node: str, output: str) -> None:
 
 async def _transfer(target: Target, node: str) -> tuple[str, int]:
     async with target.connect() as log:
-        return await log.admin.transfer_leadership(node or None)
+        with Waiting() as waiting:
+            log.admin.on_wait = waiting.tell
+            return await log.admin.transfer_leadership(node or None)
+
+
+@admin.command()
+@click.argument("priorities", metavar="[ID=PRIORITY,…]", required=False)
+@option("--clear", env="CLEAR", is_flag=True, help="Nobody is preferred: whoever leads goes on.")
+@output_option("text", "json")
+@client_options
+def preferred(*, target: Target, priorities: str | None, clear: bool, output: str) -> None:
+    """Says who should lead, or shows it.
+
+    \b
+    dledger admin preferred n1=10,n2=5     n1 if it is healthy and close, else n2, else anyone
+    dledger admin preferred --clear        whoever leads
+    dledger admin preferred                what is said now
+
+    It replaces what was said before. The leader hands over to the node of the highest priority above its own once that
+    has been healthy and close for some seconds, and backs off when that fails.
+    """
+    if priorities is not None and clear:
+        raise click.UsageError("Give priorities or --clear, not both.")
+    wanted = {} if clear else None if priorities is None else parse_priorities(priorities)
+    told = run(_preferred(target, wanted))
+    if output == "json":
+        print_json({"preferred": told})
+    else:
+        print_fields("preferred", told or {"nobody": None})
+
+
+def parse_priorities(text: str) -> dict[str, int]:
+    """``n1=10,n2=5``. Raises click's usage errors."""
+    wanted: dict[str, int] = {}
+    for part in text.split(","):
+        found = _PREFERENCE.fullmatch(part.strip())
+        if found is None or not 0 < int(found[2]) <= HIGHEST_PRIORITY:
+            raise click.BadParameter(f"{part!r} is no preference: write ID=PRIORITY, with a priority of 1 or more.")
+        if found[1] in wanted:
+            raise click.BadParameter(f"{found[1]!r} is named twice: give it one priority.")
+        wanted[found[1]] = int(found[2])
+    return wanted
+
+
+async def _preferred(target: Target, wanted: dict[str, int] | None) -> dict[str, int]:
+    async with target.connect() as log:
+        if wanted is None:
+            settings = (await log.status()).settings
+        else:
+            with Waiting() as waiting:
+                log.admin.on_wait = waiting.tell
+                settings = await log.admin.set_preferred(wanted)
+    return {each.id: each.priority for each in settings.preferred}
+
+
+for command in (
+    membership.add, membership.promote, membership.remove, membership.readmit, retention.trim, retention.retention,
+):  # fmt: skip
+    admin.add_command(command)

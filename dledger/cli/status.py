@@ -8,22 +8,32 @@ import click
 
 from dledger.cli.options import Target, client_options, output_option
 from dledger.cli.output import print_fields, print_json, table
+from dledger.cli.retention import describe
 from dledger.cli.runtime import EXIT_BAD, EXIT_OK, run
+from dledger.cli.units import format_size
 from dledger.errors import DLedgerError
 
 if TYPE_CHECKING:
     from dledger.client import ClusterStatus, NodeStatus
 
-SHOWN = ("id", "role", "term", "first", "commit", "last", "position", "chain", "address", "http", "pid", "version")
+SHOWN = (
+    "id", "role", "votes", "term", "first", "commit", "last", "position", "lag", "chain", "log", "disk", "free",
+    "address", "pid", "version",
+)  # fmt: skip
 
 
 @click.command(short_help="Shows every node: role, term, how far its log reaches.")
 @output_option("table", "json")
 @client_options
 def status(*, target: Target, output: str) -> None:
-    """Shows every node: role, term, how far its log reaches, and the chain checksum of what is committed.
+    """Shows every member as the leader knows them: its role, term, log and disk. -o json tells more.
 
-    Two nodes with the same chain at the same position hold the same log up to there.
+    \b
+    votes   learners do not: they only replicate
+    first   the first record that was not trimmed
+    lag     frames behind the leader
+    chain   two nodes with the same chain at the same position hold the same log up to there
+    disk    ok; low: a warning; full: appends are refused; hung: a write does not come back
     """
     found = run(_status(target))
     if output == "json":
@@ -32,17 +42,19 @@ def status(*, target: Target, output: str) -> None:
     leader = found.leader or click.style("none", fg="red", bold=True)
     click.echo(f"group {found.group}  leader {leader}  term {found.term}  cluster {found.cluster_id or '-'}\n")
     click.echo(table(SHOWN, [_row(node) for node in found.nodes]))
+    if settings := _settings(found):
+        click.echo("\n" + "  ".join(settings))
 
 
 @click.command(short_help="Exits with 0 when appends can be acknowledged, with 1 otherwise.")
 @output_option("text", "json")
 @client_options
 def health(*, target: Target, output: str) -> int:
-    """Exits with 0 when there is a leader and a majority answers, with 1 otherwise."""
+    """Exits with 0 when there is a leader and a majority of the voters answers, with 1 otherwise."""
     try:
         found = run(_status(target))
     except DLedgerError as failure:
-        fields: dict[str, Any] = {"healthy": False, "leader": None, "reachable": 0, "nodes": None}
+        fields: dict[str, Any] = {"healthy": False, "leader": None, "reachable": 0, "voters": None}
         fields["reason"] = str(failure)
     else:
         fields = judge(found)
@@ -55,11 +67,11 @@ def health(*, target: Target, output: str) -> int:
 
 
 def judge(found: ClusterStatus) -> dict[str, Any]:
-    """Whether appends can be acknowledged: a leader that answers, and a majority."""
-    reachable = sum(node.reachable for node in found.nodes)
-    fields = {"healthy": found.healthy, "leader": found.leader, "reachable": reachable, "nodes": len(found.nodes)}
+    """Whether appends can be acknowledged: a leader that answers, and a majority of the voters."""
+    reachable = sum(node.reachable for node in found.voters)
+    fields = {"healthy": found.healthy, "leader": found.leader, "reachable": reachable, "voters": len(found.voters)}
     if not found.healthy:
-        fields["reason"] = "no majority" if 2 * reachable <= len(found.nodes) else "no leader"
+        fields["reason"] = "no leader" if found.has_majority else "no majority"
     return fields
 
 
@@ -69,9 +81,25 @@ async def _status(target: Target) -> ClusterStatus:
 
 
 def _row(node: NodeStatus) -> list[object]:
+    votes = "yes" if node.voter else "no"
+    lag = "-" if node.lag_frames is None else node.lag_frames
     if not node.reachable:
-        return [node.id, "unreachable", *["-"] * 6, node.address, node.http_address or "-", "-", "-"]
+        return [node.id, "unreachable", votes, *["-"] * 5, lag, *["-"] * 4, node.address or node.peer_address, "-", "-"]
+    free = "-" if node.disk.free_bytes is None else format_size(node.disk.free_bytes)
     return [
-        node.id, node.role, node.term, node.first_index, node.commit_index, node.last_index, node.position,
-        node.chain, node.address, node.http_address or "-", node.pid, node.version,
+        node.id, node.role, votes, node.term, node.first_index, node.commit_index, node.last_index, node.position, lag,
+        node.chain, format_size(node.log_size_bytes), node.disk.state, free, node.address, node.pid,
+        node.version or "-",
     ]  # fmt: skip
+
+
+def _settings(found: ClusterStatus) -> list[str]:
+    """What was set, in words."""
+    settings = found.settings
+    told = []
+    if settings.preferred:
+        told.append("preferred " + ",".join(f"{each.id}={each.priority}" for each in settings.preferred))
+    limits = {name: limit for name, limit in describe(settings).items() if limit is not None}
+    if limits:
+        told.append("retention " + " ".join(f"{name}={limit}" for name, limit in limits.items()))
+    return told

@@ -48,6 +48,8 @@ class Admin:
         self._timeout_ms = timeout_ms
         self._rng = rng
         self._check_open = check_open
+        self.on_wait: Callable[[DLedgerError], None] | None = None
+        """Told of each refusal that is waited out, for those who show what takes so long."""
 
     # Leadership -------------------------------------------------------------------------------------------------
 
@@ -114,12 +116,22 @@ class Admin:
         return TrimResult(answer.first_index, answer.trimmed_records, answer.trimmed_bytes)
 
     async def set_retention(
-        self, *, max_age_ms: int, max_bytes: int, dry_run: bool = False, timeout_ms: float | None = None
+        self,
+        *,
+        max_age_ms: int | None = None,
+        max_bytes: int | None = None,
+        dry_run: bool = False,
+        timeout_ms: float | None = None,
     ) -> RetentionChange:
         """What is trimmed by itself: records older than ``max_age_ms``, and the oldest of a log above ``max_bytes``.
 
-        0: no such limit. Replaces what was said before. Says what the next trim takes.
+        0: no such limit; None: as it is. Says what the next trim takes.
         """
+        if max_age_ms is None or max_bytes is None:
+            asked = admin_pb2.StatusRequest(group=self._group)
+            status = await self._ask(lambda at: at.admin.Status, asked, timeout_ms)
+            max_age_ms = status.settings.retention_max_age_ms if max_age_ms is None else max_age_ms
+            max_bytes = status.settings.retention_max_bytes if max_bytes is None else max_bytes
         request = admin_pb2.SetRetentionRequest(
             group=self._group, max_age_ms=max_age_ms, max_bytes=max_bytes, dry_run=dry_run
         )
@@ -145,6 +157,7 @@ class Admin:
                 endpoint = await attempts.in_time(self._leaders.find())
             except DLedgerError as refusal:
                 attempts.nobody_asked(refusal)
+                self._tell(refusal)
             else:
                 limit_ms = min(attempts.left_ms, ATTEMPT_TIMEOUT_MS) if repeatable else attempts.left_ms
                 try:
@@ -153,5 +166,10 @@ class Admin:
                     if refusal.code in ASKS_ELSEWHERE:
                         self._leaders.lost(endpoint.address, refusal)
                     attempts.refused(endpoint.address, refusal)
+                    self._tell(refusal)
             await asyncio.sleep(min(backoff.next_s(), attempts.left_ms / 1000))
         raise attempts.overdue()
+
+    def _tell(self, refusal: DLedgerError) -> None:
+        if self.on_wait is not None:
+            self.on_wait(refusal)

@@ -59,7 +59,12 @@ class BlockingAdmin:
         return self._call(lambda admin: admin.trim(before, dry_run=dry_run, timeout_ms=timeout_ms))
 
     def set_retention(
-        self, *, max_age_ms: int, max_bytes: int, dry_run: bool = False, timeout_ms: float | None = None
+        self,
+        *,
+        max_age_ms: int | None = None,
+        max_bytes: int | None = None,
+        dry_run: bool = False,
+        timeout_ms: float | None = None,
     ) -> RetentionChange:
         """What is trimmed by itself."""
         return self._call(

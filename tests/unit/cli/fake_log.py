@@ -3,26 +3,71 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any, Self
 
 from dledger.batch import build_body
-from dledger.client import Acks, AckSpan, Batch, ClusterStatus, NodeStatus
+from dledger.client import (
+    Acks,
+    AckSpan,
+    Batch,
+    ClusterStatus,
+    MembershipChange,
+    NodeStatus,
+    RetentionChange,
+    TrimResult,
+)
 from dledger.errors import Code, DLedgerError, error
-from dledger.types import Ack, Consistency, Entry
+from dledger.types import Ack, Consistency, Entry, GroupSettings, Member, NodeId, PreferredLeader
 
 TIMESTAMP_MS = 1_000
 
 
 class FakeAdmin:
-    """Every operation succeeds, until ``refusals`` has one for it; ``calls`` tells what was asked for."""
+    """Every operation succeeds, but for the next ``refusals``; ``calls`` tells what was asked for."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[Any, ...]] = []
+        self.refusals: list[DLedgerError] = []
+        self.on_wait: Callable[[DLedgerError], None] | None = None
+        self.changes = 0
 
     async def transfer_leadership(self, to: str | None) -> tuple[str, int]:
         self.calls.append(("transfer", to))
         return to or "n1", 4
+
+    async def add_learner(self, node_id: str, peer_address: str, *, dry_run: bool) -> MembershipChange:
+        return self._change(("add", node_id, peer_address, dry_run), node_id, voter=False)
+
+    async def promote(self, node_id: str, *, dry_run: bool = False, timeout_ms: float = 0) -> MembershipChange:
+        return self._change(("promote", node_id, dry_run), node_id, voter=True)
+
+    async def remove(self, node_id: str, *, dry_run: bool) -> MembershipChange:
+        return self._change(("remove", node_id, dry_run), node_id, voter=None)
+
+    async def readmit(self, node_id: str, *, dry_run: bool) -> MembershipChange:
+        return self._change(("readmit", node_id, dry_run), node_id, voter=False)
+
+    def _change(self, call: tuple[Any, ...], node_id: str, *, voter: bool | None) -> MembershipChange:
+        self.calls.append(call)
+        if self.refusals:
+            raise self.refusals.pop(0)
+        others = [Member(NodeId(each), f"{each}:2") for each in ("n0", "n1", "n2") if each != node_id]
+        named = [] if voter is None else [Member(NodeId(node_id), f"{node_id}:2", voter=voter)]
+        dry_run = call[-1]
+        return MembershipChange((*others, *named), 0 if dry_run else 7)
+
+    async def set_preferred(self, priorities: dict[str, int]) -> GroupSettings:
+        self.calls.append(("preferred", priorities))
+        return GroupSettings(tuple(PreferredLeader(NodeId(each), of) for each, of in priorities.items()))
+
+    async def trim(self, before: int, *, dry_run: bool) -> TrimResult:
+        self.calls.append(("trim", before, dry_run))
+        return TrimResult(before - 1, 10, 2048)
+
+    async def set_retention(self, *, max_age_ms: int | None, max_bytes: int | None, dry_run: bool) -> RetentionChange:
+        self.calls.append(("retention", max_age_ms, max_bytes, dry_run))
+        return RetentionChange(GroupSettings((), max_age_ms or 0, max_bytes or 0), 10, 2048)
 
 
 class FakeLog:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import base64
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from dledger.cli.main import SECTIONS
-from dledger.client import ClusterStatus
+from dledger.client import ClusterStatus, DiskInfo
 from dledger.errors import CODES, Code, error
-from dledger.types import Consistency
+from dledger.types import Consistency, GroupSettings, NodeId, PreferredLeader
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.fake_log import FakeLog, Unreachable, node
 
@@ -28,7 +29,8 @@ def test_help_shows_every_command_and_teaches_the_exit_codes(dledger: Run) -> No
 @pytest.mark.parametrize(
     "command",
     ["serve", "dev", "status", "health", "append", "get", "tail", "bench append", "bench get", "bench read",
-     "log verify", "log dump", "admin transfer", "demo"],
+     "log verify", "log dump", "admin transfer", "admin preferred", "admin add", "admin promote", "admin remove",
+     "admin readmit", "admin trim", "admin retention", "demo"],
 )  # fmt: skip
 def test_every_flag_names_its_environment_variable(dledger: Run, command: str) -> None:
     text = dledger(*command.split(), "--help").out.decode()
@@ -154,16 +156,34 @@ def test_health_is_a_leader_and_a_majority(dledger: Run, fake: FakeLog) -> None:
     assert (outcome.code, outcome.last_json["reason"]) == (1, "no majority")
 
 
+def test_health_counts_voters_alone(dledger: Run) -> None:
+    learners = [replace(node(f"n{i}", "learner"), voter=False) for i in (1, 2, 3)]
+    nodes = (node("n0", "leader"), *learners, node("n4", "unknown", reachable=False))
+    outcome = dledger("health", "-o", "json", log=FakeLog(status=ClusterStatus("default", 3, "n0", "", nodes)))
+    told = outcome.last_json
+    assert (outcome.code, told["reason"], told["reachable"], told["voters"]) == (1, "no majority", 1, 2)
+
+
+def test_status_shows_learners_lag_disks_and_what_was_set(dledger: Run) -> None:
+    learner = replace(node("n5", "learner"), voter=False, lag_frames=12, disk=DiskInfo("low", 900 << 20))
+    gone = replace(node("n6", "unknown", reachable=False), voter=False, lag_frames=99)
+    settings = GroupSettings((PreferredLeader(NodeId("n1"), 10),), 72 * 3_600_000, 10 << 30)
+    found = ClusterStatus("default", 3, "n1", "c1", (node("n1", "leader"), learner, gone), settings)
+    text = dledger("status", log=FakeLog(status=found)).out.decode().splitlines()
+    head, rows = text[2].split(), [dict(zip(text[2].split(), line.split(), strict=True)) for line in text[3:6]]
+    assert {"votes", "lag", "log", "disk", "free"} < set(head)
+    assert [(row["id"], row["role"], row["votes"], row["lag"], row["disk"], row["free"]) for row in rows] == [
+        ("n1", "leader", "yes", "-", "unknown", "-"),
+        ("n5", "learner", "no", "12", "low", "900MiB"),
+        ("n6", "unreachable", "no", "99", "-", "-"),
+    ]
+    assert text[-1] == "preferred n1=10  retention max_age=72h max_bytes=10GiB"
+
+
 def test_nobody_there_is_unhealthy_but_an_error_of_status(dledger: Run) -> None:
     assert dledger("health", log=Unreachable()).code == 1
     outcome = dledger("status", log=Unreachable())
     assert (outcome.code, outcome.err) == (3, "dledger: no endpoint answers: is the cluster up?\n")
-
-
-def test_transfer_names_the_new_leader(dledger: Run, fake: FakeLog) -> None:
-    assert dledger("admin", "transfer", "--to", "n2", log=fake).out == b"transferred leader=n2 term=4\n"
-    assert dledger("admin", "transfer", log=fake).code == 0
-    assert fake.admin.calls == [("transfer", "n2"), ("transfer", None)]
 
 
 @pytest.mark.parametrize("shape", [[], ["--batch", "10"]])

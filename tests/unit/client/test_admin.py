@@ -54,6 +54,13 @@ async def test_settings_come_back_as_the_log_has_them(log: client.Log) -> None:
     assert (await log.admin.set_preferred({})).preferred == ()
 
 
+@pytest.mark.usefixtures("cluster")
+async def test_a_limit_of_the_retention_that_is_not_named_stays(log: client.Log) -> None:
+    await log.admin.set_retention(max_age_ms=1_000, max_bytes=2_000)
+    kept = (await log.admin.set_retention(max_bytes=0)).settings
+    assert (kept.retention_max_age_ms, kept.retention_max_bytes) == (1_000, 0)
+
+
 async def test_a_trim_says_where_the_log_begins_now(cluster: FakeCluster, log: client.Log) -> None:
     await cluster.fill([b"a", b"b", b"c"])
     assert await log.admin.trim(2, dry_run=True) == (2, 2, 200)
@@ -88,7 +95,10 @@ async def test_a_leader_that_died_is_left_for_the_next(cluster: FakeCluster, log
 )
 async def test_what_passes_is_waited_for(cluster: FakeCluster, log: client.Log, code: Code) -> None:
     cluster.faults.refuse_admin = [code] * 3
+    told: list[DLedgerError] = []
+    log.admin.on_wait = told.append
     assert (await log.admin.add_learner("n5", "h:5")).position == 1
+    assert [refusal.code for refusal in told] == [code] * 3
 
 
 async def test_an_election_is_waited_for(cluster: FakeCluster, log: client.Log) -> None:

@@ -1,0 +1,69 @@
+"""What a command waits for, told on stderr."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from typing import TYPE_CHECKING, Self
+
+import click
+
+from dledger.errors import ChangeRefused, DeadlineExceeded
+
+if TYPE_CHECKING:
+    from dledger.cli.options import Target
+    from dledger.client import Log, MembershipChange
+
+TELL_INTERVAL_S = 1.0
+"""Without a terminal: a line at most so often."""
+POLL_INTERVAL_S = 0.2
+LEAST_CALL_MS = 100
+
+
+class Waiting:
+    """One line that is rewritten on a terminal; otherwise a line each second, if it says something new."""
+
+    def __init__(self) -> None:
+        self._on_terminal = sys.stderr.isatty()
+        self._told = ""
+        self._next_at = 0.0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._on_terminal and self._told:
+            click.echo("\r\x1b[2K", nl=False, err=True)
+
+    def tell(self, sentence: object) -> None:
+        """Shows it; never more than one line."""
+        text = f"waiting: {' '.join(str(sentence).split())}"
+        if self._on_terminal:
+            click.echo(f"\r\x1b[2K{text}", nl=False, err=True)
+        elif text != self._told and time.monotonic() >= self._next_at:
+            self._next_at = time.monotonic() + TELL_INTERVAL_S
+            click.echo(text, err=True)
+        else:
+            return
+        self._told = text
+
+
+async def promote_when_caught_up(log: Log, node_id: str, target: Target, waiting: Waiting) -> MembershipChange:
+    """Asks until the leader takes the node for a voter; a refusal says what is missing, its lag for instance.
+
+    Raises DeadlineExceeded with the last refusal after the target's timeout.
+    """
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + target.timeout_ms / 1000
+    while True:
+        left_ms = (deadline - loop.time()) * 1000
+        try:
+            return await log.admin.promote(node_id, timeout_ms=max(LEAST_CALL_MS, left_ms))
+        except ChangeRefused as refusal:
+            if loop.time() + POLL_INTERVAL_S >= deadline:
+                text = f"{node_id} was not promoted within {target.timeout_ms / 1000:g} s: {refusal}"
+                raise DeadlineExceeded(f"{text}; it stays a learner: ask again, or give it more --timeout") from refusal
+            waiting.tell(refusal)
+        # The leader, another process, cannot be awaited: it is asked.
+        await asyncio.sleep(POLL_INTERVAL_S)
