@@ -87,11 +87,14 @@ class Timings:
 
 @dataclass(frozen=True, slots=True)
 class NodeConfig:
-    """One node. ``peers`` lists every voter of the first start, this one included: id → host:port for nodes."""
+    """One node. ``peers``: id → host:port for nodes. They are every voter of the first start, this one included; or some
+    members, without this one, for a node that joins them. Once the log has the members, ``peers`` counts no more."""
 
     id: str
     peers: Mapping[str, str]
     data_dir: Path
+    address: str = ""
+    """This node's own host:port for nodes, where ``peers`` does not say it: it joins."""
     group: str = DEFAULT_GROUP
     listen: str = ""
     """The address to bind; the peer address's host by default."""
@@ -113,7 +116,7 @@ class NodeConfig:
 
     @property
     def peer_address(self) -> str:
-        return self.peers[self.id]
+        return self.peers.get(self.id, self.address)
 
     @property
     def listen_host(self) -> str:

@@ -28,6 +28,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from difflib import get_close_matches
+from math import isfinite
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -35,9 +36,10 @@ from dledger.config import MIB, NODE_ID, Limits, NodeConfig, Timings, split_addr
 from dledger.errors import ConfigError
 from dledger.types import Durability
 
-TEXT_KEYS = ("id", "group", "listen", "advertise", "cluster_id", "log_format", "log_level")
+TEXT_KEYS = ("id", "address", "group", "listen", "advertise", "cluster_id", "log_format", "log_level")
 PORT_KEYS = ("grpc_port", "http_port")
-KEYS = (*TEXT_KEYS, *PORT_KEYS, "peers", "data", "durability", "limits", "timings")
+SWITCH_KEYS = ("lease_reads",)
+KEYS = (*TEXT_KEYS, *PORT_KEYS, *SWITCH_KEYS, "peers", "data", "durability", "limits", "timings")
 CHOICES = {
     "durability": tuple(durability.value for durability in Durability),
     "log_format": ("text", "json"),
@@ -67,11 +69,12 @@ def load_config_file(path: Path) -> dict[str, Any]:
 def node_config(settings: Mapping[str, Any]) -> NodeConfig:
     """The configuration that ``settings`` (of a file, overlaid by flags) describe, validated."""
     for key in ("id", "peers", "data"):
-        if not settings.get(key):
+        is_elsewhere = key == "peers" and settings.get("address")
+        if not settings.get(key) and not is_elsewhere:
             raise ConfigError(f"a node needs {key!r}: give --{key}, DLEDGER_{key.upper()} or {key} in --config")
     known = {field.name for field in fields(NodeConfig)}
     chosen = {key: value for key, value in settings.items() if key in known and value is not None}
-    config = NodeConfig(data_dir=Path(settings["data"]), **chosen)
+    config = NodeConfig(data_dir=Path(settings["data"]), **{"peers": {}, **chosen})
     validate(config)
     return config
 
@@ -104,8 +107,9 @@ def validate(config: NodeConfig) -> None:
 
 
 def _refuse_unknown(table: Mapping[str, Any], known: Iterable[str], where: str) -> None:
+    names = sorted(known)
     for key in table:
-        if key not in (names := sorted(known)):
+        if key not in names:
             near = get_close_matches(key, names, n=1, cutoff=0.5)
             hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(names)}"
             raise ConfigError(f"{where} has an unknown key {key!r}: {hint}")
@@ -121,6 +125,10 @@ def _setting(key: str, value: Any, where: str) -> Any:
         return _section(Timings, value, where)
     if key in PORT_KEYS:
         return _whole_number(value, where)
+    if key in SWITCH_KEYS:
+        if not isinstance(value, bool):
+            raise ConfigError(f"{where} must be true or false, not {value!r}")
+        return value
     if not isinstance(value, str):
         raise ConfigError(f"{where} must be a string, not {value!r}")
     if key in CHOICES and value not in CHOICES[key]:
@@ -142,7 +150,19 @@ def _section(kind: type[Section], value: Any, where: str) -> Section:
     if not isinstance(value, dict):
         raise ConfigError(f"{where} must be a table")
     _refuse_unknown(value, (field.name for field in fields(kind)), where)
-    return kind(**{key: _whole_number(number, f"{where}.{key}") for key, number in value.items()})
+    defaults = kind()
+    return kind(
+        **{
+            key: (_number if isinstance(getattr(defaults, key), float) else _whole_number)(number, f"{where}.{key}")
+            for key, number in value.items()
+        }
+    )
+
+
+def _number(value: Any, where: str) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not isfinite(value):
+        raise ConfigError(f"{where} must be a number, not {value!r}")
+    return float(value)
 
 
 def _whole_number(value: Any, where: str) -> int:
@@ -155,17 +175,27 @@ def _check_names(config: NodeConfig) -> None:
     for node_id in (config.id, *config.peers):
         if not NODE_ID.fullmatch(node_id):
             raise ConfigError(f"{node_id!r} is not a node id: use letters, digits, '-', '_' and '.'")
-    if config.id not in config.peers:
-        raise ConfigError(f"the peers {', '.join(config.peers)} do not list {config.id!r}: add this node to them")
+    _check_address(config)
     if not _NAME.fullmatch(config.group):
         raise ConfigError(f"{config.group!r} is not a group name: use a-z, 0-9 and '-'")
     if config.advertise:
         split_address(config.advertise)
 
 
+def _check_address(config: NodeConfig) -> None:
+    listed = config.peers.get(config.id)
+    if listed is None and not config.address:
+        raise ConfigError(
+            f"the peers {', '.join(config.peers)} do not list {config.id!r}: add this node to them, or give its "
+            "--address if it joins"
+        )
+    if listed is not None and config.address not in ("", listed):
+        raise ConfigError(f"{config.id} is at {listed} by the peers and at {config.address} by --address: give it once")
+
+
 def _check_ports(config: NodeConfig) -> None:
     taken: dict[tuple[str, int], str] = {}
-    for node_id, address in config.peers.items():
+    for node_id, address in {**config.peers, config.id: config.peer_address}.items():
         place = split_address(address)
         if place in taken:
             raise ConfigError(f"{taken[place]} and {node_id} share the address {address}: give each its own port")
@@ -195,6 +225,10 @@ def _check_numbers(config: NodeConfig) -> None:
             raise ConfigError(
                 f"{name} ({getattr(limits, name)}) is above {MAX_IN_ONE_MESSAGE_BYTES}: it travels in one message"
             )
+    if timings.max_clock_drift >= 1:
+        raise ConfigError(
+            f"max_clock_drift ({timings.max_clock_drift}) must be below 1: it is a part of a clock's rate"
+        )
     if timings.heartbeat_interval_ms * 2 > timings.election_timeout_min_ms:
         raise ConfigError(
             f"a heartbeat every {timings.heartbeat_interval_ms} ms is too seldom for an election timeout of "

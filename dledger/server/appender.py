@@ -202,6 +202,10 @@ class Appender:
             self._is_scheduled = True
             self._loop.call_soon(self._context.guard, self._flush)
 
+    def flush(self) -> None:
+        """Writes now what would be written at the end of this turn."""
+        self._context.guard(self._flush)
+
     def _flush(self) -> None:
         self._is_scheduled = False
         self._seal_shared()

@@ -14,6 +14,7 @@ from dledger.raft.messages import Append, Message
 from dledger.raft.node import RaftNode
 from dledger.storage.api import Log
 from dledger.storage.frame import Frame
+from dledger.storage.peer_book import NodeStart
 from dledger.types import NodeId, Position, Role, Term
 
 
@@ -45,6 +46,14 @@ class GroupContext(Protocol):
         ...
 
     def is_connected(self, peer: NodeId) -> bool: ...
+
+    def start_of(self, peer: NodeId) -> NodeStart | None:
+        """Which disk ``peer`` has, and which start of it this is, by its own word; None before its first hello."""
+        ...
+
+    def on_lost_frames(self, peer: NodeId) -> None:
+        """``peer`` does not have what it acknowledged, and that was committed: no quorum rests on it any more."""
+        ...
 
     def on_message(self, sender: NodeId, message: Message) -> None:
         """As if it arrived now."""
@@ -94,6 +103,10 @@ class GroupContext(Protocol):
         ...
 
     def on_truncated(self, after: Position) -> None: ...
+
+    def on_reset(self) -> None:
+        """The log was begun anew: all before its start is committed, and none of it is here."""
+        ...
 
     def on_leader_commit(self, position: Position) -> None:
         """The leader said how far it has committed, whether or not all of it is here."""

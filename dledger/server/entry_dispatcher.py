@@ -6,7 +6,8 @@ import asyncio
 import logging
 
 from dledger.config import Limits, Timings
-from dledger.raft.messages import Append, Compare, CompareResponse, PushResult, Truncate
+from dledger.errors import Code, DLedgerError
+from dledger.raft.messages import Append, Compare, CompareResponse, PushResult, Reset, ResetResponse, Truncate
 from dledger.raft.replication import Progress, PushState
 from dledger.server.context import GroupContext
 from dledger.storage.api import Log
@@ -14,6 +15,9 @@ from dledger.storage.frame import Frame
 from dledger.types import NodeId, Position, Term
 
 logger = logging.getLogger(__name__)
+
+RESET_PAUSE_MS = 500
+"""A follower that could not begin anew is not told again at once."""
 
 
 class EntryDispatcher:
@@ -49,13 +53,25 @@ class EntryDispatcher:
             if not self._context.is_connected(self._peer):
                 continue
             self._give_up_overdue()
-            match self.progress.state:
-                case PushState.COMPARE:
-                    await self._compare()
-                case PushState.TRUNCATE:
-                    await self._truncate()
-                case PushState.APPEND:
-                    await self._append()
+            try:
+                await self._step()
+            except DLedgerError as failure:
+                if failure.code is not Code.INDEX_LESS_THAN_LOCAL_BEGIN:
+                    raise
+                # The log was trimmed meanwhile, past what was to be sent: compare from its end again.
+                self.progress.restart(self._log.last.position)
+                self._wake.set()
+
+    async def _step(self) -> None:
+        match self.progress.state:
+            case PushState.COMPARE:
+                await self._compare()
+            case PushState.TRUNCATE:
+                await self._truncate()
+            case PushState.RESET:
+                await self._reset()
+            case PushState.APPEND:
+                await self._append()
 
     def _give_up_overdue(self) -> None:
         """An answer that is overdue was lost, or its question was: compare again rather than guess."""
@@ -69,6 +85,10 @@ class EntryDispatcher:
         if progress.waiting_since_ms is not None or self._context.now_ms() < progress.paused_until_ms:
             return
         position = progress.compare_at
+        if position < self._log.state.start.position:
+            progress.state = PushState.RESET  # trimmed since it was answered: what both logs share is gone here
+            self._wake.set()
+            return
         point = await self._log.point_at(position)
         if progress.state is not PushState.COMPARE or progress.compare_at != position:
             self._wake.set()
@@ -90,6 +110,21 @@ class EntryDispatcher:
             extra={"group": self._context.group, "peer": self._peer, "after": point.position},
         )
         self._send(Truncate(self._context.group, self._term, point, request_id))
+
+    async def _reset(self) -> None:
+        progress = self.progress
+        if progress.waiting_since_ms is not None or self._context.now_ms() < progress.paused_until_ms:
+            return
+        log_state = await self._log.state_at_start()
+        if progress.state is not PushState.RESET:
+            self._wake.set()
+            return
+        request_id = progress.asked(self._context.now_ms())
+        logger.warning(
+            "a follower's log ends before this one begins; it is to begin anew here",
+            extra={"group": self._context.group, "peer": self._peer, "begin": self._log.state.start.position},
+        )
+        self._send(Reset(self._context.group, self._term, log_state, request_id))
 
     def push(self) -> None:
         """Sends what the window admits, at once when the tail cache has it; the task does everything else."""
@@ -123,7 +158,7 @@ class EntryDispatcher:
         self._context.metrics.pushes_sent += 1
         return self._send(self._context.append_message(self._term, frames))
 
-    def _send(self, message: Append | Compare | Truncate) -> bool:
+    def _send(self, message: Append | Compare | Truncate | Reset) -> bool:
         if self._context.send(self._peer, message):
             return True
         self.progress.restart(self._log.last.position)
@@ -142,13 +177,20 @@ class EntryDispatcher:
             )
             self.progress.paused_until_ms = float("inf")
             return
-        lost_from = self.progress.on_compare(answer, self._match_in_terms(answer))
+        start = self._log.state.start.position
+        lost_from = self.progress.on_compare(answer, self._match_in_terms(answer), start)
         if lost_from is not None and answer.position < min(lost_from, self._context.core.commit_position):
             logger.critical(
-                "a follower lost frames it had acknowledged and that are committed; it does not count any more",
+                "a follower lost frames that it had acknowledged and that are committed",
                 extra={"group": self._context.group, "peer": self._peer, "acknowledged": lost_from},
             )
-            self.progress.counts = False
+            self._context.on_lost_frames(self._peer)
+        self.wake()
+
+    def on_reset_response(self, answer: ResetResponse) -> None:
+        if answer.result is not PushResult.SUCCESS:
+            self.progress.paused_until_ms = self._context.now_ms() + RESET_PAUSE_MS
+        self.progress.on_reset(answer, self._log.last.position)
         self.wake()
 
     def _match_in_terms(self, answer: CompareResponse) -> Position:

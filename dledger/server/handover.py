@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 from dledger.errors import Code, DLedgerError, error
 from dledger.raft.messages import NOBODY
@@ -16,8 +17,10 @@ logger = logging.getLogger(__name__)
 class Handover:
     """At most one at a time. What it decides on is in raft/leadership.py."""
 
-    def __init__(self, context: GroupContext) -> None:
+    def __init__(self, context: GroupContext, flush: Callable[[], None]) -> None:
+        """``flush`` writes the appends that were taken and are not in the log yet."""
         self._context = context
+        self._flush = flush
         self._core = context.core
         self._target = NOBODY
         self._ended: asyncio.Future[NodeId] | None = None
@@ -40,6 +43,8 @@ class Handover:
             return chosen
         self._ended, self._target = asyncio.get_running_loop().create_future(), chosen
         try:
+            # Written after TAKE they would put this log ahead of the target's, and nobody would vote for it.
+            self._flush()
             self._core.begin_transfer(chosen, context.log.durable_position, context.now_ms())
             context.run_effects()
             async with asyncio.timeout(3 * context.config.timings.election_timeout_max_ms / 1000):

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from dledger.errors import DLedgerError
 from dledger.raft.messages import Message
+from dledger.storage.peer_book import NodeStart
 from dledger.types import Member, NodeId, Role, Term
 
 
@@ -25,8 +26,17 @@ class Host(Protocol):
 
     def on_role(self, group: str, role: Role, term: Term, leader_id: NodeId) -> None: ...
 
-    def on_members(self, group: str, members: Sequence[Member]) -> None:
-        """The log's last word on the members is another one: a change was appended, or taken back."""
+    def start_of(self, peer: NodeId) -> NodeStart | None:
+        """Which disk ``peer`` has, and which start of it this is, by its own word; None before its first hello."""
+        ...
+
+    def on_members(self, group: str, members: Sequence[Member], *, is_committed: bool) -> None:
+        """The log's last word on the members is another one: a change was appended, or taken back; or it is committed
+        now."""
+        ...
+
+    def on_lost_frames(self, group: str, peer: NodeId) -> None:
+        """``peer`` does not have what it acknowledged, and that was committed."""
         ...
 
     def on_caught_up(self, group: str) -> None:

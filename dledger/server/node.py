@@ -16,17 +16,19 @@ from typing import Any, Self
 from dledger.batch import record_at
 from dledger.config import NodeConfig
 from dledger.config_file import validate
-from dledger.errors import Code, DLedgerError, PeerRefused, error
+from dledger.errors import Code, DLedgerError, error
 from dledger.metrics.group import GroupMetrics
 from dledger.raft.messages import Message
 from dledger.server import gauges
+from dledger.server.acquaintances import Acquaintances
 from dledger.server.replica import Replica
 from dledger.storage.api import Log
 from dledger.storage.disk import Disk, OsDisk
 from dledger.storage.hard_state import HardStateStore
-from dledger.storage.identity import Identity, PeerBook, open_identity
+from dledger.storage.identity import Identity, open_identity
 from dledger.storage.log import FileLog
-from dledger.storage.recovery import RecoveryReport, open_log
+from dledger.storage.peer_book import NodeStart, PeerBook
+from dledger.storage.recovery import open_log
 from dledger.transport.api import PeerIdentity, Transport
 from dledger.transport.peer import TcpTransport
 from dledger.types import Ack, Consistency, Entry, Member, NodeId, Role, Term
@@ -67,8 +69,7 @@ class Node:
         self._wall_clock_ms = wall_clock_ms
         self._listeners: list[RoleListener] = []
         self._identity: Identity | None = None
-        self._peer_book: PeerBook | None = None
-        self._peers: dict[NodeId, PeerIdentity] = {}
+        self._acquaintances: Acquaintances | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._failed: asyncio.Future[DLedgerError] | None = None
         self._is_stopped = False
@@ -100,15 +101,26 @@ class Node:
         self._identity = await open_identity(
             self._disk, config.data_dir, NodeId(config.id), self._random, config.durability
         )
-        self._peer_book = await PeerBook.open(self._disk, config.data_dir)
         await self._open_group(config.group)
+        self._acquaintances = await self._meet_others(self.replicas[config.group])
+        self.replicas[config.group].tell_members()
+
+    async def _meet_others(self, replica: Replica) -> Acquaintances:
+        book = await PeerBook.open(self._disk, self.config.data_dir)
+        return Acquaintances(
+            NodeId(self.config.id),
+            {NodeId(peer): address for peer, address in self.config.peers.items()},
+            book=book,
+            transport=self._transport,
+            replica=replica,
+            save=lambda: self._keep(book.save(), "peer-book"),
+        )
 
     async def join(self) -> None:
         """The second half: it speaks with the others, and may lead from now on."""
         await self._transport.start(self)
-        peers = self.config.peers
-        others = {NodeId(peer): address for peer, address in peers.items() if peer != self.config.id}
-        self._transport.set_peers(others)
+        assert self._acquaintances is not None, "open comes first"
+        self._acquaintances.start()
         for replica in self.replicas.values():
             replica.start()
 
@@ -116,7 +128,9 @@ class Node:
         config = self.config
         directory = config.data_dir / "groups" / group
         saver = await HardStateStore.open(self._disk, directory)
-        members = [Member(NodeId(peer), address) for peer, address in config.peers.items()]
+        # A node that joins has no members of its own: those of the group come with the frames.
+        is_founder = config.id in config.peers
+        members = [Member(NodeId(peer), address) for peer, address in config.peers.items()] if is_founder else []
         log = await open_log(
             self._disk,
             directory,
@@ -149,17 +163,18 @@ class Node:
             wall_clock_ms=self._wall_clock_ms,
             commit_index=await _commit_index_at(log),
         )
-        if await self._owes_catch_up(log.recovery):
+        if await self._owes_catch_up(log):
             replica.wait_until_caught_up()
         return replica
 
-    async def _owes_catch_up(self, recovery: RecoveryReport) -> bool:
+    async def _owes_catch_up(self, log: FileLog) -> bool:
         """Whether what this node acknowledged may be gone. Not when only the process died, for what it wrote is in the
         machine's memory; nor when the stop before the power loss was in order. A sole voter has nobody to ask."""
         assert self._identity is not None
-        if self._identity.debt_is_new and recovery.clean_stop:
+        if self._identity.debt_is_new and log.recovery.clean_stop:
             await self._identity.settle_debt()
-        return self._identity.owes_catch_up and len(self.config.peers) > 1
+        has_others = any(member.voter and member.id != self.config.id for member in log.state.members)
+        return self._identity.owes_catch_up and has_others
 
     def _check_cluster_id(self, log: Log) -> None:
         stored, configured = log.state.cluster_id, self.config.cluster_id
@@ -263,25 +278,37 @@ class Node:
     def client_address(self, node_id: NodeId) -> str:
         if node_id == self.config.id:
             return self.config.client_address
-        identity = self._peers.get(node_id)
+        identity = self._identity_of(node_id)
         return identity.client_address if identity is not None else ""
 
     def http_address(self, node_id: NodeId) -> str:
         if node_id == self.config.id:
             return self.config.http_address
-        identity = self._peers.get(node_id)
+        identity = self._identity_of(node_id)
         return identity.http_address if identity is not None else ""
 
+    def _identity_of(self, node_id: NodeId) -> PeerIdentity | None:
+        return self._acquaintances.identity_of(node_id) if self._acquaintances is not None else None
+
+    def start_of(self, peer: NodeId) -> NodeStart | None:
+        return self._acquaintances.start_of(peer) if self._acquaintances is not None else None
+
     def on_role(self, group: str, role: Role, term: Term, leader_id: NodeId) -> None:
+        if self._acquaintances is not None:
+            self._acquaintances.follow_leader(leader_id)
         for listener in self._listeners:
             try:
                 listener(group, role, term, leader_id)
             except Exception:
                 logger.exception("a listener failed; the node goes on", extra={"group": group})
 
-    def on_members(self, group: str, members: Sequence[Member]) -> None:
-        others = {member.id: member.peer_address for member in members if member.id != self.config.id}
-        self._transport.set_peers(others)
+    def on_members(self, group: str, members: Sequence[Member], *, is_committed: bool) -> None:
+        assert self._acquaintances is not None, "open comes first"
+        self._acquaintances.follow_members(members, is_committed=is_committed)
+
+    def on_lost_frames(self, group: str, peer: NodeId) -> None:
+        assert self._acquaintances is not None, "open comes first"
+        self._acquaintances.lost_frames(peer)
 
     def on_failure(self, group: str, failure: DLedgerError) -> None:
         if self._failed is not None and not self._failed.done():
@@ -319,6 +346,7 @@ class Node:
             cluster_id=self.cluster_id,
             client_address=self.config.client_address,
             http_address=self.config.http_address,
+            peer_address=self.config.peer_address,
         )
         return self._local_identity
 
@@ -331,44 +359,8 @@ class Node:
         return minted or self.config.cluster_id
 
     def check_peer(self, identity: PeerIdentity) -> None:
-        """Judges a hello. A node of another cluster, or unknown, or with our own id, is turned away; one that is not
-        what it was may speak, but no quorum rests on it."""
-        if identity.node_id == self.config.id or identity.node_id not in self.config.peers:
-            code = Code.UNEXPECTED_MEMBER if identity.node_id == self.config.id else Code.UNKNOWN_MEMBER
-            raise PeerRefused(
-                f"{identity.node_id!r} is not one of the other members of this cluster; check --id and --peers",
-                code=code,
-            )
-        if identity.cluster_id and self.cluster_id and identity.cluster_id != self.cluster_id:
-            raise PeerRefused(
-                f"{identity.node_id} belongs to cluster {identity.cluster_id}, {self.config.id} to {self.cluster_id}: "
-                "check its --peers and its data directory",
-                code=Code.UNKNOWN_CLUSTER,
-            )
-        self._check_impostor(identity)
-        self._judge_history(identity)
-        self._peers[identity.node_id] = identity
-
-    def _check_impostor(self, identity: PeerIdentity) -> None:
-        known = self._peers.get(identity.node_id)
-        same = known is None or known.start_nonce == identity.start_nonce
-        if not same and self._transport.is_connected(identity.node_id):
-            raise PeerRefused(
-                f"a node {identity.node_id} is connected already; stop one of the two, or give it another --id",
-                code=Code.UNEXPECTED_MEMBER,
-            )
-
-    def _judge_history(self, identity: PeerIdentity) -> None:
-        assert self._peer_book is not None
-        node_id = identity.node_id
-        doubt = self._peer_book.judge(node_id, identity.node_uuid, identity.start_count, identity.start_nonce)
-        if doubt is None:
-            remember = self._peer_book.remember(node_id, identity.node_uuid, identity.start_count, identity.start_nonce)
-            self._keep(remember, f"remember-{node_id}")
-            return
-        logger.error("a member is not what it was; no quorum rests on it", extra={"peer": node_id, "why": doubt})
-        for replica in self.replicas.values():
-            replica.doubt(node_id)
+        assert self._acquaintances is not None, "open comes first"
+        self._acquaintances.check(identity, self.cluster_id)
 
     def on_caught_up(self, group: str) -> None:
         assert self._identity is not None

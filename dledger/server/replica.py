@@ -31,6 +31,7 @@ from dledger.server.entry_handler import EntryHandler
 from dledger.server.handover import Handover
 from dledger.server.host import Host
 from dledger.server.inbox import Inbox
+from dledger.server.members import Members
 from dledger.server.preferred import PreferredLeaders
 from dledger.server.quorum_ack_checker import QuorumAckChecker
 from dledger.server.reader import Reader
@@ -39,7 +40,8 @@ from dledger.server.settings import Settings
 from dledger.storage.api import Log
 from dledger.storage.frame import Frame
 from dledger.storage.hard_state import HardState
-from dledger.types import NodeId, Position, Role, Term
+from dledger.storage.peer_book import NodeStart
+from dledger.types import Durability, NodeId, Position, Role, Term
 
 logger = logging.getLogger(__name__)
 
@@ -86,6 +88,7 @@ class Replica:
         self.leader_id = NOBODY
         self.term = self.core.term
         self.failure: DLedgerError | None = None
+        self._are_members_committed = False
         self._is_stopping = False
         self._is_shut = False
         self._held_messages = 0
@@ -107,11 +110,12 @@ class Replica:
             term=hard_state.term,
             vote=hard_state.vote,
             log=log,
-            commit_position=min(log.commit_hint, log.last.position),
+            commit_position=max(log.state.start.position, min(log.commit_hint, log.last.position)),
             timings=config.timings,
             limits=config.limits,
             random=self._random,
             now_ms=self.now_ms(),
+            lease_reads=config.lease_reads,
         )
 
     def _make_parts(self) -> None:
@@ -119,9 +123,10 @@ class Replica:
         self.appender = Appender(self, self.checker)
         self.reader = Reader(self)
         self.dispatchers = Dispatchers(self)
-        self.handover = Handover(self)
+        self.handover = Handover(self, self.appender.flush)
         self._handler = EntryHandler(self)
         self._inbox = Inbox(self, self._handler, self.dispatchers)
+        self.members = Members(self, self.appender, self.handover)
         self.settings = Settings(self, self.appender)
         self.retention = Retention(self, self.appender, self.settings)
         self.disk_watch = DiskWatch(self)
@@ -135,7 +140,19 @@ class Replica:
 
     def doubt(self, peer: NodeId) -> None:
         """``peer`` is not what it was: no quorum rests on it from now on."""
-        self.core.doubt(peer)
+        self.guard(partial(self.core.doubt, peer))
+
+    def trust(self, peer: NodeId) -> None:
+        """``peer`` is what it was: what it acknowledges from now on counts."""
+        self.guard(partial(self._compare_anew, self.core.trust, peer))
+
+    def forget(self, peer: NodeId) -> None:
+        """``peer`` has another disk: nothing of what it acknowledged before counts."""
+        self.guard(partial(self._compare_anew, self.core.forget, peer))
+
+    def _compare_anew(self, forget: Callable[[NodeId, float], None], peer: NodeId) -> None:
+        forget(peer, self.now_ms())
+        self._follow_followers()
 
     def start(self) -> None:
         self._elector.start()
@@ -224,6 +241,14 @@ class Replica:
 
     def messages_dropped(self, peer: NodeId) -> int:
         return self._host.messages_dropped(peer)
+
+    def start_of(self, peer: NodeId) -> NodeStart | None:
+        return self._host.start_of(peer)
+
+    def on_lost_frames(self, peer: NodeId) -> None:
+        if self.config.durability is not Durability.FSYNC:
+            return  # as promised; a node that lost power knows it, and does not vote until it is caught up
+        self._host.on_lost_frames(self.group, peer)
 
     def exclusive(self) -> AbstractAsyncContextManager[None]:
         return self._elector.exclusive()
@@ -343,7 +368,12 @@ class Replica:
             return
         self.core.set_membership(Membership(self._members), self.now_ms())
         self._follow_followers()
-        self._host.on_members(self.group, self._members)
+        self.tell_members()
+
+    def tell_members(self) -> None:
+        """To the node: at every change, and before the start."""
+        self._are_members_committed = self.log.state.members_position <= self.core.commit_position
+        self._host.on_members(self.group, self._members, is_committed=self._are_members_committed)
 
     def _follow_followers(self) -> None:
         leadership = self.core.leadership
@@ -361,6 +391,13 @@ class Replica:
     def on_truncated(self, after: Position) -> None:
         self._commit_index.truncated(after)
         self._follow_members()
+
+    def on_reset(self) -> None:
+        state = self.log.state
+        self._commit_index.reset(state.first_index)
+        self.metrics.resets += 1
+        self._follow_members()
+        self.core.on_reset(state.last)
 
     # Effects -----------------------------------------------------------------------------------------------------
 
@@ -383,6 +420,8 @@ class Replica:
 
     def _on_commit(self, position: Position) -> None:
         self.handover.on_progress()
+        if not self._are_members_committed and position >= self.log.state.members_position:
+            self.tell_members()
         self._commit_index.committed(position)
         self.log.set_commit_hint(position)
         self.metrics.proposals_committed += self.checker.on_commit(position, self.now_s())

@@ -1,12 +1,11 @@
-"""Who a data directory belongs to, and what its node remembers of the others.
+"""Who a data directory belongs to.
 
-The first start mints a uuid, every start durably raises a counter, and peers remember both: a node whose disk was
-wiped, copied, or restored from an old backup is not taken for the one that made promises.
+The first start mints a uuid, every start durably raises a counter, and peers remember both (peer_book.py): a node whose
+disk was wiped, copied, or restored from an old backup is not taken for the one that made promises.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from random import Random
 
@@ -14,12 +13,10 @@ from dledger.errors import Code, error
 from dledger.storage.disk import FULL, Disk, make_directories
 from dledger.storage.record import RecordKind
 from dledger.storage.syncer import Handle
-from dledger.storage.two_slot import SLOT_BYTES, TwoSlotFile
+from dledger.storage.two_slot import TwoSlotFile
 from dledger.types import Durability, NodeId
-from dledger.v1.storage_pb2 import IdentityRecord, PeerBookRecord, PeerRecord
+from dledger.v1.storage_pb2 import IdentityRecord
 
-MAX_PEERS = 512
-_PEER_BOOK_SLOT_BYTES = 16 * SLOT_BYTES
 _PID_BYTES = 20
 
 
@@ -154,45 +151,3 @@ async def _raised(
     record.durability = durability.value
     await slots.save(record.SerializeToString(deterministic=True))
     return record, debt_is_new
-
-
-class PeerBook:
-    """What this node durably remembers of each peer it spoke with."""
-
-    def __init__(self, slots: TwoSlotFile, peers: Iterable[PeerRecord]) -> None:
-        self._slots = slots
-        self._peers = {NodeId(peer.node_id): peer for peer in peers}
-
-    @classmethod
-    async def open(cls, disk: Disk, data_dir: Path) -> PeerBook:
-        """The book of the data directory, made when there is none. Raises CORRUPT_LOG, DISK_FULL or DISK_ERROR."""
-        slots = TwoSlotFile(disk, str(data_dir / "peers"), RecordKind.PEER_BOOK, slot_bytes=_PEER_BOOK_SLOT_BYTES)
-        if not await slots.load():
-            await slots.create(b"")
-        return cls(slots, PeerBookRecord.FromString(slots.payload).peers)
-
-    def judge(self, node_id: NodeId, node_uuid: bytes, start_count: int, start_nonce: int) -> str | None:
-        """None: a peer not met before, the one known, or a later start of it. Otherwise why it is in doubt: its disk is
-        another, or an older state of the one known."""
-        known = self._peers.get(node_id)
-        if known is None:
-            return None
-        if known.node_uuid != node_uuid:
-            return f"{node_id} has node uuid {node_uuid.hex()}, it had {known.node_uuid.hex()}: its disk is another one"
-        if start_count > known.start_count or (start_count, start_nonce) == (known.start_count, known.start_nonce):
-            return None
-        return (
-            f"{node_id} says it is at start {start_count}, it was at start {known.start_count} before: its disk is a "
-            "copy, or was restored from an older state"
-        )
-
-    async def remember(self, node_id: NodeId, node_uuid: bytes, start_count: int, start_nonce: int) -> None:
-        """Durable when it returns. Only for a peer that ``judge`` has just found nothing against."""
-        peer = PeerRecord(node_id=node_id, node_uuid=node_uuid, start_count=start_count, start_nonce=start_nonce)
-        if self._peers.get(node_id) == peer:
-            return
-        if node_id not in self._peers and len(self._peers) >= MAX_PEERS:
-            raise error(Code.INTERNAL_ERROR, f"more than {MAX_PEERS} peers were met: remove {self._slots.path}")
-        self._peers[node_id] = peer
-        book = PeerBookRecord(peers=(self._peers[each] for each in sorted(self._peers)))
-        await self._slots.save(book.SerializeToString(deterministic=True))

@@ -22,6 +22,8 @@ class PeerIdentity(NamedTuple):
     cluster_id: str
     client_address: str
     http_address: str
+    peer_address: str = ""
+    """Where nodes reach it."""
 
 
 class TransportHandler(Protocol):

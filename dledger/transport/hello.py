@@ -72,6 +72,7 @@ def _hello(identity: PeerIdentity, expected_node_id: str = "") -> pb.Hello:
         start_nonce=identity.start_nonce,
         client_address=identity.client_address,
         http_address=identity.http_address,
+        peer_address=identity.peer_address,
         expected_node_id=expected_node_id,
     )
 
@@ -93,7 +94,7 @@ def _check_version(hello: pb.Hello) -> None:
 
 
 def _identity(hello: pb.Hello) -> PeerIdentity:
-    texts = (hello.node_id, hello.cluster_id, hello.client_address, hello.http_address)
+    texts = (hello.node_id, hello.cluster_id, hello.client_address, hello.http_address, hello.peer_address)
     is_sane = all(len(text) <= MAX_FIELD_CHARS and text.isprintable() for text in texts)
     if not is_sane or not hello.node_id or not 0 < len(hello.node_uuid) <= MAX_FIELD_CHARS:
         raise error(Code.UNEXPECTED_ARGUMENT, "a hello has an id or an address that no node can have")
@@ -105,6 +106,7 @@ def _identity(hello: pb.Hello) -> PeerIdentity:
         hello.cluster_id,
         hello.client_address,
         hello.http_address,
+        hello.peer_address,
     )
 
 

@@ -122,6 +122,12 @@ class MemoryNetwork:
                 if pair[0] == source.node and pair[1] not in source.peers:
                     self._break(connection)
 
+    def shut_out(self, target: MemoryTransport) -> None:
+        """Ends the connections from nodes that are not its peers any more."""
+        for pair, connection in list(self._connections.items()):
+            if connection.target is target and connection.is_up and pair[0] not in target.peers:
+                self._break(connection)
+
     def _dial_one(self, source: MemoryTransport, peer: NodeId, delay_s: float = 0.0) -> None:
         target = self._nodes.get(peer)
         if target is None or (source.node, peer) in self._connections or self._is_cut_either_way(source.node, peer):

@@ -11,6 +11,7 @@ down, and at the end, and whenever ``check`` is called, no term had two leaders 
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from random import Random
@@ -22,11 +23,13 @@ from dledger.config import Limits, NodeConfig, Timings
 from dledger.errors import Code, DLedgerError
 from dledger.metrics.group import GroupMetrics
 from dledger.raft.messages import Message, VoteRequest
+from dledger.server.acquaintances import Acquaintances
 from dledger.server.quorum_ack_checker import AppendResult
 from dledger.server.replica import Replica
 from dledger.storage.frame import Frame
 from dledger.storage.hard_state import HardState
 from dledger.storage.memory import MemoryLog
+from dledger.storage.peer_book import NodeStart, PeerBook
 from dledger.transport.api import PeerIdentity
 from dledger.transport.memory import MemoryNetwork, MemoryTransport
 from dledger.types import DEFAULT_GROUP, Consistency, Entry, Member, NodeId, Position, Role, Term
@@ -40,6 +43,21 @@ class RoleSeen(NamedTuple):
     role: Role
     term: Term
     leader_id: NodeId
+
+
+class Backup(NamedTuple):
+    """What is on a node's disk."""
+
+    uuid: bytes
+    starts: int
+    book: bytes
+    saver: MemorySaver
+    log: MemoryLog
+
+
+def address_of(node_id: NodeId) -> str:
+    """Where nodes reach it."""
+    return f"{node_id}:1"
 
 
 class MemorySaver:
@@ -66,6 +84,11 @@ class SimNode:
         self.id = node_id
         self.log = log
         self.saver = MemorySaver()
+        self.uuid = node_id.encode()
+        """Of its disk."""
+        self.starts = 0
+        self.book = b""
+        """Its peer book, as it is on its disk."""
         self.roles: list[RoleSeen] = []
         """What a role listener of all lives was told."""
         self.failure: DLedgerError | None = None
@@ -75,7 +98,9 @@ class SimNode:
         self.outbox: list[tuple[NodeId, Message]] | None = None
         """When set, what the node sends goes here and nowhere else."""
         self._cluster = cluster
-        self._starts = 0
+        self._nonce = 0
+        self._wipes = 0
+        self._acquaintances: Acquaintances | None = None
         self._replica: Replica | None = None
         self._transport: MemoryTransport | None = None
 
@@ -98,7 +123,8 @@ class SimNode:
         assert not self.is_up
         assert self.failure is None, f"{self.id} stopped: {self.failure}"
         cluster = self._cluster
-        self._starts += 1
+        self.starts += 1
+        self._nonce = cluster.random.getrandbits(64)
         self._replica = Replica(
             cluster.config_of(self.id),
             DEFAULT_GROUP,
@@ -113,13 +139,31 @@ class SimNode:
         )
         self.is_up = True
         self._transport = cluster.network.transport(self.id)
+        self._acquaintances = self._make_acquaintances()
+        self._replica.tell_members()
         await self._transport.start(self)
-        self._transport.set_peers(dict.fromkeys(cluster.nodes, ""))
+        self._acquaintances.start()
         self._replica.start()
 
+    def _make_acquaintances(self) -> Acquaintances:
+        async def write(payload: bytes) -> None:
+            self.book = payload
+
+        book, tasks = PeerBook(self.book, write), set[asyncio.Task[None]]()
+
+        def save() -> None:
+            task = asyncio.get_running_loop().create_task(book.save())
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+
+        configured = {NodeId(peer): address for peer, address in self._cluster.config_of(self.id).peers.items()}
+        return Acquaintances(self.id, configured, book=book, transport=self.transport, replica=self.replica, save=save)
+
     async def _commit_index(self) -> int:
-        position = min(self.log.commit_hint, self.log.last.position)
-        return (await self.log.read(position, 1))[0].header.end_index - 1 if position else -1
+        position, state = min(self.log.commit_hint, self.log.last.position), self.log.state
+        if position <= state.start.position:
+            return state.first_index - 1
+        return (await self.log.read(position, 1))[0].header.end_index - 1
 
     async def stop(self) -> None:
         """A clean stop."""
@@ -139,8 +183,20 @@ class SimNode:
     def wipe(self) -> None:
         """While down: comes back with an empty disk."""
         assert not self.is_up
-        self.log = self._cluster.new_log()
+        self.log = self._cluster.new_log(self.id)
         self.saver = MemorySaver()
+        self._wipes += 1
+        self.uuid, self.starts, self.book = f"{self.id} wiped {self._wipes}".encode(), 0, b""
+
+    def backup(self) -> Backup:
+        """While down: its disk as it is now."""
+        assert not self.is_up
+        return Backup(self.uuid, self.starts, self.book, self.saver, copy.deepcopy(self.log))
+
+    def restore(self, backup: Backup) -> None:
+        """While down: comes back with an older state of a disk."""
+        assert not self.is_up
+        self.uuid, self.starts, self.book, self.saver, self.log = backup
 
     # What is asked of it -----------------------------------------------------------------------------------------
 
@@ -166,15 +222,25 @@ class SimNode:
         reader = self.replica.reader
         return await reader.get(index, await reader.read_point(consistency))
 
+    @property
+    def first_index(self) -> int:
+        return self.log.state.first_index
+
     def frames(self) -> list[Frame]:
-        return MemoryLog.cached(self.log, Position(1), 1 << 40) or []
+        """All that its log still has."""
+        return MemoryLog.cached(self.log, Position(self.log.state.start.position + 1), 1 << 40) or []
 
     def records(self) -> list[bytes]:
-        """Everything in its log, committed or not."""
+        """Everything in its log, committed or not, from ``first_index`` on."""
         return [record for f in self.frames() if f.header.count for record in records_of(f.body, f.header.count)]
 
     def committed(self) -> list[bytes]:
-        return self.records()[: self.commit_index + 1]
+        return self.records()[: self.commit_index + 1 - self.first_index]
+
+    def chains(self) -> dict[Position, int]:
+        """Of the frames it has committed, and of the point before them."""
+        points = [self.log.state.start, *(frame.header.point for frame in self.frames())]
+        return {point.position: point.chain for point in points if point.position <= self.commit_position}
 
     # Host --------------------------------------------------------------------------------------------------------
 
@@ -205,11 +271,23 @@ class SimNode:
 
     def on_role(self, group: str, role: Role, term: Term, leader_id: NodeId) -> None:
         self.roles.append(RoleSeen(role, term, leader_id))
+        self.acquaintances.follow_leader(leader_id)
         if role is Role.LEADER:
             self._cluster.saw_leader(self, term)
 
-    def on_members(self, group: str, members: Sequence[Member]) -> None:
-        self.transport.set_peers(dict.fromkeys((member.id for member in members), ""))
+    @property
+    def acquaintances(self) -> Acquaintances:
+        assert self._acquaintances is not None, f"{self.id} was never started"
+        return self._acquaintances
+
+    def start_of(self, peer: NodeId) -> NodeStart | None:
+        return self.acquaintances.start_of(peer)
+
+    def on_members(self, group: str, members: Sequence[Member], *, is_committed: bool) -> None:
+        self.acquaintances.follow_members(members, is_committed=is_committed)
+
+    def on_lost_frames(self, group: str, peer: NodeId) -> None:
+        self.acquaintances.lost_frames(peer)
 
     def on_caught_up(self, group: str) -> None:
         self.has_caught_up = True
@@ -230,10 +308,12 @@ class SimNode:
         self.replica.on_disconnected(peer)
 
     def check_peer(self, identity: PeerIdentity) -> None:
-        """Identities are Node's; every hello is welcome here."""
+        self.acquaintances.check(identity, self.local_identity().cluster_id)
 
     def local_identity(self) -> PeerIdentity:
-        return PeerIdentity(self.id, self.id.encode(), self._starts, self._starts, "", f"{self.id}:1", "")
+        cluster_id = self.log.state.cluster_id if self.commit_position else ""
+        address = self._cluster.config_of(self.id).peer_address
+        return PeerIdentity(self.id, self.uuid, self.starts, self._nonce, cluster_id, f"{self.id}:1", "", address)
 
 
 class SimCluster:
@@ -248,7 +328,10 @@ class SimCluster:
         timings: Timings | None = None,
         limits: Limits | None = None,
         sync_delay_ms: float = 0.1,
+        segment_frames: int = 0,
+        lease_reads: bool = False,
     ) -> None:
+        """``segment_frames``: a log may be trimmed behind every so many positions; 0: nowhere."""
         self.random = Random(seed)
         self.network = MemoryNetwork(Random(seed + 1))
         self.faults = self.network.faults
@@ -257,11 +340,15 @@ class SimCluster:
         self._timings = timings or Timings()
         self._limits = limits or Limits()
         self._sync_delay_ms = sync_delay_ms
+        self._segment_frames = segment_frames
+        self._lease_reads = lease_reads
         self._to_start = set(range(size) if start is None else start)
         ids = [NodeId(f"n{at}") for at in range(size)]
-        self._members = [Member(node_id, f"{node_id}:0") for node_id in ids]
-        self.nodes = {node_id: SimNode(self, node_id, self.new_log()) for node_id in ids}
-        self._committed: list[bytes] = []
+        self._founders = [Member(node_id, address_of(node_id)) for node_id in ids]
+        self._joined: dict[NodeId, dict[str, str]] = {}
+        """The peers in the configuration of nodes that joined."""
+        self.nodes = {node_id: SimNode(self, node_id, self.new_log(node_id)) for node_id in ids}
+        self._committed: dict[int, bytes] = {}
 
     def __getitem__(self, at: int) -> SimNode:
         return self.nodes[NodeId(f"n{at}")]
@@ -281,14 +368,28 @@ class SimCluster:
             for node in self.up():
                 node.crash()
 
-    def new_log(self) -> MemoryLog:
-        return MemoryLog(DEFAULT_GROUP, self._members, sync_delay_ms=self._sync_delay_ms)
+    def new_log(self, node_id: NodeId) -> MemoryLog:
+        members = self._founders if node_id not in self._joined else []
+        return MemoryLog(DEFAULT_GROUP, members, sync_delay_ms=self._sync_delay_ms)
 
     def config_of(self, node_id: NodeId) -> NodeConfig:
-        peers: dict[str, str] = {member.id: f"h:{port}" for port, member in enumerate(self._members, 1)}
+        founders: dict[str, str] = {member.id: member.peer_address for member in self._founders}
         return NodeConfig(
-            id=node_id, peers=peers, data_dir=Path("in-memory"), timings=self._timings, limits=self._limits
+            id=node_id,
+            peers=self._joined.get(node_id, founders),
+            address=address_of(node_id),
+            data_dir=Path("in-memory"),
+            timings=self._timings,
+            limits=self._limits,
         )
+
+    async def join(self, at: int) -> SimNode:
+        """Starts node ``at``, which is no member, with those who are up as its peers."""
+        node_id = NodeId(f"n{at}")
+        self._joined[node_id] = {node.id: address_of(node.id) for node in self.up()}
+        node = self.nodes[node_id] = SimNode(self, node_id, self.new_log(node_id))
+        await node.start()
+        return node
 
     def wall_clock_ms(self) -> int:
         return int(asyncio.get_running_loop().time() * 1000)
@@ -311,7 +412,8 @@ class SimCluster:
         return loop.time() - begun_s
 
     async def leader(self, within_s: float = 5.0) -> SimNode:
-        """The leader, once it has committed in its term, and is followed by all it can talk with, a majority."""
+        """The leader, once it has committed in its term, and is followed by all members that it can talk with, a
+        majority of the voters."""
         found: list[SimNode] = []
 
         def is_settled() -> bool:
@@ -323,21 +425,27 @@ class SimCluster:
         return found[0]
 
     def _follow(self, leader: SimNode) -> bool:
+        membership = leader.replica.core.membership
         followers = [
             node
             for node in self.up()
-            if not self.faults.is_cut(leader.id, node.id) and not self.faults.is_cut(node.id, leader.id)
+            if node.id in membership.members
+            and not self.faults.is_cut(leader.id, node.id)
+            and not self.faults.is_cut(node.id, leader.id)
         ]
-        enough = 2 * len(followers) > len(self.nodes)
-        return enough and all(node.replica.leader_id == leader.id for node in followers)
+        is_enough = membership.is_quorum(node.id for node in followers)
+        return is_enough and all(node.replica.leader_id == leader.id for node in followers)
 
     async def level(self, within_s: float = 5.0) -> None:
-        """Until all running nodes have committed all that the leader has in its log."""
+        """Until all running members have committed all that the leader has in its log."""
         leader = await self.leader(within_s)
         last = leader.log.last
-        await self.until(
-            lambda: all(n.log.last == last and n.commit_position == last.position for n in self.up()), within_s
-        )
+
+        def is_level(node: SimNode) -> bool:
+            return node.log.last == last and node.commit_position == last.position
+
+        members = leader.replica.core.membership.members
+        await self.until(lambda: all(is_level(node) for node in self.up() if node.id in members), within_s)
 
     # What must hold ----------------------------------------------------------------------------------------------
 
@@ -350,16 +458,14 @@ class SimCluster:
         for node in self.nodes.values():
             assert node.failure is None, f"{node.id} stopped: {node.failure}"
         for node in self.up():
-            committed = node.committed()
-            shared = min(len(committed), len(self._committed))
-            assert committed[:shared] == self._committed[:shared], f"{node.id} committed other records"
-            if len(committed) > shared:
-                self._committed = committed
-        chains = [(n.commit_position, [f.header.chain for f in n.frames()]) for n in self.up()]
-        for commit, chain in chains:
-            for other_commit, other_chain in chains:
-                shared = min(commit, other_commit)
-                assert chain[:shared] == other_chain[:shared], "two logs differ below their commit positions"
+            for index, record in enumerate(node.committed(), node.first_index):
+                assert self._committed.setdefault(index, record) == record, (
+                    f"{node.id} committed another record {index}"
+                )
+        known: dict[Position, int] = {}
+        for node in self.up():
+            for position, chain in node.chains().items():
+                assert known.setdefault(position, chain) == chain, f"{node.id} differs below its commit position"
 
 
 async def outcome(appended: Awaitable[AppendResult]) -> AppendResult | Code:

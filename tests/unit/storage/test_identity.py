@@ -1,4 +1,4 @@
-"""Whose data directory it is, and which peers are what they were."""
+"""Whose data directory it is."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from dledger.batch import Buffer
 from dledger.errors import ConfigError, CorruptLog
 from dledger.storage.disk import OsDisk
-from dledger.storage.identity import Identity, PeerBook, open_identity
+from dledger.storage.identity import Identity, open_identity
 from dledger.storage.syncer import Handle
 from dledger.types import Durability, NodeId
 
@@ -63,24 +63,6 @@ async def test_a_directory_that_cannot_be_made_is_a_config_error(tmp_path: Path)
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError):
         await start(tmp_path / "file" / "data")
-
-
-@pytest.mark.parametrize(
-    ("uuid", "count", "nonce", "fine"),
-    [
-        pytest.param(b"u", 5, 1, True, id="the same start"),
-        pytest.param(b"u", 6, 2, True, id="a later start"),
-        pytest.param(b"u", 5, 2, False, id="a copy"),
-        pytest.param(b"u", 4, 9, False, id="an older state"),
-        pytest.param(b"v", 9, 9, False, id="another disk"),
-    ],
-)
-async def test_a_peer_is_judged_by_what_it_was(tmp_path: Path, uuid: bytes, count: int, nonce: int, fine: bool) -> None:
-    book = await PeerBook.open(OsDisk(), tmp_path)
-    assert book.judge(N1, b"u", 5, 1) is None
-    await book.remember(N1, b"u", 5, 1)
-    reopened = await PeerBook.open(OsDisk(), tmp_path)
-    assert (reopened.judge(N1, uuid, count, nonce) is None) is fine
 
 
 class Machine(OsDisk):

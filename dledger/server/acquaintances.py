@@ -1,0 +1,232 @@
+"""Whom a node speaks with, and what it holds of them: who may connect, with which disk, and on whom no quorum may rest.
+
+The members are the log's; a node that its log does not know (yet) asks those of its configuration. Doubt follows the
+disk (storage/peer_book.py): whoever is not what it was gets everything, and no quorum rests on it, until the disk that
+is known comes back or the members admit the one it has.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from dledger.config import split_address
+from dledger.errors import Code, ConfigError, PeerRefused
+from dledger.storage.peer_book import NodeStart, PeerBook
+from dledger.transport.api import PeerIdentity, Transport
+from dledger.types import Member, NodeId
+
+logger = logging.getLogger(__name__)
+
+MAX_STRANGERS = 16
+
+
+class Judged(Protocol):
+    """A replica, as far as doubts are concerned."""
+
+    def doubt(self, peer: NodeId) -> None:
+        """No quorum rests on ``peer`` from now on."""
+        ...
+
+    def trust(self, peer: NodeId) -> None:
+        """``peer`` is what it was: what it acknowledges from now on counts."""
+        ...
+
+    def forget(self, peer: NodeId) -> None:
+        """``peer`` has another disk: nothing of what it acknowledged before counts."""
+        ...
+
+
+class Acquaintances:
+    """Of one node in one group."""
+
+    def __init__(
+        self,
+        node_id: NodeId,
+        configured: Mapping[NodeId, str],
+        *,
+        book: PeerBook,
+        transport: Transport,
+        replica: Judged,
+        save: Callable[[], None],
+    ) -> None:
+        self._node_id = node_id
+        self._configured = configured
+        self._book = book
+        self._transport = transport
+        self._replica = replica
+        self._save = save
+        self._members: dict[NodeId, Member] = {}
+        self._leaving: dict[NodeId, str] = {}
+        """Members that a change removes which is not committed yet: they are to hear of it, and may be back."""
+        self._strangers: dict[NodeId, str] = {}
+        self._leader_id = NodeId("")
+        self._targets: dict[NodeId, str] = {}
+        self._is_dialing = False
+        self._met: dict[NodeId, PeerIdentity] = {}
+        self._doubts: dict[NodeId, str] = {}
+
+    # Whom to speak with ------------------------------------------------------------------------------------------
+
+    def follow_members(self, members: Sequence[Member], *, is_committed: bool) -> None:
+        """What the log says of the members; ``is_committed``: nobody can take it back."""
+        known, self._members = self._members, {member.id: member for member in members}
+        if is_committed:
+            self._leaving.clear()
+            self._settle()
+        else:
+            self._leaving |= {each.id: each.peer_address for each in known.values() if each.id not in self._members}
+        for identity in list(self._met.values()):
+            self._judge(identity)
+        for member in members:
+            if member.id not in self._met and self._book.has_lost_frames(member):
+                self._set_doubt(member.id, f"{member.id} lost frames that were committed")
+        self._dial()
+
+    def _settle(self) -> None:
+        changed = [self._book.admit(member, self.start_of(member.id)) for member in self._members.values()]
+        changed.append(self._book.keep_only({*self._members, *self._configured_peers()}))
+        if any(changed):
+            self._save()
+
+    def _configured_peers(self) -> Mapping[NodeId, str]:
+        """A member asks those that its log names; the configuration is from before."""
+        return {} if self._node_id in self._members else self._configured
+
+    def _dial(self) -> None:
+        addresses = {
+            **self._strangers,
+            **self._configured_peers(),
+            **self._leaving,
+            **{member.id: member.peer_address for member in self._members.values()},
+        }
+        addresses.pop(self._node_id, None)
+        if addresses != self._targets:
+            self._targets = addresses
+            if self._is_dialing:
+                self._transport.set_peers(dict(addresses))
+
+    def start(self) -> None:
+        """The transport is there: dials, from now on."""
+        self._is_dialing = True
+        self._transport.set_peers(dict(self._targets))
+
+    def follow_leader(self, leader_id: NodeId) -> None:
+        """Who leads, or nobody. Other strangers than the leader have nothing more to say."""
+        self._leader_id = leader_id
+        if leader_id and self._strangers.keys() - {leader_id}:
+            self._strangers = {each: at for each, at in self._strangers.items() if each == leader_id}
+            self._dial()
+
+    def _admit_stranger(self, identity: PeerIdentity, cluster_id: str) -> bool:
+        """Whether one that this log does not know may speak nevertheless. A node that was away while members came is
+        known to the leader and does not know it: cut off from any leader, it hears whoever is of its cluster. Its vote,
+        and its log, are for raft/ and the chain to guard, as always."""
+        if self._leader_id and self._transport.is_connected(self._leader_id):
+            return False
+        is_of_us = cluster_id and identity.cluster_id == cluster_id and _is_address(identity.peer_address)
+        if not is_of_us or len(self._strangers) >= MAX_STRANGERS:
+            return False
+        self._strangers[identity.node_id] = identity.peer_address
+        self._dial()
+        return True
+
+    # Hellos ------------------------------------------------------------------------------------------------------
+
+    def check(self, identity: PeerIdentity, cluster_id: str) -> None:
+        """Judges a hello. Raises PeerRefused for a node of another cluster, an unknown one, or one with our own id, or
+        with the id of one that is connected; one that is not what it was may speak, but no quorum rests on it."""
+        node_id = identity.node_id
+        if node_id == self._node_id:
+            raise PeerRefused(
+                f"{node_id!r} is the id of the node that was asked; check --id and the addresses",
+                code=Code.UNEXPECTED_MEMBER,
+            )
+        if identity.cluster_id and cluster_id and identity.cluster_id != cluster_id:
+            raise PeerRefused(
+                f"{node_id} belongs to cluster {identity.cluster_id}, {self._node_id} to {cluster_id}: "
+                "check its --peers and its data directory",
+                code=Code.UNKNOWN_CLUSTER,
+            )
+        if node_id not in self._targets and not self._admit_stranger(identity, cluster_id):
+            raise PeerRefused(
+                f"{node_id!r} is not one of the other members of this cluster: add it, or check --id and --peers",
+                code=Code.UNKNOWN_MEMBER,
+            )
+        self._check_impostor(identity)
+        self._meet(identity)
+
+    def _check_impostor(self, identity: PeerIdentity) -> None:
+        """Two processes under one id: the one that is connected stays, unless it is in doubt and the other is not."""
+        node_id, known = identity.node_id, self._met.get(identity.node_id)
+        if known is None or _start(known) == _start(identity) or not self._transport.is_connected(node_id):
+            return
+        if node_id not in self._doubts or self._doubt_of(identity) is not None:
+            raise PeerRefused(
+                f"a node {node_id} is connected already; stop one of the two, or give it another --id",
+                code=Code.UNEXPECTED_MEMBER,
+            )
+
+    def _meet(self, identity: PeerIdentity) -> None:
+        known = self._met.get(identity.node_id)
+        had_another_disk = known is not None and known.node_uuid != identity.node_uuid
+        was_in_doubt = identity.node_id in self._doubts
+        if had_another_disk or (was_in_doubt and known is not None and _start(known) != _start(identity)):
+            self._replica.forget(identity.node_id)
+        self._met[identity.node_id] = identity
+        self._judge(identity)
+
+    def identity_of(self, node_id: NodeId) -> PeerIdentity | None:
+        """What it last said of itself."""
+        return self._met.get(node_id)
+
+    def start_of(self, node_id: NodeId) -> NodeStart | None:
+        """Which disk it has, and which start of it this is, by its own word; None before it ever said hello."""
+        identity = self._met.get(node_id)
+        return _start(identity) if identity is not None else None
+
+    # Doubt -------------------------------------------------------------------------------------------------------
+
+    def lost_frames(self, node_id: NodeId) -> None:
+        """It does not have what it acknowledged, and that was committed: its disk is not to be trusted."""
+        if self._book.mark_lost_frames(self._member(node_id)):
+            self._save()
+        self._set_doubt(node_id, f"{node_id} lost frames that it had acknowledged and that were committed")
+
+    def _member(self, node_id: NodeId) -> Member:
+        return self._members.get(node_id) or Member(node_id, "")
+
+    def _doubt_of(self, identity: PeerIdentity) -> str | None:
+        return self._book.doubt(self._member(identity.node_id), _start(identity))
+
+    def _judge(self, identity: PeerIdentity) -> None:
+        node_id = identity.node_id
+        doubt = self._doubt_of(identity)
+        if doubt is not None:
+            self._set_doubt(node_id, doubt)
+            return
+        if self._doubts.pop(node_id, None) is not None:
+            logger.info("a member is what it should be again", extra={"peer": node_id})
+            self._replica.trust(node_id)
+        is_expected = node_id in self._members or node_id in self._configured_peers()
+        if is_expected and self._book.remember(self._member(node_id), _start(identity)):
+            self._save()
+
+    def _set_doubt(self, node_id: NodeId, doubt: str) -> None:
+        if self._doubts.get(node_id) != doubt:
+            self._doubts[node_id] = doubt
+            logger.error("a member is not what it was; no quorum rests on it", extra={"peer": node_id, "why": doubt})
+            self._replica.doubt(node_id)
+
+
+def _start(identity: PeerIdentity) -> NodeStart:
+    return NodeStart(identity.node_uuid, identity.start_count, identity.start_nonce)
+
+
+def _is_address(address: str) -> bool:
+    try:
+        split_address(address)
+    except ConfigError:
+        return False
+    return True
