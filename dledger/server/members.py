@@ -108,12 +108,12 @@ class Members:
 
     def _planned(self, plan: Plan) -> Sequence[Member] | None:
         """What ``plan`` makes of the present members, if they may be changed now."""
+        state = self._context.log.state
         self._context.check_leader()
-        if not self._core.is_ready:
-            raise error(Code.LEADER_NOT_READY, "the leader has not committed in its term yet; try again")
-        if self._appending is not None or self._context.log.state.members_position > self._core.commit_position:
-            raise error(Code.CHANGE_PENDING, "another change of the members is not committed yet; try again")
-        return plan(Membership(self._context.log.state.members))
+        self._core.check_change(state.members_position)
+        if self._appending is not None:
+            raise error(Code.CHANGE_PENDING, "another change of members is not committed yet; try again after a moment")
+        return plan(Membership(state.members))
 
     def _facts(self) -> dict[NodeId, MemberFacts]:
         """What this leader knows of each other member."""
