@@ -9,7 +9,7 @@ A transcript says what a node wants done, in order::
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from random import Random
 
 from dledger.config import Limits, Timings
@@ -55,8 +55,8 @@ def point(position: int, term: int, chain: int = 1) -> LogPoint:
     return LogPoint(Position(position), Term(term), chain)
 
 
-def members(count: int, learners: Iterable[NodeId] = ()) -> Membership:
-    voters = [Member(NodeId(f"n{i}"), f"h:{i}") for i in range(count)]
+def members(count: int, learners: Iterable[NodeId] = (), *, without: Collection[NodeId] = ()) -> Membership:
+    voters = [Member(NodeId(f"n{i}"), f"h:{100 + i}") for i in range(count) if f"n{i}" not in (*without, *learners)]
     return Membership([*voters, *(Member(learner, "h:9", voter=False) for learner in learners)])
 
 
@@ -70,6 +70,7 @@ def make_node(
     commit: int = 0,
     seed: int = 0,
     now_ms: float = START_MS,
+    lease_reads: bool = False,
 ) -> RaftNode:
     """A node of three, as it is after a start; what it says of its role at first is taken already."""
     node = RaftNode(
@@ -84,6 +85,7 @@ def make_node(
         limits=Limits(),
         random=Random(seed),
         now_ms=now_ms,
+        lease_reads=lease_reads,
     )
     node.take_effects()
     return node
@@ -106,8 +108,8 @@ def heartbeat(term: int, commit: int = 0, round_number: int = 0) -> Heartbeat:
     return Heartbeat(GROUP, Term(term), Position(commit), round_number)
 
 
-def heard(term: int, round_number: int = 0) -> HeartbeatResponse:
-    return HeartbeatResponse(GROUP, Term(term), round_number)
+def heard(term: int, round_number: int = 0, *, keeps_lease: bool = False) -> HeartbeatResponse:
+    return HeartbeatResponse(GROUP, Term(term), round_number, keeps_lease)
 
 
 def make_leader(
@@ -118,9 +120,10 @@ def make_leader(
     log: LogEnd | None = None,
     commit: int = 0,
     doubted: Sequence[NodeId] = (),
+    lease_reads: bool = False,
 ) -> RaftNode:
     """Elected in ``term`` by everyone, at ``START_MS``; its effects are taken. The log is not longer for it."""
-    node = make_node(node_id, membership=membership, term=term - 1, log=log, commit=commit)
+    node = make_node(node_id, membership=membership, term=term - 1, log=log, commit=commit, lease_reads=lease_reads)
     for peer in doubted:
         node.doubt(peer)
     now_ms = node.deadline_ms
@@ -181,7 +184,8 @@ def say_message(message: Message) -> str:
         case Heartbeat():
             return f"heartbeat {message.term} commit {message.commit_position} round {message.round}"
         case HeartbeatResponse():
-            return f"heard {message.term} round {message.round}"
+            promise = " keeping the lease" if message.keeps_lease else ""
+            return f"heard {message.term} round {message.round}{promise}"
         case TakeLeadership():
             return f"take {message.term} at {message.position}"
         case _:

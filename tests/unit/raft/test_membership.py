@@ -1,21 +1,51 @@
+"""Who decides, and what may become of the members: each rule of a change, and what refuses it."""
+
 from __future__ import annotations
 
-from dledger.raft.membership import Membership
+from itertools import combinations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dledger.config import Limits
+from dledger.errors import Code, DLedgerError
+from dledger.raft.membership import (
+    UNHEARD,
+    MemberFacts,
+    Membership,
+    plan_add,
+    plan_promote,
+    plan_readmit,
+    plan_remove,
+)
 from dledger.types import Member, NodeId
-from tests.unit.raft.harness import N0, N1, N2, members
+from tests.unit.raft.harness import N0, N1, N2, N3, members
+
+LEARNER = NodeId("l0")
+STRANGER = NodeId("n9")
+LIMITS = Limits(max_transfer_lag_frames=100)
+OLD_DISK, NEW_DISK = b"old", b"new"
+HEALTHY = MemberFacts(is_connected=True, counts=True, lag_frames=0, node_uuid=NEW_DISK, start_count=3)
+IN_DOUBT = HEALTHY._replace(counts=False)
+
+
+def ids(planned: tuple[Member, ...] | None, *, voters: bool) -> list[str]:
+    assert planned is not None
+    return sorted(member.id for member in planned if member.voter is voters)
 
 
 def test_learners_belong_to_the_group_and_do_not_decide() -> None:
-    membership = members(3, learners=[NodeId("l0")])
+    membership = members(3, learners=[LEARNER])
     assert membership.voters == {"n0", "n1", "n2"}
     assert membership.majority == 2
     assert membership.others(N0) == ["l0", "n1", "n2"]
 
 
 def test_a_quorum_is_counted_among_voters_alone() -> None:
-    membership = members(3, learners=[NodeId("l0"), NodeId("l1")])
+    membership = members(3, learners=[LEARNER, NodeId("l1")])
     assert membership.is_quorum([N0, N2])
-    assert not membership.is_quorum([N1, NodeId("l0"), NodeId("l1")])
+    assert not membership.is_quorum([N1, LEARNER, NodeId("l1")])
     assert not membership.is_quorum([N1, N1, N1])
 
 
@@ -28,3 +58,160 @@ def test_the_others_come_in_a_fixed_order_whatever_the_order_of_the_configuratio
 
 def test_nobody_is_a_quorum_of_an_empty_group() -> None:
     assert not Membership([]).is_quorum([])
+
+
+@given(st.integers(1, 6))
+def test_a_majority_before_and_one_after_a_change_of_one_voter_share_a_voter(count: int) -> None:
+    smaller, larger = members(count), members(count + 1)
+    for before in combinations(smaller.voters, smaller.majority):
+        for after in combinations(larger.voters, larger.majority):
+            assert set(before) & set(after)
+
+
+# Adding --------------------------------------------------------------------------------------------------------------
+
+
+def test_who_is_added_is_a_learner() -> None:
+    planned = plan_add(members(3), N3, "h:7")
+    assert ids(planned, voters=True) == ["n0", "n1", "n2"]
+    assert planned is not None
+    assert planned[-1] == Member(N3, "h:7", voter=False)
+
+
+def test_adding_again_changes_nothing_whatever_the_role() -> None:
+    assert plan_add(members(3, learners=[LEARNER]), LEARNER, "h:9") is None
+    assert plan_add(members(3), N1, "h:101") is None
+
+
+@pytest.mark.parametrize(
+    ("node_id", "address", "why"),
+    [
+        (N1, "h:7", "n1 is a member at h:101 already"),
+        (STRANGER, "h:101", "h:101 is the address of n1"),
+        (STRANGER, "h", "is not an address"),
+        (STRANGER, "h:0", "is not an address"),
+        (STRANGER, "", "is not an address"),
+        (NodeId(""), "h:7", "is not a node id"),
+        (NodeId("n 9"), "h:7", "is not a node id"),
+        (NodeId("n" * 256), "h:7", "is not a node id"),
+    ],
+)
+def test_an_id_or_address_that_cannot_be_used_is_refused(node_id: NodeId, address: str, why: str) -> None:
+    with pytest.raises(DLedgerError, match=why) as refused:
+        plan_add(members(3), node_id, address)
+    assert refused.value.code is Code.UNEXPECTED_ARGUMENT
+
+
+# Promoting -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_learner_that_has_caught_up_is_promoted_under_the_disk_it_has() -> None:
+    planned = plan_promote(members(3, learners=[LEARNER]), LEARNER, HEALTHY._replace(lag_frames=100), LIMITS)
+    assert planned is not None
+    assert planned[-1] == Member(LEARNER, "h:9", True, NEW_DISK, 3)
+
+
+def test_a_voter_is_one_already() -> None:
+    assert plan_promote(members(3), N1, UNHEARD, LIMITS) is None
+
+
+@pytest.mark.parametrize(
+    ("facts", "why"),
+    [
+        (HEALTHY._replace(is_connected=False), "l0 is not connected"),
+        (IN_DOUBT, "l0 is in doubt"),
+        (HEALTHY._replace(lag_frames=101), "101 frames behind, 100 are allowed"),
+    ],
+)
+def test_a_learner_that_a_quorum_could_not_rest_on_is_not_promoted(facts: MemberFacts, why: str) -> None:
+    with pytest.raises(DLedgerError, match=why) as refused:
+        plan_promote(members(3, learners=[LEARNER]), LEARNER, facts, LIMITS)
+    assert refused.value.code is Code.CHANGE_REFUSED
+
+
+def test_nobody_is_promoted_or_readmitted_that_is_no_member() -> None:
+    with pytest.raises(DLedgerError, match="'n9' is not a member of the group; its members: n0, n1, n2") as refused:
+        plan_promote(members(3), STRANGER, HEALTHY, LIMITS)
+    assert refused.value.code is Code.UNKNOWN_MEMBER
+    with pytest.raises(DLedgerError, match="'n9' is not a member of the group"):
+        plan_readmit(members(3), STRANGER, N0, {STRANGER: HEALTHY})
+
+
+# Removing ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_voter_is_removed_while_a_majority_of_the_others_is_healthy() -> None:
+    planned = plan_remove(members(3), N2, N0, {N1: HEALTHY})
+    assert ids(planned, voters=True) == ["n0", "n1"]
+
+
+def test_a_dead_voter_of_three_can_be_removed_and_a_living_one_beside_it_cannot() -> None:
+    facts = {N1: HEALTHY, N2: HEALTHY._replace(is_connected=False)}
+    assert ids(plan_remove(members(3), N2, N0, facts), voters=True) == ["n0", "n1"]
+    with pytest.raises(DLedgerError, match="of the 2 voters that would remain, n2 cannot be relied on") as refused:
+        plan_remove(members(3), N1, N0, facts)
+    assert refused.value.code is Code.CHANGE_REFUSED
+
+
+def test_a_majority_of_the_others_does_not_rest_on_nodes_in_doubt() -> None:
+    with pytest.raises(DLedgerError, match="n2 cannot be relied on"):
+        plan_remove(members(3), N1, N0, {N1: HEALTHY, N2: IN_DOUBT})
+
+
+def test_a_leader_that_removes_itself_is_no_part_of_what_remains() -> None:
+    with pytest.raises(DLedgerError, match="n2 cannot be relied on"):
+        plan_remove(members(3), N0, N0, {N1: HEALTHY})
+    assert ids(plan_remove(members(3), N0, N0, {N1: HEALTHY, N2: HEALTHY}), voters=True) == ["n1", "n2"]
+
+
+def test_the_last_voter_stays() -> None:
+    with pytest.raises(DLedgerError, match="n0 is the last voter"):
+        plan_remove(members(1, learners=[LEARNER]), N0, N0, {LEARNER: HEALTHY})
+
+
+def test_a_learner_can_always_be_removed() -> None:
+    assert ids(plan_remove(members(3, learners=[LEARNER]), LEARNER, N0, {}), voters=False) == []
+
+
+def test_removing_a_node_that_is_none_changes_nothing() -> None:
+    assert plan_remove(members(3), STRANGER, N0, {}) is None
+
+
+# Re-admitting --------------------------------------------------------------------------------------------------------
+
+
+def test_a_voter_in_doubt_becomes_a_learner_under_the_disk_it_has() -> None:
+    planned = plan_readmit(members(3), N2, N0, {N1: HEALTHY, N2: IN_DOUBT})
+    assert ids(planned, voters=True) == ["n0", "n1"]
+    assert planned is not None
+    assert planned[-1] == Member(N2, "h:102", False, NEW_DISK, 3)
+
+
+def test_another_disk_than_the_one_admitted_is_admitted_though_this_leader_never_doubted_it() -> None:
+    known = Membership(members(3).replaced(Member(N2, "h:102", True, OLD_DISK, 9)))
+    planned = plan_readmit(known, N2, N0, {N1: HEALTHY, N2: HEALTHY})
+    assert planned is not None
+    assert planned[-1] == Member(N2, "h:102", False, NEW_DISK, 3)
+
+
+def test_a_member_that_nobody_doubts_stays_what_it_is() -> None:
+    assert plan_readmit(members(3), N2, N0, {N2: HEALTHY}) is None
+    admitted = Membership(members(3).replaced(Member(N2, "h:102", False, NEW_DISK, 3)))
+    assert plan_readmit(admitted, N2, N0, {N2: HEALTHY}) is None
+
+
+@pytest.mark.parametrize(
+    ("node_id", "facts", "why"),
+    [
+        (N2, {N1: HEALTHY}, "n2 is not connected"),
+        (N2, {N1: HEALTHY, N2: IN_DOUBT._replace(is_connected=False)}, "n2 is not connected"),
+        (N2, {N1: IN_DOUBT, N2: IN_DOUBT}, "n1 cannot be relied on"),
+        (N0, {N1: HEALTHY, N2: HEALTHY}, "n0 leads"),
+    ],
+)
+def test_a_member_is_not_readmitted_where_that_would_do_harm(
+    node_id: NodeId, facts: dict[NodeId, MemberFacts], why: str
+) -> None:
+    with pytest.raises(DLedgerError, match=why) as refused:
+        plan_readmit(members(3), node_id, N0, facts)
+    assert refused.value.code is Code.CHANGE_REFUSED
