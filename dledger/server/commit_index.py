@@ -25,6 +25,12 @@ class CommitIndex:
         while self._ends and self._ends[-1][0] > after:
             self._ends.pop()
 
+    def reset(self, first_index: int) -> None:
+        """The log begins anew with record ``first_index``; all before it is committed, and none of it is here."""
+        assert first_index > self.index, "a log began anew below what is committed"
+        self._ends.clear()
+        self.index = first_index - 1
+
     def committed(self, position: Position) -> None:
         end_index = self.index + 1
         while self._ends and self._ends[0][0] <= position:

@@ -1,4 +1,4 @@
-"""EntryHandler: the follower's side of COMPARE, TRUNCATE and APPEND.
+"""EntryHandler: the follower's side of COMPARE, TRUNCATE, RESET and APPEND.
 
 Pushes may come in any order within the leader's window; they are written in the order of positions. Every frame proves
 by its chain that it continues this log. What is acknowledged is durable **and** known to equal the leader's log.
@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from dledger.errors import Code, DLedgerError
 from dledger.raft import invariants
+from dledger.raft.following import compare_elsewhere, judge_compare, judge_reset
 from dledger.raft.messages import (
     NOBODY,
     Append,
@@ -20,19 +21,23 @@ from dledger.raft.messages import (
     Compare,
     CompareResponse,
     PushResult,
+    Reset,
+    ResetResponse,
     Truncate,
     TruncateResponse,
 )
 from dledger.server.context import GroupContext
 from dledger.storage.frame import Frame, check_frame_body, check_link
-from dledger.types import NodeId, Position, Term
+from dledger.storage.log_state import LogState
+from dledger.types import GENESIS, LogPoint, NodeId, Position, Term
 
 logger = logging.getLogger(__name__)
 
-Push = Compare | Truncate | Append
+Push = Compare | Truncate | Reset | Append
 
 MAX_WAITING_PUSHES = 2_000
-"""Pushes kept while a COMPARE or TRUNCATE reads or cuts the log; more are dropped, and the leader sends them again."""
+"""Pushes kept while a COMPARE, TRUNCATE or RESET reads or cuts the log; more are dropped, and the leader sends them
+again."""
 
 
 class EntryHandler:
@@ -54,7 +59,7 @@ class EntryHandler:
         return self._task is not None
 
     def on_push(self, sender: NodeId, push: Push) -> None:
-        """Takes a push of the leader, or keeps it until the COMPARE or TRUNCATE before it is done."""
+        """Takes a push of the leader, or keeps it until the COMPARE, TRUNCATE or RESET before it is done."""
         if self._task is not None:
             if len(self._waiting) < MAX_WAITING_PUSHES:
                 self._waiting.append((sender, push))
@@ -63,8 +68,14 @@ class EntryHandler:
         else:
             self._start(sender, push)
 
-    def _start(self, sender: NodeId, push: Compare | Truncate) -> None:
-        work = self._on_compare(sender, push) if isinstance(push, Compare) else self._on_truncate(sender, push)
+    def _start(self, sender: NodeId, push: Compare | Truncate | Reset) -> None:
+        match push:
+            case Compare():
+                work = self._on_compare(sender, push)
+            case Truncate():
+                work = self._on_truncate(sender, push)
+            case Reset():
+                work = self._on_reset(sender, push)
         self._task = asyncio.get_running_loop().create_task(work, name=f"entry-handler-{self._context.group}")
         self._task.add_done_callback(self._done)
 
@@ -79,50 +90,70 @@ class EntryHandler:
         if self._task is not None:
             self._task.cancel()
 
-    # COMPARE and TRUNCATE ----------------------------------------------------------------------------------------
+    # COMPARE -----------------------------------------------------------------------------------------------------
 
     async def _on_compare(self, sender: NodeId, ask: Compare) -> None:
         if not self._obey(sender, ask):
-            self._answer_compare(sender, ask, PushResult.EXPIRED_TERM, Position(0))
+            self._answer_compare(sender, ask, PushResult.EXPIRED_TERM, GENESIS)
             return
-        point, last = ask.point, self._log.last
-        if point.position > last.position:
-            self._answer_compare(sender, ask, PushResult.INCONSISTENT_STATE, last.position)
-            return
-        mine = await self._log.point_at(point.position)
+        point = ask.point
+        mine = await self._point_at(point.position)
         if ask.term != self._core.term:
             return
-        if mine == point:
+        if mine is None:
+            # Looked at again: the log may have been trimmed meanwhile.
+            elsewhere = compare_elsewhere(point.position, self._log.state.start, self._log.last)
+            self._answer_compare(sender, ask, PushResult.INCONSISTENT_STATE, elsewhere or self._log.state.start)
+            return
+        result = judge_compare(point, mine, self._core.commit_position)
+        if result is PushResult.SUCCESS:
             self._core.on_matched(point.position)
-            self._answer_compare(sender, ask, PushResult.SUCCESS, self._log.last.position)
+            self._answer_compare(sender, ask, result, self._log.last)
             self._acked = Position(0)
             self.acknowledge()
-        elif mine.term == point.term or point.position <= self._core.commit_position:
-            self._report_divergence(sender, ask)
+        elif result is PushResult.DIVERGED:
+            self._answer_compare(sender, ask, result, point)
+            self._fail_diverged(sender, point.position)
         else:
-            position = self._context.last_position_in_terms(point.position, point.term)
-            self._answer_compare(sender, ask, PushResult.INCONSISTENT_STATE, position)
+            self._answer_compare(sender, ask, result, self._highest_in_terms(point))
 
-    def _report_divergence(self, sender: NodeId, ask: Compare) -> None:
+    async def _point_at(self, position: Position) -> LogPoint | None:
+        """None outside of the log, also where it was trimmed a moment ago."""
+        if position > self._log.last.position:
+            return None
+        try:
+            return await self._log.point_at(position)
+        except DLedgerError as failure:
+            if failure.code is not Code.INDEX_LESS_THAN_LOCAL_BEGIN:
+                raise
+            return None
+
+    def _highest_in_terms(self, point: LogPoint) -> LogPoint:
+        """Where to compare next: the highest position up to ``point`` whose term is not above the point's."""
+        start = self._log.state.start
+        position = self._context.last_position_in_terms(point.position, point.term)
+        return start if position <= start.position else LogPoint(position, self._log.term_at(position), 0)
+
+    def _fail_diverged(self, sender: NodeId, position: Position) -> None:
         """Two logs with other bytes under one (position, term), or below the commit: never truncated, never hidden."""
-        self._answer_compare(sender, ask, PushResult.DIVERGED, ask.point.position)
         self._context.fail(
             Code.DIVERGED,
             f"the log of {sender} differs from this one at committed or equally numbered position "
-            f"{ask.point.position}; compare both with 'dledger log verify' before either is trusted",
+            f"{position}; compare both with 'dledger log verify' before either is trusted",
         )
 
-    def _answer_compare(self, sender: NodeId, ask: Compare, result: PushResult, position: Position) -> None:
-        term_there = self._log.term_at(position)
-        answer = CompareResponse(ask.group, self._core.term, result, position, term_there, ask.request_id)
+    def _answer_compare(self, sender: NodeId, ask: Compare, result: PushResult, there: LogPoint) -> None:
+        answer = CompareResponse(ask.group, self._core.term, result, there.position, there.term, ask.request_id)
         self._context.send(sender, answer)
+
+    # TRUNCATE and RESET ------------------------------------------------------------------------------------------
 
     async def _on_truncate(self, sender: NodeId, ask: Truncate) -> None:
         if not self._obey(sender, ask):
             self._answer_truncate(sender, ask, PushResult.EXPIRED_TERM)
             return
         point = ask.point
-        if point.position > self._log.last.position or await self._log.point_at(point.position) != point:
+        if await self._point_at(point.position) != point:
             self._answer_truncate(sender, ask, PushResult.INCONSISTENT_STATE)
             return
         async with self._context.exclusive():
@@ -145,6 +176,49 @@ class EntryHandler:
 
     def _answer_truncate(self, sender: NodeId, ask: Truncate, result: PushResult) -> None:
         self._context.send(sender, TruncateResponse(ask.group, self._core.term, result, ask.request_id))
+
+    async def _on_reset(self, sender: NodeId, ask: Reset) -> None:
+        if not self._obey(sender, ask):
+            self._answer_reset(sender, ask, PushResult.EXPIRED_TERM)
+            return
+        async with self._context.exclusive():
+            if ask.term != self._core.term or sender != self._core.leader_id:
+                return  # while we waited another leader came: its own COMPARE decides
+            try:
+                result = await self._begin_anew(sender, ask)
+            except DLedgerError as refusal:
+                if refusal.code not in (Code.CORRUPT_LOG, Code.DISK_FULL):
+                    raise
+                logger.error("the log cannot begin anew", extra={"group": ask.group, "peer": sender, "why": refusal})
+                is_full = refusal.code is Code.DISK_FULL
+                result = PushResult.DISK_FULL if is_full else PushResult.INCONSISTENT_STATE
+        self._answer_reset(sender, ask, result)
+        if result is PushResult.DIVERGED:
+            self._fail_diverged(sender, self._log.last.position)
+
+    async def _begin_anew(self, sender: NodeId, ask: Reset) -> PushResult:
+        begin = LogState.decode(ask.log_state)
+        point = begin.last
+        mine = await self._point_at(point.position)
+        result = judge_reset(point, mine, self._log.state.start, self._core.commit_position)
+        if result is not PushResult.SUCCESS:
+            return result
+        if begin.first_index <= self._context.commit_index:
+            return PushResult.DIVERGED  # fewer records before a later position than are committed here
+        logger.warning(
+            "this log ends before the leader's begins; it begins anew there",
+            extra={"group": ask.group, "peer": sender, "last": self._log.last.position, "begin": point.position},
+        )
+        if self._log.last.position >= point.position:
+            await self._cut(self._core.commit_position)
+        await self._log.reset(ask.log_state)
+        self._early.clear()
+        self._early_bytes = 0
+        self._context.on_reset()
+        return result
+
+    def _answer_reset(self, sender: NodeId, ask: Reset, result: PushResult) -> None:
+        self._context.send(sender, ResetResponse(ask.group, self._core.term, result, ask.request_id))
 
     # APPEND ------------------------------------------------------------------------------------------------------
 

@@ -13,6 +13,8 @@ from dledger.raft.messages import (
     HeartbeatResponse,
     Message,
     PushResult,
+    Reset,
+    ResetResponse,
     TakeLeadership,
     Truncate,
     TruncateResponse,
@@ -45,7 +47,7 @@ class Inbox:
         now_ms = self._context.now_ms()
         core = self._core
         match message:
-            case Append() | Compare() | Truncate():
+            case Append() | Compare() | Truncate() | Reset():
                 self._handler.on_push(sender, message)
             case AppendResponse():
                 self._on_append_response(sender, message, now_ms)
@@ -56,7 +58,7 @@ class Inbox:
             case HeartbeatResponse():
                 self._observe_round_trip(sender)
                 core.on_heartbeat_response(sender, message, now_ms)
-            case CompareResponse() | TruncateResponse():
+            case CompareResponse() | TruncateResponse() | ResetResponse():
                 self._on_push_response(sender, message, now_ms)
             case VoteRequest():
                 core.on_vote_request(sender, message, now_ms)
@@ -83,13 +85,18 @@ class Inbox:
             self._core.advance(log.durable_position, now_ms)
         dispatcher.push()
 
-    def _on_push_response(self, sender: NodeId, answer: CompareResponse | TruncateResponse, now_ms: float) -> None:
+    def _on_push_response(
+        self, sender: NodeId, answer: CompareResponse | TruncateResponse | ResetResponse, now_ms: float
+    ) -> None:
         leadership = self._core.hear_follower(sender, answer.term, now_ms)
         dispatcher = self._dispatchers.get(sender)
         if leadership is None or dispatcher is None:
             return
-        if isinstance(answer, CompareResponse):
-            dispatcher.on_compare_response(answer)
-        else:
-            dispatcher.progress.on_truncate(answer, self._context.log.last.position)
-            dispatcher.wake()
+        match answer:
+            case CompareResponse():
+                dispatcher.on_compare_response(answer)
+            case ResetResponse():
+                dispatcher.on_reset_response(answer)
+            case TruncateResponse():
+                dispatcher.progress.on_truncate(answer, self._context.log.last.position)
+                dispatcher.wake()

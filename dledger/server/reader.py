@@ -1,7 +1,8 @@
 """Reads: committed records only, in order, without gaps.
 
 Linearizable ones learn the commit position from a leader that a quorum has just confirmed (read index, Ongaro's
-dissertation §6.4): all that ask while a round is under way share the next.
+dissertation §6.4): all that ask while a round is under way share the next. With leases on, a leader that holds one
+answers without asking. Committed reads are answered by any node, learners too, as far as it knows of commits.
 """
 
 from __future__ import annotations
@@ -42,11 +43,15 @@ class Reader:
         """Raises NOT_LEADER for a linearizable read at a node that does not lead, or stops leading meanwhile."""
         if consistency is Consistency.LINEARIZABLE:
             self._context.check_reader()
-            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting.append(future)
-            self.begin_round()
-            await future
+            if not self._context.core.has_lease(self._context.now_ms()):
+                await self._next_round()
         return ReadPoint(self._context.core.commit_position, self.commit_index)
+
+    async def _next_round(self) -> None:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(future)
+        self.begin_round()
+        await future
 
     def begin_round(self) -> None:
         """Asks the quorum on behalf of all who wait, unless a round is under way or the term has not committed yet."""
@@ -109,14 +114,7 @@ class Reader:
     def _check_range(self, index: int, commit_index: int) -> None:
         first_index = self._log.state.first_index
         if index < first_index:
-            raise error(
-                Code.INDEX_LESS_THAN_LOCAL_BEGIN,
-                f"index {index} is not in the log any more; the first is {first_index}"
-                if index >= 0
-                else f"index {index} is negative; the first is {first_index}",
-                first_index=first_index,
-                commit_index=commit_index,
-            )
+            raise self._trimmed(index, commit_index)
         if index > commit_index:
             reach = f"the last is {commit_index}" if commit_index >= 0 else "there is none yet"
             raise error(
@@ -126,10 +124,31 @@ class Reader:
                 commit_index=commit_index,
             )
 
+    def _trimmed(self, index: int, commit_index: int) -> DLedgerError:
+        first_index = self._log.state.first_index
+        what = f"index {index} is not in the log any more" if index >= 0 else f"index {index} is negative"
+        return error(
+            Code.INDEX_LESS_THAN_LOCAL_BEGIN,
+            f"{what}; the first is {first_index}",
+            first_index=first_index,
+            commit_index=commit_index,
+        )
+
+    async def _frame_of(self, index: int, commit_index: int) -> Frame:
+        """Raises INDEX_LESS_THAN_LOCAL_BEGIN also where the log was trimmed, or begun anew, a moment ago."""
+        try:
+            return await self._log.frame_of(Index(index))
+        except DLedgerError as failure:
+            raise self._for_reader(failure, index, commit_index) from failure
+
+    def _for_reader(self, failure: DLedgerError, index: int, commit_index: int) -> DLedgerError:
+        is_trimmed = failure.code is Code.INDEX_LESS_THAN_LOCAL_BEGIN
+        return self._trimmed(index, commit_index) if is_trimmed else failure
+
     async def get(self, index: int, point: ReadPoint) -> Entry:
         """One record at or before ``point``. Raises INDEX_OUT_OF_RANGE, INDEX_LESS_THAN_LOCAL_BEGIN, CORRUPT_LOG."""
         self._check_range(index, point.commit_index)
-        frame = await self._log.frame_of(Index(index))
+        frame = await self._frame_of(index, point.commit_index)
         header = frame.header
         self._context.metrics.reads += 1
         value = record_at(frame.body, header.count, index - header.base_index)
@@ -142,6 +161,8 @@ class Reader:
 
         Ends before record ``end`` when one is given, else at ``point``, else, with ``follow``, never. The first frame
         may begin before ``start`` and the last reach past ``end``. ``start`` may be one past the last record.
+
+        Raises INDEX_LESS_THAN_LOCAL_BEGIN when the log is trimmed, or begins anew, past where the reader stands.
         """
         beyond = start > point.commit_index
         if not (beyond and (follow or start == point.commit_index + 1)):
@@ -153,8 +174,8 @@ class Reader:
             await self.wait_for_commit()
         if start > self.commit_index or (not follow and start >= last_index):
             return
-        first = await self._log.frame_of(Index(start))
-        position = first.header.position
+        first = await self._frame_of(start, point.commit_index)
+        position, next_index = first.header.position, start
         while True:
             limit = self._context.core.commit_position if follow else point.commit_position
             if position > limit:
@@ -162,8 +183,11 @@ class Reader:
                     return
                 await self.wait_for_commit()
                 continue
-            frames = await self._frames(Position(position), limit)
-            position = frames[-1].header.position + 1
+            try:
+                frames = await self._frames(Position(position), limit)
+            except DLedgerError as failure:
+                raise self._for_reader(failure, next_index, self.commit_index) from failure
+            position, next_index = frames[-1].header.position + 1, frames[-1].header.end_index
             data = [f for f in frames if f.header.count and (end is None or f.header.base_index < end)]
             self._context.metrics.reads += len(data)
             if data:

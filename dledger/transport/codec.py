@@ -84,7 +84,9 @@ def _header(message: Message, sender: NodeId) -> pb.PeerMessage:
                 round=message.round,
             )
         case HeartbeatResponse():
-            return pb.PeerMessage(kind=pb.MESSAGE_KIND_HEARTBEAT_RESPONSE, round=message.round)
+            return pb.PeerMessage(
+                kind=pb.MESSAGE_KIND_HEARTBEAT_RESPONSE, round=message.round, keeps_lease=message.keeps_lease
+            )
         case VoteRequest() | VoteResponse():
             return _vote_header(message)
         case Compare() | CompareResponse() | Truncate() | TruncateResponse():
@@ -197,7 +199,7 @@ def _heartbeat(m: pb.PeerMessage, _: Buffer) -> Heartbeat:
 
 
 def _heartbeat_response(m: pb.PeerMessage, _: Buffer) -> HeartbeatResponse:
-    return HeartbeatResponse(m.group, Term(m.term), m.round)
+    return HeartbeatResponse(m.group, Term(m.term), m.round, m.keeps_lease)
 
 
 def _vote_request(m: pb.PeerMessage, _: Buffer) -> VoteRequest:
