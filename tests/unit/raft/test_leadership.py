@@ -10,7 +10,7 @@ from dledger.raft.leadership import Leadership
 from dledger.raft.membership import Membership
 from dledger.raft.messages import Heartbeat, Message
 from dledger.raft.quorum import majority
-from dledger.types import NodeId, Position, Term
+from dledger.types import GroupSettings, NodeId, Position, PreferredLeader, Term
 from tests.unit.raft.harness import GROUP, N0, N1, N2, N3, N4, START_MS, TIMINGS, members
 
 LEARNER = NodeId("l0")
@@ -194,3 +194,41 @@ def test_a_change_of_members_keeps_what_is_known_of_those_who_stay() -> None:
     assert leadership.followers[N1].match == 9
     assert (leadership.followers[N3].match, leadership.followers[N3].compare_at) == (0, 12)
     assert leadership.quorum_position(Position(12)) == 0
+
+
+# Preferred leaders ---------------------------------------------------------------------------------------------------
+
+
+def preferred(**priorities: int) -> GroupSettings:
+    return GroupSettings(tuple(PreferredLeader(NodeId(peer), priority) for peer, priority in priorities.items()))
+
+
+def target(leadership: Leadership, settings: GroupSettings, connected: tuple[NodeId, ...] = (N1, N2, N3, N4)) -> str:
+    limits = Limits(max_transfer_lag_frames=5)
+    return leadership.preferred_target(settings, connected, Position(20), limits) or "-"
+
+
+def test_the_highest_priority_above_the_leaders_own_should_lead() -> None:
+    leadership = matched(make_leadership(), n1=20, n2=20, n3=20)
+    assert target(leadership, preferred(n1=5, n2=10)) == "n2"
+    assert target(leadership, preferred(n0=7, n1=5, n2=10)) == "n2"
+    assert target(leadership, preferred(n0=10, n1=5, n2=10)) == "-"
+    assert target(leadership, preferred()) == "-"
+
+
+def test_a_preferred_leader_that_is_away_lags_or_is_in_doubt_is_passed_over_for_the_next() -> None:
+    leadership = matched(make_leadership(), n1=20, n2=14, n3=20, n4=15)
+    settings = preferred(n1=1, n2=40, n3=30, n4=20)
+    leadership.followers[N3].counts = False
+    assert target(leadership, settings) == "n4"
+    assert target(leadership, settings, connected=(N1, N2, N3)) == "n1"
+
+
+def test_a_learner_leads_by_no_preference() -> None:
+    leadership = matched(make_leadership(members(3, learners=[LEARNER])), l0=20)
+    assert target(leadership, preferred(l0=9), connected=(LEARNER,)) == "-"
+
+
+def test_of_two_preferred_alike_the_closer_one_leads() -> None:
+    leadership = matched(make_leadership(), n1=19, n2=20)
+    assert target(leadership, preferred(n1=5, n2=5)) == "n2"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dledger.raft.messages import AppendResponse, CompareResponse, PushResult, TruncateResponse
+from dledger.raft.messages import AppendResponse, CompareResponse, PushResult, ResetResponse, TruncateResponse
 from dledger.raft.replication import Progress, PushState
 from dledger.types import Position, Term
 from tests.unit.raft.harness import GROUP, START_MS
@@ -229,6 +229,91 @@ def test_what_was_found_equal_and_is_not_acknowledged_is_overdue_too() -> None:
     assert progress.overdue_ms() == START_MS + 1
     acked(progress, LAST)
     assert progress.overdue_ms() is None
+
+
+# A log that begins, or a follower's that ends, behind the other's -----------------------------------------------------
+
+
+def start_at(progress: Progress, result: PushResult, position: int, match_in_terms: int, start: int) -> None:
+    answer = CompareResponse(GROUP, Term(1), result, Position(position), Term(1), progress.request_id)
+    progress.on_compare(answer, Position(match_in_terms), Position(start))
+
+
+def resetting() -> Progress:
+    """A follower whose log ends at 7, where this one begins behind 10."""
+    progress = make_progress()
+    progress.asked(START_MS)
+    start_at(progress, PushResult.INCONSISTENT_STATE, 7, 7, start=10)
+    assert progress.state is PushState.RESET
+    return progress
+
+
+def test_a_follower_that_ends_before_the_log_begins_is_reset_and_compared_again() -> None:
+    progress = resetting()
+    assert (progress.waiting_since_ms, progress.match) == (None, 0)
+    asked = progress.asked(START_MS)
+    progress.on_reset(ResetResponse(GROUP, Term(1), PushResult.SUCCESS, asked), LAST)
+    assert (progress.state, progress.compare_at) == (PushState.COMPARE, LAST)
+    progress.asked(START_MS)
+    start_at(progress, PushResult.INCONSISTENT_STATE, 10, 10, start=10)
+    progress.asked(START_MS)
+    start_at(progress, PushResult.SUCCESS, 10, 10, start=10)
+    assert (progress.state, progress.next) == (PushState.APPEND, 11)
+
+
+def test_a_follower_that_refuses_to_be_reset_is_compared_again() -> None:
+    progress = resetting()
+    asked = progress.asked(START_MS)
+    progress.on_reset(ResetResponse(GROUP, Term(1), PushResult.INCONSISTENT_STATE, asked), LAST)
+    assert (progress.state, progress.compare_at) == (PushState.COMPARE, LAST)
+
+
+def test_an_old_answer_to_a_reset_changes_nothing() -> None:
+    progress = resetting()
+    old = ResetResponse(GROUP, Term(1), PushResult.SUCCESS, progress.asked(START_MS))
+    progress.asked(START_MS)
+    progress.on_reset(old, LAST)
+    assert progress.state is PushState.RESET
+
+
+def test_a_reset_without_an_answer_is_overdue() -> None:
+    progress = resetting()
+    progress.asked(START_MS + 5)
+    assert progress.overdue_ms() == START_MS + 5
+
+
+def test_a_tail_of_an_old_leader_that_differs_where_the_log_begins_is_reset() -> None:
+    progress = make_progress()
+    progress.asked(START_MS)
+    start_at(progress, PushResult.INCONSISTENT_STATE, 15, 10, start=10)
+    assert (progress.state, progress.compare_at) == (PushState.COMPARE, 10)
+    progress.asked(START_MS)
+    start_at(progress, PushResult.INCONSISTENT_STATE, 10, 10, start=10)
+    assert progress.state is PushState.RESET
+
+
+def test_a_follower_whose_log_begins_above_the_question_is_asked_there() -> None:
+    """It has trimmed already, and this leader not yet."""
+    progress = make_progress()
+    progress.asked(START_MS)
+    compared(progress, PushResult.INCONSISTENT_STATE, 5, match_in_terms=5)
+    progress.asked(START_MS)
+    compared(progress, PushResult.INCONSISTENT_STATE, 12, match_in_terms=12)
+    assert (progress.state, progress.compare_at) == (PushState.COMPARE, 12)
+
+
+def test_a_follower_whose_log_begins_where_this_one_has_nothing_like_it_is_left_alone() -> None:
+    progress = make_progress()
+    progress.asked(START_MS)
+    compared(progress, PushResult.INCONSISTENT_STATE, LAST + 5, match_in_terms=LAST)
+    assert progress.paused_until_ms == float("inf")
+
+
+def test_nothing_is_acknowledged_before_a_comparison() -> None:
+    """What arrives before was acknowledged by the disk that was there before."""
+    progress = make_progress()
+    assert not acked(progress, 10)
+    assert progress.match == 0
 
 
 # Two whole logs, as lists of terms -----------------------------------------------------------------------------------
