@@ -370,7 +370,7 @@ class SimCluster:
 
     def new_log(self, node_id: NodeId) -> MemoryLog:
         members = self._founders if node_id not in self._joined else []
-        return MemoryLog(DEFAULT_GROUP, members, sync_delay_ms=self._sync_delay_ms)
+        return MemoryLog(DEFAULT_GROUP, members, sync_delay_ms=self._sync_delay_ms, segment_frames=self._segment_frames)
 
     def config_of(self, node_id: NodeId) -> NodeConfig:
         founders: dict[str, str] = {member.id: member.peer_address for member in self._founders}
@@ -379,6 +379,7 @@ class SimCluster:
             peers=self._joined.get(node_id, founders),
             address=address_of(node_id),
             data_dir=Path("in-memory"),
+            lease_reads=self._lease_reads,
             timings=self._timings,
             limits=self._limits,
         )
