@@ -36,7 +36,7 @@ from dledger.config import MIB, NODE_ID, Limits, NodeConfig, Timings, split_addr
 from dledger.errors import ConfigError
 from dledger.types import Durability
 
-TEXT_KEYS = ("id", "address", "group", "listen", "advertise", "cluster_id", "log_format", "log_level")
+TEXT_KEYS = ("id", "address", "join", "group", "listen", "advertise", "cluster_id", "log_format", "log_level")
 PORT_KEYS = ("grpc_port", "http_port")
 SWITCH_KEYS = ("lease_reads",)
 KEYS = (*TEXT_KEYS, *PORT_KEYS, *SWITCH_KEYS, "peers", "data", "durability", "limits", "timings")

@@ -42,6 +42,8 @@ class LocalNode:
     id: str
     peer_port: int
     data_dir: Path
+    joins: bool = False
+    """Whether it came later: it asks the others who the members are."""
     process: asyncio.subprocess.Process | None = None
     watcher: asyncio.Task[None] | None = field(default=None, repr=False)
     expected_to_end: bool = False
@@ -80,7 +82,10 @@ OnExit = Callable[[LocalNode, int], None]
 
 
 class LocalCluster:
-    """``nodes`` nodes n0, n1 … in ``data``; node i's peer port is ``port`` + 10·i (0: a free block)."""
+    """``nodes`` nodes n0, n1 … in ``data``; node i's peer port is ``port`` + 10·i (0: a free block).
+
+    ``add`` brings more. Whoever the members are by now: a node that ends is told of, and can be brought back.
+    """
 
     def __init__(
         self,
@@ -120,10 +125,17 @@ class LocalCluster:
     def serve_command(self, node_id: str) -> list[str]:
         """The command line that runs the node."""
         node = self._node(node_id)
-        peers = format_peers({peer.id: peer.peer_address for peer in self.nodes.values()})
-        flags = ["--id", node.id, "--peers", peers, "--data", str(node.data_dir)]
+        flags = ["--id", node.id, *self._whereabouts(node), "--data", str(node.data_dir)]
         flags += ["--durability", self._durability.value, *self._serve_flags, "--stop-with", str(self.lifeline_file)]
         return [*self._program, "serve", *flags]
+
+    def _whereabouts(self, node: LocalNode) -> list[str]:
+        others = [each for each in self.nodes.values() if each is not node]
+        if node.joins:
+            endpoints = ",".join(each.client_address for each in others)
+            return ["--address", node.peer_address, "--join", endpoints]
+        founders = {each.id: each.peer_address for each in self.nodes.values() if not each.joins}
+        return ["--peers", format_peers(founders)]
 
     def serve_line(self, node_id: str) -> str:
         """``serve_command`` as one types it."""
@@ -141,6 +153,14 @@ class LocalCluster:
         except BaseException:
             await self.stop()
             raise
+
+    async def add(self, node_id: str = "") -> LocalNode:
+        """Starts a node more, on free ports, which joins the others; it becomes a member when they add it."""
+        node_id = node_id or f"n{len(self.nodes)}"
+        assert node_id not in self.nodes, f"there is a node {node_id} already"
+        node = self.nodes[node_id] = LocalNode(node_id, free_base(1), self.data / node_id, joins=True)
+        await self.restart(node_id)
+        return node
 
     async def restart(self, node_id: str) -> int:
         """Starts a node that is not running; returns its pid."""
@@ -193,9 +213,10 @@ class LocalCluster:
             _signal(node, signal.SIGKILL)
 
     async def wait_ready(self, timeout_s: float = 30.0) -> Ready:
-        """Waits until every node answers and all know the same leader.
+        """Waits until there is a leader, and every member that is a node of this cluster answers.
 
-        Raises the failure of a node that ended meanwhile, as its log tells it, or TIMEOUT.
+        Members that run elsewhere, and nodes that were removed, are not waited for. Raises the failure of a node that
+        ended meanwhile, as its log tells it, or TIMEOUT.
         """
         from dledger.client import connect  # noqa: PLC0415  # gRPC is slow to import: start the nodes first
 
@@ -206,9 +227,8 @@ class LocalCluster:
                 self._raise_if_one_ended()
                 with suppress(DLedgerError):
                     status = await log.status()
-                    agreed = status.leader and all(node.reachable for node in status.nodes)
-                    if agreed and len(status.nodes) == len(self.nodes):
-                        return Ready(str(status.leader), status.term)
+                    if status.leader and all(node.reachable for node in status.nodes if node.id in self.nodes):
+                        return Ready(status.leader, status.term)
                 # Other processes cannot be awaited: they are asked.
                 await asyncio.sleep(POLL_INTERVAL_S)
         raise error(

@@ -9,7 +9,7 @@ from dledger.client.admin_results import MembershipChange, RetentionChange, Trim
 from dledger.client.attempts import Attempts
 from dledger.client.retry import ASKS_ELSEWHERE, Backoff
 from dledger.client.rpc import unary
-from dledger.errors import DLedgerError
+from dledger.errors import DLedgerError, NotLeader
 from dledger.v1 import admin_pb2, raft_pb2
 
 if TYPE_CHECKING:
@@ -171,5 +171,6 @@ class Admin:
         raise attempts.overdue()
 
     def _tell(self, refusal: DLedgerError) -> None:
-        if self.on_wait is not None:
+        is_redirect = isinstance(refusal, NotLeader) and refusal.leader_address
+        if self.on_wait is not None and not is_redirect:
             self.on_wait(refusal)

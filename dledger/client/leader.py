@@ -23,6 +23,8 @@ ASK_TIMEOUT_MS = 1_000
 """How long one node may take to say who leads."""
 STAGGER_S = 0.1
 """An endpoint that has not answered for so long is no longer waited for alone: the next one is asked beside it."""
+MOST_HOPS = 3
+"""From a node that heard of an earlier leader to that one, and on to the next."""
 REFRESH_INTERVAL_S = 5.0
 """How often the leader is asked who the members are, so that a client that needs nothing else is not left behind when
 they are replaced one by one."""
@@ -97,15 +99,33 @@ class Leaders:
         return (await self._first_answer())[0]
 
     async def newest_metadata(self) -> Metadata:
-        """As ``metadata``, but as the leader knows the group, if there is one that answers."""
-        metadata, teller = await self._first_answer()
-        leader = metadata.address_of(metadata.leader_id)
-        if leader in ("", teller):
-            return metadata
+        """As the leader knows the group; if no leader answers, as the node of the highest term does."""
+        best: Metadata | None = None
+        round_ = _Round(self, self._in_order())
         try:
-            return await self.ask(leader)
-        except DLedgerError:
-            return metadata  # it is gone: what a follower knows has to do
+            async for metadata, teller in round_:
+                told, by_the_leader = await self._followed(metadata, teller)
+                if by_the_leader:
+                    return told
+                if best is None or told.term > best.term:
+                    best = told
+        finally:
+            await round_.close()
+        if best is None:
+            raise round_.nobody()
+        return best
+
+    async def _followed(self, metadata: Metadata, teller: str) -> tuple[Metadata, bool]:
+        """What the leader says that ``metadata`` names, and whether it takes itself for the leader."""
+        for _ in range(MOST_HOPS):
+            leader = metadata.address_of(metadata.leader_id)
+            if leader in ("", teller):
+                return metadata, leader == teller
+            try:
+                metadata, teller = await self.ask(leader), leader
+            except DLedgerError:
+                break  # it is gone: somebody else may know of another
+        return metadata, False
 
     def lost(self, address: str, refusal: DLedgerError) -> None:
         """``address`` refused as a leader would not, or cannot be reached: go where it points, or ask around."""

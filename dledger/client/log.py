@@ -199,9 +199,9 @@ class Log:
     # The cluster ------------------------------------------------------------------------------------------------
 
     async def metadata(self) -> Metadata:
-        """The members and the leader, as the first node that answers knows them. Raises Unavailable."""
+        """The members and the leader, as the leader knows them, or if there is none any node. Raises Unavailable."""
         self._check_open()
-        return await self._leaders.metadata()
+        return await self._leaders.newest_metadata()
 
     async def status(self) -> ClusterStatus:
         """The state of every member, also of those that cannot be reached. Raises Unavailable if none can."""

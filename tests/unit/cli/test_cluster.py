@@ -131,6 +131,20 @@ async def test_the_serve_line_is_the_command_that_runs_the_node(make: Make) -> N
     assert refused.value.code is Code.UNKNOWN_MEMBER
 
 
+async def test_a_node_that_is_added_joins_the_others(make: Make) -> None:
+    cluster = make(nodes=2, port=free_base(2))
+    endpoints = cluster.endpoints
+    await cluster.start()
+    node = await cluster.add()
+    await is_up(node)
+    assert node.id == "n2"
+    assert f"serve --id n2 --address {node.peer_address} --join {endpoints} --data" in cluster.serve_line("n2")
+    assert node.peer_address not in cluster.serve_line("n0")
+    assert cluster.endpoints == f"{endpoints},{node.client_address}"
+    await cluster.kill("n2")
+    assert alive(await cluster.restart("n2"))
+
+
 @pytest.mark.parametrize("settings", [{"nodes": 0}, {"nodes": 100}, {"nodes": 3, "port": 65530}])
 async def test_a_cluster_that_has_no_room_is_refused(make: Make, settings: dict[str, int]) -> None:
     with pytest.raises(ConfigError):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from dledger import client
@@ -48,9 +46,6 @@ def test_an_address_that_a_node_does_not_know_is_filled_in() -> None:
     book.learn(told("a", 1, "m:1", "m:2"), "m:1")
     assert book.learn(told("a", 2, "m:1", ""), "m:1").address_of("b") == "m:2"
     assert book.addresses == ["m:1", "m:2", "x:1"]
-
-
-Kill = Callable[[FakeCluster], None]
 
 
 @pytest.fixture
@@ -130,4 +125,18 @@ async def test_a_removed_node_does_not_lead_a_client_astray(five: FakeCluster) -
             await five.replace(old)
             await log.append(b"x")
             assert removed.id not in {node.id for node in (await log.status()).nodes}
+    await stop(five)
+
+
+async def test_what_a_removed_node_says_does_not_count_beside_a_member(five: FakeCluster) -> None:
+    """Its leader is gone, and so are all others that it knows."""
+    removed, member = five.nodes[4], await five.add_node()
+    removed.remembers = dict(five.members)
+    removed.believes = (five.term, five.nodes[0])
+    five.lead(member)
+    del five.members[removed.id]
+    for old in five.nodes[:4]:
+        await five.replace(old)
+    async with client.connect([removed.address, member.address], timeout_ms=5_000) as log:
+        assert {each.id for each in (await log.metadata()).members} == set(five.members)
     await stop(five)
