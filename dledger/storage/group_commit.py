@@ -11,7 +11,8 @@ without them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import NamedTuple
 
@@ -35,7 +36,7 @@ class Written(NamedTuple):
 class GroupCommit:
     """Makes what was written durable, in order.
 
-    Invariant: the frame of ``durable`` is in the log; it falls with ``restart`` alone, which drops what is under way.
+    Invariant: the frame of ``durable`` is in the log; it falls with ``restarted`` alone.
     """
 
     def __init__(
@@ -97,29 +98,41 @@ class GroupCommit:
         elif self._syncs_at_once() and not self._in_flight:
             self._start()
 
-    async def restart(self, truncate: Callable[[], Written]) -> None:
-        """Runs ``truncate``, which changes the files and leaves all of them durable and marked, in a thread.
-
-        No sync is in flight meanwhile; the completion of one that was is dropped.
-        """
+    @asynccontextmanager
+    async def stopped(self) -> AsyncIterator[None]:
+        """Inside, no sync is in flight and none begins; the completion of one that was is dropped. Who changes files
+        there leaves all of them durable and marked, and says so with ``restarted``. An OSError is final, as any."""
         self._generation += 1
         self._restarting = True
         try:
             await self._settle()
             self._raise_failure()
-            end = await self._files.disk.run(truncate)
+            yield
         except OSError as reason:
             raise self.fail(reason) from reason
         finally:
             self._restarting = False
+
+    def restarted(self, end: Written) -> None:
+        """Everything up to ``end``, where the log now ends, is durable and marked. Only inside ``stopped``."""
+        assert self._restarting, "syncs may be in flight"
         self._dirty.clear()
         self._directory_dirty = False
         self._end = self._synced = self._marked = end
         self.durable = min(self.durable, end.point.position)
         self._advance(end.point.position)
 
+    def uses(self, segment: Segment) -> bool:
+        """Whether a later group may write to, or sync, the segment."""
+        return segment in self._dirty or segment is self._synced.segment
+
+    @property
+    def sync_age_s(self) -> float:
+        """How long the fdatasync in flight has been under way; 0.0 when there is none."""
+        return self._loop.time() - self._started_s if self._in_flight else 0.0
+
     def unsynced(self) -> list[Segment]:
-        """Segments with writes that no completed sync covers. Only inside ``restart``."""
+        """Segments with writes that no completed sync covers. Only inside ``stopped``."""
         assert not self._in_flight, "a sync is in flight"
         return list(self._dirty)
 

@@ -22,7 +22,7 @@ INDEX_INTERVAL_BYTES = 8 * 1024
 class SparseIndex:
     """Entries in the order of the file. Invariant: positions and offsets ascend, indexes and timestamps never fall."""
 
-    __slots__ = ("_indexes", "_next_offset", "_offsets", "_positions", "_timestamps")
+    __slots__ = ("_indexes", "_next_offset", "_offsets", "_positions", "_timestamps", "last_timestamp_ms")
 
     def __init__(self) -> None:
         self._positions = array("Q")
@@ -30,12 +30,15 @@ class SparseIndex:
         self._offsets = array("Q")
         self._timestamps = array("Q")
         self._next_offset = 0
+        self.last_timestamp_ms = 0
+        """Of the last frame added, noted or not; not kept in a footer."""
 
     def __len__(self) -> int:
         return len(self._positions)
 
     def add(self, header: FrameHeader, offset: int) -> None:
         """The next frame begins at ``offset``; noted when the last one noted is far enough."""
+        self.last_timestamp_ms = header.timestamp_ms
         if offset < self._next_offset:
             return
         self._next_offset = offset + INDEX_INTERVAL_BYTES
@@ -55,13 +58,6 @@ class SparseIndex:
         at = bisect_right(self._indexes, index) - 1
         assert at >= 0, f"record {index} lies before the segment"
         return self._positions[at], self._offsets[at]
-
-    def truncate(self, end_offset: int) -> None:
-        """Forgets what begins at or behind ``end_offset``."""
-        keep = bisect_right(self._offsets, end_offset - 1)
-        for column in self._columns():
-            del column[keep:]
-        self._next_offset = self._offsets[-1] + INDEX_INTERVAL_BYTES if keep else 0
 
     def encode(self) -> bytes:
         return b"".join((len(self).to_bytes(8, "little"), *(_swapped(each).tobytes() for each in self._columns())))

@@ -10,12 +10,14 @@ from dledger.errors import DLedgerError
 from dledger.storage.segment import (
     FIRST_PAGE_BYTES,
     SEGMENT_SUFFIX,
+    STATE_SUFFIX,
     Segment,
     SegmentHeader,
     SegmentName,
     SyncMark,
     Trailer,
     corrupt,
+    is_origin,
     parse_name,
     read_trailer,
     unpack_header,
@@ -43,13 +45,25 @@ class _Found(NamedTuple):
     mark: SyncMark | None
     hint: int | None
     trailer: Trailer | None
+    is_origin: bool
 
 
 def take_inventory(files: SegmentFiles, names: Sequence[str]) -> Durable:
-    """Fills ``files.segments``, those too that a roll had only begun. Blocks, changes nothing; raises CORRUPT_LOG."""
+    """Fills ``files.segments``, those too that a roll had only begun, without those that a trim or a reset has left
+    behind. Blocks, changes nothing; raises CORRUPT_LOG."""
     found = [_look(files, name) for name in sorted(filter(None, map(_segment_name, names)))]
     if not found:
         raise corrupt(str(files.directory), 0, "small states are there but no segment")
+    origin = max((at for at, each in enumerate(found) if each.is_origin), default=0)
+    found = found[origin:]
+    first = found[0].segment
+    if not found[0].is_origin and first.previous.position > 0:
+        raise corrupt(
+            first.path, 0, f"the log would begin behind position {first.previous.position}: segments are missing"
+        )
+    state_names = set(names)
+    for each in found:
+        each.segment.has_state = each.segment.name.file(STATE_SUFFIX) in state_names
     sealed = max((at for at, each in enumerate(found) if each.trailer is not None), default=-1)
     marked = max((at for at, each in enumerate(found) if each.mark is not None), default=0)
     certain = max(marked, sealed + 1)
@@ -93,7 +107,8 @@ def _look(files: SegmentFiles, name: SegmentName) -> _Found:
     if trailer is not None:
         segment.sealed = True
         segment.end_offset = trailer.footer_offset
-    return _Found(segment, header, mark, unpack_hint(page), trailer)
+        segment.last_timestamp_ms = trailer.last_timestamp_ms
+    return _Found(segment, header, mark, unpack_hint(page), trailer, is_origin(page, previous))
 
 
 def _check_certain(found: Sequence[_Found], certain: int) -> None:

@@ -6,6 +6,8 @@
                     │ the next segment: Preparer                                        │ rolls that are durable: Sealer
     read ──── TailCache ── FrameReader: page cache, device
     truncate ─ Replay: the state at the cut ── cut: files, durably, in an order that any crash survives
+    trim ──── LogState, TailCache at once ── Collector: files, in the background
+    reset ─── begin_anew: another first segment ── the old ones
 """
 
 from __future__ import annotations
@@ -17,21 +19,24 @@ from typing import TYPE_CHECKING, TypeVar
 
 from dledger.config import Limits, Timings
 from dledger.errors import Code, DLedgerError, error
-from dledger.storage.api import ObserveSync, OnDurable, OnFailure
+from dledger.storage.api import Boundary, ObserveSync, OnDurable, OnFailure
 from dledger.storage.cut import cut
 from dledger.storage.disk import FULL
 from dledger.storage.frame import Frame
 from dledger.storage.group_commit import GroupCommit, Written
-from dledger.storage.log_state import LogState
+from dledger.storage.log_state import LogState, begins_later, read_start
 from dledger.storage.preparer import Preparer
 from dledger.storage.reader import FrameReader
 from dledger.storage.replay import Replay
+from dledger.storage.reset import NewBeginning, begin_anew, prepare_beginning
+from dledger.storage.retention import Collector, boundaries, unlink_all
 from dledger.storage.sealer import Roll, Sealer
+from dledger.storage.segment import FIRST_PAGE_BYTES, Segment, corrupt
 from dledger.storage.segment_files import SegmentFiles
 from dledger.storage.syncer import Syncer
 from dledger.storage.tail_cache import TailCache
 from dledger.storage.writer import Run, SegmentWriter, UndoFailedError
-from dledger.types import Durability, Index, LogPoint, Member, Position, Term
+from dledger.types import Durability, Index, LogPoint, Member, Position, Term, TrimPoint
 
 if TYPE_CHECKING:
     from dledger.storage.recovery import RecoveryReport
@@ -63,7 +68,8 @@ class FileLog:
         self._initial_members = tuple(initial_members)
         self._cache = TailCache(limits.tail_cache_bytes)
         self._reader = FrameReader(files)
-        self._sealer = Sealer(files, self._on_os_error, limits.page_cache_bytes)
+        self._sealer = Sealer(files, self._on_os_error, limits.page_cache_bytes, self._start_collecting)
+        self._collector = Collector(files, self._in_use, self._on_os_error)
         self._preparer = Preparer(files, self._on_os_error)
         self._writer = SegmentWriter(files, self._preparer, limits)
         self._syncer: Syncer = files.disk.syncer(files.group)
@@ -77,7 +83,9 @@ class FileLog:
             on_synced=self._sealer.synced,
         )
         self._commit.commit_hint = Position(commit_hint)
-        self._truncated: asyncio.Task[None] | None = None  # the truncation under way
+        self._rearranging = asyncio.Lock()  # held by whoever takes segments out of the log, or must find them there
+        self._truncated: asyncio.Task[None] | None = None  # the truncation or reset under way
+        self._collected: asyncio.Task[None] | None = None  # the removal of trimmed segments under way
         self._generation = 0
         self._closed = False
         self._finish_rolls()
@@ -120,7 +128,7 @@ class FileLog:
         try:
             runs = self._writer.write(frames, state.last, state.next_index, self._commit.commit_hint)
         except UndoFailedError as worse:
-            raise self._commit.fail(worse) from worse
+            raise self._unknown(worse) from worse
         except OSError as reason:
             raise self._refusal(reason) from reason
         for run in runs:
@@ -133,7 +141,7 @@ class FileLog:
     def _take(self, run: Run) -> None:
         segment, state = run.segment, self._state
         if run.is_new:
-            self._sealer.rolled(Roll(self._files.active, segment, state.encode()))
+            self._sealer.rolled(Roll(self._files.active, segment, state.encoder()))
             self._files.segments.append(segment)
             self._commit.rolled()
             self._writer.prepare_next()
@@ -152,6 +160,15 @@ class FileLog:
             )
         return error(Code.DISK_ERROR, f"{self._files.directory} cannot be written ({reason.strerror}): see to the disk")
 
+    def _unknown(self, worse: UndoFailedError) -> DLedgerError:
+        # Some of it may be on the disk, whole, and come back with the next start: that is no refusal.
+        self._commit.fail(worse)
+        return error(
+            Code.TERM_CHANGED,
+            f"{self._files.directory} could not be written, nor what was written be taken back ({worse.strerror}): "
+            "whether anything was appended is unknown; see to the disk, then restart",
+        )
+
     async def truncate(self, after: Position) -> None:
         state = self._state
         assert self._truncated is None, "a truncation is under way"
@@ -159,54 +176,156 @@ class FileLog:
         assert after >= min(self.commit_hint, state.last.position), (
             f"position {after} is committed, nothing is cut there"
         )
-        if after >= state.last.position:
-            return
+        if after < state.last.position:
+            await self._alone(partial(self._truncate, after), f"truncate-{self.group}")
+
+    async def _alone(self, work: Callable[[], Awaitable[None]], name: str) -> None:
+        """Does ``work``, which replaces frames: reads wait for it, and begin again when they saw the old ones."""
         self._generation += 1
-        # A task of the log's own: a caller that is cancelled must not leave the cut running under a log that closes.
-        self._truncated = asyncio.get_running_loop().create_task(self._truncate(after), name=f"truncate-{self.group}")
+
+        async def alone() -> None:
+            try:
+                async with self._rearranging:
+                    await self._reader.settle()
+                    await self._sealer.pause()
+                    try:
+                        await work()
+                    finally:
+                        self._sealer.resume()
+                        self._sealer.synced(self.durable_position)
+            finally:
+                self._truncated = None
+
+        # A task of the log's own: a caller that is cancelled must not leave the work running under a log that closes.
+        self._truncated = asyncio.get_running_loop().create_task(alone(), name=name)
         await asyncio.shield(self._truncated)
 
     async def _truncate(self, after: Position) -> None:
         try:
-            await self._reader.settle()
-            await self._sealer.pause()
-            await self._commit.restart(partial(self._cut, after))
-            self._sealer.truncated()
-            self._sealer.synced(after)
-        finally:
-            self._truncated = None
+            async with self._commit.stopped():
+                replay = await self._files.disk.run(partial(self._cut, after))
+                state, end = replay.state, replay.end
+                end.segment.index, end.segment.frames = end.sparse_index, end.frames
+                state.begin_at(TrimPoint(self._state.start, self._state.first_index))
+                self._state = state
+                self._cache.truncate(after)
+                self._commit.restarted(Written(end.segment, state.last, end.end_offset))
+        except DLedgerError as failure:
+            self._commit.refuse(failure)
+            raise
 
-    def _cut(self, after: Position) -> Written:
+    def _cut(self, after: Position) -> Replay:
         files = self._files
-        ordinal = files.segments.index(files.by_position(after + 1))
-        replay = Replay(files, ordinal, self._initial_members)
+        replay = Replay(files, files.ordinal_of(after + 1), self._initial_members)
         replay.run(after)
-        assert replay.state.last.position == after, "frames that were appended cannot be read again"
-        end = replay.end
-        cut(
-            files,
-            end.segment,
-            end.end_offset,
-            replay.state.last,
-            unsynced=self._commit.unsynced(),
-            commit_hint=self.commit_hint,
-        )
-        end.segment.index, end.segment.frames = end.sparse_index, end.frames
-        self._state = replay.state
-        self._cache.truncate(after)
-        return Written(end.segment, replay.state.last, end.end_offset)
+        end, last = replay.end, replay.state.last
+        if last.position != after:
+            raise corrupt(end.segment.path, end.end_offset, end.reason or "frames that were appended are missing")
+        unsynced = self._commit.unsynced()
+        cut(files, end.segment, end.end_offset, last, unsynced=unsynced, commit_hint=self.commit_hint)
+        return replay
+
+    async def reset(self, log_state: bytes) -> None:
+        assert self._truncated is None, "a truncation is under way"
+        if self._commit.failure is not None:
+            raise self._commit.failure
+        await self._alone(partial(self._reset, log_state), f"reset-{self.group}")
+
+    async def _reset(self, log_state: bytes) -> None:
+        files = self._files
+        state = await files.disk.run(partial(read_start, self.group, log_state, self.last))
+        beginning = await self._prepare_beginning(state)
+        self.set_commit_hint(state.last.position)
+        async with self._commit.stopped():
+            segment = await files.disk.run(partial(begin_anew, files, beginning, self.commit_hint))
+            files.segments.append(segment)
+            removed = files.begin_with(len(files.segments) - 1)
+            self._state = state
+            self._cache.truncate(0)
+            self._commit.restarted(Written(segment, state.last, FIRST_PAGE_BYTES))
+            await files.disk.run(partial(unlink_all, files.disk, str(files.directory), removed))
+
+    async def _prepare_beginning(self, state: LogState) -> NewBeginning:
+        size_bytes = self._writer.first_size_bytes()
+        try:
+            return await self._files.disk.run(partial(prepare_beginning, self._files, state, size_bytes))
+        except OSError as reason:
+            raise self._refusal(reason) from reason
+
+    async def trim(self, to: TrimPoint) -> None:
+        position = to.point.position
+        while self._truncated is not None:
+            await asyncio.wait([self._truncated])
+        if position > self._state.start.position:
+            await self._check_trim(to)
+            self._state.begin_at(to)
+            self._cache.begin_behind(position)
+        self._start_collecting()
+        if self._collected is not None:
+            await asyncio.shield(self._collected)
+
+    async def _check_trim(self, to: TrimPoint) -> None:
+        segment = self._files.by_position(to.point.position + 1)
+        found = TrimPoint(segment.previous, segment.name.base_index)
+        if found.point.position != to.point.position:
+            header = (await self.read(to.point.position, 1))[0].header
+            found = TrimPoint(header.point, header.end_index)
+        if found != to:
+            message = f"the log holds another frame {to.point.position} than the one that the group trims to"
+            raise self._commit.refuse(error(Code.CORRUPT_LOG, message))
+
+    def _start_collecting(self) -> None:
+        """Trimmed segments leave the disk: after a trim, and when one of them is not in use any more."""
+        if self._collected is None and self._collector.has_work(self._state.start.position) and not self._closed:
+            name = f"collect-{self.group}"
+            self._collected = asyncio.get_running_loop().create_task(self._collect(), name=name)
+
+    async def _collect(self) -> None:
+        try:
+            async with self._rearranging:
+                await self._collector.collect(self._state.start.position)
+        finally:
+            self._collected = None
+
+    def _in_use(self, segment: Segment) -> bool:
+        return self._sealer.owes(segment) or self._commit.uses(segment)
+
+    async def state_at_start(self) -> bytes:
+        async with self._rearranging:
+            return await self._files.disk.run(partial(self._encode_start, self._state.start, self._state.first_index))
+
+    def _encode_start(self, start: LogPoint, first_index: int) -> bytes:
+        replay = Replay(self._files, self._files.ordinal_of(start.position + 1), self._initial_members)
+        replay.run(start.position)
+        if replay.state.last != start:
+            raise corrupt(replay.end.segment.path, replay.end.end_offset, replay.end.reason or "frames are missing")
+        replay.state.begin_at(TrimPoint(start, first_index))
+        return replay.state.encode()
+
+    def boundaries(self) -> list[Boundary]:
+        return boundaries(self._files, self._state)
+
+    @property
+    def size_bytes(self) -> int:
+        return self._files.size_bytes
+
+    @property
+    def sync_age_s(self) -> float:
+        return self._commit.sync_age_s
+
+    def free_bytes(self) -> int:
+        try:
+            return self._files.disk.free_bytes(str(self._files.directory))
+        except OSError as reason:
+            raise self._refusal(reason) from reason
 
     def cached(self, first: Position, max_bytes: int) -> list[Frame] | None:
         return self._cache.get(first, max_bytes)
 
     async def read(self, first: Position, max_bytes: int) -> list[Frame]:
-        if first <= self._state.start.position:
-            raise error(
-                Code.INDEX_LESS_THAN_LOCAL_BEGIN,
-                f"position {first} lies before the log's first, {self._state.start.position + 1}",
-            )
-
         async def attempt() -> list[Frame]:
+            if first <= self._state.start.position:
+                raise begins_later(f"position {first}", self._state)
             if first > self.last.position:
                 return []
             return self._cache.get(first, max_bytes) or await self._reader.from_position(first, max_bytes)
@@ -217,11 +336,7 @@ class FileLog:
         async def attempt() -> Frame:
             state = self._state
             if index < state.first_index:
-                raise error(
-                    Code.INDEX_LESS_THAN_LOCAL_BEGIN,
-                    f"record {index} lies before the log's first, {state.first_index}",
-                    first_index=state.first_index,
-                )
+                raise begins_later(f"record {index}", state)
             if index >= state.next_index:
                 raise error(
                     Code.INDEX_OUT_OF_RANGE,
@@ -234,11 +349,13 @@ class FileLog:
 
     async def point_at(self, position: Position) -> LogPoint:
         state = self._state
-        assert state.start.position <= position <= state.last.position, f"position {position} is not in the log"
+        assert position <= state.last.position, f"position {position} is not in the log"
         if position == state.last.position:
             return state.last
         if position == state.start.position:
             return state.start
+        if position < state.start.position:
+            raise begins_later(f"position {position}", state)
         return (await self.read(position, 1))[0].header.point
 
     async def _undisturbed(self, attempt: Callable[[], Awaitable[Result]]) -> Result:
@@ -256,6 +373,8 @@ class FileLog:
                     self._commit.refuse(failure)
                 raise
             except OSError as reason:
+                if generation != self._generation:
+                    continue
                 raise error(
                     Code.DISK_ERROR, f"{self._files.directory} cannot be read ({reason.strerror}): see to the disk"
                 ) from reason
@@ -272,19 +391,18 @@ class FileLog:
         if self._closed:
             return
         self._closed = True
-        if self._truncated is not None:
-            await asyncio.wait([self._truncated])
-        await self._preparer.close()
-        await self._reader.settle()
-        await self._commit.close()
-        await self._sealer.drain()
-        self._files.close_all()
+        async with self._rearranging:
+            await self._preparer.close()
+            await self._reader.settle()
+            await self._commit.close()
+            await self._sealer.drain()
+            self._files.close_all()
 
     def _finish_rolls(self) -> None:
         """Seals what an earlier start left unsealed."""
         for old, new in zip(self._files.segments, self._files.segments[1:], strict=False):
             if not old.sealed:
-                self._sealer.rolled(Roll(old, new, b""))
+                self._sealer.rolled(Roll(old, new, None))
         self._sealer.synced(self.durable_position)
 
     def _on_os_error(self, reason: OSError) -> None:

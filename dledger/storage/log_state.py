@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from google.protobuf.message import DecodeError
 
@@ -150,7 +150,11 @@ class LogState:
         return LogState.decode(self.encode())
 
     def encode(self) -> bytes:
-        """One checksummed record, the same on every node."""
+        """One checksummed record, the same on every node with the same frames and the same start."""
+        return self.encoder()()
+
+    def encoder(self) -> Callable[[], bytes]:
+        """Gives what ``encode`` would give now, later and in any thread: with many producers that takes long."""
         record = LogStateRecord(
             group=self.group,
             cluster_id=self.cluster_id,
@@ -161,14 +165,20 @@ class LogState:
             next_index=self.next_index,
             last_timestamp_ms=self.last_timestamp_ms,
             terms=[TermStart(position=p, term=t) for p, t in zip(self._term_positions, self._terms, strict=True)],
-            producers=self.producers.encode(),
             highest_expired_producer_id=self.producers.highest_expired_id,
             trim=trim_record(self.trim) if self.trim is not None else None,
             trim_position=self.trim_position,
             settings=settings_record(self.settings),
             members_position=self.members_position,
         )
-        return pack_record(RecordKind.LOG_STATE, self.last.position, record.SerializeToString(deterministic=True))
+        producers, position = self.producers.freeze(), self.last.position
+
+        def encode() -> bytes:
+            del record.producers[:]
+            record.producers.extend(producers.encode())
+            return pack_record(RecordKind.LOG_STATE, position, record.SerializeToString(deterministic=True))
+
+        return encode
 
     @classmethod
     def decode(cls, encoded: bytes) -> LogState:

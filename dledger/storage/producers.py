@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from array import array
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from dledger.errors import Code, error
@@ -44,18 +44,48 @@ class KnownRange(NamedTuple):
 
 
 class _Producer:
-    """One producer. ``ranges`` holds at least the last ``RANGES_KEPT`` of its epoch; only those are looked at."""
+    """One producer. ``ranges`` holds at least the last ``RANGES_KEPT`` of its epoch; only those are looked at.
 
-    __slots__ = ("epoch", "last_timestamp_ms", "next_sequence", "ranges")
+    Changed only while no freeze is newer than ``frozen``; copied first otherwise.
+    """
 
-    def __init__(self, epoch: int, next_sequence: int, last_timestamp_ms: int, ranges: array[int]) -> None:
+    __slots__ = ("epoch", "frozen", "id", "last_timestamp_ms", "next_sequence", "ranges")
+
+    def __init__(
+        self, producer_id: int, epoch: int, *, next_sequence: int, timestamp_ms: int, ranges: array[int], frozen: int
+    ) -> None:
+        self.id = producer_id
+        self.frozen = frozen
         self.epoch = epoch
         self.next_sequence = next_sequence
-        self.last_timestamp_ms = last_timestamp_ms
+        self.last_timestamp_ms = timestamp_ms
         self.ranges = ranges
+
+    @classmethod
+    def new(cls, producer_id: int, epoch: int, timestamp_ms: int, frozen: int) -> _Producer:
+        return cls(producer_id, epoch, next_sequence=0, timestamp_ms=timestamp_ms, ranges=array("Q"), frozen=frozen)
 
     def kept(self) -> array[int]:
         return self.ranges[-_KEPT:]
+
+    def thawed(self, frozen: int) -> _Producer:
+        return _Producer(
+            self.id,
+            self.epoch,
+            next_sequence=self.next_sequence,
+            timestamp_ms=self.last_timestamp_ms,
+            ranges=self.kept(),
+            frozen=frozen,
+        )
+
+    def record(self) -> ProducerRecord:
+        return ProducerRecord(
+            id=self.id,
+            epoch=self.epoch,
+            next_sequence=self.next_sequence,
+            last_timestamp_ms=self.last_timestamp_ms,
+            ranges=_little_endian(self.kept()).tobytes(),
+        )
 
 
 class Producers:
@@ -64,6 +94,7 @@ class Producers:
     def __init__(self) -> None:
         self._producers: OrderedDict[int, _Producer] = OrderedDict()
         self._expires_at_ms = _NEVER  # no producer expires before
+        self._frozen = 0
         self.highest_expired_id = 0
         """Ids up to here that are not known were forgotten, or never handed out: their past is not known."""
 
@@ -75,16 +106,18 @@ class Producers:
 
     def register(self, producer_id: int, timestamp_ms: int) -> None:
         """The log handed out ``producer_id``."""
-        self._touch(producer_id, _Producer(0, 0, timestamp_ms, array("Q")), timestamp_ms)
+        self._touch(producer_id, _Producer.new(producer_id, 0, timestamp_ms, self._frozen), timestamp_ms)
 
     def record(self, header: FrameHeader) -> None:
         """A data frame of a producer was appended."""
         _, _, _, body_crc, position, term, index, count, _, timestamp_ms, key, sequence, epoch, _, _ = header
         producer = self._producers.get(key)
         if producer is None or producer.epoch != epoch:
-            producer = _Producer(epoch, 0, timestamp_ms, array("Q"))
+            producer = _Producer.new(key, epoch, timestamp_ms, self._frozen)
             self._touch(key, producer, timestamp_ms)
         else:
+            if producer.frozen != self._frozen:
+                producer = self._producers[key] = producer.thawed(self._frozen)
             self._producers.move_to_end(key)
             producer.last_timestamp_ms = timestamp_ms
         ranges = producer.ranges
@@ -137,25 +170,25 @@ class Producers:
             )
         return _find(producer, producer_id, base_sequence, count, body_crc)
 
-    def encode(self) -> Iterable[ProducerRecord]:
-        """Least recently used first."""
-        for producer_id, producer in self._producers.items():
-            yield ProducerRecord(
-                id=producer_id,
-                epoch=producer.epoch,
-                next_sequence=producer.next_sequence,
-                last_timestamp_ms=producer.last_timestamp_ms,
-                ranges=_little_endian(producer.kept()).tobytes(),
-            )
+    def freeze(self) -> FrozenProducers:
+        """As they are now, for any thread. Costs a pointer each; who writes next is copied, once."""
+        self._frozen += 1
+        return FrozenProducers(list(self._producers.values()))
 
     def decode(self, records: Iterable[ProducerRecord], highest_expired_id: int) -> None:
-        """Takes over what ``encode`` gave."""
+        """Takes over what ``FrozenProducers.encode`` gave."""
         self.highest_expired_id = highest_expired_id
         for record in records:
             ranges = array("Q")
             ranges.frombytes(record.ranges)
-            producer = _Producer(record.epoch, record.next_sequence, record.last_timestamp_ms, _little_endian(ranges))
-            self._producers[record.id] = producer
+            self._producers[record.id] = _Producer(
+                record.id,
+                record.epoch,
+                next_sequence=record.next_sequence,
+                timestamp_ms=record.last_timestamp_ms,
+                ranges=_little_endian(ranges),
+                frozen=self._frozen,
+            )
             self._expires_at_ms = min(self._expires_at_ms, record.last_timestamp_ms + PRODUCER_EXPIRY_MS)
 
     def _check_unknown(self, producer_id: int, base_sequence: int, last_position: int) -> None:
@@ -178,6 +211,18 @@ class Producers:
     def _forget_oldest(self) -> None:
         producer_id, _ = self._producers.popitem(last=False)
         self.highest_expired_id = max(self.highest_expired_id, producer_id)
+
+
+class FrozenProducers:
+    """What ``Producers.freeze`` gave. Never changes."""
+
+    def __init__(self, producers: list[_Producer]) -> None:
+        self._producers = producers
+
+    def encode(self) -> Iterator[ProducerRecord]:
+        """Least recently used first."""
+        for producer in self._producers:
+            yield producer.record()
 
 
 def _find(producer: _Producer, producer_id: int, base_sequence: int, count: int, body_crc: int) -> KnownRange:

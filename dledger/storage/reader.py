@@ -71,17 +71,19 @@ class FrameReader:
     async def from_position(self, first: int, max_bytes: int) -> list[Frame]:
         """Frames of one segment from position ``first`` on, which is in the log: at least one, about ``max_bytes``."""
         segment = self._files.by_position(first)
-        index = await self._index_of(segment)
-        position, offset = index.offset_before_position(first)
-        walk = _Walk(segment, position, offset)
-        return await self._read(walk, lambda header: header.position >= first, max_bytes)
+        with self._files.pinned(segment):  # all along: it may leave the log meanwhile
+            index = await self._index_of(segment)
+            position, offset = index.offset_before_position(first)
+            walk = _Walk(segment, position, offset)
+            return await self._read(walk, lambda header: header.position >= first, max_bytes)
 
     async def of_index(self, index: int) -> Frame:
         """The frame that holds record ``index``, which is in the log."""
         segment = self._files.by_index(index)
-        sparse_index = await self._index_of(segment)
-        walk = _Walk(segment, *sparse_index.offset_before_index(index))
-        return (await self._read(walk, lambda header: header.end_index > index, 1))[0]
+        with self._files.pinned(segment):
+            sparse_index = await self._index_of(segment)
+            walk = _Walk(segment, *sparse_index.offset_before_index(index))
+            return (await self._read(walk, lambda header: header.end_index > index, 1))[0]
 
     async def settle(self) -> None:
         """Waits until no read is under way."""

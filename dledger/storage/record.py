@@ -37,6 +37,7 @@ class RecordKind(IntEnum):
     HARD_STATE = 7
     IDENTITY = 8
     PEER_BOOK = 9
+    ORIGIN = 10
 
 
 class Record(NamedTuple):

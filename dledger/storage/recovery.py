@@ -12,6 +12,7 @@ A crash in the middle of …
 * a seal: a footer without its trailer; it lies behind the segment's last frame, and is written again.
 * a prepare: a file that no segment's name was given to; it goes.
 * a truncation: see cut.py; what is left reads as a log with some of the frames that were to go.
+* a trim, a reset: the segment that the log begins with says so before older ones go; those that are left go now.
 """
 
 from __future__ import annotations
@@ -34,7 +35,6 @@ from dledger.storage.replay import Replay, ReplayedSegment
 from dledger.storage.segment import (
     FIRST_PAGE_BYTES,
     PREPARED_SUFFIX,
-    STATE_SUFFIX,
     TEMPORARY_SUFFIX,
     SegmentHeader,
     corrupt,
@@ -44,7 +44,7 @@ from dledger.storage.segment import (
 from dledger.storage.segment_files import SegmentFiles
 from dledger.storage.state_file import write_state
 from dledger.storage.writer import FIRST_SEGMENT_BYTES
-from dledger.types import GENESIS, Durability, Member
+from dledger.types import GENESIS, Durability, Member, TrimPoint
 
 logger = logging.getLogger(__name__)
 
@@ -124,14 +124,16 @@ def _create(files: SegmentFiles, limits: Limits, members: Sequence[Member]) -> _
     segment = files.adopt(path, handle, SegmentHeader(files.group, 0, GENESIS), 0, durable=True)
     files.segments.append(segment)
     write_state(files.disk, segment.state_path, state.encode())  # syncs the directory too
+    segment.has_state = True
     return _Recovered(state, 0, RecoveryReport(clean_stop=True, torn_bytes=0, frames_replayed=0))
 
 
 def _remove_leftovers(files: SegmentFiles, names: Sequence[str]) -> None:
-    """Files that a crash left before they had a meaning, and small states whose segment is gone."""
+    """Files that a crash left before they had a meaning, or after, and small states whose segment is gone."""
     known = {each.name for each in files.segments}
     for name in names:
-        orphan = name.endswith(STATE_SUFFIX) and parse_name(name) not in known
+        segment_name = parse_name(name)
+        orphan = segment_name is not None and segment_name not in known
         if orphan or name.endswith((PREPARED_SUFFIX, TEMPORARY_SUFFIX)):
             files.disk.unlink(str(files.directory / name))
 
@@ -145,14 +147,17 @@ def _recover(files: SegmentFiles, durable: Durable, members: Sequence[Member]) -
     replay.run()
     _check_durable(files, durable, replay)
     state, end = replay.state, replay.end
+    first = files.segments[0]
+    state.begin_at(TrimPoint(first.previous, first.name.base_index))
     clean = durable.clean and state.last == durable.point and end.segment is files.active
     torn = 0
     hint = max(min(durable.commit_hint, state.last.position), state.start.position)
     if not clean:
         torn = _cut_tail(files, durable, replay, hint)
     else:
+        handle = files.open(end.segment)
         write_mark(files.disk, end.segment, state.last, end.end_offset, hint, clean=False)
-        files.disk.fdatasync(files.open(end.segment))
+        files.disk.fdatasync(handle)
     _settle_segments(files, replay)
     report = RecoveryReport(clean, torn, replay.frames)
     logger.info("log opened", extra={"group": files.group, "last": state.last.position, **report._asdict()})
@@ -160,9 +165,7 @@ def _recover(files: SegmentFiles, durable: Durable, members: Sequence[Member]) -
 
 
 def _check_durable(files: SegmentFiles, durable: Durable, replay: Replay) -> None:
-    first, state, end = files.segments[0], replay.state, replay.end
-    if state.start != first.previous:
-        raise corrupt(first.path, 0, f"the log begins behind position {state.start.position}: segments are missing")
+    state, end = replay.state, replay.end
     if state.last.position < durable.point.position:
         reason = end.reason or "frames are missing"
         raise corrupt(end.segment.path, end.end_offset, f"{reason}; it was durable up to {durable.point.position}")

@@ -9,6 +9,7 @@ from dledger.errors import DLedgerError
 from dledger.storage.frame import Frame
 from dledger.storage.index import SparseIndex
 from dledger.storage.log_state import LogState
+from dledger.storage.scan import FrameScanner
 from dledger.storage.segment import Segment, corrupt
 from dledger.storage.segment_files import SegmentFiles
 from dledger.storage.state_file import read_state
@@ -28,7 +29,8 @@ class ReplayedSegment(NamedTuple):
 class Replay:
     """The state after the last good frame at or before a position, and the segments read on the way.
 
-    Blocks: for a worker thread. Changes no segment and no file.
+    Blocks: for a worker thread. Changes no segment and no file, and opens those it reads for itself; segments that it
+    has to read must not go meanwhile.
     """
 
     def __init__(self, files: SegmentFiles, ordinal: int, members: Sequence[Member], *, watch: int = 0) -> None:
@@ -62,7 +64,10 @@ class Replay:
                 return
 
     def _read(self, segment: Segment, until: int | None) -> ReplayedSegment:
-        scanner = self._files.scanner(segment, self._files.open(segment))
+        with self._files.reading(segment) as handle:
+            return self._scan(segment, self._files.scanner(segment, handle), until)
+
+    def _scan(self, segment: Segment, scanner: FrameScanner, until: int | None) -> ReplayedSegment:
         index = SparseIndex()
         end_offset, frames, reason = scanner.offset, 0, ""
         for offset, frame in scanner:

@@ -13,6 +13,7 @@ The index alone would not do: a segment that got control frames only takes no in
       512        sync mark    with an even sequence
       1024       commit hint
       1536       sync mark    with an odd sequence
+    2048       origin       written once, durably, if ever: the log begins here, segments before are leftovers
     4096       frames, one behind the other, each a multiple of 8 bytes
     …          zeros up to the end of the file, while frames are still written
     …          once sealed instead: the footer (index.py) and the trailer, up to the end of the file
@@ -23,8 +24,10 @@ The index alone would not do: a segment that got control frames only takes no in
                  everything up to this frame, which ends at offset, is durable, here and in all segments before;
                  clean: the log was closed at this point
     commit hint  u64 position
+    origin       u64 position before the segment's first frame
     trailer      u64 footer offset | u64 last position | u64 next index | u64 term and u64 chain of the last frame
-                 64 bytes with the record's header; it says too that the next segment is durable
+                 | u64 its timestamp_ms
+                 72 bytes with the record's header; it says too that the next segment is durable
 
 A mark goes to the sector that the mark before it does not use, so a torn write leaves one of the two. It never shares a
 write with the other mark; the hint between them is written along with either.
@@ -55,10 +58,12 @@ STATE_SUFFIX = ".state"
 
 _HINT_OFFSET = 2 * SECTOR_BYTES
 _MARK_OFFSETS = (1 * SECTOR_BYTES, 3 * SECTOR_BYTES)
+_ORIGIN_OFFSET = 4 * SECTOR_BYTES
 _HEADER = Struct("<IIQQQQ")
 _MARK = Struct("<QQQQII")
 _HINT = Struct("<Q")
-_TRAILER = Struct("<QQQQQ")
+_ORIGIN = Struct("<Q")
+_TRAILER = Struct("<QQQQQQ")
 TRAILER_BYTES = RECORD_HEADER_BYTES + _TRAILER.size
 _NAME = re.compile(r"(\d{20})-(\d{20})\.(log|state)")
 
@@ -106,6 +111,7 @@ class Trailer(NamedTuple):
     footer_offset: int
     next_index: int
     last: LogPoint
+    last_timestamp_ms: int
 
 
 @dataclass(slots=True, eq=False)
@@ -123,6 +129,12 @@ class Segment:
     end_offset: int = FIRST_PAGE_BYTES
     frames: int = 0
     sealed: bool = False
+    last_timestamp_ms: int = 0
+    """Of the last frame, once sealed."""
+    has_state: bool = False
+    """The small state before the first frame lies beside it."""
+    gone: bool = False
+    """Its file was, or is being, removed; who has it pinned may still read it."""
     mark_sequence: int = 0
     index: SparseIndex | None = None
     handle: Handle | None = None
@@ -139,8 +151,8 @@ class Segment:
         return self.path.removesuffix(SEGMENT_SUFFIX) + STATE_SUFFIX
 
 
-def pack_first_page(header: SegmentHeader, commit_hint: int) -> bytes:
-    """Header and hint; no mark yet."""
+def pack_first_page(header: SegmentHeader, commit_hint: int, *, origin: bool = False) -> bytes:
+    """Header and hint; no mark yet. ``origin``: the log begins with this segment."""
     page = bytearray(FIRST_PAGE_BYTES)
     payload = _HEADER.pack(
         FORMAT_VERSION,
@@ -152,7 +164,32 @@ def pack_first_page(header: SegmentHeader, commit_hint: int) -> bytes:
     )
     _put(page, 0, pack_record(RecordKind.SEGMENT_HEADER, 0, payload + header.group.encode()))
     _put(page, _HINT_OFFSET, pack_record(RecordKind.COMMIT_HINT, 0, _HINT.pack(commit_hint)))
+    if origin:
+        _put(page, _ORIGIN_OFFSET, _pack_origin(header.previous.position))
     return bytes(page)
+
+
+def _pack_origin(position: int) -> bytes:
+    return pack_record(RecordKind.ORIGIN, 0, _ORIGIN.pack(position))
+
+
+def write_origin(disk: Disk, segment: Segment) -> None:
+    """Says, durably, that the log begins with this segment, which is durable itself.
+
+    By a handle of its own: an error of the device is told to each handle, and a group commit must hear of it too.
+    """
+    handle = disk.open(segment.path)
+    try:
+        disk.pwritev(handle, [_sector(_pack_origin(segment.previous.position))], _ORIGIN_OFFSET)
+        disk.fdatasync(handle)
+    finally:
+        disk.close(handle)
+
+
+def is_origin(page: bytes, previous: LogPoint) -> bool:
+    """Whether the log begins with the segment of this first page."""
+    record = unpack_record(RecordKind.ORIGIN, page[_ORIGIN_OFFSET : _ORIGIN_OFFSET + SECTOR_BYTES])
+    return record is not None and record.payload == _ORIGIN.pack(previous.position)
 
 
 def _put(page: bytearray, offset: int, record: bytes) -> None:
@@ -219,8 +256,8 @@ def read_trailer(disk: Disk, handle: Handle, size_bytes: int) -> Trailer | None:
     record = unpack_record(RecordKind.TRAILER, disk.pread(handle, TRAILER_BYTES, size_bytes - TRAILER_BYTES))
     if record is None or len(record.payload) != _TRAILER.size:
         return None
-    footer_offset, position, next_index, term, chain = _TRAILER.unpack(record.payload)
-    return Trailer(footer_offset, next_index, LogPoint(Position(position), Term(term), chain))
+    footer_offset, position, next_index, term, chain, timestamp_ms = _TRAILER.unpack(record.payload)
+    return Trailer(footer_offset, next_index, LogPoint(Position(position), Term(term), chain), timestamp_ms)
 
 
 def read_footer(disk: Disk, handle: Handle, size_bytes: int, trailer: Trailer) -> SparseIndex | None:
@@ -237,7 +274,8 @@ def seal(disk: Disk, segment: Segment, index: SparseIndex, next_index: int, last
     """
     assert segment.handle is not None
     footer = pack_record(RecordKind.FOOTER, last.position, index.encode())
-    payload = _TRAILER.pack(segment.end_offset, last.position, next_index, last.term, last.chain)
+    timestamp_ms = index.last_timestamp_ms
+    payload = _TRAILER.pack(segment.end_offset, last.position, next_index, last.term, last.chain, timestamp_ms)
     trailer = pack_record(RecordKind.TRAILER, last.position, payload)
     size_bytes = segment.end_offset + len(footer) + len(trailer)
     disk.pwritev(segment.handle, [footer, trailer], segment.end_offset)

@@ -47,9 +47,13 @@ class SegmentFiles:
 
     def by_position(self, position: int) -> Segment:
         """The segment that holds, or would hold, the frame at ``position``."""
+        return self.segments[self.ordinal_of(position)]
+
+    def ordinal_of(self, position: int) -> int:
+        """The number of the segment ``by_position``."""
         at = bisect_right(self.segments, position, key=lambda each: each.name.base_position) - 1
         assert at >= 0, f"position {position} lies before the log"
-        return self.segments[at]
+        return at
 
     def by_index(self, index: int) -> Segment:
         """The segment that holds record ``index``."""
@@ -58,8 +62,23 @@ class SegmentFiles:
         return self.segments[at]
 
     def after(self, segment: Segment) -> Segment | None:
-        at = self.segments.index(segment) + 1
-        return self.segments[at] if at < len(self.segments) else None
+        segments = self.segments
+        at = bisect_right(segments, segment.name, key=lambda each: each.name)
+        return segments[at] if at < len(segments) else None
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all segments, room that is reserved included."""
+        return sum(segment.size_bytes for segment in self.segments)
+
+    def begin_with(self, first: int) -> list[Segment]:
+        """Takes the segments before number ``first`` out of the log; their files are the caller's to remove."""
+        # A new list: a thread may be walking over the old one.
+        removed, self.segments = self.segments[:first], self.segments[first:]
+        for segment in removed:
+            segment.gone = True
+            self.close(segment)
+        return removed
 
     def open(self, segment: Segment) -> Handle:
         """Its handle, to be used at once: another ``open`` may close it, unless it is pinned."""
@@ -83,6 +102,15 @@ class SegmentFiles:
             yield handle
         finally:
             self.unpin(segment)
+
+    @contextmanager
+    def reading(self, segment: Segment) -> Iterator[Handle]:
+        """A handle of the caller's own, for any thread."""
+        handle = self.disk.open(segment.path, read_only=True)
+        try:
+            yield handle
+        finally:
+            self.disk.close(handle)
 
     def unpin(self, segment: Segment) -> None:
         segment.pins -= 1
@@ -124,16 +152,23 @@ class SegmentFiles:
         return path, handle
 
     def adopt(
-        self, source: str, handle: Handle, header: SegmentHeader, commit_hint: int, *, durable: bool = False
+        self,
+        source: str,
+        handle: Handle,
+        header: SegmentHeader,
+        commit_hint: int,
+        *,
+        durable: bool = False,
+        origin: bool = False,
     ) -> Segment:
         """Makes a prepared file a segment, by its first page and its name; ``segments`` has it when the caller adds it.
 
-        ``durable``: the first page is synced before the name is given. The directory is left to the caller. Raises
-        OSError and leaves nothing.
+        ``durable``: the first page is synced before the name is given. ``origin``: the log begins with it. The
+        directory is left to the caller. Raises OSError and leaves nothing.
         """
         path = str(self.directory / header.name.file(SEGMENT_SUFFIX))
         try:
-            self.disk.pwritev(handle, [pack_first_page(header, commit_hint)], 0)
+            self.disk.pwritev(handle, [pack_first_page(header, commit_hint, origin=origin)], 0)
             if durable:
                 self.disk.fdatasync(handle)
             self.disk.rename(source, path)
@@ -146,6 +181,7 @@ class SegmentFiles:
 
     def remove(self, segment: Segment) -> None:
         """Unlinks the segment and its small state, durably."""
+        segment.gone = True
         self.close(segment)
         if self.disk.exists(segment.state_path):
             self.disk.unlink(segment.state_path)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from dledger.storage.frame import Frame
 
@@ -40,7 +40,16 @@ class TailCache:
 
     def truncate(self, after: int) -> None:
         """Forgets every frame behind position ``after``."""
-        kept = [frame for frame in self._frames[self._head :] if frame.header.position <= after]
+        self._keep(frame for frame in self._frames[self._head :] if frame.header.position <= after)
+
+    def begin_behind(self, position: int) -> None:
+        """Forgets every frame up to ``position``."""
+        if self._head == len(self._frames) or self._frames[self._head].header.position > position:
+            return
+        self._keep(frame for frame in self._frames[self._head :] if frame.header.position > position)
+
+    def _keep(self, frames: Iterable[Frame]) -> None:
+        kept = list(frames)
         self._frames, self._head, self._size_bytes = [], 0, 0
         self.extend(kept)
 

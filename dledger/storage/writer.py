@@ -79,6 +79,10 @@ class SegmentWriter:
             if not header.count:
                 check_control(frame)
             size_bytes = (header.frame_len + 7) & ~7
+            if offset + size_bytes > room and offset == FIRST_PAGE_BYTES:
+                # Nothing to roll away from: the next segment would have the same name.
+                self._grow(run.segment, FIRST_PAGE_BYTES + size_bytes)
+                room = run.segment.size_bytes
             if offset + size_bytes > room or not left:
                 run.end_offset = offset
                 last = run.frames[-1].header.point if run.frames else last
@@ -93,6 +97,11 @@ class SegmentWriter:
             left -= 1
             index += header.count
         run.end_offset = offset
+
+    def _grow(self, segment: Segment, needed_bytes: int) -> None:
+        size_bytes = max(needed_bytes, self.first_size_bytes())
+        self._files.disk.fallocate(self._files.open(segment), 0, size_bytes)
+        segment.size_bytes = size_bytes
 
     def _next_segment(self, old: Segment, header: SegmentHeader, frame_bytes: int, commit_hint: int) -> Segment:
         needed = FIRST_PAGE_BYTES + frame_bytes

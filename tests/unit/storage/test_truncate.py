@@ -7,8 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from dledger.config import Limits
+from dledger.errors import CorruptLog
+from dledger.storage.segment import FIRST_PAGE_BYTES
 from dledger.types import Position
 from tests.unit.storage.harness import (
+    SMALL,
     FaultyDisk,
     Witness,
     abandon,
@@ -127,3 +131,49 @@ async def test_a_committed_frame_is_never_cut(tmp_path: Path) -> None:
         log.set_commit_hint(Position(3))
         with pytest.raises(AssertionError, match="committed"):
             await log.truncate(Position(2))
+
+
+@pytest.mark.parametrize("size_bytes", [100, 5 * SMALL.segment_max_bytes], ids=["small frames", "a large frame"])
+async def test_a_sealed_segment_cut_down_to_nothing_is_written_again_under_its_name(
+    tmp_path: Path, size_bytes: int
+) -> None:
+    limits = Limits(segment_max_bytes=SMALL.segment_max_bytes, segment_max_frames=5)
+    log = await open_at(tmp_path, limits=limits)
+    witness = Witness(log)
+    log.append(frames_after(log, 12, size_bytes=1))
+    await witness.all_durable()
+    await log._sealer.drain()
+    await log.truncate(Position(0))
+    log.append(frames_after(log, 12, size_bytes=size_bytes))
+    assert len({segment.path for segment in log._files.segments}) == len(log._files.segments)
+    await witness.all_durable()
+    await abandon(log)
+    async with opened(tmp_path) as reopened:
+        assert len(await all_frames(reopened)) == 12
+
+
+async def test_a_segment_that_was_cut_away_is_not_looked_for_in_the_page_cache(tmp_path: Path) -> None:
+    limits = Limits(segment_max_bytes=SMALL.segment_max_bytes, page_cache_bytes=40_000)
+    async with opened(tmp_path, limits=limits) as log:
+        witness = Witness(log)
+        for _ in range(3):
+            log.append(frames_after(log, 200))
+            await witness.all_durable()
+            await log._sealer.drain()
+            await log.truncate(Position(5))
+        assert not witness.failures
+
+
+async def test_a_cut_that_reads_rot_is_told_and_final(tmp_path: Path) -> None:
+    await write_log(tmp_path, 300)
+    log = await open_at(tmp_path)
+    witness = Witness(log)
+    path = segments_of(tmp_path)[1]
+    content = bytearray(path.read_bytes())
+    content[FIRST_PAGE_BYTES + 300] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(CorruptLog, match=path.name):
+        await log.truncate(Position(log._files.segments[1].name.base_position + 8))
+    assert isinstance(await witness.failure(), CorruptLog)
+    assert log.last.position == 300
+    await log.close()

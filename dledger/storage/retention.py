@@ -1,0 +1,95 @@
+"""Removing the beginning of a log while everything else goes on; a crash at any moment leaves a log that opens.
+
+In this order: the segment that the log is to begin with says so in its first page, durably; then older ones leave the
+log, and their files go. A start ignores, and removes, whatever lies before the last segment that says so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable
+from functools import partial
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from dledger.storage.api import Boundary
+from dledger.storage.disk import FULL, Disk
+from dledger.storage.segment import Segment, write_origin
+from dledger.storage.segment_files import SegmentFiles
+from dledger.storage.state_file import has_good_state
+from dledger.types import Position, TrimPoint
+
+if TYPE_CHECKING:
+    from dledger.storage.log_state import LogState
+
+logger = logging.getLogger(__name__)
+
+
+def boundaries(files: SegmentFiles, state: LogState) -> list[Boundary]:
+    """Between a sealed segment and one that the log can begin with, above the log's start."""
+    found = []
+    size_bytes = 0
+    for old, new in pairwise(files.segments):
+        if not old.sealed:
+            break
+        size_bytes += old.size_bytes
+        if new.has_state and new.previous.position > state.start.position:
+            to = TrimPoint(new.previous, new.name.base_index)
+            found.append(Boundary(to, old.last_timestamp_ms, size_bytes))
+    return found
+
+
+class Collector:
+    """Takes segments that lie wholly below the log's start off the disk."""
+
+    def __init__(
+        self, files: SegmentFiles, in_use: Callable[[Segment], bool], on_failure: Callable[[OSError], None]
+    ) -> None:
+        """``in_use``: whether somebody must find the segment in the log. ``on_failure`` hears of an error that is not a
+        full disk."""
+        self._files = files
+        self._in_use = in_use
+        self._on_failure = on_failure
+
+    def has_work(self, start: Position) -> bool:
+        return self._new_first(start) > 0
+
+    async def collect(self, start: Position) -> None:
+        """The segments below ``start`` go, but for those in use, and those that the log needs to know its state at
+        ``start``. No segment may be removed by others meanwhile."""
+        files, disk = self._files, self._files.disk
+        try:
+            first = self._new_first(start)
+            while first and not await disk.run(partial(has_good_state, disk, files.segments[first])):
+                files.segments[first].has_state = False
+                first = self._new_first(start)
+            if first:
+                await disk.run(partial(write_origin, disk, files.segments[first]))
+                removed = files.begin_with(first)
+                await disk.run(partial(unlink_all, disk, str(files.directory), removed))
+        except OSError as reason:
+            logger.warning("segments cannot be removed", extra={"group": files.group, "why": str(reason)})
+            if reason.errno not in FULL:
+                self._on_failure(reason)
+
+    def _new_first(self, start: Position) -> int:
+        """The number of the segment to begin with: the last one possible."""
+        first = 0
+        for at, segment in enumerate(self._files.segments):
+            if segment.previous.position > start:
+                break
+            if segment.has_state:
+                first = at
+            if self._in_use(segment):
+                break
+        return first
+
+
+def unlink_all(disk: Disk, directory: str, segments: list[Segment]) -> None:
+    """Oldest first. Blocks; durable when it returns."""
+    for segment in segments:
+        for path in (segment.path, segment.state_path):
+            with contextlib.suppress(FileNotFoundError):  # no small state, or removed by hand
+                disk.unlink(path)
+    disk.fsync_directory(directory)
