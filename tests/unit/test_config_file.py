@@ -28,12 +28,14 @@ def test_a_file_gives_every_setting_its_type(tmp_path: Path) -> None:
     file = write(
         tmp_path,
         'id = "n1"\ndata = "d"\ndurability = "interval"\nhttp_port = 0\n'
-        '[peers]\nn0 = "a:1"\nn1 = "b:2"\n[limits]\nmax_record_bytes = 10\n[timings]\nheartbeat_interval_ms = 50\n',
+        'lease_reads = true\n[peers]\nn0 = "a:1"\nn1 = "b:2"\n[limits]\nmax_record_bytes = 10\n'
+        "[timings]\nheartbeat_interval_ms = 50\nmax_clock_drift = 0.1\n",
     )
     made = node_config(load_config_file(file))
     assert (made.id, made.peers, made.data_dir) == ("n1", {"n0": "a:1", "n1": "b:2"}, Path("d"))
     assert (made.durability, made.http_port) == (Durability.INTERVAL, 0)
     assert (made.limits.max_record_bytes, made.timings.heartbeat_interval_ms) == (10, 50)
+    assert (made.lease_reads, made.timings.max_clock_drift) == (True, 0.1)
 
 
 @pytest.mark.parametrize(
@@ -41,9 +43,12 @@ def test_a_file_gives_every_setting_its_type(tmp_path: Path) -> None:
     [
         ('pears = "n0=a:1"', "unknown key 'pears': did you mean 'peers'?"),
         ("[limits]\nmax_record = 1", "limits has an unknown key 'max_record': did you mean 'max_record_bytes'?"),
-        ("zzzzzz = 1", "known are advertise"),
+        ("zzzzzz = 1", "known are address"),
         ("[timings]\nheartbeat_interval_ms = 1.5", "must be a whole number, not 1.5"),
+        ("[timings]\nmax_clock_drift = true", "must be a number, not True"),
+        ("[timings]\nmax_clock_drift = nan", "must be a number, not nan"),
         ("grpc_port = true", "must be a whole number, not True"),
+        ('lease_reads = "yes"', "must be true or false, not 'yes'"),
         ("id = 3", "must be a string, not 3"),
         ('durability = "often"', "cannot be 'often': choose fsync, interval, none"),
         ('log_format = "xml"', "cannot be 'xml': choose text, json"),
