@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from dledger.config import Limits
 from dledger.errors import ChangePending, Code, DLedgerError, NotLeader, OutOfRange
 from dledger.raft.messages import Append
 from dledger.server.retention import Trimmed
@@ -286,16 +287,19 @@ async def test_a_policy_is_shown_before_it_is_set() -> None:
 @pytest.mark.parametrize("follow", [True, False])
 @virtual_time
 async def test_a_read_that_the_trim_overtakes_ends_out_of_range(follow: bool) -> None:
-    async with SimCluster(3, segment_frames=10) as cluster:
+    async with SimCluster(3, segment_frames=10, limits=Limits(read_message_bytes=1)) as cluster:
         leader = await cluster.leader()
         await fill(leader, 50)
         reader = leader.replica.reader
-        object.__setattr__(leader.replica.config.limits, "read_message_bytes", 1)
         seen: list[int] = []
-        with pytest.raises(OutOfRange) as ended:
+
+        async def read() -> None:
             async for frames, _ in reader.read(0, None, await reader.read_point(Consistency.COMMITTED), follow=follow):
-                seen += [frame.header.base_index for frame in frames]
+                seen.extend(frame.header.base_index for frame in frames)
                 if len(seen) == 5:
                     await leader.replica.retention.trim(25)
+
+        with pytest.raises(OutOfRange) as ended:
+            await read()
         assert seen == list(range(5))
         assert ended.value.metadata["first_index"] == "19"
