@@ -13,6 +13,7 @@ from typing import Protocol
 
 from dledger.config import split_address
 from dledger.errors import Code, ConfigError, PeerRefused
+from dledger.storage.api import Log
 from dledger.storage.peer_book import NodeStart, PeerBook
 from dledger.transport.api import PeerIdentity, Transport
 from dledger.types import Member, NodeId
@@ -24,6 +25,8 @@ MAX_STRANGERS = 16
 
 class Judged(Protocol):
     """A replica, as far as doubts are concerned."""
+
+    log: Log
 
     def doubt(self, peer: NodeId) -> None:
         """No quorum rests on ``peer`` from now on."""
@@ -85,8 +88,13 @@ class Acquaintances:
         self._dial()
 
     def _settle(self) -> None:
+        """Takes what the members say for good: whom they admit with which disk, and who is gone."""
+        expected = {*self._members, *self._configured_peers()}
+        for gone in self._met.keys() - expected - self._strangers.keys():
+            del self._met[gone]
+            self._doubts.pop(gone, None)
         changed = [self._book.admit(member, self.start_of(member.id)) for member in self._members.values()]
-        changed.append(self._book.keep_only({*self._members, *self._configured_peers()}))
+        changed.append(self._book.keep_only(expected))
         if any(changed):
             self._save()
 
@@ -119,12 +127,13 @@ class Acquaintances:
             self._strangers = {each: at for each, at in self._strangers.items() if each == leader_id}
             self._dial()
 
-    def _admit_stranger(self, identity: PeerIdentity, cluster_id: str) -> bool:
+    def _admit_stranger(self, identity: PeerIdentity) -> bool:
         """Whether one that this log does not know may speak nevertheless. A node that was away while members came is
         known to the leader and does not know it: cut off from any leader, it hears whoever is of its cluster. Its vote,
         and its log, are for raft/ and the chain to guard, as always."""
-        if self._leader_id and self._transport.is_connected(self._leader_id):
+        if self._leader_id == self._node_id or (self._leader_id and self._transport.is_connected(self._leader_id)):
             return False
+        cluster_id = self._replica.log.state.cluster_id
         is_of_us = cluster_id and identity.cluster_id == cluster_id and _is_address(identity.peer_address)
         if not is_of_us or len(self._strangers) >= MAX_STRANGERS:
             return False
@@ -136,7 +145,10 @@ class Acquaintances:
 
     def check(self, identity: PeerIdentity, cluster_id: str) -> None:
         """Judges a hello. Raises PeerRefused for a node of another cluster, an unknown one, or one with our own id, or
-        with the id of one that is connected; one that is not what it was may speak, but no quorum rests on it."""
+        with the id of one that is connected; one that is not what it was may speak, but no quorum rests on it.
+
+        ``cluster_id``: the one that is ours for sure, or empty.
+        """
         node_id = identity.node_id
         if node_id == self._node_id:
             raise PeerRefused(
@@ -149,7 +161,7 @@ class Acquaintances:
                 "check its --peers and its data directory",
                 code=Code.UNKNOWN_CLUSTER,
             )
-        if node_id not in self._targets and not self._admit_stranger(identity, cluster_id):
+        if node_id not in self._targets and not self._admit_stranger(identity):
             raise PeerRefused(
                 f"{node_id!r} is not one of the other members of this cluster: add it, or check --id and --peers",
                 code=Code.UNKNOWN_MEMBER,

@@ -284,6 +284,7 @@ class MemoryTransport:
     def set_peers(self, addresses: dict[NodeId, str]) -> None:
         """Whom to dial; the addresses are not looked at."""
         self.peers = tuple(peer for peer in addresses if peer != self.node)
+        self._network.shut_out(self)
         self._network.dial()
 
     def send(self, peer: NodeId, message: Message) -> bool:

@@ -191,7 +191,7 @@ class SimNode:
     def backup(self) -> Backup:
         """While down: its disk as it is now."""
         assert not self.is_up
-        return Backup(self.uuid, self.starts, self.book, self.saver, copy.deepcopy(self.log))
+        return Backup(self.uuid, self.starts, self.book, copy.copy(self.saver), self._cluster.copy_log(self.log))
 
     def restore(self, backup: Backup) -> None:
         """While down: comes back with an older state of a disk."""
@@ -371,6 +371,12 @@ class SimCluster:
     def new_log(self, node_id: NodeId) -> MemoryLog:
         members = self._founders if node_id not in self._joined else []
         return MemoryLog(DEFAULT_GROUP, members, sync_delay_ms=self._sync_delay_ms, segment_frames=self._segment_frames)
+
+    def copy_log(self, log: MemoryLog) -> MemoryLog:
+        copied = copy.copy(log)
+        copied._frames = list(log._frames)
+        copied._state = log._state.copy()
+        return copied
 
     def config_of(self, node_id: NodeId) -> NodeConfig:
         founders: dict[str, str] = {member.id: member.peer_address for member in self._founders}
