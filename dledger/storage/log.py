@@ -29,7 +29,7 @@ from dledger.storage.preparer import Preparer
 from dledger.storage.reader import FrameReader
 from dledger.storage.replay import Replay
 from dledger.storage.reset import NewBeginning, begin_anew, prepare_beginning
-from dledger.storage.retention import Collector, boundaries, unlink_all
+from dledger.storage.retention import Collector, unlink_all
 from dledger.storage.sealer import Roll, Sealer
 from dledger.storage.segment import FIRST_PAGE_BYTES, Segment, corrupt
 from dledger.storage.segment_files import SegmentFiles
@@ -257,6 +257,7 @@ class FileLog:
         while self._truncated is not None:
             await asyncio.wait([self._truncated])
         if position > self._state.start.position:
+            assert position <= self.last.position, f"position {position} is not in the log, let alone committed"
             await self._check_trim(to)
             self._state.begin_at(to)
             self._cache.begin_behind(position)
@@ -283,7 +284,8 @@ class FileLog:
     async def _collect(self) -> None:
         try:
             async with self._rearranging:
-                await self._collector.collect(self._state.start.position)
+                while await self._collector.collect(self._state.start.position):
+                    pass  # meanwhile more may have been trimmed, or sealed
         finally:
             self._collected = None
 
@@ -303,7 +305,7 @@ class FileLog:
         return replay.state.encode()
 
     def boundaries(self) -> list[Boundary]:
-        return boundaries(self._files, self._state)
+        return self._collector.boundaries(self._state.start.position)
 
     @property
     def size_bytes(self) -> int:

@@ -11,7 +11,6 @@ import logging
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from dledger.storage.api import Boundary
 from dledger.storage.disk import FULL, Disk
@@ -20,24 +19,7 @@ from dledger.storage.segment_files import SegmentFiles
 from dledger.storage.state_file import has_good_state
 from dledger.types import Position, TrimPoint
 
-if TYPE_CHECKING:
-    from dledger.storage.log_state import LogState
-
 logger = logging.getLogger(__name__)
-
-
-def boundaries(files: SegmentFiles, state: LogState) -> list[Boundary]:
-    """Between a sealed segment and one that the log can begin with, above the log's start."""
-    found = []
-    size_bytes = 0
-    for old, new in pairwise(files.segments):
-        if not old.sealed:
-            break
-        size_bytes += old.size_bytes
-        if new.has_state and new.previous.position > state.start.position:
-            to = TrimPoint(new.previous, new.name.base_index)
-            found.append(Boundary(to, old.last_timestamp_ms, size_bytes))
-    return found
 
 
 class Collector:
@@ -52,26 +34,42 @@ class Collector:
         self._in_use = in_use
         self._on_failure = on_failure
 
+    def boundaries(self, start: Position) -> list[Boundary]:
+        """Between two segments, of which nobody needs the older one and the log can begin with the newer one."""
+        found = []
+        size_bytes = 0
+        for old, new in pairwise(self._files.segments):
+            if self._in_use(old):
+                break
+            size_bytes += old.size_bytes
+            if new.has_state and new.previous.position > start:
+                to = TrimPoint(new.previous, new.name.base_index)
+                found.append(Boundary(to, old.newest_timestamp_ms, size_bytes))
+        return found
+
     def has_work(self, start: Position) -> bool:
         return self._new_first(start) > 0
 
-    async def collect(self, start: Position) -> None:
+    async def collect(self, start: Position) -> bool:
         """The segments below ``start`` go, but for those in use, and those that the log needs to know its state at
-        ``start``. No segment may be removed by others meanwhile."""
+        ``start``. Returns whether any went. No segment may be removed by others meanwhile."""
         files, disk = self._files, self._files.disk
         try:
             first = self._new_first(start)
             while first and not await disk.run(partial(has_good_state, disk, files.segments[first])):
                 files.segments[first].has_state = False
                 first = self._new_first(start)
-            if first:
-                await disk.run(partial(write_origin, disk, files.segments[first]))
-                removed = files.begin_with(first)
-                await disk.run(partial(unlink_all, disk, str(files.directory), removed))
+            if not first:
+                return False
+            await disk.run(partial(write_origin, disk, files.segments[first]))
+            removed = files.begin_with(first)
+            await disk.run(partial(unlink_all, disk, str(files.directory), removed))
         except OSError as reason:
             logger.warning("segments cannot be removed", extra={"group": files.group, "why": str(reason)})
             if reason.errno not in FULL:
                 self._on_failure(reason)
+            return False
+        return True
 
     def _new_first(self, start: Position) -> int:
         """The number of the segment to begin with: the last one possible."""

@@ -143,6 +143,12 @@ class Segment:
     closing: bool = False
 
     @property
+    def newest_timestamp_ms(self) -> int:
+        """Of the last frame, once another segment follows."""
+        # Without room for its footer it is not sealed, and keeps its index at hand.
+        return self.last_timestamp_ms if self.sealed or self.index is None else self.index.last_timestamp_ms
+
+    @property
     def is_empty(self) -> bool:
         return self.end_offset == FIRST_PAGE_BYTES
 
