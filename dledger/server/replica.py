@@ -131,7 +131,7 @@ class Replica:
         self.retention = Retention(self, self.appender, self.settings)
         self.disk_watch = DiskWatch(self)
         self._preferred = PreferredLeaders(self, self.handover)
-        self._periodic: list[Periodic] = [self.retention, self._preferred]
+        self._periodic: list[Periodic] = [self.disk_watch, self.retention, self._preferred]
 
     def wait_until_caught_up(self) -> None:
         """After an unclean stop without fsync this node may have lost what it acknowledged: it does not vote until a

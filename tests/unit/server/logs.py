@@ -88,3 +88,30 @@ class DiskLikeLog(MemoryLog):
     async def truncate(self, after: Position) -> None:
         await asyncio.sleep(0.3)
         await super().truncate(after)
+
+
+class HungLog(MemoryLog):
+    """Its fdatasyncs do not come back before they may."""
+
+    _held: list[tuple[int, Position]]
+    _hangs: bool
+
+    @classmethod
+    def of(cls, log: MemoryLog) -> Self:
+        """Makes ``log``, which is in use, one that hangs from now on."""
+        log.__class__ = cls
+        assert isinstance(log, cls)
+        log._held, log._hangs = [], True
+        return log
+
+    def come_back(self) -> None:
+        self._hangs = False
+        held, self._held = self._held, []
+        for generation, position in held:
+            self._synced(generation, position)
+
+    def _synced(self, generation: int, position: Position) -> None:
+        if self._hangs:
+            self._held.append((generation, position))
+        else:
+            super()._synced(generation, position)

@@ -311,7 +311,7 @@ async def test_without_room_the_log_stays_as_it_was_and_the_leader_is_told() -> 
     async with one_follower() as leader:
 
         async def no_room(log_state: bytes) -> None:
-            raise error(Code.DISK_FULL, "no room")
+            raise error(Code.DISK_FULL, f"no room for {len(log_state)} bytes")
 
         leader.follower.log.reset = no_room  # type: ignore[method-assign]
         assert await leader.ask(reset_to(make_frames(20))) == [answered(leader, PushResult.DISK_FULL)]
