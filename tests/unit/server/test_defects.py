@@ -1,4 +1,4 @@
-"""The known defects of DLedger's first form, each shown to be absent (H7, H8 and H12 concern retention and files)."""
+"""The known defects of DLedger's first form, each shown to be absent."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 from dledger.errors import Code, OutOfRange
 from dledger.raft.messages import (
     Append,
+    Compare,
     Message,
     Truncate,
     VoteRequest,
@@ -218,6 +219,53 @@ async def test_h06_a_new_leaders_first_append_that_is_lost_is_sent_again_while_i
         await cluster.level(within_s=2)
 
 
+# H7, H8 --------------------------------------------------------------------------------------------------------------
+
+
+async def trimmed_past(cluster: SimCluster) -> tuple[SimNode, SimNode]:
+    """A leader, and a follower that is down and ends before the leader's log begins."""
+    leader = await cluster.leader()
+    away = cluster.others(leader)[0]
+    away.crash()
+    for index in range(50):
+        await leader.append(b"%d" % index)
+    await leader.replica.retention.trim(40)
+    return leader, away
+
+
+@virtual_time
+async def test_h07_a_follower_behind_retention_catches_up_instead_of_being_asked_for_ever() -> None:
+    async with SimCluster(3, segment_frames=10) as cluster:
+        leader, away = await trimmed_past(cluster)
+        compares = keep(cluster, Compare)
+        await away.start()
+        await cluster.level(within_s=2)
+        asked = len(compares)
+        assert asked < 6
+        await asyncio.sleep(10)
+        assert len(compares) == asked
+        assert away.committed() == leader.committed()
+
+
+@virtual_time
+async def test_h08_a_cut_behind_a_trim_leaves_what_the_leader_has() -> None:
+    """The cut falls on the right frame also where positions and the place in the log differ by what was trimmed."""
+    async with SimCluster(3, segment_frames=10) as cluster:
+        leader = await cluster.leader()
+        for index in range(50):
+            await leader.append(b"%d" % index)
+        await leader.replica.retention.trim(40)
+        await cluster.until(lambda: all(node.first_index == 39 for node in cluster.up()))
+        old, new = await divergent(cluster, theirs=10, ours=5)
+        truncates = keep(cluster, Truncate)
+        cluster.network.heal()
+        await cluster.level()
+        assert truncates
+        assert old.first_index == new.first_index == 39
+        assert old.committed() == new.committed()
+        assert [frame.header.chain for frame in old.frames()] == [frame.header.chain for frame in new.frames()]
+
+
 # H9, H10, H11 --------------------------------------------------------------------------------------------------------
 
 
@@ -272,6 +320,34 @@ async def test_h11_whatever_is_refused_for_want_of_room_is_refused_loudly() -> N
         taken = [result for result in results if not isinstance(result, Code)]
         assert {result for result in results if isinstance(result, Code)} <= {Code.LEADER_PENDING_FULL}
         assert len(leader.committed()) == len(taken)
+
+
+# H12 -----------------------------------------------------------------------------------------------------------------
+
+
+@virtual_time
+async def test_h12_after_retention_the_log_begins_in_the_right_term() -> None:
+    async with SimCluster(3, segment_frames=5) as cluster:
+        for _ in range(4):
+            leader = await cluster.leader()
+            for index in range(8):
+                await leader.append(b"%d" % index)
+            await cluster.level()
+            await leader.replica.handover.transfer(None)
+        leader = await cluster.leader()
+        await cluster.level()
+        terms = {frame.header.position: frame.header.term for frame in leader.frames()}
+        assert len(set(terms.values())) == 5
+        await leader.replica.retention.trim(20)
+        start = leader.log.state.start
+        assert start.position > 0
+        assert start.term == terms[start.position]
+        for position in range(start.position, leader.log.last.position):
+            assert leader.log.term_at(Position(position)) == terms.get(position, leader.replica.term)
+        leader.crash()
+        await leader.start()
+        await cluster.level()
+        assert leader.log.state.start == start
 
 
 # H13, H14 ------------------------------------------------------------------------------------------------------------
