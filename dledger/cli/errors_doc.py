@@ -10,7 +10,8 @@ HEAD = f"""# Errors
 
 Every refusal has a code. The server sends it as the `reason` of a `google.rpc.ErrorInfo` (domain `{ERROR_DOMAIN}`) in
 the details of the gRPC status; the Python client raises the exception, whose `code` it is; the command line ends with
-the exit code. `OutcomeUnknown` alone leaves open whether an append happened: every other error says that it did not.
+the exit code. `OutcomeUnknown` alone leaves open whether it happened, an append or a change of the cluster: every other
+error says that it did not.
 
 This file is made by `python -m dledger.cli.errors_doc`.
 
@@ -20,7 +21,8 @@ This file is made by `python -m dledger.cli.errors_doc`.
 
 TAIL = """
 `NOT_LEADER` carries `leader_id` and `leader_address` in its metadata, `INDEX_OUT_OF_RANGE` and
-`INDEX_LESS_THAN_LOCAL_BEGIN` carry `first_index` and `commit_index`.
+`INDEX_LESS_THAN_LOCAL_BEGIN` carry `first_index` and `commit_index`. `CHANGE_REFUSED` carries `waits_for` (`connection`
+or `catch_up`) when what stands in the way passes by itself.
 
 The command line also ends with 0 (done), 1 (checked and bad) and 130 (Ctrl-C).
 """

@@ -9,7 +9,7 @@ import click
 from dledger.cli.options import Command, Target, client_options, option, output_option
 from dledger.cli.output import print_fields, print_json
 from dledger.cli.runtime import run
-from dledger.cli.waiting import Waiting, promote_when_caught_up
+from dledger.cli.waiting import Waiting, once_it_passes
 from dledger.config_file import parse_peers
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def promote(*, target: Target, node_id: str, dry_run: bool, output: str) -> None
     async def ask(log: Log, waiting: Waiting) -> MembershipChange:
         if dry_run:
             return await log.admin.promote(node_id, dry_run=True)
-        return await promote_when_caught_up(log, node_id, target, waiting)
+        return await _promote(log, node_id, target, waiting)
 
     change = run(_asked_waiting(target, ask))
     report("promoted", node_id, change, dry_run=dry_run, output=output)
@@ -83,23 +83,28 @@ def remove(*, target: Target, node_id: str, dry_run: bool, output: str) -> None:
 def readmit(*, target: Target, node_id: str, as_learner: bool, dry_run: bool, output: str) -> None:
     """Takes a node back whose disk was emptied, replaced, or put back to an older state.
 
-    Such a node does not vote, as it may have voted already, or acknowledged what it lacks now. Start it, then:
+    Such a node does not vote, as it may have voted already, or acknowledged what it lacks now. Start it, then readmit
+    it; each step waits for --timeout at most.
 
     \b
     dledger admin readmit n2      it is a learner with the disk it has now, catches up, and votes again if it did
     """
 
     async def ask(log: Log, waiting: Waiting) -> MembershipChange:
+        if dry_run:
+            return await log.admin.readmit(node_id, dry_run=True)
         known = (await log.status()).node(node_id)
         was_voter = known is not None and known.voter
-        change = await log.admin.readmit(node_id, dry_run=dry_run)
-        if dry_run or node_id in change.voters:
+        change = await once_it_passes(
+            lambda left_ms: log.admin.readmit(node_id, timeout_ms=left_ms), target.timeout_ms, waiting
+        )
+        if node_id in change.voters:
             return change
         say(f"{node_id} is a learner with the disk it has now")
         if as_learner or not was_voter:
             say(f"It does not vote; to change that:  dledger admin promote {node_id}")
             return change
-        change = await promote_when_caught_up(log, node_id, target, waiting)
+        change = await _promote(log, node_id, target, waiting)
         say(f"{node_id} has caught up and votes again")
         return change
 
@@ -122,6 +127,12 @@ def report(word: str, node_id: str, change: MembershipChange, *, dry_run: bool, 
 def say(sentence: str) -> None:
     """For people, on stderr."""
     click.echo(sentence, err=True)
+
+
+async def _promote(log: Log, node_id: str, target: Target, waiting: Waiting) -> MembershipChange:
+    return await once_it_passes(
+        lambda left_ms: log.admin.promote(node_id, timeout_ms=left_ms), target.timeout_ms, waiting
+    )
 
 
 async def _asked(target: Target, ask: Callable[[Log], Awaitable[MembershipChange]]) -> MembershipChange:

@@ -12,13 +12,16 @@ import click
 from dledger.errors import ChangeRefused, DeadlineExceeded
 
 if TYPE_CHECKING:
-    from dledger.cli.options import Target
-    from dledger.client import Log, MembershipChange
+    from collections.abc import Awaitable, Callable
+
+    from dledger.client import MembershipChange
 
 TELL_INTERVAL_S = 1.0
 """Without a terminal: a line at most so often."""
 POLL_INTERVAL_S = 0.2
 LEAST_CALL_MS = 100
+WAITS_FOR = "waits_for"
+"""In the metadata of a refusal that passes by itself."""
 
 
 class Waiting:
@@ -49,21 +52,23 @@ class Waiting:
         self._told = text
 
 
-async def promote_when_caught_up(log: Log, node_id: str, target: Target, waiting: Waiting) -> MembershipChange:
-    """Asks until the leader takes the node for a voter; a refusal says what is missing, its lag for instance.
-
-    Raises DeadlineExceeded with the last refusal after the target's timeout.
-    """
+async def once_it_passes(
+    ask: Callable[[float], Awaitable[MembershipChange]], timeout_ms: float, waiting: Waiting
+) -> MembershipChange:
+    """Asks (with the milliseconds left) until the leader does it, while a refusal says that it passes by itself: the
+    node is not connected yet, or lags. Raises DeadlineExceeded with the last refusal after ``timeout_ms``."""
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + target.timeout_ms / 1000
+    deadline = loop.time() + timeout_ms / 1000
     while True:
         left_ms = (deadline - loop.time()) * 1000
         try:
-            return await log.admin.promote(node_id, timeout_ms=max(LEAST_CALL_MS, left_ms))
+            return await ask(max(LEAST_CALL_MS, left_ms))
         except ChangeRefused as refusal:
+            if WAITS_FOR not in refusal.metadata:
+                raise
             if loop.time() + POLL_INTERVAL_S >= deadline:
-                text = f"{node_id} was not promoted within {target.timeout_ms / 1000:g} s: {refusal}"
-                raise DeadlineExceeded(f"{text}; it stays a learner: ask again, or give it more --timeout") from refusal
+                text = f"waited {timeout_ms / 1000:g} s in vain: {refusal}"
+                raise DeadlineExceeded(f"{text}; ask again, or give it more --timeout") from refusal
             waiting.tell(refusal)
         # The leader, another process, cannot be awaited: it is asked.
         await asyncio.sleep(POLL_INTERVAL_S)

@@ -109,13 +109,14 @@ def plan_promote(
     if member.voter:
         return None
     if not facts.is_connected:
-        raise _refused(f"{node_id} is not connected: start it, or wait until it has joined")
+        raise _refused(f"{node_id} is not connected: start it, or wait until it has joined", waits_for="connection")
     if not facts.counts:
         raise _refused(f"{node_id} is in doubt, its disk is not the one that was admitted: readmit it first")
     if facts.lag_frames > limits.max_transfer_lag_frames:
         raise _refused(
             f"{node_id} is {facts.lag_frames} frames behind, {limits.max_transfer_lag_frames} are allowed: wait until "
-            "it has caught up"
+            "it has caught up",
+            waits_for="catch_up",
         )
     return membership.replaced(
         member._replace(
@@ -157,7 +158,10 @@ def plan_readmit(
         raise _refused(f"{node_id} leads, and nobody is in doubt of itself: transfer the leadership and ask again")
     fact = facts.get(node_id, UNHEARD)
     if not fact.is_connected or not fact.node_uuid:
-        raise _refused(f"{node_id} is not connected: start it first, it is admitted with the disk it has then")
+        raise _refused(
+            f"{node_id} is not connected: start it first, it is admitted with the disk it has then",
+            waits_for="connection",
+        )
     if fact.counts and member.node_uuid in (b"", fact.node_uuid):
         return None
     if member.voter:
@@ -186,5 +190,6 @@ def _check_voters_remain(
         )
 
 
-def _refused(why: str) -> DLedgerError:
-    return error(Code.CHANGE_REFUSED, why)
+def _refused(why: str, **metadata: str) -> DLedgerError:
+    """``waits_for`` in the metadata: it passes by itself, so that whoever asks may wait for it."""
+    return error(Code.CHANGE_REFUSED, why, **metadata)

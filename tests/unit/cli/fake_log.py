@@ -45,7 +45,7 @@ class FakeAdmin:
     async def remove(self, node_id: str, *, dry_run: bool) -> MembershipChange:
         return self._change(("remove", node_id, dry_run), node_id, voter=None)
 
-    async def readmit(self, node_id: str, *, dry_run: bool) -> MembershipChange:
+    async def readmit(self, node_id: str, *, dry_run: bool = False, timeout_ms: float = 0) -> MembershipChange:
         return self._change(("readmit", node_id, dry_run), node_id, voter=False)
 
     def _change(self, call: tuple[Any, ...], node_id: str, *, voter: bool | None) -> MembershipChange:

@@ -10,7 +10,8 @@ from dledger.types import GroupSettings, NodeId, PreferredLeader
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.fake_log import FakeLog, healthy, node
 
-BEHIND = error(Code.CHANGE_REFUSED, "n5 is 5000 frames behind")
+BEHIND = error(Code.CHANGE_REFUSED, "n5 is 5000 frames behind", waits_for="catch_up")
+AWAY = error(Code.CHANGE_REFUSED, "n2 is not connected", waits_for="connection")
 
 
 def test_transfer_names_the_new_leader(dledger: Run, fake: FakeLog) -> None:
@@ -82,7 +83,7 @@ def test_promote_gives_up_after_its_timeout_with_what_is_missing(dledger: Run, f
     fake.admin.refusals = [BEHIND] * 100
     outcome = dledger("admin", "promote", "n5", "--timeout", "0.3", log=fake)
     assert (outcome.code, outcome.out) == (3, b"")
-    assert "n5 was not promoted within 0.3 s: n5 is 5000 frames behind" in outcome.err
+    assert "waited 0.3 s in vain: n5 is 5000 frames behind" in outcome.err
 
 
 def test_a_dry_run_of_promote_does_not_wait(dledger: Run, fake: FakeLog) -> None:
@@ -95,6 +96,19 @@ def test_a_voter_is_readmitted_and_promoted(dledger: Run, fake: FakeLog) -> None
     assert outcome.out == b"readmitted id=n2 voters=n0,n1,n2 learners=-\n"
     assert [call[0] for call in fake.admin.calls] == ["readmit", "promote"]
     assert "n2 is a learner with the disk it has now\nn2 has caught up and votes again\n" in outcome.err
+
+
+def test_readmit_waits_until_the_node_is_there(dledger: Run, fake: FakeLog) -> None:
+    fake.admin.refusals = [AWAY]
+    outcome = dledger("admin", "readmit", "n2", log=fake)
+    assert outcome.code == 0
+    assert outcome.err.startswith("waiting: n2 is not connected\n")
+
+
+def test_what_does_not_pass_is_not_waited_for(dledger: Run, fake: FakeLog) -> None:
+    fake.admin.refusals = [error(Code.CHANGE_REFUSED, "n5 is in doubt: readmit it first")]
+    assert dledger("admin", "promote", "n5", log=fake).code == 5
+    assert len(fake.admin.calls) == 1
 
 
 @pytest.mark.parametrize("flags", [["n2", "--as-learner"], ["n9"]])

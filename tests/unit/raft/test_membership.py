@@ -129,6 +129,20 @@ def test_a_learner_that_a_quorum_could_not_rest_on_is_not_promoted(facts: Member
     assert refused.value.code is Code.CHANGE_REFUSED
 
 
+@pytest.mark.parametrize(
+    ("facts", "waits_for"),
+    [
+        (HEALTHY._replace(is_connected=False), {"waits_for": "connection"}),
+        (HEALTHY._replace(lag_frames=101), {"waits_for": "catch_up"}),
+        (IN_DOUBT, {}),
+    ],
+)
+def test_a_refusal_says_whether_it_passes_by_itself(facts: MemberFacts, waits_for: dict[str, str]) -> None:
+    with pytest.raises(DLedgerError) as refused:
+        plan_promote(members(3, learners=[LEARNER]), LEARNER, facts, LIMITS)
+    assert refused.value.metadata == waits_for
+
+
 def test_nobody_is_promoted_or_readmitted_that_is_no_member() -> None:
     with pytest.raises(DLedgerError, match="'n9' is not a member of the group; its members: n0, n1, n2") as refused:
         plan_promote(members(3), STRANGER, HEALTHY, LIMITS)
