@@ -393,6 +393,8 @@ class FileLog:
         if self._closed:
             return
         self._closed = True
+        if self._truncated is not None:
+            await asyncio.wait([self._truncated])
         async with self._rearranging:
             await self._preparer.close()
             await self._reader.settle()
