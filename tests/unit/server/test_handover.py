@@ -44,6 +44,25 @@ async def test_handing_over_to_oneself_changes_nothing() -> None:
 
 
 @virtual_time
+async def test_a_hundred_handovers_in_a_row_each_cost_appends_a_moment() -> None:
+    loop = asyncio.get_running_loop()
+    async with SimCluster(5) as cluster:
+        leader = await cluster.leader()
+        gaps_s = []
+        for index in range(100):
+            await leader.append(b"%d" % index)
+            acked_s = loop.time()
+            new_leader = await leader.replica.handover.transfer(None)
+            leader = cluster.nodes[NodeId(new_leader)]
+            await cluster.until(lambda leader=leader: leader.replica.core.is_ready)  # type: ignore[misc]
+            await leader.append(b"after %d" % index)
+            gaps_s.append(loop.time() - acked_s)
+        assert max(gaps_s) < 0.3
+        await cluster.level()
+        assert leader.commit_index == 199
+
+
+@virtual_time
 async def test_every_refusal_has_its_name() -> None:
     async with SimCluster(3, limits=Limits(max_transfer_lag_frames=3)) as cluster:
         leader = await cluster.leader()
