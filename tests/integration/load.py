@@ -23,7 +23,7 @@ class Load:
     """Numbers, appended by a few workers, one call after the other each. No call may fail, whatever happens."""
 
     def __init__(self, endpoints: str) -> None:
-        self._endpoints = endpoints
+        self.endpoints = endpoints
         self._numbers = count()
         self._changed = asyncio.Event()
         self._is_ending = False
@@ -40,7 +40,7 @@ class Load:
         await self._task
 
     async def _run(self) -> None:
-        async with dledger.connect(self._endpoints) as log, asyncio.TaskGroup() as group:
+        async with dledger.connect(self.endpoints) as log, asyncio.TaskGroup() as group:
             for _ in range(WORKERS):
                 group.create_task(self._work(log))
 
@@ -74,7 +74,7 @@ class Load:
         ack said."""
         first, last = min(ack.index for ack in self.acks), max(ack.index for ack in self.acks)
         expected = {ack.index: b"%d" % ack.number for ack in self.acks}
-        async with dledger.connect(self._endpoints) as log:
+        async with dledger.connect(self.endpoints) as log:
             for node_id in node_ids:
                 reading = log.read(first, last + 1, consistency=dledger.Consistency.COMMITTED, node=node_id)
                 found = {entry.index: entry.value async for entry in reading}
