@@ -1,4 +1,4 @@
-"""Members of a running cluster come, go and lose their disks, under load: nothing is lost, and no caller hears of it."""
+"""Members of a running cluster come, go and lose their disks, under load: nothing is lost, no caller hears of it."""
 
 from __future__ import annotations
 
