@@ -12,10 +12,12 @@ from dledger.batch import Buffer
 from dledger.config import Limits
 from dledger.errors import DLedgerError
 from dledger.storage.log import FileLog
+from dledger.storage.log_state import LogState
+from dledger.storage.memory import MemoryLog
 from dledger.storage.syncer import Handle
 from dledger.storage.verify import verify
-from dledger.types import Position
-from tests.unit.storage.harness import CarelessDisk, Witness, all_frames, frames_after, open_at
+from dledger.types import Position, TrimPoint
+from tests.unit.storage.harness import MEMBERS, CarelessDisk, Witness, all_frames, frames_after, open_at
 
 LIMITS = Limits(segment_max_bytes=8192, segment_max_frames=8)
 
@@ -26,6 +28,7 @@ class DyingDisk(CarelessDisk):
     def __init__(self, changes: int) -> None:
         super().__init__()
         self._left = changes
+        self.changes = 0
 
     @property
     def dead(self) -> bool:
@@ -33,6 +36,7 @@ class DyingDisk(CarelessDisk):
 
     def _change(self) -> None:
         self._left -= 1
+        self.changes += 1
         if self.dead:
             raise OSError(errno.EIO, "the process is gone")
 
@@ -60,14 +64,26 @@ class DyingDisk(CarelessDisk):
         self._change()
 
 
+async def elsewhere(last: int) -> bytes:
+    """What a leader sends whose log begins behind position ``last``."""
+    log = MemoryLog("default", MEMBERS)
+    Witness(log)
+    log.append(frames_after(log, last, size_bytes=1, term=3))
+    await log.trim(TrimPoint(log.last, log.state.next_index))
+    return await log.state_at_start()
+
+
 class Life:
-    """Opens, appends over several rolls, cuts back, appends again, stops; knows what is durable at any moment."""
+    """Opens, appends over several rolls, cuts back, trims, is reset, appends after each, stops. Knows at any moment
+    what is durable, and where the log may begin."""
 
     def __init__(self, directory: Path, disk: DyingDisk) -> None:
         self._directory = directory
         self._disk = disk
         self._log: FileLog | None = None
         self._floor = 0
+        self.begins = [0]
+        """The points that the log may begin behind: before the step under way, or after it."""
 
     @property
     def durable(self) -> int:
@@ -85,9 +101,20 @@ class Life:
             self._floor = 11
             await log.truncate(Position(11))
             await self._append(log, witness, 12, term=2)
+            to = log.boundaries()[-1].trim
+            self.begins = [0, to.point.position]
+            await log.trim(to)
+            await self._append(log, witness, 12, term=2)
+            await self._reset(log, witness)
         except DLedgerError:
             assert self._disk.dead
         await self._close(log)
+
+    async def _reset(self, log: FileLog, witness: Witness) -> None:
+        self.begins.append(50)
+        await log.reset(await elsewhere(50))
+        self._floor, self.begins = 50, [50]
+        await self._append(log, witness, 12, term=4)
 
     async def _append(self, log: FileLog, witness: Witness, count: int, term: int) -> None:
         for _ in range(count // 3):
@@ -104,9 +131,9 @@ class Life:
         self._floor = durable
 
 
-@pytest.mark.parametrize("start", range(0, 160, 20))
-async def test_a_process_may_die_before_any_write(tmp_path: Path, start: int) -> None:
-    for changes in range(start, start + 20):
+@pytest.mark.parametrize("first", range(0, 220, 20))
+async def test_a_process_may_die_before_any_write(tmp_path: Path, first: int) -> None:
+    for changes in range(first, first + 20):
         directory = tmp_path / str(changes)
         disk = DyingDisk(changes)
         life = Life(directory, disk)
@@ -114,7 +141,19 @@ async def test_a_process_may_die_before_any_write(tmp_path: Path, start: int) ->
         disk.shutdown()
         log = await open_at(directory, CarelessDisk(), LIMITS)
         Witness(log)
+        start = log.state.start.position
+        assert start in life.begins, f"died before change {changes}"
         frames = await all_frames(log)
-        assert len(frames) == log.last.position >= life.durable, f"died before change {changes}"
+        assert start + len(frames) == log.last.position >= life.durable, f"died before change {changes}"
+        assert LogState.decode(await log.state_at_start()).last == log.state.start
         await log.close()
         assert verify(directory).ok
+
+
+async def test_a_life_is_long_enough_for_all_of_it(tmp_path: Path) -> None:
+    disk = DyingDisk(1 << 30)
+    life = Life(tmp_path, disk)
+    await life.live()
+    assert life.begins == [50]
+    assert disk.changes < 220
+    disk.shutdown()

@@ -15,7 +15,7 @@ from dledger.config import Limits
 from dledger.storage.frame import ControlKind, Frame
 from dledger.storage.log import FileLog
 from dledger.storage.memory import MemoryLog
-from dledger.types import Index, Position
+from dledger.types import Index, Position, TrimPoint
 from tests.unit.storage.harness import (
     MEMBERS,
     CarelessDisk,
@@ -31,7 +31,7 @@ LIMITS = Limits(segment_max_bytes=8192, segment_max_frames=12, tail_cache_bytes=
 
 
 class SameLog(RuleBasedStateMachine):
-    """Appends, truncations, clean stops and crashes of the process; everything that was durable must stay."""
+    """Appends, truncations, trims, resets, clean stops and crashes of the process; what was durable must stay."""
 
     file: FileLog
     witness: Witness
@@ -61,11 +61,53 @@ class SameLog(RuleBasedStateMachine):
     @rule(fraction=st.floats(0, 1))
     def truncate(self, fraction: float) -> None:
         async def both() -> None:
-            after = Position(int(self.memory.last.position * fraction))
+            start, last = self.memory.state.start.position, self.memory.last.position
+            after = Position(max(start + int((last - start) * fraction), self.file.commit_hint))
             await self.file.truncate(after)
             await self.memory.truncate(after)
 
         self.runner.run(both())
+
+    @rule(fraction=st.floats(0, 1))
+    def trim(self, fraction: float) -> None:
+        async def both() -> None:
+            start, last = self.memory.state.start.position, self.memory.last.position
+            position = start + int((last - start) * fraction)
+            if position > start:
+                frame = self.memory.cached(Position(position), 1)
+                assert frame is not None
+                to = TrimPoint(frame[0].header.point, frame[0].header.end_index)
+                self._commit(position)
+                await self.memory.trim(to)
+                await self.file.trim(to)
+
+        self.runner.run(both())
+
+    @rule(ahead=st.integers(1, 30), begin=st.integers(0, 20))
+    def reset(self, ahead: int, begin: int) -> None:
+        async def both() -> None:
+            leader = MemoryLog("default", MEMBERS)
+            leader.set_callbacks(lambda _: None, lambda _: None)
+            leader.append(frames_after(leader, self.memory.last.position + ahead, term=max(self.memory.last.term, 1)))
+            point = leader.cached(Position(self.memory.last.position + max(1, ahead - begin)), 1)
+            assert point is not None
+            await leader.trim(TrimPoint(point[0].header.point, point[0].header.end_index))
+            log_state = await leader.state_at_start()
+            await self.file.reset(log_state)
+            await self.memory.reset(log_state)
+            self._commit(self.memory.last.position)
+
+        self.runner.run(both())
+
+    @invariant()
+    def both_know_the_state_at_the_start(self) -> None:
+        if hasattr(self, "file"):
+
+            async def both() -> tuple[bytes, bytes]:
+                return await self.file.state_at_start(), await self.memory.state_at_start()
+
+            on_disk, in_memory = self.runner.run(both())
+            assert on_disk == in_memory
 
     @rule()
     def stop_and_start(self) -> None:
@@ -87,9 +129,9 @@ class SameLog(RuleBasedStateMachine):
 
     @rule(fraction=st.floats(0, 1))
     def find_a_record(self, fraction: float) -> None:
-        last = self.memory.state.last_index
-        if last >= 0:
-            index = Index(int(last * fraction))
+        first, next_index = self.memory.state.first_index, self.memory.state.next_index
+        if first < next_index:
+            index = Index(first + int((next_index - 1 - first) * fraction))
 
             async def both() -> tuple[Frame, Frame]:
                 return await self.file.frame_of(index), await self.memory.frame_of(index)
@@ -120,6 +162,14 @@ class SameLog(RuleBasedStateMachine):
     async def _open(self) -> None:
         self.file = await open_at(self.directory, self.disk, LIMITS)
         self.witness = Witness(self.file)
+        start = self.memory.state.start
+        assert self.file.state.start.position <= start.position
+        if self.file.last.position:
+            await self.file.trim(TrimPoint(start, self.memory.state.first_index))
+
+    def _commit(self, position: int) -> None:
+        self.memory.set_commit_hint(Position(position))
+        self.file.set_commit_hint(Position(position))
 
     async def _append(self, frames: list[Frame]) -> None:
         self.file.append(frames)
