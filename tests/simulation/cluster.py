@@ -42,8 +42,11 @@ class WatchedTransport(MemoryTransport):
 class SimHost:
     """One machine over all its lives: its disk, its clock, and the node that runs there now, if any."""
 
-    def __init__(self, cluster: SimulatedCluster, node_id: NodeId) -> None:
+    def __init__(self, cluster: SimulatedCluster, node_id: NodeId, address: str) -> None:
         self.id = node_id
+        self.address = address
+        self.peers: dict[str, str] = {}
+        """Its configuration's."""
         self.mood = DiskMood()
         self.clock_ahead_ms = 0
         self._cluster = cluster
@@ -56,15 +59,36 @@ class SimHost:
         self._promised = Position(0)
         """No crash may take these: durable by the word of the last life."""
         self._starting = False
+        self.was_member = False
+        """A machine that was removed is not taken again under the same name."""
         self.lives = 0
 
     def _new_platter(self) -> Platter:
         self._disks += 1
-        return Platter(Random(self._cluster.random.getrandbits(64)))
+        platter = Platter(Random(self._cluster.random.getrandbits(64)))
+        platter.mkdir("/data")
+        return platter
+
+    def wipe(self) -> None:
+        """While down: another disk, and an empty one."""
+        assert self._node is None
+        self.platter = self._new_platter()
+        self._promised = Position(0)
+
+    def restore(self, backup: Platter) -> None:
+        """While down: the disk is what it was when ``backup`` was made."""
+        assert self._node is None
+        self._disks += 1
+        self.platter = backup
+        self._promised = Position(0)
 
     @property
     def disk_name(self) -> str:
         return f"{self.id}/{self._disks}"
+
+    @property
+    def is_starting(self) -> bool:
+        return self._starting
 
     @property
     def sectors_lost(self) -> int:
@@ -96,7 +120,7 @@ class SimHost:
         transport = self._transport = WatchedTransport(cluster.network, self)
         self._starting = True
         node = self._node = Node(
-            cluster.config_of(self.id),
+            cluster.config_of(self),
             disk=disk,
             transport=transport,
             random=Random(cluster.random.getrandbits(64)),
@@ -197,18 +221,33 @@ class SimulatedCluster:
         self.watch = Watch()
         self.network = MemoryNetwork(Random(seed + 1), latency_s=0.0005, jitter_s=0.002)
         self._timings = Timings()
-        self._ids = [NodeId(f"n{at}") for at in range(size)]
-        self._peers = {str(node_id): f"h{at}:{1000 + 10 * at}" for at, node_id in enumerate(self._ids)}
-        self.hosts = {node_id: SimHost(self, node_id) for node_id in self._ids}
+        self.hosts: dict[NodeId, SimHost] = {}
+        """Every machine there ever was, members or not."""
+        for _ in range(size):
+            self.new_host()
+        peers = {str(host.id): host.address for host in self.hosts.values()}
+        for host in self.hosts.values():
+            host.peers = peers
 
-    def config_of(self, node_id: NodeId) -> NodeConfig:
+    def new_host(self) -> SimHost:
+        """A machine that nobody knows yet."""
+        number = len(self.hosts)
+        host = SimHost(self, NodeId(f"n{number}"), f"h{number}:{1000 + 10 * number}")
+        self.hosts[host.id] = host
+        return host
+
+    def config_of(self, host: SimHost) -> NodeConfig:
         return NodeConfig(
-            id=node_id, peers=self._peers, data_dir=Path(f"/data/{node_id}"), limits=LIMITS, timings=self._timings
+            id=host.id,
+            peers=host.peers,
+            address=host.address,
+            data_dir=Path(f"/data/{host.id}"),
+            limits=LIMITS,
+            timings=self._timings,
         )
 
     async def start(self) -> None:
         for host in self.hosts.values():
-            host.platter.mkdir("/data")
             await host.start()
 
     def describe(self) -> str:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import Awaitable, Callable
 from random import Random
 
 from dledger.errors import DLedgerError
+from dledger.server.replica import Replica
 from dledger.transport.faults import Rule
-from dledger.types import NodeId
+from dledger.types import Member, NodeId, PreferredLeader
 from tests.simulation.cluster import SimHost, SimulatedCluster
+from tests.simulation.disk import Platter
 
 Trouble = Callable[[], Awaitable[None]]
 
@@ -19,6 +22,9 @@ class Nemesis:
         self._cluster = cluster
         self._random = random
         self._starts: list[asyncio.Task[None]] = []
+        self._forgetful: SimHost | None = None
+        """Whose disk is not what it was. One at a time: of two, what one held for the other would be lost."""
+        self._backup: tuple[SimHost, Platter] | None = None
         self._troubles: list[tuple[int, Trouble]] = [
             (4, self._power_cut),
             (1, self._power_cut_of_all),
@@ -39,6 +45,16 @@ class Nemesis:
             (2, self._full_disk),
             (2, self._hung_disk),
             (2, self._clock_jump),
+            (3, self._trim),
+            (1, self._retention),
+            (1, self._preferred),
+            (2, self._add),
+            (4, self._promote),
+            (2, self._remove),
+            (1, self._wipe),
+            (1, self._back_up),
+            (1, self._restore),
+            (4, self._readmit),
         ]
 
     async def run(self, is_over: Callable[[], bool]) -> None:
@@ -58,8 +74,14 @@ class Nemesis:
             host.mood.fails_next_sync = host.mood.is_hung = False
             host.platter.capacity_bytes = 1 << 30
         await asyncio.gather(*self._starts)
-        for host in cluster.down():
+        await self.mend()
+
+    async def mend(self) -> None:
+        """What an operator would see to: all members run, and those in doubt are admitted anew."""
+        for host in self._cluster.down():
             await host.start()
+        if self._forgetful is not None:
+            await self._readmit()
 
     def _hit(self, name: str, *details: object) -> None:
         self._cluster.trace.hit(f"fault {name}", *details)
@@ -160,6 +182,108 @@ class Nemesis:
             except (DLedgerError, TimeoutError):
                 continue
             self._hit("transfer", host.id)
+
+    # Membership and space ----------------------------------------------------------------------------------------
+
+    async def _ask(self, name: str, work: Callable[[Replica], Awaitable[object]]) -> bool:
+        """Asks whoever leads; a refusal is an answer."""
+        for host in self._cluster.leaders()[:1]:
+            try:
+                async with asyncio.timeout(3):
+                    await work(host.replica)
+            except (DLedgerError, TimeoutError) as refusal:
+                self._cluster.trace.note("refused", name, getattr(refusal, "code", refusal))
+                return False
+            self._hit(name, host.id)
+            return True
+        return False
+
+    def _members(self) -> tuple[Member, ...]:
+        leaders = self._cluster.leaders()
+        return leaders[0].replica.log.state.members if leaders else ()
+
+    async def _trim(self) -> None:
+        def trim(replica: Replica) -> Awaitable[object]:
+            return replica.retention.trim(self._random.randint(0, replica.reader.commit_index + 1))
+
+        await self._ask("trim", trim)
+
+    async def _retention(self) -> None:
+        max_bytes = self._random.choice((0, 0, 60_000))
+        await self._ask("retention", lambda replica: replica.retention.set(0, max_bytes))
+
+    async def _preferred(self) -> None:
+        voters = [member.id for member in self._members() if member.voter]
+        preferred = [PreferredLeader(self._random.choice(voters), 5)] if voters and self._random.random() < 0.6 else []
+        await self._ask("preferred", lambda replica: replica.settings.set_preferred(preferred))
+
+    async def _add(self) -> None:
+        members = self._members()
+        if not members or len(members) >= 6:
+            return
+        known = {member.id for member in members}
+        strangers = [host for host in self._cluster.hosts.values() if host.id not in known and not host.was_member]
+        host = strangers[0] if strangers else self._cluster.new_host()
+        host.peers = {str(member.id): member.peer_address for member in members}
+        if not host.is_up and not host.is_starting:
+            await host.start()
+        if await self._ask("add learner", lambda replica: replica.members.add(host.id, host.address)):
+            host.was_member = True
+
+    async def _promote(self) -> None:
+        for member in self._members():
+            host = self._cluster.hosts[member.id]
+            if not member.voter and host is not self._forgetful:
+                await self._ask("promote", lambda replica, member=member: replica.members.promote(member.id))  # type: ignore[misc]
+                return
+
+    async def _remove(self) -> None:
+        members = [member for member in self._members() if self._cluster.hosts[member.id] is not self._forgetful]
+        voters = [member for member in members if member.voter]
+        candidates = members if len(voters) > 3 else [member for member in members if not member.voter]
+        if candidates:
+            chosen = self._random.choice(candidates)
+            self._cluster.hosts[chosen.id].was_member = True
+            await self._ask("remove", lambda replica: replica.members.remove(chosen.id))
+
+    async def _wipe(self) -> None:
+        await self._forget("wiped disk", lambda host: host.wipe())
+
+    async def _back_up(self) -> None:
+        host = self._any_up()
+        if host is not None and self._backup is None:
+            host.crash()
+            self._backup = host, copy.deepcopy(host.platter)
+
+    async def _restore(self) -> None:
+        if self._backup is not None:
+            (host, backup), self._backup = self._backup, None
+            await self._forget("old backup", lambda chosen: chosen.restore(backup), host)
+
+    async def _forget(self, name: str, change: Callable[[SimHost], None], chosen: SimHost | None = None) -> None:
+        members = {member.id for member in self._members() if member.voter}
+        host = chosen or self._any_up()
+        if self._forgetful is not None or host is None or host.id not in members or host.is_starting:
+            return
+        host.crash()
+        change(host)
+        self._forgetful = host
+        self._hit(name, host.id)
+
+    async def _readmit(self) -> None:
+        """As an operator does: admits the disk it has now as a learner's, and promotes that when it has caught up."""
+        host = self._forgetful
+        if host is None or not host.is_up:
+            return
+        if not any(member.id == host.id for member in self._members()):
+            return
+
+        async def readmit(replica: Replica) -> None:
+            await replica.members.readmit(host.id)
+            await replica.members.promote(host.id)
+
+        if await self._ask("readmit", readmit):
+            self._forgetful = None
 
     # Disks and clocks --------------------------------------------------------------------------------------------
 

@@ -28,6 +28,12 @@ CHECK_S = 0.01
 
 BRANCHES = {
     "cutting a tail that the leader does not have": "branch truncate",
+    "this log ends before the leader's begins; it begins anew there": "branch reset",
+    "trimming the log": "branch trim",
+    "a member is not what it was; no quorum rests on it": "branch doubt",
+    "a member is what it should be again": "branch doubt lifted",
+    "handing the leadership to a preferred leader": "branch preferred leader",
+    "a follower lost frames that it had acknowledged and that are committed": "branch follower lost frames",
     "caught up after an unclean stop; voting again": "branch caught up",
     "refused a push that does not fit": "branch push refused",
 }
@@ -112,13 +118,14 @@ async def _simulate(seed: int, trace: Trace, outcome: Outcome) -> None:
             working.create_task(ReaderClient(cluster, journal, Random(seed + 3)).run(is_enough), name="reader")
             working.create_task(nemesis.run(is_enough), name="nemesis")
         await nemesis.end()
-        await _come_to_rest(cluster, journal)
+        await _come_to_rest(cluster, nemesis, journal)
         checking.cancel()
     outcome.simulated_s = loop.time() - began_s
     outcome.elections = cluster.watch.elections
     outcome.acknowledged = len(journal.acknowledged)
+    for member in cluster.leaders()[0].replica.log.state.members:
+        await _check_log(cluster.hosts[member.id], journal)
     for host in cluster.up():
-        await _check_log(host, journal)
         host.crash()
 
 
@@ -140,7 +147,7 @@ def _revive_failed(cluster: SimulatedCluster) -> None:
             host.crash(power=False)
 
 
-async def _come_to_rest(cluster: SimulatedCluster, journal: Journal) -> None:
+async def _come_to_rest(cluster: SimulatedCluster, nemesis: Nemesis, journal: Journal) -> None:
     """Liveness: with everything whole, a leader comes, appends go on, and all logs become level."""
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + LIVENESS_S
@@ -148,8 +155,7 @@ async def _come_to_rest(cluster: SimulatedCluster, journal: Journal) -> None:
     while not _is_level(cluster):
         if loop.time() > deadline_s:
             raise Violation("liveness", f"no rest within {LIVENESS_S:g} s: {cluster.describe()}")
-        for host in cluster.down():
-            await host.start()
+        await nemesis.mend()
         if probe.acknowledged == 0 and cluster.leaders():
             soon_s = loop.time() + 0.05
             await probe.run(lambda soon_s=soon_s: loop.time() > soon_s)  # type: ignore[misc]
@@ -157,8 +163,11 @@ async def _come_to_rest(cluster: SimulatedCluster, journal: Journal) -> None:
 
 
 def _is_level(cluster: SimulatedCluster) -> bool:
-    hosts = cluster.up()
-    if len(hosts) < len(cluster.hosts):
+    leaders = cluster.leaders()
+    if not leaders:
+        return False
+    hosts = [cluster.hosts[member.id] for member in leaders[0].replica.log.state.members]
+    if not all(host.is_up for host in hosts):
         return False
     points = {(host.replica.log.last, host.replica.core.commit_position) for host in hosts}
     leading = [host for host in hosts if host.leads and host.replica.core.is_ready]
