@@ -1,5 +1,6 @@
 # make demo     installs into .venv and runs the demo: five nodes, real input, a dead leader
 # make test     installs what tests need and runs them
+# make test-root what needs root: small loop-mounted disks that run full
 # make check    lint, types, architecture, proto
 # make soak MINUTES=5 KILL_EVERY=10
 # make sim SEEDS=2000   whole clusters under virtual time, a fault at every turn; one seed again: see tests/simulation
@@ -13,13 +14,16 @@ SEEDS ?= 2000
 bin := .venv/bin
 pip := $(bin)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test check lint format soak sim proto clean
+.PHONY: demo test test-root check lint format soak sim proto clean
 
 demo: .venv/.installed
 	@$(bin)/python -m dledger demo
 
 test: .venv/.tools
 	@$(bin)/python -m pytest
+
+test-root: .venv/.tools
+	@$(bin)/python -m pytest tests/root
 
 check lint: .venv/.tools
 	$(bin)/ruff check .
