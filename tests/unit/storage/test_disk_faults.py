@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 from pathlib import Path
 
 import pytest
 
-from dledger.errors import Code, DiskError, DiskFull, DLedgerError
-from dledger.types import Position
-from tests.unit.storage.harness import FaultyDisk, Witness, abandon, all_frames, files_of, frames_after, open_at, opened
+from dledger.errors import Code, DiskError, DiskFull, DLedgerError, OutcomeUnknown
+from dledger.storage import sealer
+from dledger.storage.log import FileLog
+from dledger.storage.memory import MemoryLog
+from dledger.types import Position, TrimPoint
+from tests.unit.storage.harness import (
+    MEMBERS,
+    FaultyDisk,
+    Witness,
+    abandon,
+    all_frames,
+    files_of,
+    frames_after,
+    open_at,
+    opened,
+    segments_of,
+)
 
 
 async def test_without_room_nothing_of_the_append_is_kept(tmp_path: Path) -> None:
@@ -97,4 +112,133 @@ async def test_a_truncation_whose_sync_fails_is_final(tmp_path: Path, monkeypatc
     with pytest.raises(DiskError):
         await log.truncate(Position(2))
     assert (await witness.failure()).code is Code.DISK_ERROR
+    await log.close()
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, disk: FaultyDisk, primitive: str, code: int, after: int = 0) -> None:
+    """The ``after`` next calls of ``primitive`` succeed, all later ones fail."""
+    original, left = getattr(disk, primitive), [after]
+
+    def fail(*args: object, **named: object) -> object:
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError(code, "injected")
+        return original(*args, **named)
+
+    monkeypatch.setattr(disk, primitive, fail)
+
+
+async def with_boundaries(directory: Path, disk: FaultyDisk) -> tuple[FileLog, Witness]:
+    log = await open_at(directory, disk)
+    witness = Witness(log)
+    for _ in range(6):
+        log.append(frames_after(log, 50))
+        await witness.all_durable()
+    await log._sealer.drain()
+    return log, witness
+
+
+@pytest.mark.parametrize("primitive", ["pwritev", "fdatasync", "unlink", "fsync_directory"])
+async def test_a_trim_that_meets_a_bad_disk_is_final_and_takes_nothing_that_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, primitive: str
+) -> None:
+    disk = FaultyDisk()
+    log, witness = await with_boundaries(tmp_path, disk)
+    to = log.boundaries()[2].trim
+    await log._preparer.close()
+    failing(monkeypatch, disk, primitive, errno.EIO)
+    await log.trim(to)
+    assert (await witness.failure()).code is Code.DISK_ERROR
+    monkeypatch.undo()
+    await abandon(log)
+    async with opened(tmp_path) as reopened:
+        assert reopened.state.start.position <= to.point.position
+        assert reopened.last.position == 300
+        assert len(await all_frames(reopened)) == 300 - reopened.state.start.position
+
+
+@pytest.mark.parametrize("primitive", ["pwritev", "fdatasync", "rename", "unlink", "fsync_directory"])
+@pytest.mark.parametrize("after", range(3))
+async def test_a_reset_that_meets_a_bad_disk_is_refused_and_leaves_one_log_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, primitive: str, after: int
+) -> None:
+    other = MemoryLog("default", MEMBERS)
+    Witness(other)
+    other.append(frames_after(other, 400))
+    await other.trim(TrimPoint(other.last, other.state.next_index))
+    disk = FaultyDisk()
+    log, _ = await with_boundaries(tmp_path, disk)
+    await log._preparer.close()
+    failing(monkeypatch, disk, primitive, errno.EIO, after)
+    with contextlib.suppress(DiskError):
+        await log.reset(await other.state_at_start())
+    monkeypatch.undo()
+    await abandon(log)
+    async with opened(tmp_path) as reopened:
+        assert (reopened.state.start.position, reopened.last.position) in {(0, 300), (400, 400)}
+        assert len(await all_frames(reopened)) == reopened.last.position - reopened.state.start.position
+
+
+async def test_a_small_state_without_room_costs_a_boundary_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_room(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "injected")
+
+    log, witness = await with_boundaries(tmp_path, FaultyDisk())
+    before = log.boundaries()
+    with monkeypatch.context() as full:
+        full.setattr(sealer, "write_state", no_room)
+        log.append(frames_after(log, 200))
+        await witness.all_durable()
+        await log._sealer.drain()
+    assert log.boundaries() == before
+    assert all(segment.sealed for segment in log._files.segments[:-1])
+    log.append(frames_after(log, 200))
+    await witness.all_durable()
+    await log._sealer.drain()
+    assert len(log.boundaries()) > len(before)
+    assert not witness.failures
+    await log.close()
+    async with opened(tmp_path) as reopened:
+        assert (reopened.last.position, reopened.boundaries()) == (700, log.boundaries())
+
+
+async def test_a_segment_without_room_for_its_footer_does_not_keep_a_full_disk_from_being_trimmed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_room(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "injected")
+
+    log = await open_at(tmp_path)
+    witness = Witness(log)
+    monkeypatch.setattr(sealer, "seal", no_room)
+    frames = frames_after(log, 300)
+    log.append(frames)
+    await witness.all_durable()
+    await log._sealer.drain()
+    last = log.boundaries()[-1]
+    assert last.last_timestamp_ms == frames[last.trim.point.position - 1].header.timestamp_ms
+    await log.trim(last.trim)
+    assert len(segments_of(tmp_path)) == 1
+    await log.close()
+
+
+async def test_a_write_that_cannot_be_taken_back_is_of_unknown_outcome_and_final(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = FaultyDisk()
+    log = await open_at(tmp_path, disk)
+    witness = Witness(log)
+    log.append(frames_after(log, 1))
+    await witness.all_durable()
+    await log._preparer.close()
+    disk.fail_writes_after = 100
+    failing(monkeypatch, disk, "fdatasync", errno.EIO)
+    with pytest.raises(OutcomeUnknown, match="unknown") as raised:
+        log.append(frames_after(log, 3))
+    assert raised.value.code is Code.TERM_CHANGED
+    assert (await witness.failure()).code is Code.DISK_ERROR
+    with pytest.raises(DiskError):
+        log.append(frames_after(log, 3))
     await log.close()
