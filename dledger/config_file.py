@@ -150,13 +150,11 @@ def _section(kind: type[Section], value: Any, where: str) -> Section:
     if not isinstance(value, dict):
         raise ConfigError(f"{where} must be a table")
     _refuse_unknown(value, (field.name for field in fields(kind)), where)
-    defaults = kind()
-    return kind(
-        **{
-            key: (_number if isinstance(getattr(defaults, key), float) else _whole_number)(number, f"{where}.{key}")
-            for key, number in value.items()
-        }
-    )
+    defaults, chosen = kind(), dict[str, Any]()
+    for key, number in value.items():
+        read = _number if isinstance(getattr(defaults, key), float) else _whole_number
+        chosen[key] = read(number, f"{where}.{key}")
+    return kind(**chosen)
 
 
 def _number(value: Any, where: str) -> float:
