@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from dledger.errors import Code, error
 from dledger.storage.disk import Disk, make_directories
-from dledger.storage.record import RecordKind
+from dledger.storage.record import READMIT, RecordKind
 from dledger.storage.two_slot import TwoSlotFile
 from dledger.types import NodeId, Term
 from dledger.v1.storage_pb2 import HardStateRecord
@@ -28,12 +28,17 @@ class HardStateStore:
         self.state = state
 
     @classmethod
-    async def open(cls, disk: Disk, directory: Path) -> HardStateStore:
+    async def open(cls, disk: Disk, directory: Path, *, must_exist: bool = False) -> HardStateStore:
         """The hard state of the group in ``directory``, made when the directory is new. Must come before the log.
 
-        Raises CORRUPT_LOG when both copies are bad, or when there is a log without a hard state: its node has promised
-        what nobody knows any more, and must not vote. Raises DISK_FULL or DISK_ERROR when it cannot be made.
+        Raises CORRUPT_LOG when both copies are bad, or when there is none although it ``must_exist`` or there is a log:
+        the node has promised what nobody knows any more, and must not vote. Raises DISK_FULL or DISK_ERROR when it
+        cannot be made.
         """
+        if must_exist and not disk.exists(str(directory / "hard_state")):
+            raise error(
+                Code.CORRUPT_LOG, f"{directory} had a hard_state, and has none: this node's promises are lost; {READMIT}"
+            )
         make_directories(disk, directory)
         slots = TwoSlotFile(disk, str(directory / "hard_state"), RecordKind.HARD_STATE)
         if await slots.load():
@@ -42,8 +47,8 @@ class HardStateStore:
         if any(name.endswith(".log") for name in disk.listdir(str(directory))):
             raise error(
                 Code.CORRUPT_LOG,
-                f"{directory} has a log but no hard_state: this node's promises are lost; give it an empty data "
-                "directory and admit it anew",
+                f"{directory} has a log but no hard_state: this node's promises are lost; start it with an empty "
+                "data directory, then run: dledger admin readmit ID",
             )
         await slots.create(_encode(HardState()))
         return cls(slots, HardState())

@@ -11,7 +11,7 @@ from random import Random
 
 from dledger.errors import Code, error
 from dledger.storage.disk import FULL, Disk, make_directories
-from dledger.storage.record import RecordKind
+from dledger.storage.record import READMIT, RecordKind
 from dledger.storage.syncer import Handle
 from dledger.storage.two_slot import TwoSlotFile
 from dledger.types import Durability, NodeId
@@ -59,6 +59,21 @@ class Identity:
     async def settle_debt(self) -> None:
         """It has been caught up, or turned out to have lost nothing; durable. Raises DISK_FULL or DISK_ERROR."""
         self._record.owes_catch_up = False
+        await self._save()
+
+    def has_group(self, group: str) -> bool:
+        """Whether the hard state and the log of ``group`` were made here, by this start or an earlier one: where one of
+        them is missing now, it was lost, and a node that began anew would vote against its own promises."""
+        return group in self._record.groups
+
+    async def keep_group(self, group: str) -> None:
+        """The hard state and the log of ``group`` are durable; so is this, when it returns. Before the node speaks with
+        anyone. Raises DISK_FULL or DISK_ERROR."""
+        if group not in self._record.groups:
+            self._record.groups.append(group)
+            await self._save()
+
+    async def _save(self) -> None:
         await self._slots.save(self._record.SerializeToString(deterministic=True))
 
     async def close(self) -> None:
@@ -123,8 +138,8 @@ async def _raised(
         if disk.exists(str(data_dir / "groups")):
             raise error(
                 Code.CORRUPT_LOG,
-                f"{data_dir} has groups but no identity: it is not whole; give the node an empty data directory and "
-                "admit it anew",
+                f"{data_dir} has groups but no identity: it is not whole; start the node with an empty data "
+                f"directory, then run: dledger admin readmit {node_id}",
             )
         record = IdentityRecord(
             node_id=node_id,

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from dledger.errors import Code, error
 from dledger.storage.disk import FULL, Disk
-from dledger.storage.record import RECORD_HEADER_BYTES, Record, RecordKind, pack_record, unpack_record
+from dledger.storage.record import READMIT, RECORD_HEADER_BYTES, Record, RecordKind, pack_record, unpack_record
 from dledger.storage.syncer import Handle
 
 SLOT_BYTES = 4096
@@ -68,8 +68,8 @@ class TwoSlotFile:
             if not good:
                 raise error(
                     Code.CORRUPT_LOG,
-                    f"neither copy in {self.path} matches its checksum: this node's promises are lost; give it an "
-                    "empty data directory and admit it anew",
+                    f"neither copy in {self.path} matches its checksum: this node's promises are lost; start it with "
+                    "an empty data directory, then run: dledger admin readmit ID",
                 )
             newest = max(good)
             self._sequence, self.payload = newest
