@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, TypeVar
 
 from dledger.client.admin_results import MembershipChange, RetentionChange, TrimResult, settings_from_wire
+from dledger.client.arguments import check_timeout_ms
 from dledger.client.attempts import Attempts
 from dledger.client.retry import ASKS_ELSEWHERE, Backoff
 from dledger.client.rpc import unary
@@ -150,7 +151,10 @@ class Admin:
     ) -> Response:
         """One answer of the leader's. What is ``repeatable`` may be asked again although it may have been done."""
         self._check_open()
-        attempts = Attempts(self._timeout_ms if timeout_ms is None else timeout_ms, repeatable=repeatable)
+        if timeout_ms is None:
+            timeout_ms = self._timeout_ms
+        check_timeout_ms(timeout_ms)
+        attempts = Attempts(timeout_ms, repeatable=repeatable)
         backoff = Backoff(self._rng)
         while attempts.left_ms > 0:
             try:

@@ -10,6 +10,7 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING
 
+from dledger.client.arguments import check_timeout_ms
 from dledger.client.pending import (
     RECORD_OVERHEAD_BYTES,
     PendingBatch,
@@ -74,6 +75,8 @@ class AppendQueue:
             raise self._full()
         if timeout_ms is None:
             timeout_ms = self._timeout_ms
+        elif timeout_ms != self._timeout_ms:
+            check_timeout_ms(timeout_ms)
         batch = self._open
         if batch is None or batch.timeout_ms != timeout_ms or batch.body_bytes + size_bytes > self._gather_bytes:
             batch = self._open = self._new_batch(timeout_ms)
@@ -89,11 +92,12 @@ class AppendQueue:
 
     def append_many(self, records: Sequence[Buffer], timeout_ms: float | None = None) -> asyncio.Future[Acks]:
         """Queues the records as one batch (several beyond the limit of one). Raises as ``append``."""
+        if timeout_ms is None:
+            timeout_ms = self._timeout_ms
+        check_timeout_ms(timeout_ms)
         bodies = build_bodies(records, self._limits.max_record_bytes, self._limits.max_batch_bytes)
         if self._pending_bytes + sum(len(body) for body, _ in bodies) > self._max_pending_bytes:
             raise self._full()
-        if timeout_ms is None:
-            timeout_ms = self._timeout_ms
         spans: list[asyncio.Future[AckSpan]] = []
         self._open = None
         for body, count in bodies:
@@ -153,10 +157,11 @@ class AppendQueue:
         The caller writes it at once: from here on its outcome counts as unknown until it is answered.
         """
         while self._queued and len(self.in_flight) < self._window:
-            batch = self._queued.popleft()
+            batch = self._queued[0]
             if batch is self._open:
                 self._open = None
             batch.seal()
+            self._queued.popleft()
             if batch.empty:
                 self._forget(batch)
                 continue

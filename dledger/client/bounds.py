@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from dledger.client.arguments import MAX_INDEX
 from dledger.client.getter import WIRE_CONSISTENCY
 from dledger.client.retry import ASKS_ELSEWHERE, PASSING, Backoff
 from dledger.client.rpc import unary
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
     from dledger.client.leader import Leaders
     from dledger.types import Consistency
 
-NO_INDEX = (1 << 63) - 1
-"""The last index there can be, out of range in every log: its refusal is as consistent as an answer would be."""
+NO_INDEX = MAX_INDEX
+"""Out of range in every log: its refusal is as consistent as an answer would be."""
 ATTEMPT_TIMEOUT_MS = 2_000
 
 

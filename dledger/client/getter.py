@@ -139,14 +139,13 @@ class Getter:
     # One stream after the other ---------------------------------------------------------------------------------
 
     async def _run(self) -> None:
-        try:
-            while True:
-                await self._ready()
+        while True:
+            await self._ready()
+            try:
                 await self._attempt()
-        except Exception as bug:
-            logger.exception("the gets stopped on a bug")
-            self._end(InternalError(f"the client's gets stopped on a bug: {bug!r}"))
-            raise
+            except Exception as bug:  # whoever waits is told, once; the next stream begins anew
+                logger.exception("a stream of gets ended on a bug")
+                self._end(InternalError(f"the client's gets met a bug: {bug!r}; please report it"))
 
     async def _attempt(self) -> None:
         address = ""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 from dledger.client.admin import Admin
 from dledger.client.append_queue import AppendQueue
+from dledger.client.arguments import check_index, check_place, check_timeout_ms
 from dledger.client.bounds import find_bounds
 from dledger.client.channels import Channels
 from dledger.client.cluster import ClusterStatus, cluster_status
@@ -17,7 +18,7 @@ from dledger.client.members import Metadata
 from dledger.client.options import ClientOptions, parse_endpoints
 from dledger.client.producer import Producer
 from dledger.client.reader import Range, Reader
-from dledger.errors import Code, InvalidRequest, error
+from dledger.errors import Code, error
 from dledger.types import Ack, Consistency, Entry
 
 if TYPE_CHECKING:
@@ -115,6 +116,13 @@ class Log:
         if not self._open:
             raise error(Code.SHUTTING_DOWN, "the client is not open: use it inside `async with dledger.connect(…)`")
 
+    def _timeout_ms(self, timeout_ms: float | None) -> float:
+        """A call's own, or the client's. Raises UNEXPECTED_ARGUMENT."""
+        if timeout_ms is None:
+            return self._options.timeout_ms
+        check_timeout_ms(timeout_ms)
+        return timeout_ms
+
     # Reading ----------------------------------------------------------------------------------------------------
 
     def get(
@@ -128,16 +136,18 @@ class Log:
         """The committed record at ``index``. Concurrent calls share messages.
 
         Linearizable: it sees every append acknowledged before the call. ``node`` (an id or an address) asks that node.
-        Raises OutOfRange, Unavailable, DeadlineExceeded, PendingFull; NotLeader only for a ``node`` that does not lead.
+        Raises at once: UNEXPECTED_ARGUMENT (what can be no index), PendingFull. The future raises: OutOfRange,
+        Unavailable, DeadlineExceeded; NotLeader only for a ``node`` that does not lead.
         """
         self._check_open()
-        if index < 0:
-            raise InvalidRequest(f"indexes start at 0: there is no record {index}")
+        check_index(index)
+        check_place(consistency, node)
+        timeout_ms = self._timeout_ms(timeout_ms)
         getter = self._getters.get((consistency, node))
         if getter is None:
             getter = Getter(self._leaders, self._options.group, consistency, node, self._rng)
             self._getters[consistency, node] = getter
-        return getter.get(index, self._options.timeout_ms if timeout_ms is None else timeout_ms)
+        return getter.get(index, timeout_ms)
 
     async def read_batches(
         self,
@@ -158,8 +168,7 @@ class Log:
         self._check_open()
         wanted = Range(start, end, follow, consistency, node)
         wanted.check()
-        timeout_ms = self._options.timeout_ms if timeout_ms is None else timeout_ms
-        reader = Reader(self._leaders, self._options.group, wanted, timeout_ms, self._rng)
+        reader = Reader(self._leaders, self._options.group, wanted, self._timeout_ms(timeout_ms), self._rng)
         batches = reader.batches()
         try:
             async for batch in batches:
@@ -193,7 +202,8 @@ class Log:
     ) -> tuple[int, int]:
         """The first index and the commit index (−1: nothing committed), by default as the leader confirms them now."""
         self._check_open()
-        timeout_ms = self._options.timeout_ms if timeout_ms is None else timeout_ms
+        check_place(consistency, None)
+        timeout_ms = self._timeout_ms(timeout_ms)
         return await find_bounds(self._leaders, self._options.group, consistency, timeout_ms, self._rng)
 
     # The cluster ------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from dledger.client.arguments import is_timeout_ms
 from dledger.config import MIB, Limits, split_address
 from dledger.errors import ConfigError
 from dledger.types import DEFAULT_GROUP
@@ -36,8 +37,8 @@ class ClientOptions:
     """Where jitter comes from; one of its own by default."""
 
     def __post_init__(self) -> None:
-        if self.timeout_ms <= 0:
-            raise ConfigError(f"timeout_ms is {self.timeout_ms}: it must be positive")
+        if not is_timeout_ms(self.timeout_ms):
+            raise ConfigError(f"timeout_ms is {self.timeout_ms}: it must be positive, and a year at most")
         if not 1 <= self.max_batches_in_flight <= self.limits.max_stream_batches:
             most = self.limits.max_stream_batches
             raise ConfigError(f"max_batches_in_flight is {self.max_batches_in_flight}: it must be from 1 to {most}")

@@ -56,15 +56,15 @@ class Producer:
         self._queue.close(error(Code.SHUTTING_DOWN, "the client was closed"))
 
     async def _run(self) -> None:
-        try:
-            while True:
-                if not self._queue.busy:
-                    await self._queue.ready()
+        while True:
+            if not self._queue.busy:
+                await self._queue.ready()
+            try:
                 await self._attempt()
-        except Exception as bug:
-            logger.exception("the producer stopped on a bug")
-            self._queue.close(InternalError(f"the client's producer stopped on a bug: {bug!r}"))
-            raise
+            except Exception as bug:  # whoever waits is told, once; a new producer begins anew
+                logger.exception("a stream of appends ended on a bug")
+                self._queue.close(InternalError(f"the client's producer met a bug: {bug!r}; please report it"))
+                self._identity = None
 
     async def _attempt(self) -> None:
         """One stream, from finding the leader to its end, and what its end means."""

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from grpc import aio
 
 from dledger.batch import crc32c
+from dledger.client.arguments import check_index, check_place
 from dledger.client.getter import WIRE_CONSISTENCY
 from dledger.client.results import Batch
 from dledger.client.retry import ASKS_ELSEWHERE, PASSING, Backoff
 from dledger.client.rpc import from_rpc
-from dledger.errors import Code, DeadlineExceeded, DLedgerError, InvalidRequest, Unavailable, error
+from dledger.errors import Code, DeadlineExceeded, DLedgerError, Unavailable, error
 from dledger.types import Consistency
 from dledger.v1 import log_pb2
 
@@ -40,8 +41,10 @@ class Range(NamedTuple):
 
     def check(self) -> None:
         """Raises UNEXPECTED_ARGUMENT."""
-        if self.start < 0 or (self.end is not None and self.end < 0):
-            raise InvalidRequest(f"indexes start at 0: {self.start} … {self.end} is no range")
+        check_index(self.start)
+        if self.end is not None:
+            check_index(self.end)
+        check_place(self.consistency, self.node)
 
 
 class Reader:

@@ -8,8 +8,18 @@ import random
 import pytest
 
 from dledger import client
+from dledger.client import pending, producer
 from dledger.config import Limits
-from dledger.errors import Code, DeadlineExceeded, DiskFull, DLedgerError, OutcomeUnknown, SequenceError, UnknownGroup
+from dledger.errors import (
+    Code,
+    DeadlineExceeded,
+    DiskFull,
+    DLedgerError,
+    InternalError,
+    OutcomeUnknown,
+    SequenceError,
+    UnknownGroup,
+)
 from tests.unit.client.fake_server import FakeCluster
 
 
@@ -184,6 +194,28 @@ async def test_a_fence_that_a_batch_in_doubt_meets_leaves_its_outcome_unknown(
         await log.append(b"1")
     assert (await log.append(b"2")).index == 1
     assert cluster.records() == [b"0", b"2"]
+
+
+async def test_a_bug_in_one_stream_of_appends_leaves_unknown_what_was_taken_and_the_next_append_works(
+    cluster: FakeCluster, log: client.Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as bug:
+        bug.setattr(producer, "encode_append", None)
+        with pytest.raises(OutcomeUnknown):
+            await log.append(b"met a bug")
+    await log.append(b"next", timeout_ms=2_000)
+    assert cluster.records() == [b"next"]
+
+
+async def test_a_bug_in_making_a_batch_fails_its_calls_and_the_next_append_works(
+    cluster: FakeCluster, log: client.Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as bug:
+        bug.setattr(pending, "build_body", None)
+        with pytest.raises(InternalError):
+            await log.append(b"met a bug")
+    await log.append(b"next", timeout_ms=2_000)
+    assert cluster.records() == [b"next"]
 
 
 async def test_a_full_disk_refuses_the_batch_it_met_and_what_came_after_goes_on(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncGenerator
+from typing import Any
 
 import pytest
 
@@ -14,6 +16,7 @@ from dledger.errors import (
     Code,
     CorruptLog,
     DLedgerError,
+    InternalError,
     InvalidRequest,
     NotLeader,
     OutOfRange,
@@ -75,9 +78,52 @@ async def test_more_gets_than_can_wait_are_refused_at_once(
         get.cancel()
 
 
-async def test_a_negative_index_is_refused_at_once(log: client.Log) -> None:
+@pytest.mark.usefixtures("filled")
+@pytest.mark.parametrize("index", [-1, 2**63, 1.5, "x", None])
+async def test_what_can_be_no_index_is_refused_at_once_and_breaks_no_later_get(log: client.Log, index: Any) -> None:
     with pytest.raises(InvalidRequest):
-        log.get(-1)
+        log.get(index)
+    with pytest.raises(InvalidRequest):
+        await indexes(log.read_batches(index))
+    assert (await log.get(7, timeout_ms=2_000)).value == b"7"
+
+
+@pytest.mark.usefixtures("filled")
+async def test_the_last_index_there_can_be_is_out_of_range(log: client.Log) -> None:
+    with pytest.raises(OutOfRange):
+        await log.get(2**63 - 1)
+
+
+async def test_what_says_no_consistency_and_no_node_is_refused_at_once(log: client.Log) -> None:
+    with pytest.raises(InvalidRequest):
+        log.get(0, "committed")  # type: ignore[arg-type]
+    with pytest.raises(InvalidRequest):
+        log.get(0, node=1)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("timeout_ms", [0, -1, math.nan, math.inf, "1"])
+async def test_a_timeout_that_is_none_is_refused_at_once(log: client.Log, timeout_ms: Any) -> None:
+    with pytest.raises(InvalidRequest):
+        log.get(0, timeout_ms=timeout_ms)
+    with pytest.raises(InvalidRequest):
+        log.append(b"x", timeout_ms=timeout_ms)
+    with pytest.raises(InvalidRequest):
+        log.append_many([b"x"], timeout_ms=timeout_ms)
+    with pytest.raises(InvalidRequest):
+        await indexes(log.read_batches(timeout_ms=timeout_ms))
+    with pytest.raises(InvalidRequest):
+        await log.admin.promote("n1", timeout_ms=timeout_ms)
+
+
+@pytest.mark.usefixtures("filled")
+async def test_a_bug_in_one_stream_of_gets_fails_who_waits_and_the_next_get_works(
+    log: client.Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as bug:
+        bug.setattr(getter, "WIRE_CONSISTENCY", {})
+        with pytest.raises(InternalError):
+            await log.get(0)
+    assert (await log.get(1, timeout_ms=2_000)).value == b"1"
 
 
 async def test_gets_of_large_records_fit_their_answers_to_a_message(cluster: FakeCluster, log: client.Log) -> None:
