@@ -83,10 +83,11 @@ def remove(*, target: Target, node_id: str, dry_run: bool, output: str) -> None:
 def readmit(*, target: Target, node_id: str, as_learner: bool, dry_run: bool, output: str) -> None:
     """Takes a node back whose disk was emptied, replaced, or put back to an older state.
 
-    Such a node does not vote, as it may have voted already, or acknowledged what it lacks now. Start it, then readmit
-    it; each step waits for --timeout at most.
+    Such a node does not vote, as it may have voted already, or acknowledged what it lacks now. Each step waits for
+    --timeout at most.
 
     \b
+    dledger serve --id n2 --address 10.0.0.3:20911 --join ENDPOINTS --data DIR      its --peers may be outdated
     dledger admin readmit n2      it is a learner with the disk it has now, catches up, and votes again if it did
     """
 
