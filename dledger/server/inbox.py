@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 
 from dledger.raft.messages import (
@@ -24,7 +25,7 @@ from dledger.raft.messages import (
 from dledger.server.context import GroupContext
 from dledger.server.entry_dispatcher import EntryDispatcher
 from dledger.server.entry_handler import EntryHandler
-from dledger.types import NodeId
+from dledger.types import LogPoint, NodeId
 
 DISK_FULL_PAUSE_MS = 500
 
@@ -38,6 +39,8 @@ class Inbox:
         self._handler = handler
         self._dispatchers = dispatchers
         self._heartbeat_sent_s: dict[NodeId, float] = {}
+        self._take: tuple[TakeLeadership, LogPoint] | None = None
+        """The TAKE that is looked at again once all that has arrived is taken, and where the log ended when it came."""
 
     def heartbeat_sent(self, peer: NodeId) -> None:
         """For the round trip that the metrics show."""
@@ -65,7 +68,19 @@ class Inbox:
             case VoteResponse():
                 core.on_vote_response(sender, message, now_ms)
             case TakeLeadership():
-                core.on_take_leadership(sender, message, now_ms)
+                self._on_take_leadership(sender, message, now_ms)
+
+    def _on_take_leadership(self, sender: NodeId, message: TakeLeadership, now_ms: float) -> None:
+        """A process that stood still finds a TAKE of long ago, and behind it what its leader did when it had given that
+        handover up. So what has arrived is taken first, and the TAKE is void where the log grew by it: while it counts,
+        the leader appends nothing."""
+        last = self._context.log.last
+        awaited, self._take = self._take, None
+        if awaited is None or awaited[0] is not message:
+            self._take = (message, last)
+            asyncio.get_running_loop().call_soon(self._context.on_message, sender, message)
+        elif awaited[1] == last:
+            self._core.on_take_leadership(sender, message, now_ms)
 
     def _observe_round_trip(self, sender: NodeId) -> None:
         sent_s = self._heartbeat_sent_s.pop(sender, None)

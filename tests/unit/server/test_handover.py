@@ -8,9 +8,9 @@ import pytest
 
 from dledger.config import Limits, Timings
 from dledger.errors import Code, DLedgerError
-from dledger.raft.messages import Append, TakeLeadership
+from dledger.raft.messages import Append, Message, TakeLeadership
 from dledger.transport.faults import Rule
-from dledger.types import NodeId
+from dledger.types import DEFAULT_GROUP, NodeId
 from tests.support.cluster import SimCluster, SimNode, outcome
 from tests.support.virtual_time import virtual_time
 
@@ -60,6 +60,28 @@ async def test_a_hundred_handovers_in_a_row_each_cost_appends_a_moment() -> None
         assert max(gaps_s) < 0.3
         await cluster.level()
         assert leader.commit_index == 199
+
+
+@virtual_time
+async def test_a_take_that_a_node_finds_after_it_stood_still_is_void_when_the_leader_went_on_meanwhile() -> None:
+    async with SimCluster(3) as cluster:
+        leader = await cluster.leader()
+        await leader.append(b"before")
+        await cluster.level()
+        target, term = cluster.others(leader)[0], leader.replica.term
+        take = TakeLeadership(DEFAULT_GROUP, term, target.log.last.position)
+        # The target stands still: what is sent to it arrives at once when it goes on, the TAKE first.
+        waiting: list[Message] = []
+        frozen = cluster.faults.add(
+            Rule(lambda _s, to, m: to == target.id and (waiting.append(m) or True), drop_share=1)  # type: ignore[func-returns-value]
+        )
+        await leader.append(b"since")
+        cluster.faults.remove(frozen)
+        for message in (take, *waiting):
+            target.on_message(leader.id, message)
+        await asyncio.sleep(2)
+        assert leader.leads
+        assert leader.replica.term == term
 
 
 @virtual_time
