@@ -132,3 +132,21 @@ def test_what_is_known_survives_encoding(state: LogState) -> None:
     decoded = LogState.decode(state.encode())
     assert check(decoded, 6, crc=crc) == check(state, 6, crc=crc)
     assert decoded.encode() == state.encode()
+
+
+def test_a_state_is_encoded_later_as_it_was_when_that_was_asked_for(state: LogState) -> None:
+    for sequence in range(6, 6 * RANGES_KEPT, 2):
+        then, later = state.encode(), state.encoder()
+        append(state, sequence)
+        state.apply(control_frame(state.last, state.next_index, ControlKind.PRODUCER))
+        append(state, 0, producer=state.last.position)
+        assert later() == later() == then
+
+
+def test_a_state_goes_on_as_if_it_had_never_been_asked_for(state: LogState) -> None:
+    other = state.copy()
+    for sequence in range(6, 6 * RANGES_KEPT, 2):
+        state.encoder()
+        append(state, sequence)
+        append(other, sequence)
+    assert state.encode() == other.encode()
