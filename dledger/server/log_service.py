@@ -73,19 +73,13 @@ class LogService(log_pb2_grpc.LogServiceServicer):
         reader = self._node.replica(group).reader
         point = await reader.read_point(consistency_of(request.consistency))
         response = log_pb2.GetStreamResponse(commit_index=point.commit_index)
-        limit, size_bytes = self._node.config.limits.max_batch_bytes, 0
-        for index in request.indexes:
+        for found in await reader.get_many(request.indexes, point):
             result = response.results.add()
-            try:
-                entry = await reader.get(index, point)
-            except DLedgerError as refusal:
-                result.error.reason = refusal.code.value
-                result.error.message = str(refusal)
+            if isinstance(found, DLedgerError):
+                result.error.reason = found.code.value
+                result.error.message = str(found)
             else:
-                size_bytes += len(entry.value)
-                if size_bytes > limit:
-                    raise error(Code.BATCH_TOO_LARGE, f"the records have over {limit} bytes; ask for fewer at once")
-                result.entry.index, result.entry.term, result.entry.timestamp_ms, result.entry.value = entry
+                result.entry.index, result.entry.term, result.entry.timestamp_ms, result.entry.value = found
         return response
 
     @streaming

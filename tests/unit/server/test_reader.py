@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 
 import pytest
 
 from dledger.batch import records_of
-from dledger.errors import Code, DLedgerError, NotLeader, OutOfRange
+from dledger.config import Limits
+from dledger.errors import Code, DLedgerError, InvalidRequest, NotLeader, OutOfRange
 from dledger.raft.messages import Append, Heartbeat, HeartbeatResponse
+from dledger.server.reader import TURN_BYTES
+from dledger.storage.frame import Frame
 from dledger.transport.faults import Rule
-from dledger.types import Consistency
+from dledger.types import Consistency, Entry, Index
 from tests.support.cluster import SimCluster, SimNode
 from tests.support.virtual_time import settle, virtual_time
 
@@ -214,3 +218,86 @@ async def test_a_read_that_follows_ends_when_the_node_stops() -> None:
             async with asyncio.timeout(1):
                 await following
         assert refusal.value.code is Code.SHUTTING_DOWN
+
+
+# Many records at once ------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class FrameReads:
+    """How often a node's log was asked for a frame, and in which turns of the loop."""
+
+    turns: list[int]
+
+    @classmethod
+    def of(cls, node: SimNode, monkeypatch: pytest.MonkeyPatch) -> FrameReads:
+        reads, turn, frame_of = cls([]), 0, node.log.frame_of
+        loop = asyncio.get_running_loop()
+
+        def count() -> None:
+            nonlocal turn
+            turn += 1
+            loop.call_soon(count)
+
+        async def counted(index: Index) -> Frame:
+            reads.turns.append(turn)
+            return await frame_of(index)
+
+        count()
+        monkeypatch.setattr(node.log, "frame_of", counted)
+        return reads
+
+
+@virtual_time
+async def test_many_gets_of_one_frame_read_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with SimCluster(1) as cluster:
+        node = await cluster.leader()
+        for batch in range(3):
+            await node.append(*(b"%d" % (100 * batch + number) for number in range(100)))
+        reads = FrameReads.of(node, monkeypatch)
+        asked = [*range(299, -1, -3), 7, 7]
+        reader = node.replica.reader
+        found = await reader.get_many(asked, await reader.read_point(COMMITTED))
+        assert [entry.value for entry in found if isinstance(entry, Entry)] == [b"%d" % index for index in asked]
+        assert len(reads.turns) == 3
+
+
+@virtual_time
+async def test_of_many_gets_each_is_refused_for_itself() -> None:
+    async with SimCluster(1) as cluster:
+        node = await cluster.leader()
+        await node.append(b"only")
+        reader = node.replica.reader
+        found = await reader.get_many([1, 0, -1], await reader.read_point(COMMITTED))
+        codes = [each.code if isinstance(each, DLedgerError) else each.value for each in found]
+        assert codes == [Code.INDEX_OUT_OF_RANGE, b"only", Code.INDEX_LESS_THAN_LOCAL_BEGIN]
+
+
+@virtual_time
+async def test_one_record_asked_for_too_often_is_too_much_for_one_answer() -> None:
+    async with SimCluster(1, limits=Limits(max_batch_bytes=2_000, max_record_bytes=1_000)) as cluster:
+        node = await cluster.leader()
+        await node.append(bytes(1_000))
+        reader = node.replica.reader
+        point = await reader.read_point(COMMITTED)
+        assert len(await reader.get_many([0, 0], point)) == 2
+        with pytest.raises(InvalidRequest) as refusal:
+            await reader.get_many([0, 0, 0], point)
+        assert refusal.value.code is Code.BATCH_TOO_LARGE
+
+
+@pytest.mark.parametrize("messages", [1, 10])
+@virtual_time
+async def test_between_two_large_frames_everything_else_has_its_turn(
+    monkeypatch: pytest.MonkeyPatch, messages: int
+) -> None:
+    """However many messages ask at once: heartbeats are not held up by what readers want."""
+    async with SimCluster(1) as cluster:
+        node = await cluster.leader()
+        for _ in range(5):
+            await node.append(bytes(TURN_BYTES), b"small")
+        reads = FrameReads.of(node, monkeypatch)
+        reader = node.replica.reader
+        point = await reader.read_point(COMMITTED)
+        await asyncio.gather(*(reader.get_many(range(1, 10, 2), point) for _ in range(messages)))
+        assert len(reads.turns) == len(set(reads.turns)) == 5 * messages
