@@ -1,4 +1,4 @@
-"""Real nodes on real file systems that run full: a small ext4 image each, loop-mounted. Needs root."""
+"""Real nodes on real file systems that run full, or hang: a small ext4 image each, loop-mounted. Needs root."""
 
 from __future__ import annotations
 
@@ -176,3 +176,32 @@ async def test_a_node_whose_disk_is_full_restarts_and_goes_on_when_there_is_room
             empty()
             await eventually(lambda: takes_appends(nodes, new_leader), "appends are taken again")
         assert await records_everywhere(nodes) == acked + 1
+
+
+@contextmanager
+def frozen(data: Path, node_id: str) -> Iterator[None]:
+    """No write to the node's disk comes back before the end."""
+    subprocess.run(["fsfreeze", "--freeze", data / node_id], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["fsfreeze", "--unfreeze", data / node_id], check=True)
+
+
+async def test_a_leader_whose_disk_hangs_is_replaced_and_is_equal_again_when_it_comes_back(tmp_path: Path) -> None:
+    """A frozen file system holds the write itself, so the whole process stands still: its peers notice."""
+    async with on_small_disks(tmp_path, refuse_free_bytes=1) as nodes:
+        old = await nodes.leader()
+        others = [node_id for node_id in nodes.ids if node_id != old]
+        await nodes[old].append(RECORD)
+        with frozen(tmp_path, old):
+            pending = asyncio.ensure_future(refused(nodes, old))
+
+            async def replaced() -> bool:
+                return bool({(await nodes[node_id].status()).leader_id for node_id in others} & set(others))
+
+            await eventually(replaced, "another leads", deadline_s=3)
+            new = next(iter({(await nodes[node_id].status()).leader_id for node_id in others} & set(others)))
+            await eventually(lambda: takes_appends(nodes, new), "appends are taken")
+        await pending
+        assert await records_everywhere(nodes) >= 2
