@@ -127,7 +127,9 @@ class Node:
     async def _open_group(self, group: str) -> None:
         config = self.config
         directory = config.data_dir / "groups" / group
-        saver = await HardStateStore.open(self._disk, directory)
+        assert self._identity is not None
+        must_exist = self._identity.has_group(group)  # made here by an earlier start
+        saver = await HardStateStore.open(self._disk, directory, must_exist=must_exist)
         # A node that joins has no members of its own: those of the group come with the frames.
         is_founder = config.id in config.peers
         members = [Member(NodeId(peer), address) for peer, address in config.peers.items()] if is_founder else []
@@ -139,8 +141,10 @@ class Node:
             limits=config.limits,
             timings=config.timings,
             initial_members=members,
+            must_exist=must_exist,
         )
         try:
+            await self._identity.keep_group(group)
             self.replicas[group] = await self._make_replica(log, saver)
         except BaseException:
             await log.close()

@@ -37,7 +37,8 @@ class HardStateStore:
         """
         if must_exist and not disk.exists(str(directory / "hard_state")):
             raise error(
-                Code.CORRUPT_LOG, f"{directory} had a hard_state, and has none: this node's promises are lost; {READMIT}"
+                Code.CORRUPT_LOG,
+                f"{directory} had a hard_state, and has none: this node's promises are lost; {READMIT}",
             )
         make_directories(disk, directory)
         slots = TwoSlotFile(disk, str(directory / "hard_state"), RecordKind.HARD_STATE)

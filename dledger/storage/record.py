@@ -19,6 +19,9 @@ from typing import NamedTuple
 
 from dledger.batch import Buffer, crc32c
 
+READMIT = "give the node an empty data directory, then 'dledger admin readmit ID'"
+"""What to do about a directory that is damaged beyond what a node repairs."""
+
 RECORD_HEADER_BYTES = 24
 _MAGIC = int.from_bytes(b"DLR\x01", "little")
 _HEAD = Struct("<IIQII")

@@ -76,15 +76,17 @@ async def open_log(
     limits: Limits,
     timings: Timings,
     initial_members: Sequence[Member],
+    must_exist: bool = False,
 ) -> FileLog:
-    """The log of ``group`` in ``directory``, made when there is none; everything it holds is durable.
+    """The log of ``group`` in ``directory``, made when there is none, unless it ``must_exist``; everything it holds is
+    durable.
 
     Raises CORRUPT_LOG (rot, a missing file, another group's segment; it names the file and the offset, and nothing was
     changed), UNSUPPORTED_VERSION, DISK_FULL and DISK_ERROR.
     """
     files = SegmentFiles(disk, directory, group)
     try:
-        recovered = await disk.run(partial(_open, files, limits, tuple(initial_members)))
+        recovered = await disk.run(partial(_open, files, limits, tuple(initial_members), must_exist=must_exist))
     except OSError as reason:
         files.close_all()
         code = Code.DISK_FULL if reason.errno in FULL else Code.DISK_ERROR
@@ -104,10 +106,12 @@ async def open_log(
     )
 
 
-def _open(files: SegmentFiles, limits: Limits, members: Sequence[Member]) -> _Recovered:
+def _open(files: SegmentFiles, limits: Limits, members: Sequence[Member], *, must_exist: bool) -> _Recovered:
     make_directories(files.disk, files.directory)
     names = files.disk.listdir(str(files.directory))
     if not any(parse_name(name) for name in names):
+        if must_exist:
+            raise corrupt(str(files.directory), 0, "it had a log, and has none")
         _remove_leftovers(files, names)
         return _create(files, limits, members)
     durable = take_inventory(files, names)

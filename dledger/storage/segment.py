@@ -44,7 +44,7 @@ from typing import NamedTuple
 from dledger.errors import Code, DLedgerError, error
 from dledger.storage.disk import Disk
 from dledger.storage.index import SparseIndex
-from dledger.storage.record import RECORD_HEADER_BYTES, RecordKind, pack_record, unpack_record
+from dledger.storage.record import READMIT, RECORD_HEADER_BYTES, RecordKind, pack_record, unpack_record
 from dledger.storage.syncer import Handle
 from dledger.types import LogPoint, Position, Term
 
@@ -302,5 +302,5 @@ def unseal(disk: Disk, segment: Segment) -> None:
 
 def corrupt(path: str, offset: int, reason: str | DLedgerError) -> DLedgerError:
     """CORRUPT_LOG that names the place."""
-    message = f"{path} is damaged at offset {offset}: {reason}; restore the node from its peers, nothing was changed"
+    message = f"{path} is damaged at offset {offset}: {reason}; nothing was changed; {READMIT}"
     return error(Code.CORRUPT_LOG, message, file=path, offset=offset, reason=str(reason))

@@ -1,0 +1,109 @@
+"""A data directory is whole, or it is refused: a node that began anew would vote against what it promised."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from dledger.batch import Buffer
+from dledger.config import NodeConfig
+from dledger.errors import Code, DLedgerError
+from dledger.server.node import Node
+from dledger.storage.disk import Disk, OsDisk
+from dledger.storage.syncer import Handle
+
+
+async def opened(data_dir: Path, disk: Disk | None = None) -> None:
+    """A start of a member of three that nobody hears of, and its stop."""
+    peers = {f"n{number}": f"127.0.0.1:{1 + 10 * number}" for number in range(3)}
+    node = Node(NodeConfig(id="n0", peers=peers, data_dir=data_dir), disk=disk)
+    try:
+        await node.open()
+    finally:
+        await node.stop()
+
+
+def remove_groups(data_dir: Path) -> None:
+    shutil.rmtree(data_dir / "groups")
+
+
+def remove_group(data_dir: Path) -> None:
+    shutil.rmtree(data_dir / "groups" / "default")
+
+
+def remove_log(data_dir: Path) -> None:
+    for path in (data_dir / "groups" / "default").iterdir():
+        if path.name != "hard_state":
+            path.unlink()
+
+
+def remove_hard_state(data_dir: Path) -> None:
+    (data_dir / "groups" / "default" / "hard_state").unlink()
+
+
+@pytest.mark.parametrize("remove", [remove_groups, remove_group, remove_log, remove_hard_state])
+async def test_a_directory_that_lost_its_group_is_damage_not_a_new_one(
+    tmp_path: Path, remove: Callable[[Path], None]
+) -> None:
+    await opened(tmp_path)
+    remove(tmp_path)
+    for _ in range(2):  # the refusal must not make what the next start would take for its own
+        with pytest.raises(DLedgerError, match="readmit") as refused:
+            await opened(tmp_path)
+        assert refused.value.code is Code.CORRUPT_LOG
+
+
+class DyingDisk(OsDisk):
+    """Does so many more changes, and then none."""
+
+    def __init__(self, changes: int) -> None:
+        super().__init__()
+        self._left = changes
+
+    def _change(self) -> None:
+        self._left -= 1
+        if self._left < 0:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def open(self, path: str, *, create: bool = False, exclusive: bool = False, read_only: bool = False) -> Handle:
+        if create and not self.exists(path):
+            self._change()
+        return super().open(path, create=create, exclusive=exclusive, read_only=read_only)
+
+    def pwritev(self, handle: Handle, buffers: Sequence[Buffer], offset: int) -> None:
+        self._change()
+        super().pwritev(handle, buffers, offset)
+
+    def fdatasync(self, handle: Handle) -> None:
+        self._change()
+        super().fdatasync(handle)
+
+    def fsync_directory(self, path: str) -> None:
+        self._change()
+        super().fsync_directory(path)
+
+    def rename(self, source: str, target: str) -> None:
+        self._change()
+        super().rename(source, target)
+
+    def mkdir(self, path: str) -> None:
+        self._change()
+        super().mkdir(path)
+
+
+async def test_a_first_start_that_ended_at_any_moment_is_begun_again(tmp_path: Path) -> None:
+    for changes in range(200):
+        data_dir = tmp_path / str(changes)
+        try:
+            await opened(data_dir, DyingDisk(changes))
+        except (DLedgerError, OSError):
+            await opened(data_dir)
+        else:
+            break
+    assert changes > 20, "the start made less than it has to"
+    assert changes < 199, "the start never came to its end"
