@@ -133,13 +133,19 @@ class Acquaintances:
         and its log, are for raft/ and the chain to guard, as always."""
         if self._leader_id == self._node_id or (self._leader_id and self._transport.is_connected(self._leader_id)):
             return False
-        cluster_id = self._replica.log.state.cluster_id
+        cluster_id = self._replica.log.state.cluster_id or self._told_cluster_id()
         is_of_us = cluster_id and identity.cluster_id == cluster_id and _is_address(identity.peer_address)
         if not is_of_us or len(self._strangers) >= MAX_STRANGERS:
             return False
         self._strangers[identity.node_id] = identity.peer_address
         self._dial()
         return True
+
+    def _told_cluster_id(self) -> str:
+        """By those of the configuration: what a node with an empty log, new or wiped, has to go by when whoever leads
+        came after that was written."""
+        told = (met.cluster_id for each, met in self._met.items() if each in self._configured and met.cluster_id)
+        return next(told, "")
 
     # Hellos ------------------------------------------------------------------------------------------------------
 

@@ -419,6 +419,21 @@ async def test_a_wiped_node_neither_votes_nor_counts_until_it_is_readmitted_and_
 
 
 @virtual_time
+async def test_a_wiped_node_hears_a_leader_that_came_after_its_configuration_was_written() -> None:
+    """Those of its configuration that are there still tell it which cluster is theirs."""
+    async with SimCluster(3) as cluster:
+        victim = cluster.others(await cluster.leader())[0]
+        for at in (3, 4):
+            await add_voter(cluster, at)
+        await (await cluster.leader()).append(b"x")
+        await (await cluster.leader()).replica.handover.transfer(cluster[4].id)
+        assert (await cluster.leader()) is cluster[4]
+        await wipe(victim)
+        await cluster.until(lambda: victim.records() == [b"x"])
+        await readmit(cluster, victim)
+
+
+@virtual_time
 async def test_a_disk_restored_from_a_backup_is_in_doubt_and_can_be_readmitted() -> None:
     async with SimCluster(3) as cluster:
         leader = await cluster.leader()
