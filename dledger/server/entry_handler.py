@@ -189,7 +189,7 @@ class EntryHandler:
             except DLedgerError as refusal:
                 if refusal.code not in (Code.CORRUPT_LOG, Code.DISK_FULL):
                     raise
-                logger.error("the log cannot begin anew", extra={"group": ask.group, "peer": sender, "why": refusal})
+                logger.warning("the log cannot begin anew", extra={"group": ask.group, "peer": sender, "why": refusal})
                 is_full = refusal.code is Code.DISK_FULL
                 result = PushResult.DISK_FULL if is_full else PushResult.INCONSISTENT_STATE
         self._answer_reset(sender, ask, result)
