@@ -29,7 +29,7 @@ from dledger.storage.preparer import Preparer
 from dledger.storage.reader import FrameReader
 from dledger.storage.replay import Replay
 from dledger.storage.reset import NewBeginning, begin_anew, prepare_beginning
-from dledger.storage.retention import Collector, unlink_all
+from dledger.storage.retention import Collector, encode_start, unlink_all
 from dledger.storage.sealer import Roll, Sealer
 from dledger.storage.segment import FIRST_PAGE_BYTES, Segment, corrupt
 from dledger.storage.segment_files import SegmentFiles
@@ -256,6 +256,8 @@ class FileLog:
         position = to.point.position
         while self._truncated is not None:
             await asyncio.wait([self._truncated])
+        if self._commit.failure is not None:
+            raise self._commit.failure
         if position > self._state.start.position:
             assert position <= self.last.position, f"position {position} is not in the log, let alone committed"
             await self._check_trim(to)
@@ -277,7 +279,9 @@ class FileLog:
 
     def _start_collecting(self) -> None:
         """Trimmed segments leave the disk: after a trim, and when one of them is not in use any more."""
-        if self._collected is None and self._collector.has_work(self._state.start.position) and not self._closed:
+        if self._collected is not None or self._closed or self._commit.failure is not None:
+            return
+        if self._collector.has_work(self._state.start.position):
             name = f"collect-{self.group}"
             self._collected = asyncio.get_running_loop().create_task(self._collect(), name=name)
 
@@ -293,16 +297,12 @@ class FileLog:
         return self._sealer.owes(segment) or self._commit.uses(segment)
 
     async def state_at_start(self) -> bytes:
-        async with self._rearranging:
-            return await self._files.disk.run(partial(self._encode_start, self._state.start, self._state.first_index))
+        async def attempt() -> bytes:
+            async with self._rearranging:
+                begin = TrimPoint(self._state.start, self._state.first_index)
+                return await self._files.disk.run(partial(encode_start, self._files, begin, self._initial_members))
 
-    def _encode_start(self, start: LogPoint, first_index: int) -> bytes:
-        replay = Replay(self._files, self._files.ordinal_of(start.position + 1), self._initial_members)
-        replay.run(start.position)
-        if replay.state.last != start:
-            raise corrupt(replay.end.segment.path, replay.end.end_offset, replay.end.reason or "frames are missing")
-        replay.state.begin_at(TrimPoint(start, first_index))
-        return replay.state.encode()
+        return await self._undisturbed(attempt)
 
     def boundaries(self) -> list[Boundary]:
         return self._collector.boundaries(self._state.start.position)

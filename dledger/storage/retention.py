@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
 
 from dledger.storage.api import Boundary
 from dledger.storage.disk import FULL, Disk
-from dledger.storage.segment import Segment, write_origin
+from dledger.storage.replay import Replay
+from dledger.storage.segment import Segment, corrupt, write_origin
 from dledger.storage.segment_files import SegmentFiles
 from dledger.storage.state_file import has_good_state
-from dledger.types import Position, TrimPoint
+from dledger.types import Member, Position, TrimPoint
 
 logger = logging.getLogger(__name__)
 
@@ -82,6 +83,17 @@ class Collector:
             if self._in_use(segment):
                 break
         return first
+
+
+def encode_start(files: SegmentFiles, begin: TrimPoint, members: Sequence[Member]) -> bytes:
+    """The small state at the log's start, read again from the one beside its first segment. Blocks; raises CORRUPT_LOG.
+    ``members``: those of the first start's configuration."""
+    replay = Replay(files, files.ordinal_of(begin.point.position + 1), members)
+    replay.run(begin.point.position)
+    if replay.state.last != begin.point:
+        raise corrupt(replay.end.segment.path, replay.end.end_offset, replay.end.reason or "frames are missing")
+    replay.state.begin_at(begin)
+    return replay.state.encode()
 
 
 def unlink_all(disk: Disk, directory: str, segments: list[Segment]) -> None:
