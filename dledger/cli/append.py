@@ -18,7 +18,7 @@ import click
 from dledger.cli.options import Target, client_options, option, output_option
 from dledger.cli.output import Progress, print_fields, print_json
 from dledger.cli.records import line_batches, whole
-from dledger.cli.runtime import run
+from dledger.cli.runtime import EXIT_INTERRUPTED, complain, run
 from dledger.errors import Code, ConfigError, DLedgerError, OutcomeUnknown, error
 
 if TYPE_CHECKING:
@@ -45,6 +45,11 @@ class Tally:
     def unknown(self) -> int:
         return self.submitted - self.acknowledged - self.refused
 
+    @property
+    def outcomes(self) -> str:
+        """In words."""
+        return f"{self.acknowledged} acknowledged, {self.unknown} unknown"
+
 
 class Appender:
     """Keeps a bounded number of batches in flight, and stops at the first that fails."""
@@ -63,11 +68,13 @@ class Appender:
         feeding = asyncio.create_task(self._feed(batches), name="feed")
         try:
             await asyncio.wait((failing, feeding), return_when=asyncio.FIRST_COMPLETED)
-            if feeding.done():
-                feeding.result()
         finally:
             feeding.cancel()
             failing.cancel()
+            # It reads ``batches`` until then, which nobody else may close meanwhile.
+            await asyncio.wait((failing, feeding))
+        if not feeding.cancelled():
+            feeding.result()
         # Whatever is in flight gets its outcome within the client's own timeout.
         if self._in_flight:
             await asyncio.wait(self._in_flight)
@@ -144,14 +151,16 @@ def append(*, target: Target, data: str | None, file: str | None, raw: bool, out
     started = time.monotonic()
     try:
         run(_append(target, tally, data, file, raw=raw))
-    except (KeyboardInterrupt, DLedgerError) as failure:
+    except KeyboardInterrupt:
+        complain(f"interrupted ({tally.outcomes})")
         _report(tally, output, time.monotonic() - started, failed=True)
-        if isinstance(failure, DLedgerError) and tally.submitted:
-            raise type(failure)(
-                f"{failure} ({tally.acknowledged} acknowledged, {tally.unknown} unknown)",
-                code=failure.code, metadata=failure.metadata,
-            ) from None  # fmt: skip
-        raise
+        raise click.exceptions.Exit(EXIT_INTERRUPTED) from None
+    except DLedgerError as failure:
+        _report(tally, output, time.monotonic() - started, failed=True)
+        if not tally.submitted:
+            raise
+        text = f"{failure} ({tally.outcomes})"
+        raise type(failure)(text, code=failure.code, metadata=failure.metadata) from None
     _report(tally, output, time.monotonic() - started, failed=False)
 
 

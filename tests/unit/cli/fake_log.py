@@ -77,6 +77,8 @@ class FakeLog:
         self.records = list(records)
         self.refusals: dict[int, DLedgerError] = {}
         self.reads: list[dict[str, Any]] = []
+        self.on_records: Callable[[], object] = lambda: None
+        """Called when records have been acknowledged."""
         self.endpoints = ""
         self.admin = FakeAdmin()
         self._status = status or healthy()
@@ -96,6 +98,7 @@ class FakeLog:
             acks = Acks([AckSpan(len(self.records), len(records), 3, TIMESTAMP_MS)])
             self.records += records
             answer.get_loop().call_soon(answer.set_result, acks)
+            answer.add_done_callback(lambda _: self.on_records())
         self._calls += 1
         return answer
 

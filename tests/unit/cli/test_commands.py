@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import base64
 import json
+import os
+import pty
 import re
+import signal
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -94,6 +98,50 @@ def test_append_says_what_was_acknowledged_before_it_failed(
     assert (outcome.last_json["acknowledged"], outcome.last_json["unknown"]) == (2, unknown)
     assert outcome.err == f"dledger: it did not work (2 acknowledged, {unknown} unknown)\n"
     assert fake.records == [b"1", b"2"]
+
+
+@pytest.fixture(params=["pipe", "terminal"])
+def idle_input(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Two lines on stdin, and then nothing, without an end."""
+    reading, writing = os.pipe() if request.param == "pipe" else reversed(pty.openpty())
+    os.write(writing, b"1\n2\n")
+    monkeypatch.setattr("dledger.cli.append.STDIN", reading)
+    yield
+    os.close(reading)
+    os.close(writing)
+
+
+@pytest.mark.usefixtures("idle_input")
+def test_ctrl_c_while_the_input_is_idle_is_130_and_says_what_was_acknowledged(
+    dledger: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is typed in a terminal comes line by line."""
+    fake = FakeLog()
+
+    def interrupt() -> None:
+        if len(fake.records) == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(fake, "on_records", interrupt)
+    outcome = dledger("append", "-o", "json", log=fake)
+    assert outcome.code == 130
+    assert (outcome.last_json["acknowledged"], outcome.last_json["unknown"]) == (2, 0)
+    assert outcome.err == "dledger: interrupted (2 acknowledged, 0 unknown)\n"
+
+
+@pytest.mark.usefixtures("idle_input")
+@pytest.mark.parametrize(
+    ("code", "unknown", "exit_code"), [(Code.WAIT_QUORUM_ACK_TIMEOUT, True, 4), (Code.TIMEOUT, False, 3)]
+)
+def test_an_append_that_fails_while_the_input_is_idle_says_so_at_once(
+    dledger: Run, fake: FakeLog, code: Code, unknown: bool, exit_code: int
+) -> None:
+    fake.refusals[0] = error(code, "it did not work")
+    outcome = dledger("append", "-o", "json", log=fake)
+    assert outcome.code == exit_code
+    told = outcome.last_json
+    assert told["unknown"] == (told["count"] - told["acknowledged"] if unknown else 0)
+    assert outcome.err == f"dledger: it did not work ({told['acknowledged']} acknowledged, {told['unknown']} unknown)\n"
 
 
 def test_get_prints_lines_raw_or_json(dledger: Run) -> None:
