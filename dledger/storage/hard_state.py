@@ -48,8 +48,7 @@ class HardStateStore:
         if any(name.endswith(".log") for name in disk.listdir(str(directory))):
             raise error(
                 Code.CORRUPT_LOG,
-                f"{directory} has a log but no hard_state: this node's promises are lost; start it with an empty "
-                "data directory, then run: dledger admin readmit ID",
+                f"{directory} has a log but no hard_state: this node's promises are lost; {READMIT}",
             )
         await slots.create(_encode(HardState()))
         return cls(slots, HardState())

@@ -138,8 +138,7 @@ async def _raised(
         if disk.exists(str(data_dir / "groups")):
             raise error(
                 Code.CORRUPT_LOG,
-                f"{data_dir} has groups but no identity: it is not whole; start the node with an empty data "
-                f"directory, then run: dledger admin readmit {node_id}",
+                f"{data_dir} has groups but no identity: it is not whole; {READMIT}",
             )
         record = IdentityRecord(
             node_id=node_id,

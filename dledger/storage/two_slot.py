@@ -68,8 +68,7 @@ class TwoSlotFile:
             if not good:
                 raise error(
                     Code.CORRUPT_LOG,
-                    f"neither copy in {self.path} matches its checksum: this node's promises are lost; start it with "
-                    "an empty data directory, then run: dledger admin readmit ID",
+                    f"neither copy in {self.path} matches its checksum: this node's promises are lost; {READMIT}",
                 )
             newest = max(good)
             self._sequence, self.payload = newest
