@@ -161,7 +161,9 @@ class Log:
     ) -> AsyncGenerator[Batch]:
         """The records from ``start`` to ``end`` (exclusive) in order, by the batches they were appended in.
 
-        Without ``end``: to the commit index confirmed at the call; with ``follow``, for as long as the caller likes.
+        Without ``end``: to the commit index confirmed at the call, or, with COMMITTED consistency, to the one that the
+        node asked first knew of; with ``follow``, for as long as the caller likes. A read ends without an error only
+        there, or at ``end`` if that comes first: a node that takes over and knows of fewer commits is waited for.
         Goes on by itself after a failover, without a gap or a double. ``timeout_ms`` bounds the wait for the next
         batch, except for what a follower waits because nothing is appended.
         """

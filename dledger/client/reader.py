@@ -58,9 +58,15 @@ class Reader:
         self._timeout_s = timeout_ms / 1000
         self._backoff = Backoff(rng)
         self._end = wanted.end
+        self._promised: int | None = None
+        """Of the range, the end of what was committed as the first answer told it."""
+        self._has_gained = False
+        """Whether the stream has brought anything."""
         self._call: ReadCall | None = None
         self._address = ""
         self._patience_ends = 0.0
+        self._reason: DLedgerError | None = None
+        """Why nothing came lately: tells more than that a last attempt ran out of time."""
         self.next_index = wanted.start
 
     async def batches(self) -> AsyncGenerator[Batch]:
@@ -76,7 +82,7 @@ class Reader:
                 if answer is None and self._may_end():
                     return
                 if answer is None:
-                    await self._recover(Unavailable(f"{self._address} ended the stream"))
+                    await self._go_on()
                     continue
                 for batch in self._accept(answer):
                     yield batch
@@ -87,8 +93,19 @@ class Reader:
         return self._end is not None and self.next_index >= self._end
 
     def _may_end(self) -> bool:
-        """A stream that ends well has reached the commit index; one that follows has not."""
-        return not self._wanted.follow
+        """Whether a stream that ended well has given what was promised; one that follows has not."""
+        return not self._wanted.follow and (self._promised is None or self.next_index >= self._promised)
+
+    async def _go_on(self) -> None:
+        """After a stream that ended well, and early: the node knew of fewer commits then than were promised."""
+        if self._has_gained:
+            self._hang_up()
+            return
+        text = f"{self._address} ended the stream"
+        if not self._wanted.follow:
+            assert self._promised is not None
+            text = f"{self._address} does not know yet that the records up to {self._promised - 1} are committed"
+        await self._recover(Unavailable(text))
 
     async def _next_answer(self) -> log_pb2.ReadResponse | None:
         """The next message of the stream there is, or of a new one; None at its end."""
@@ -104,6 +121,7 @@ class Reader:
                 consistency=WIRE_CONSISTENCY[wanted.consistency],
             )
             self._call = endpoint.log.Read(request)
+            self._has_gained = False
         reading = asyncio.ensure_future(self._call.read())
         try:
             await self._patiently(reading)
@@ -141,8 +159,12 @@ class Reader:
         # Another node's committed prefix may be a little behind what was read so far.
         behind = refusal.code is Code.INDEX_OUT_OF_RANGE and self.next_index > self._wanted.start
         passes = behind or (refusal.code in PASSING and not pinned)
-        if not passes or self._loop.time() >= self._patience_ends:
+        if not passes:
             raise refusal
+        if refusal.code is not Code.TIMEOUT:
+            self._reason = refusal
+        if self._loop.time() >= self._patience_ends:
+            raise self._reason or refusal
         await asyncio.sleep(self._backoff.next_s())
 
     def _accept(self, answer: log_pb2.ReadResponse) -> list[Batch]:
@@ -150,13 +172,16 @@ class Reader:
 
         Without an end, the commit index of the first answer is where a read ends, whatever breaks in between.
         """
-        if self._end is None and not self._wanted.follow:
-            self._end = max(answer.commit_index + 1, self.next_index)
+        if self._promised is None and not self._wanted.follow:
+            promised = max(answer.commit_index + 1, self.next_index)
             if answer.batches:
                 last = answer.batches[-1]
-                self._end = max(self._end, last.base_index + last.count)
+                promised = max(promised, last.base_index + last.count)
+            self._end = promised if self._end is None else self._end
+            self._promised = min(promised, self._end)
         self._patience_ends = self._loop.time() + self._timeout_s
         self._backoff.reset()
+        self._reason = None
         batches = []
         for wire in answer.batches:
             if wire.base_index + wire.count <= self.next_index:
@@ -165,6 +190,7 @@ class Reader:
                 break
             batches.append(self._checked(wire).clipped(self.next_index, self._end))
             self.next_index = batches[-1].end_index
+            self._has_gained = True
         return batches
 
     def _checked(self, wire: log_pb2.Batch) -> Batch:

@@ -184,12 +184,15 @@ class FakeNode(log_pb2_grpc.LogServiceServicer, FakeAdmin):
         """(producer_id, base_sequence, count) of every message received, resends too."""
         self.received = asyncio.Condition()
         self.get_messages = 0
+        self.has_ended_a_read = asyncio.Event()
         self.metadata_calls = 0
         self.believes: tuple[int, FakeNode] | None = None
         """A term and its leader, when it has not heard of newer ones."""
         self.remembers: dict[str, Member] | None = None
         """The members, when it was removed before the last changes."""
         self.reads_are_silent = False
+        self.knows_batches: int | None = None
+        """Of how many it has heard that they are committed, when not of all."""
 
     async def start(self) -> None:
         self.server = aio.server(options=SERVER_OPTIONS)
@@ -323,7 +326,7 @@ class FakeNode(log_pb2_grpc.LogServiceServicer, FakeAdmin):
         end = request.end_index or (1 << 62 if request.follow else commit_index + 1)
         position = 0
         while True:
-            while position < len(self.cluster.batches):
+            while position < len(self.cluster.batches[: self.knows_batches]):
                 batch = self.cluster.batches[position]
                 position += 1
                 if batch.base_index + batch.count <= request.start_index or batch.base_index >= end:
@@ -335,6 +338,7 @@ class FakeNode(log_pb2_grpc.LogServiceServicer, FakeAdmin):
                 breaks_after -= 1
                 yield self._read_response(batch)
             if not request.follow or self.cluster.end_index >= end:
+                self.has_ended_a_read.set()
                 return
             async with self.cluster.appended:
                 if position == len(self.cluster.batches):

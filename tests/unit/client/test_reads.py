@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
 import pytest
@@ -190,6 +190,46 @@ async def test_a_read_that_breaks_still_ends_where_it_would_have(filled: FakeClu
         if len(seen) == 10:
             await filled.fill([b"appended after the call"])
     assert seen[:100] == list(range(100))
+
+
+@pytest.fixture
+async def one_behind(filled: FakeCluster) -> AsyncIterator[client.Log]:
+    """A client that can ask the leader, which breaks after three batches and is gone, and n1, which knows of two."""
+    filled.faults.break_reads_after = [3]
+    filled.nodes[1].knows_batches = 2
+    nodes = ",".join(node.address for node in filled.nodes[:2])
+    async with client.connect(nodes, timeout_ms=5_000) as log:
+        yield log
+
+
+async def read_until_the_leader_is_gone(cluster: FakeCluster, batches: AsyncGenerator[Batch, None]) -> list[int]:
+    seen: list[int] = []
+    async for batch in batches:
+        seen += [entry.index for entry in batch.entries()]
+        if len(seen) == 30:
+            await cluster.nodes[0].stop()
+            await cluster.nodes[2].stop()
+    return seen
+
+
+@pytest.mark.parametrize("end", [None, 80, 1_000])
+async def test_a_committed_read_waits_for_a_node_that_is_behind_what_was_promised(
+    filled: FakeCluster, one_behind: client.Log, end: int | None
+) -> None:
+    behind = filled.nodes[1]
+    batches = one_behind.read_batches(0, end, consistency=Consistency.COMMITTED)
+    reading = asyncio.create_task(read_until_the_leader_is_gone(filled, batches))
+    await behind.has_ended_a_read.wait()
+    behind.knows_batches = None
+    assert await reading == list(range(end or 100))[:100]
+
+
+async def test_a_committed_read_that_cannot_have_what_was_promised_ends_with_an_error(
+    filled: FakeCluster, one_behind: client.Log
+) -> None:
+    batches = one_behind.read_batches(consistency=Consistency.COMMITTED, timeout_ms=300)
+    with pytest.raises(Unavailable, match="does not know yet that the records up to 99 are committed"):
+        await read_until_the_leader_is_gone(filled, batches)
 
 
 @pytest.mark.usefixtures("filled")
