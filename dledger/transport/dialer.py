@@ -78,7 +78,8 @@ class Dialer:
         """Stops dialling and closes the connection, sending what is buffered. ``on_lost`` is not called."""
         self._task.cancel()
         await asyncio.wait([self._task])
-        if self._current is not None:
+        # One that was not accepted is aborted already, and uvloop never calls one lost whose making was cancelled.
+        if self._current is not None and self._current.is_accepted:
             await self._current.close()
 
     async def _run(self) -> None:

@@ -6,6 +6,7 @@ from random import Random
 from unittest.mock import Mock
 
 import pytest
+import uvloop
 
 from dledger.errors import ConfigError, PeerRefused
 from dledger.raft.messages import Append
@@ -203,3 +204,22 @@ async def test_a_failing_dial_is_logged_once_a_reason_and_not_once_a_try(
     assert [line["why"] for line in log.of(CANNOT_CONNECT)] == ["Connection refused"]
     await nodes.start(B, port=port, judge=Mock(side_effect=PeerRefused("no")))
     assert (await log.until(CANNOT_CONNECT, 2))["why"] == "b refused: no"
+
+
+def test_a_dial_that_is_broken_off_at_any_moment_does_not_keep_a_transport_from_closing() -> None:
+    """On the loop that nodes run on: it never calls a connection lost whose making was cancelled."""
+
+    async def dial_and_close() -> None:
+        nodes = Nodes()
+        await nodes.start(A)
+        for turns in range(40):
+            dialling = TcpTransport("127.0.0.1", 0, random=Random(1))
+            await dialling.start(Recorder(B))
+            dialling.set_peers({A: nodes.address(A)})
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            async with asyncio.timeout(5):
+                await dialling.close()
+        await nodes.close()
+
+    uvloop.run(dial_and_close())
