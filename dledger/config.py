@@ -87,8 +87,8 @@ class Timings:
 
 @dataclass(frozen=True, slots=True)
 class NodeConfig:
-    """One node. ``peers``: id → host:port for nodes. They are every voter of the first start, this one included; or some
-    members, without this one, for a node that joins them. Once the log has the members, ``peers`` counts no more."""
+    """One node. ``peers``: id → host:port for nodes. They are every voter of the first start, this one included; or
+    some members, without this one, for a node that joins them. Once the log has the members, they count no more."""
 
     id: str
     peers: Mapping[str, str]
@@ -120,7 +120,7 @@ class NodeConfig:
 
     @property
     def listen_host(self) -> str:
-        return self.listen or split_address(self.peer_address)[0]
+        return self.listen.removeprefix("[").removesuffix("]") or split_address(self.peer_address)[0]
 
     @property
     def peer_port(self) -> int:
@@ -137,12 +137,12 @@ class NodeConfig:
     @property
     def client_address(self) -> str:
         """What clients are told."""
-        return self.advertise or f"{split_address(self.peer_address)[0]}:{self.client_port}"
+        return self.advertise or join_address(split_address(self.peer_address)[0], self.client_port)
 
     @property
     def http_address(self) -> str:
         host = split_address(self.advertise or self.peer_address)[0]
-        return f"{host}:{self.metrics_port}" if self.metrics_port else ""
+        return join_address(host, self.metrics_port) if self.metrics_port else ""
 
 
 def split_address(address: str) -> tuple[str, int]:
@@ -150,4 +150,13 @@ def split_address(address: str) -> tuple[str, int]:
     host, separator, port = address.rpartition(":")
     if not separator or not host or not port.isdigit() or not 0 < int(port) < 65536:
         raise ConfigError(f"{address!r} is not an address: write host:port, with a port from 1 to 65535")
-    return host.removeprefix("[").removesuffix("]"), int(port)
+    if host[0] == "[" and host[-1] == "]":
+        return host[1:-1], int(port)
+    if ":" in host:
+        raise ConfigError(f"{address!r} is not an address: write an IPv6 address in brackets, [{host}]:{port}")
+    return host, int(port)
+
+
+def join_address(host: str, port: int) -> str:
+    """What ``split_address`` takes apart."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -8,6 +8,7 @@ from wsgiref.simple_server import WSGIServer
 
 from prometheus_client import CollectorRegistry, start_http_server
 
+from dledger.config import join_address
 from dledger.errors import Code, error
 
 
@@ -41,6 +42,7 @@ def start_metrics_server(registry: CollectorRegistry, host: str, port: int) -> M
         reason = failure.strerror or str(failure)
         raise error(
             Code.CONFIG_ERROR,
-            f"the metrics cannot be served on {host}:{port} ({reason}): free that port or set another http_port",
+            f"the metrics cannot be served on {join_address(host, port)} ({reason}): free that port or set another "
+            "http_port",
         ) from failure
     return MetricsServer(server, thread)

@@ -15,7 +15,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import aio as grpc_health
 from grpc_reflection.v1alpha import reflection
 
-from dledger.config import MIB, NodeConfig
+from dledger.config import MIB, NodeConfig, join_address
 from dledger.errors import ConfigError, DLedgerError
 from dledger.metrics.collector import GroupCollector, make_registry
 from dledger.metrics.server import start_metrics_server
@@ -124,16 +124,12 @@ def _bind_grpc(node: Node, health: grpc_health.HealthServicer) -> grpc.aio.Serve
     health_pb2_grpc.add_HealthServicer_to_server(health, server)
     names = (LOG_SERVICE, ADMIN_SERVICE, "grpc.health.v1.Health", reflection.SERVICE_NAME)
     reflection.enable_server_reflection(names, server)
-    address = f"{_bracketed(config.listen_host)}:{config.client_port}"
+    address = join_address(config.listen_host, config.client_port)
     try:
         server.add_insecure_port(address)
     except RuntimeError as reason:
         raise ConfigError(f"cannot listen on {address}: the port is in use, or not ours; choose another") from reason
     return server
-
-
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
 
 
 async def _stop_grpc(server: grpc.aio.Server, health: grpc_health.HealthServicer) -> None:

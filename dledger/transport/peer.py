@@ -15,7 +15,7 @@ from random import Random
 from typing import NamedTuple
 
 from dledger.batch import Buffer
-from dledger.config import MIB
+from dledger.config import MIB, join_address
 from dledger.errors import Code, error
 from dledger.raft.messages import Message
 from dledger.transport import codec
@@ -120,7 +120,7 @@ class TcpTransport:
         except OSError as reason:
             raise error(
                 Code.CONFIG_ERROR,
-                f"cannot listen for nodes on {self._host}:{self._port} ({reason.strerror or reason}): "
+                f"cannot listen for nodes on {join_address(self._host, self._port)} ({reason.strerror or reason}): "
                 "stop what uses that port, or give this node another address",
             ) from reason
 
