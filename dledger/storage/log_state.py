@@ -122,6 +122,15 @@ class LogState:
         else:
             self.settings = settings_of(record.settings)
 
+    def readdress(self, configured: Sequence[Member]) -> None:
+        """While no change of the members was ever made, they are where this start's configuration says: a cluster may
+        move as a whole. Who they are is the log's word; the next leader's no-op tells the addresses on."""
+        if not self.members_position:
+            addresses = {member.id: member.peer_address for member in configured}
+            self.members = tuple(
+                each._replace(peer_address=addresses.get(each.id, each.peer_address)) for each in self.members
+            )
+
     def begin_at(self, begin: TrimPoint) -> None:
         """What lies before ``begin`` is not kept any more. Does nothing when the log begins there or later."""
         position = begin.point.position

@@ -94,6 +94,7 @@ async def open_log(
     except BaseException:
         files.close_all()
         raise
+    recovered.state.readdress(initial_members)
     return FileLog(
         files,
         recovered.state,

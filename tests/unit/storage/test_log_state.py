@@ -191,3 +191,20 @@ def test_a_state_to_begin_from_is_taken_as_it_is() -> None:
 def test_a_state_that_no_log_can_begin_from_is_refused(encoded: bytes) -> None:
     with pytest.raises(CorruptLog):
         read_start("default", encoded, applied(1, 1).last)
+
+
+MOVED = [Member(each.id, f"elsewhere-{each.id}:1") for each in MEMBERS]
+
+
+def test_a_cluster_whose_members_never_changed_may_move_as_a_whole() -> None:
+    state = LogState("default", MEMBERS)
+    state.apply(control_frame(GENESIS, 0, ControlKind.NO_OP, no_op_body("c", MEMBERS)))
+    state.readdress([*MOVED, Member(NodeId("n9"), "h:9")])
+    assert state.members == tuple(MOVED)
+
+
+def test_once_members_have_changed_the_log_says_where_they_are() -> None:
+    state = LogState("default", MEMBERS)
+    state.apply(control_frame(GENESIS, 0, ControlKind.MEMBERSHIP, membership_body(MEMBERS)))
+    state.readdress(MOVED)
+    assert state.members == tuple(MEMBERS)
