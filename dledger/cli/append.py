@@ -18,7 +18,8 @@ import click
 from dledger.cli.options import Target, client_options, option, output_option
 from dledger.cli.output import Progress, print_fields, print_json
 from dledger.cli.records import line_batches, whole
-from dledger.cli.runtime import EXIT_INTERRUPTED, complain, run
+from dledger.cli.runtime import EXIT_BAD, EXIT_INTERRUPTED, complain, run
+from dledger.cli.streams import discard_output
 from dledger.errors import Code, ConfigError, DLedgerError, OutcomeUnknown, error
 
 if TYPE_CHECKING:
@@ -193,6 +194,23 @@ def _size(descriptor: int) -> int | None:
 
 
 def _report(tally: Tally, output: str, seconds: float, *, failed: bool) -> None:
+    """Prints what came of it. Where that cannot be written it is said on stderr instead, with an exit code of its own
+    unless there is a graver one."""
+    try:
+        _print_report(tally, output, seconds, failed=failed)
+    except BrokenPipeError:
+        raise
+    except OSError as reason:
+        discard_output()
+        span = "" if tally.first_index is None else f", {tally.first_index} to {tally.last_index}"
+        complain(
+            f"records appended: {tally.acknowledged}{span}; but stdout cannot be written: {reason.strerror or reason}"
+        )
+        if not failed:
+            raise click.exceptions.Exit(EXIT_BAD) from None
+
+
+def _print_report(tally: Tally, output: str, seconds: float, *, failed: bool) -> None:
     rate = round(tally.acknowledged / seconds) if seconds > 0 else 0
     span = {"first_index": tally.first_index, "last_index": tally.last_index, "term": tally.term}
     fields: dict[str, Any] = {"count": tally.submitted, **span, "records_per_s": rate}

@@ -8,7 +8,9 @@ from importlib import import_module
 
 import click
 
-from dledger.cli.runtime import exit_code_of
+from dledger.cli.runtime import ReaderGoneError, exit_code_of
+from dledger.cli.streams import STDOUT, fill_closed_streams
+from dledger.errors import ConfigError
 from dledger.version import __version__
 
 GRPC_ENGINE = "-event_engine_fork,-event_engine_client,-event_engine_listener,-event_engine_callback_cq"
@@ -34,6 +36,12 @@ class LazyGroup(click.Group):
                 command: click.Command = getattr(import_module(f"dledger.cli.{commands[cmd_name]}"), cmd_name)
                 return command
         return None
+
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as closed:
+            raise ReaderGoneError from closed
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, commands in SECTIONS.items():
@@ -79,7 +87,16 @@ def cli() -> None:
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command line and ends the process with its exit code."""
     os.environ.setdefault("GRPC_EXPERIMENTS", GRPC_ENGINE)
-    sys.exit(exit_code_of(lambda: cli.main(args=arguments, prog_name="dledger", standalone_mode=False)))
+    arguments = sys.argv[1:] if arguments is None else arguments
+    closed = fill_closed_streams()
+
+    def command() -> object:
+        # A node logs to stderr; every other command has something to say on stdout.
+        if STDOUT in closed and arguments[:1] != ["serve"]:
+            raise ConfigError("stdout is closed, nothing was done: send it somewhere, to /dev/null if nobody reads it")
+        return cli.main(args=arguments, prog_name="dledger", standalone_mode=False)
+
+    sys.exit(exit_code_of(command))
 
 
 if __name__ == "__main__":

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 from collections.abc import AsyncGenerator, Iterator
 
-from dledger.errors import Code, error
+from dledger.errors import Code, ConfigError, error
 
 CHUNK_BYTES = 1 << 18
 BATCH_RECORDS = 4_096
@@ -83,12 +84,21 @@ async def chunks(descriptor: int) -> AsyncGenerator[bytes]:
     while True:
         if waits:
             await _readable(descriptor)
-        chunk = os.read(descriptor, CHUNK_BYTES)
+        chunk = _read(descriptor)
         if not chunk:
             return
         yield chunk
         if not waits:
             await asyncio.sleep(0)  # let the loop send what was read
+
+
+def _read(descriptor: int) -> bytes:
+    try:
+        return os.read(descriptor, CHUNK_BYTES)
+    except OSError as failure:
+        if failure.errno != errno.EBADF:
+            raise
+        raise ConfigError("stdin is closed: give the records there, with --file or with -d") from failure
 
 
 def _can_be_awaited(descriptor: int) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import os
 import sys
 import traceback
 from collections.abc import Callable, Coroutine
@@ -13,6 +12,7 @@ from typing import Any, TypeVar
 import click
 import uvloop
 
+from dledger.cli.streams import discard_output
 from dledger.errors import DLedgerError
 
 Result = TypeVar("Result")
@@ -25,6 +25,10 @@ EXIT_BAD = 1
 EXIT_USAGE = 2
 EXIT_BUG = 5
 EXIT_INTERRUPTED = 130
+
+
+class ReaderGoneError(Exception):
+    """Whoever read our output has had enough: not a failure. Click ends the process with 1 for a BrokenPipeError."""
 
 
 def run(coroutine: Coroutine[Any, Any, Result]) -> Result:
@@ -68,11 +72,11 @@ def exit_code_of(command: Callable[[], object]) -> int:
     except click.ClickException as failure:
         complain(_usage_sentence(failure))
         return EXIT_USAGE
-    except BrokenPipeError:
-        # Whoever read our output has had enough: not a failure. What is still buffered must not be written at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (BrokenPipeError, ReaderGoneError):
+        discard_output()
         return EXIT_OK
     except OSError as failure:
+        discard_output()
         complain(f"{failure.filename}: {failure.strerror}" if failure.filename else failure)
         return EXIT_USAGE
     except (KeyboardInterrupt, asyncio.CancelledError, click.Abort):
