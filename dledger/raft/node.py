@@ -32,6 +32,9 @@ class RaftNode(Elections):
             self._leader_tick(self.leadership, now_ms)
         elif self._may_stand:
             self._campaign(VoteStage.WAIT_TO_REVOTE, now_ms)
+        elif self.leader_id:
+            # One that does not stand has no leader either that it has not heard for so long.
+            self._become(Role.FOLLOWER, NOBODY, now_ms)
         else:
             self.deadline_ms = self._election_deadline(now_ms)
 

@@ -198,6 +198,14 @@ def test_a_node_that_may_not_vote_never_stands_until_it_may() -> None:
     assert node.role is Role.CANDIDATE
 
 
+def test_a_learner_that_hears_its_leader_no_more_has_none() -> None:
+    node = make_node(LEARNER, membership=members(3, learners=[LEARNER]))
+    follow(node, N1, 1)
+    assert node.leader_id == N1
+    tick(node)
+    assert (node.role, node.leader_id, node.term) == (Role.LEARNER, NOBODY, 1)
+
+
 def test_a_learner_that_becomes_a_voter_by_the_log_stands() -> None:
     node = make_node(N3, membership=members(3, learners=[N3]))
     node.set_membership(members(4), START_MS)
