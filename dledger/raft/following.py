@@ -1,4 +1,4 @@
-"""What a follower answers to COMPARE and RESET. Pure: the log is looked at, and changed, by the EntryHandler.
+"""What a follower answers to COMPARE, TRUNCATE and RESET. Pure: the log is looked at, and changed, by the EntryHandler.
 
 ::
 
@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 from dledger.raft.messages import PushResult
-from dledger.types import LogPoint, Position
+from dledger.types import GENESIS, LogPoint, Position
 
 
 def compare_elsewhere(asked: Position, start: LogPoint, last: LogPoint) -> LogPoint | None:
@@ -25,14 +25,27 @@ def compare_elsewhere(asked: Position, start: LogPoint, last: LogPoint) -> LogPo
     return last if asked > last.position else None
 
 
-def judge_compare(asked: LogPoint, mine: LogPoint, commit: Position) -> PushResult:
+def judge_compare(
+    asked: LogPoint, mine: LogPoint, commit: Position, committed_before_term: Position = GENESIS.position
+) -> PushResult:
     """``mine`` is this log's point at the position asked. DIVERGED: neither may be cut for the other, as other bytes
-    stand under one (position, term), or below the commit position."""
+    stand under one (position, term), or below the commit position; or the leader looks for what both logs share below
+    what was committed before its term, which it must have."""
+    if asked.position < committed_before_term:
+        return PushResult.DIVERGED
     if mine == asked:
         return PushResult.SUCCESS
     if mine.term == asked.term or asked.position <= commit:
         return PushResult.DIVERGED
     return PushResult.INCONSISTENT_STATE
+
+
+def judge_truncate(after: Position, matched: Position, committed_before_term: Position) -> PushResult:
+    """Whether this log, which has the leader's point at ``after``, may be cut there. INCONSISTENT_STATE: the TRUNCATE
+    is late, more was found equal since. DIVERGED: the leader does not have what was committed before its term."""
+    if after < committed_before_term:
+        return PushResult.DIVERGED
+    return PushResult.INCONSISTENT_STATE if after < matched else PushResult.SUCCESS
 
 
 def judge_reset(point: LogPoint, mine: LogPoint | None, start: LogPoint, commit: Position) -> PushResult:

@@ -196,6 +196,8 @@ class Progress:
             self.state = PushState.APPEND
         else:
             self.restart(last)
+        if answer.result is PushResult.DIVERGED:
+            self.paused_until_ms = inf
 
     def on_reset(self, answer: ResetResponse, last: Position) -> None:
         """Whatever the answer: what the follower has now is found by comparing."""

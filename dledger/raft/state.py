@@ -52,6 +52,8 @@ class NodeState:
         self.matched_position = commit_position
         """This log is known to equal that of the term's leader up to here: what a follower may acknowledge and commit.
         What is committed is in every leader's log."""
+        self.committed_before_term = commit_position
+        """The commit position when the term was taken: whoever leads it was elected with all of that in its log."""
         self.leadership: Leadership | None = None
         self.ballot: Ballot | None = None
         self.may_vote = True
@@ -136,7 +138,7 @@ class NodeState:
     def _set_hard_state(self, term: Term, vote: NodeId) -> None:
         invariants.check_hard_state(self.term, self.vote, term, vote)
         if term != self.term:
-            self.matched_position = self.commit_position
+            self.matched_position = self.committed_before_term = self.commit_position
         self.term = term
         self.vote = vote
         self._effects.append(Persist(term, vote))

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from dledger.errors import Code, DLedgerError
 from dledger.raft import invariants
-from dledger.raft.following import compare_elsewhere, judge_compare, judge_reset
+from dledger.raft.following import compare_elsewhere, judge_compare, judge_reset, judge_truncate
 from dledger.raft.messages import (
     NOBODY,
     Append,
@@ -105,7 +105,7 @@ class EntryHandler:
             elsewhere = compare_elsewhere(point.position, self._log.state.start, self._log.last)
             self._answer_compare(sender, ask, PushResult.INCONSISTENT_STATE, elsewhere or self._log.state.start)
             return
-        result = judge_compare(point, mine, self._core.commit_position)
+        result = judge_compare(point, mine, self._core.commit_position, self._core.committed_before_term)
         if result is PushResult.SUCCESS:
             self._core.on_matched(point.position)
             self._answer_compare(sender, ask, result, self._log.last)
@@ -138,8 +138,8 @@ class EntryHandler:
         """Two logs with other bytes under one (position, term), or below the commit: never truncated, never hidden."""
         self._context.fail(
             Code.DIVERGED,
-            f"the log of {sender} differs from this one at committed or equally numbered position "
-            f"{position}; compare both with 'dledger log verify' before either is trusted",
+            f"the log of {sender} differs from this one at or behind position {position}, where this one is committed "
+            "or equally numbered; compare both with 'dledger log verify' before either is trusted",
         )
 
     def _answer_compare(self, sender: NodeId, ask: Compare, result: PushResult, there: LogPoint) -> None:
@@ -159,11 +159,12 @@ class EntryHandler:
         async with self._context.exclusive():
             if ask.term != self._core.term or sender != self._core.leader_id:
                 return  # while we waited another leader came: its own COMPARE decides
-            # What is known to equal the leader's log is never cut: a late TRUNCATE is from before it came.
-            is_late = point.position < self._core.matched_position
-            if not is_late and point.position < self._log.last.position:
+            result = judge_truncate(point.position, self._core.matched_position, self._core.committed_before_term)
+            if result is PushResult.SUCCESS and point.position < self._log.last.position:
                 await self._cut(point.position)
-        self._answer_truncate(sender, ask, PushResult.INCONSISTENT_STATE if is_late else PushResult.SUCCESS)
+        self._answer_truncate(sender, ask, result)
+        if result is PushResult.DIVERGED:
+            self._fail_diverged(sender, point.position)
 
     async def _cut(self, after: Position) -> None:
         invariants.check_truncate(self._core.role, after, self._core.commit_position)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dledger.raft.following import compare_elsewhere, judge_compare, judge_reset
+from dledger.raft.following import compare_elsewhere, judge_compare, judge_reset, judge_truncate
 from dledger.raft.messages import PushResult
 from dledger.types import LogPoint, Position
 from tests.unit.raft.harness import point
@@ -35,6 +35,24 @@ def test_only_what_is_not_committed_may_differ_and_only_by_its_term(
     asked: LogPoint, mine: LogPoint, result: PushResult
 ) -> None:
     assert judge_compare(asked, mine, COMMIT) is result
+
+
+def test_a_leader_that_looks_below_what_was_committed_before_its_term_has_lost_it() -> None:
+    assert judge_compare(point(149, 4), point(149, 4), COMMIT, COMMIT) is PushResult.DIVERGED
+    assert judge_compare(point(150, 4), point(150, 4), COMMIT, COMMIT) is PushResult.SUCCESS
+
+
+@pytest.mark.parametrize(
+    ("after", "result"),
+    [
+        (149, PushResult.DIVERGED),
+        (150, PushResult.INCONSISTENT_STATE),
+        (169, PushResult.INCONSISTENT_STATE),
+        (170, PushResult.SUCCESS),
+    ],
+)
+def test_only_what_was_not_found_equal_is_cut(after: int, result: PushResult) -> None:
+    assert judge_truncate(Position(after), Position(170), COMMIT) is result
 
 
 def test_a_log_that_ends_below_the_leaders_begin_begins_anew() -> None:

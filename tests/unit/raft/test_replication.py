@@ -133,6 +133,15 @@ def test_an_old_truncation_that_answers_late_changes_nothing() -> None:
     assert progress.state is PushState.COMPARE
 
 
+def test_who_holds_committed_frames_that_this_log_has_not_is_left_alone() -> None:
+    progress = make_progress()
+    progress.asked(START_MS)
+    compared(progress, PushResult.SUCCESS, LAST + 5)
+    progress.asked(START_MS)
+    truncated(progress, PushResult.DIVERGED)
+    assert progress.paused_until_ms == float("inf")
+
+
 def test_pushes_are_pipelined_up_to_a_window_of_frames() -> None:
     progress = appending()
     for at in range(4):

@@ -8,6 +8,7 @@ import pytest
 
 from dledger.errors import Code
 from dledger.raft.messages import PushResult
+from dledger.storage.frame import Frame
 from dledger.types import LogPoint, Position, Term
 from tests.support.cluster import SimCluster
 from tests.support.virtual_time import virtual_time
@@ -74,7 +75,50 @@ async def test_other_bytes_below_the_commit_position_stop_the_node_whatever_the_
         cluster[0].failure = None
 
 
+async def with_three_committed_before(cluster: SimCluster) -> tuple[HandMadeLeader, list[Frame]]:
+    """A follower of five frames, three of them committed, that hears the leader of the next term."""
+    frames = make_frames(5)
+    leader = HandMadeLeader(cluster[0])
+    await filled(leader, frames, commit=3)
+    leader.term = Term(2)
+    await leader.ask(leader.heartbeat())
+    return leader, frames
+
+
+def stopped_as_diverged(cluster: SimCluster, frames: list[Frame]) -> bool:
+    failure, cluster[0].failure = cluster[0].failure, None
+    return failure is not None and failure.code is Code.DIVERGED and cluster[0].log.last == point_of(frames)
+
+
+@virtual_time
+async def test_a_leader_that_compares_below_what_was_committed_before_its_term_has_lost_it() -> None:
+    async with SimCluster(3, start=[0]) as cluster:
+        leader, frames = await with_three_committed_before(cluster)
+        [answer] = await leader.compare(point_of(frames[:2]))
+        assert answer == leader.compared(PushResult.DIVERGED, 2, 1)
+        assert stopped_as_diverged(cluster, frames)
+
+
 # TRUNCATE ------------------------------------------------------------------------------------------------------------
+
+
+@virtual_time
+async def test_a_leader_that_cuts_below_what_was_committed_before_its_term_has_lost_it() -> None:
+    async with SimCluster(3, start=[0]) as cluster:
+        leader, frames = await with_three_committed_before(cluster)
+        [answer] = await leader.truncate(point_of(frames[:2]))
+        assert answer == leader.truncated(PushResult.DIVERGED)
+        assert stopped_as_diverged(cluster, frames), "not a frame is cut, and the node does not go on"
+
+
+@virtual_time
+async def test_a_truncation_below_what_was_committed_since_is_late() -> None:
+    frames = make_frames(5)
+    async with one_follower() as leader:
+        await filled(leader, frames, commit=5)
+        answer = await leader.truncate(point_of(frames[:2]))
+        assert answer == [leader.truncated(PushResult.INCONSISTENT_STATE)]
+        assert leader.follower.log.last == point_of(frames)
 
 
 @virtual_time
