@@ -21,8 +21,13 @@ def print_json(value: Mapping[str, Any]) -> None:
 
 
 def print_fields(word: str, fields: Mapping[str, Any]) -> None:
-    """``word key=value …`` on one line, for eyes and ``cut`` alike."""
-    click.echo(" ".join([word, *(f"{key}={'-' if value is None else value}" for key, value in fields.items())]))
+    """``word key=value …`` on one line, for eyes and ``cut`` alike; a value with a space stands in quotes."""
+    click.echo(" ".join([word, *(f"{key}={_field(value)}" for key, value in fields.items())]))
+
+
+def _field(value: object) -> str:
+    text = "-" if value is None else str(value)
+    return json.dumps(text, ensure_ascii=False) if " " in text else text
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

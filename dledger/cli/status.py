@@ -29,7 +29,8 @@ def status(*, target: Target, output: str) -> None:
     """Shows every member as the leader knows them: its role, term, log and disk. -o json tells more.
 
     \b
-    votes   learners do not: they only replicate
+    votes   no: a learner, it only replicates; doubt: its disk is another one, or an older state, than the one that
+            was admitted, so its vote and its copies do not count (dledger admin readmit ID)
     first   the first record that was not trimmed
     lag     frames behind the leader
     chain   two nodes with the same chain at the same position hold the same log up to there
@@ -50,7 +51,7 @@ def status(*, target: Target, output: str) -> None:
 @output_option("text", "json")
 @client_options
 def health(*, target: Target, output: str) -> int:
-    """Exits with 0 when there is a leader and a majority of the voters answers, with 1 otherwise."""
+    """Exits with 0 when there is a leader and a majority of the voters answers and is not in doubt, else with 1."""
     try:
         found = run(_status(target))
     except DLedgerError as failure:
@@ -62,17 +63,39 @@ def health(*, target: Target, output: str) -> int:
         print_json(fields)
     else:
         word = "healthy" if fields["healthy"] else "unhealthy"
+        if "doubted" in fields:
+            fields["doubted"] = ",".join(fields["doubted"])
         print_fields(word, {key: value for key, value in fields.items() if key != "healthy"})
     return EXIT_OK if fields["healthy"] else EXIT_BAD
 
 
 def judge(found: ClusterStatus) -> dict[str, Any]:
-    """Whether appends can be acknowledged: a leader that answers, and a majority of the voters."""
+    """Whether appends can be acknowledged: a leader that answers, and a majority of the voters that counts."""
     reachable = sum(node.reachable for node in found.voters)
-    fields = {"healthy": found.healthy, "leader": found.leader, "reachable": reachable, "voters": len(found.voters)}
+    voters = len(found.voters)
+    fields: dict[str, Any] = {
+        "healthy": found.healthy,
+        "leader": found.leader,
+        "reachable": reachable,
+        "voters": voters,
+    }
+    if found.doubted:
+        fields["doubted"] = [node.id for node in found.doubted]
     if not found.healthy:
-        fields["reason"] = "no leader" if found.has_majority else "no majority"
+        fields["reason"] = _reason(found)
     return fields
+
+
+def _reason(found: ClusterStatus) -> str:
+    """What is wrong, and what to do."""
+    if found.has_majority:
+        return "no leader"
+    away = [node.id for node in found.voters if not node.reachable]
+    told = ["no majority"]
+    if away:
+        told.append(f"{', '.join(away)} cannot be reached")
+    told += [f"{node.id} is in doubt (dledger admin readmit {node.id})" for node in found.doubted]
+    return "; ".join(told)
 
 
 async def _status(target: Target) -> ClusterStatus:
@@ -81,7 +104,7 @@ async def _status(target: Target) -> ClusterStatus:
 
 
 def _row(node: NodeStatus) -> list[object]:
-    votes = "yes" if node.voter else "no"
+    votes = ("doubt" if node.counts is False else "yes") if node.voter else "no"
     lag = "-" if node.lag_frames is None else node.lag_frames
     if not node.reachable:
         return [node.id, "unreachable", votes, *["-"] * 5, lag, *["-"] * 4, node.address or node.peer_address, "-", "-"]

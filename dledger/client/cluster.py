@@ -65,6 +65,9 @@ class NodeStatus:
     version: str = ""
     reachable: bool = False
     voter: bool = True
+    counts: bool | None = None
+    """Whether the leader's quorum may rest on it: a voter whose disk is not in doubt (it is another one, or an older
+    state, than the one admitted: readmit it). None when there is no leader that says so."""
     lag_frames: int | None = None
     """Behind the leader's log, as the leader knows it; None when it does not, or there is no leader."""
     disk: DiskInfo = DiskInfo()
@@ -126,13 +129,18 @@ class ClusterStatus:
 
     @property
     def has_majority(self) -> bool:
-        """Whether a majority of the voters is reachable."""
+        """Whether a majority of the voters is reachable and not in doubt."""
         voters = self.voters
-        return 2 * sum(node.reachable for node in voters) > len(voters)
+        return 2 * sum(node.reachable and node.counts is not False for node in voters) > len(voters)
+
+    @property
+    def doubted(self) -> tuple[NodeStatus, ...]:
+        """The voters that do not count: whose disk is in doubt."""
+        return tuple(node for node in self.voters if node.counts is False)
 
     @property
     def healthy(self) -> bool:
-        """Whether there is a reachable leader, and a majority of the voters is reachable."""
+        """Whether there is a reachable leader, and a majority of the voters is reachable and not in doubt."""
         leader = self.node(self.leader) if self.leader else None
         return leader is not None and leader.reachable and self.has_majority
 
@@ -160,10 +168,12 @@ def _summary(metadata: Metadata, nodes: list[NodeStatus], group: str) -> Cluster
 
 
 def _as_the_leader_sees(node: NodeStatus, leader: NodeStatus) -> NodeStatus:
-    """With what only the leader can tell: whether it votes now, and how far it lags."""
+    """With what only the leader can tell: whether it votes now, whether that counts, and how far it lags."""
     lags = {follower.id: follower.lag_frames for follower in leader.followers} | {leader.id: 0}
     votes = {member.id: member.voter for member in leader.members}
-    return replace(node, lag_frames=lags.get(node.id), voter=votes.get(NodeId(node.id), node.voter))
+    voter = votes.get(NodeId(node.id), node.voter)
+    counts = {follower.id: follower.counts for follower in leader.followers} | {leader.id: voter}
+    return replace(node, lag_frames=lags.get(node.id), voter=voter, counts=counts.get(node.id))
 
 
 async def _node_status(channels: Channels, member: NodeStatus, group: str) -> NodeStatus:

@@ -187,7 +187,7 @@ def test_status_tells_of_everyone(dledger: Run, fake: FakeLog) -> None:
     assert set(found["nodes"][0]) == {
         "id", "address", "peer_address", "http_address", "role", "term", "first_index", "commit_index", "last_index",
         "position", "chain", "pid", "data_dir", "durability", "version", "reachable",
-        "voter", "lag_frames", "disk", "log_size_bytes",
+        "voter", "counts", "lag_frames", "disk", "log_size_bytes",
     }  # fmt: skip
     lines = dledger("status", log=fake).out.decode().splitlines()
     assert lines[0].startswith("group default  leader n1  term 3")
@@ -201,7 +201,21 @@ def test_health_is_a_leader_and_a_majority(dledger: Run, fake: FakeLog) -> None:
     assert (outcome.code, outcome.last_json["reason"]) == (1, "no leader")
     alone = ClusterStatus("default", 3, "n0", "", (node("n0", "leader"), node("n1", "unknown", reachable=False)))
     outcome = dledger("health", "-o", "json", log=FakeLog(status=alone))
-    assert (outcome.code, outcome.last_json["reason"]) == (1, "no majority")
+    assert (outcome.code, outcome.last_json["reason"]) == (1, "no majority; n1 cannot be reached")
+
+
+def test_a_node_in_doubt_shows_in_status_and_health(dledger: Run) -> None:
+    doubted = [replace(node(f"n{i}", "follower"), counts=False) for i in (1, 2)]
+    trusted = replace(doubted[0], counts=True)
+    log = FakeLog(status=ClusterStatus("default", 3, "n0", "", (node("n0", "leader"), trusted, doubted[1])))
+    assert [line.split()[2] for line in dledger("status", log=log).out.decode().splitlines()[3:]] == [
+        "yes", "yes", "doubt",
+    ]  # fmt: skip
+    assert dledger("health", log=log).out == b"healthy leader=n0 reachable=3 voters=3 doubted=n2\n"
+    log = FakeLog(status=ClusterStatus("default", 3, "n0", "", (node("n0", "leader"), *doubted)))
+    outcome = dledger("health", "-o", "json", log=log)
+    assert (outcome.code, outcome.last_json["doubted"]) == (1, ["n1", "n2"])
+    assert "n2 is in doubt (dledger admin readmit n2)" in outcome.last_json["reason"]
 
 
 def test_health_counts_voters_alone(dledger: Run) -> None:
@@ -209,7 +223,8 @@ def test_health_counts_voters_alone(dledger: Run) -> None:
     nodes = (node("n0", "leader"), *learners, node("n4", "unknown", reachable=False))
     outcome = dledger("health", "-o", "json", log=FakeLog(status=ClusterStatus("default", 3, "n0", "", nodes)))
     told = outcome.last_json
-    assert (outcome.code, told["reason"], told["reachable"], told["voters"]) == (1, "no majority", 1, 2)
+    assert (outcome.code, told["reachable"], told["voters"]) == (1, 1, 2)
+    assert told["reason"] == "no majority; n4 cannot be reached"
 
 
 def test_status_shows_learners_lag_disks_and_what_was_set(dledger: Run) -> None:

@@ -34,7 +34,13 @@ class FakeAdmin(admin_pb2_grpc.AdminServiceServicer):
         cluster, leader = self.cluster, self.cluster.leader
         leads = leader is self
         followers = [
-            admin_pb2.FollowerStatus(id=each.id, lag_frames=LAG_FRAMES, connected=True, voter=each.voter)
+            admin_pb2.FollowerStatus(
+                id=each.id,
+                lag_frames=LAG_FRAMES,
+                connected=True,
+                voter=each.voter,
+                counts=each.voter and each.id not in cluster.doubted,
+            )
             for each in cluster.members.values()
             if leads and each.id != self.id
         ]

@@ -88,6 +88,8 @@ class FakeCluster:
         self.nodes: list[FakeNode] = []
         """Those that run, members or not."""
         self.members: dict[str, Member] = {}
+        self.doubted: set[str] = set()
+        """Members whose disk the leader does not trust."""
         self.settings = raft_pb2.GroupSettings()
         self.admin_changes = 0
         self.started_nodes = 0

@@ -103,6 +103,15 @@ async def test_a_majority_is_one_of_the_voters(cluster: FakeCluster, log: client
     assert (await log.status()).healthy
 
 
+async def test_a_majority_is_one_of_those_whose_disk_is_not_in_doubt(cluster: FakeCluster, log: client.Log) -> None:
+    cluster.doubted.add("n2")
+    status = await log.status()
+    assert ([node.id for node in status.doubted], status.healthy) == (["n2"], True)
+    assert [node["counts"] for node in status.as_dict()["nodes"]] == [True, True, False]
+    cluster.doubted.add("n1")
+    assert not (await log.status()).healthy
+
+
 async def test_a_leaderless_group_is_not_healthy(cluster: FakeCluster, log: client.Log) -> None:
     cluster.lead(None)
     status = await log.status()
