@@ -24,7 +24,7 @@ MAX_STRANGERS = 16
 
 
 class Judged(Protocol):
-    """A replica, as far as doubts are concerned."""
+    """A replica's roster, as far as doubts are concerned."""
 
     log: Log
 
@@ -51,14 +51,14 @@ class Acquaintances:
         *,
         book: PeerBook,
         transport: Transport,
-        replica: Judged,
+        roster: Judged,
         save: Callable[[], None],
     ) -> None:
         self._node_id = node_id
         self._configured = configured
         self._book = book
         self._transport = transport
-        self._replica = replica
+        self._roster = roster
         self._save = save
         self._members: dict[NodeId, Member] = {}
         self._leaving: dict[NodeId, str] = {}
@@ -133,7 +133,7 @@ class Acquaintances:
         and its log, are for raft/ and the chain to guard, as always."""
         if self._leader_id == self._node_id or (self._leader_id and self._transport.is_connected(self._leader_id)):
             return False
-        cluster_id = self._replica.log.state.cluster_id or self._told_cluster_id()
+        cluster_id = self._roster.log.state.cluster_id or self._told_cluster_id()
         is_of_us = cluster_id and identity.cluster_id == cluster_id and _is_address(identity.peer_address)
         if not is_of_us or len(self._strangers) >= MAX_STRANGERS:
             return False
@@ -191,7 +191,7 @@ class Acquaintances:
         had_another_disk = known is not None and known.node_uuid != identity.node_uuid
         was_in_doubt = identity.node_id in self._doubts
         if had_another_disk or (was_in_doubt and known is not None and _start(known) != _start(identity)):
-            self._replica.forget(identity.node_id)
+            self._roster.forget(identity.node_id)
         self._met[identity.node_id] = identity
         self._judge(identity)
 
@@ -226,7 +226,7 @@ class Acquaintances:
             return
         if self._doubts.pop(node_id, None) is not None:
             logger.info("a member is what it should be again", extra={"peer": node_id})
-            self._replica.trust(node_id)
+            self._roster.trust(node_id)
         is_expected = node_id in self._members or node_id in self._configured_peers()
         if is_expected and self._book.remember(self._member(node_id), _start(identity)):
             self._save()
@@ -235,7 +235,7 @@ class Acquaintances:
         if self._doubts.get(node_id) != doubt:
             self._doubts[node_id] = doubt
             logger.error("a member is not what it was; no quorum rests on it", extra={"peer": node_id, "why": doubt})
-            self._replica.doubt(node_id)
+            self._roster.doubt(node_id)
 
 
 def _start(identity: PeerIdentity) -> NodeStart:

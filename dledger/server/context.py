@@ -26,6 +26,8 @@ class GroupContext(Protocol):
     metrics: GroupMetrics
     role: Role
     """As the shell has executed it: the core may be a ``Persist`` ahead."""
+    term: Term
+    """The role's."""
 
     def now_s(self) -> float:
         """The loop's clock: monotonic, virtual in a simulation."""

@@ -103,7 +103,7 @@ class Node:
         )
         await self._open_group(config.group)
         self._acquaintances = await self._meet_others(self.replicas[config.group])
-        self.replicas[config.group].tell_members()
+        self.replicas[config.group].roster.tell()
 
     async def _meet_others(self, replica: Replica) -> Acquaintances:
         book = await PeerBook.open(self._disk, self.config.data_dir)
@@ -112,7 +112,7 @@ class Node:
             {NodeId(peer): address for peer, address in self.config.peers.items()},
             book=book,
             transport=self._transport,
-            replica=replica,
+            roster=replica.roster,
             save=lambda: self._keep(book.save(), "peer-book"),
         )
 

@@ -36,12 +36,13 @@ from dledger.server.preferred import PreferredLeaders
 from dledger.server.quorum_ack_checker import QuorumAckChecker
 from dledger.server.reader import Reader
 from dledger.server.retention import Retention
+from dledger.server.roster import Roster
 from dledger.server.settings import Settings
 from dledger.storage.api import Log
 from dledger.storage.frame import Frame
 from dledger.storage.hard_state import HardState
 from dledger.storage.peer_book import NodeStart
-from dledger.types import Durability, NodeId, Position, Role, Term
+from dledger.types import NodeId, Position, Role, Term
 
 logger = logging.getLogger(__name__)
 
@@ -82,13 +83,11 @@ class Replica:
         self._host = host
         self._random = random
         self._loop = asyncio.get_running_loop()
-        self._members = log.state.members
         self.core = self._make_core(hard_state)
         self.role = Role.FOLLOWER
         self.leader_id = NOBODY
         self.term = self.core.term
         self.failure: DLedgerError | None = None
-        self._are_members_committed = False
         self._is_stopping = False
         self._is_shut = False
         self._held_messages = 0
@@ -106,7 +105,7 @@ class Replica:
         return RaftNode(
             group=self.group,
             node_id=NodeId(config.id),
-            membership=Membership(self._members),
+            membership=Membership(log.state.members),
             term=hard_state.term,
             vote=hard_state.vote,
             log=log,
@@ -123,6 +122,7 @@ class Replica:
         self.appender = Appender(self, self.checker)
         self.reader = Reader(self)
         self.dispatchers = Dispatchers(self)
+        self.roster = Roster(self, self._host, self.dispatchers)
         self.handover = Handover(self, self.appender.flush)
         self._handler = EntryHandler(self)
         self._inbox = Inbox(self, self._handler, self.dispatchers)
@@ -137,22 +137,6 @@ class Replica:
         """After an unclean stop without fsync this node may have lost what it acknowledged: it does not vote until a
         leader's log is its own again (see ``on_leader_commit``)."""
         self.core.set_may_vote(False, self.now_ms())
-
-    def doubt(self, peer: NodeId) -> None:
-        """``peer`` is not what it was: no quorum rests on it from now on."""
-        self.guard(partial(self.core.doubt, peer))
-
-    def trust(self, peer: NodeId) -> None:
-        """``peer`` is what it was: what it acknowledges from now on counts."""
-        self.guard(partial(self._compare_anew, self.core.trust, peer))
-
-    def forget(self, peer: NodeId) -> None:
-        """``peer`` has another disk: nothing of what it acknowledged before counts."""
-        self.guard(partial(self._compare_anew, self.core.forget, peer))
-
-    def _compare_anew(self, forget: Callable[[NodeId, float], None], peer: NodeId) -> None:
-        forget(peer, self.now_ms())
-        self._follow_followers()
 
     def start(self) -> None:
         self._elector.start()
@@ -246,9 +230,7 @@ class Replica:
         return self._host.start_of(peer)
 
     def on_lost_frames(self, peer: NodeId) -> None:
-        if self.config.durability is not Durability.FSYNC:
-            return  # as promised; a node that lost power knows it, and does not vote until it is caught up
-        self._host.on_lost_frames(self.group, peer)
+        self.roster.on_lost_frames(peer)
 
     def exclusive(self) -> AbstractAsyncContextManager[None]:
         return self._elector.exclusive()
@@ -356,29 +338,7 @@ class Replica:
             self.metrics.bytes_appended += header.stored_bytes
         # Pushed first: who is removed by these frames is to hear of it.
         self.dispatchers.push()
-        self._follow_members()
-
-    def _follow_members(self) -> None:
-        """The members are what the log's last word says, committed or not; a truncation takes it back."""
-        members, known = self.log.state.members, self._members
-        if members is known:
-            return
-        self._members = members
-        if members == known:
-            return
-        self.core.set_membership(Membership(self._members), self.now_ms())
-        self._follow_followers()
-        self.tell_members()
-
-    def tell_members(self) -> None:
-        """To the node: at every change, and before the start."""
-        self._are_members_committed = self.log.state.members_position <= self.core.commit_position
-        self._host.on_members(self.group, self._members, is_committed=self._are_members_committed)
-
-    def _follow_followers(self) -> None:
-        leadership = self.core.leadership
-        if leadership is not None and self.role is Role.LEADER and self.term == self.core.term:
-            self.dispatchers.follow(leadership, self.term)
+        self.roster.follow_log()
 
     def on_append_refused(self, refusal: DLedgerError) -> None:
         self.metrics.proposals_failed += 1
@@ -390,13 +350,13 @@ class Replica:
 
     def on_truncated(self, after: Position) -> None:
         self._commit_index.truncated(after)
-        self._follow_members()
+        self.roster.follow_log()
 
     def on_reset(self) -> None:
         state = self.log.state
         self._commit_index.reset(state.first_index)
         self.metrics.resets += 1
-        self._follow_members()
+        self.roster.follow_log()
         self.core.on_reset(state.last)
 
     # Effects -----------------------------------------------------------------------------------------------------
@@ -420,8 +380,7 @@ class Replica:
 
     def _on_commit(self, position: Position) -> None:
         self.handover.on_progress()
-        if not self._are_members_committed and position >= self.log.state.members_position:
-            self.tell_members()
+        self.roster.on_commit(position)
         self._commit_index.committed(position)
         self.log.set_commit_hint(position)
         self.metrics.proposals_committed += self.checker.on_commit(position, self.now_s())

@@ -140,7 +140,7 @@ class SimNode:
         self.is_up = True
         self._transport = cluster.network.transport(self.id)
         self._acquaintances = self._make_acquaintances()
-        self._replica.tell_members()
+        self._replica.roster.tell()
         await self._transport.start(self)
         self._acquaintances.start()
         self._replica.start()
@@ -157,7 +157,9 @@ class SimNode:
             task.add_done_callback(tasks.discard)
 
         configured = {NodeId(peer): address for peer, address in self._cluster.config_of(self.id).peers.items()}
-        return Acquaintances(self.id, configured, book=book, transport=self.transport, replica=self.replica, save=save)
+        return Acquaintances(
+            self.id, configured, book=book, transport=self.transport, roster=self.replica.roster, save=save
+        )
 
     async def _commit_index(self) -> int:
         position, state = min(self.log.commit_hint, self.log.last.position), self.log.state
