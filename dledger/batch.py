@@ -13,7 +13,7 @@ An empty record is legal, an empty batch is not.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import accumulate, pairwise
 
@@ -23,13 +23,39 @@ from dledger.errors import Code, error
 
 Buffer = bytes | bytearray | memoryview
 
-__all__ = ["Buffer", "body_offsets", "build_body", "check_body", "crc32c", "record_at", "records_of"]
+__all__ = [
+    "Buffer",
+    "as_record",
+    "as_records",
+    "body_offsets",
+    "build_body",
+    "check_body",
+    "crc32c",
+    "record_at",
+    "records_of",
+]
 
 
 def build_body(records: Sequence[bytes]) -> bytes:
     """The body that holds ``records``. The caller has made sure there is at least one."""
     offsets = struct.pack(f"<{len(records) + 1}i", *accumulate(map(len, records), initial=0))
     return b"".join((offsets, *records))
+
+
+def as_record(record: object) -> bytes:
+    """The bytes of a bytes-like record, copied if it could still change. Raises UNEXPECTED_ARGUMENT."""
+    if isinstance(record, bytes | bytearray | memoryview):
+        return bytes(record)
+    raise error(Code.UNEXPECTED_ARGUMENT, f"a record is bytes, not {type(record).__name__}: encode it first")
+
+
+def as_records(records: Iterable[object]) -> tuple[bytes, ...]:
+    """What a caller gave to be appended at once, in a form that he cannot change any more, and whose lengths are its
+    bytes (a view of wider items counts those). Raises UNEXPECTED_ARGUMENT unless all are bytes-like."""
+    given = tuple(records)
+    if set(map(type, given)) <= {bytes}:
+        return given  # type: ignore[return-value]  # looked at just now, at C speed
+    return tuple(map(as_record, given))
 
 
 def body_offsets(body: Buffer, count: int) -> memoryview:

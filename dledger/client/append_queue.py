@@ -10,11 +10,11 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING
 
+from dledger.batch import as_record
 from dledger.client.arguments import check_timeout_ms
 from dledger.client.pending import (
     RECORD_OVERHEAD_BYTES,
     PendingBatch,
-    as_record,
     build_bodies,
     check_record_size,
 )

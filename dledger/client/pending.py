@@ -9,16 +9,15 @@
 from __future__ import annotations
 
 import asyncio
-import struct
 from typing import TYPE_CHECKING
 
-from dledger.batch import Buffer, build_body, crc32c
+from dledger.batch import as_records, build_body, crc32c
 from dledger.client.results import AckSpan, acks_of
-from dledger.errors import Code, DLedgerError, InvalidRequest, error
+from dledger.errors import Code, DLedgerError, error
 from dledger.types import Ack
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 RECORD_OVERHEAD_BYTES = 64
 """What a pending record is charged beside its bytes: its future and its places in lists."""
@@ -125,13 +124,6 @@ class PendingBatch:
         self.futures = []
 
 
-def as_record(record: object) -> bytes:
-    """The bytes of a bytes-like record, copied if it could still change. Raises UNEXPECTED_ARGUMENT."""
-    if isinstance(record, bytes | bytearray | memoryview):
-        return bytes(record)
-    raise InvalidRequest(f"a record is bytes, not {type(record).__name__}: encode it first")
-
-
 def check_record_size(size_bytes: int, max_record_bytes: int) -> None:
     """Raises RECORD_TOO_LARGE."""
     if size_bytes > max_record_bytes:
@@ -139,35 +131,23 @@ def check_record_size(size_bytes: int, max_record_bytes: int) -> None:
         raise error(Code.RECORD_TOO_LARGE, text, size_bytes=size_bytes, max_record_bytes=max_record_bytes)
 
 
-def build_bodies(records: Sequence[Buffer], max_record_bytes: int, max_batch_bytes: int) -> list[tuple[bytes, int]]:
+def build_bodies(records: Iterable[object], max_record_bytes: int, max_batch_bytes: int) -> list[tuple[bytes, int]]:
     """The bodies and counts of the batches for one ``append_many``: one, unless that exceeds ``max_batch_bytes``.
 
     Raises REQUEST_WITH_EMPTY_BODYS, RECORD_TOO_LARGE or UNEXPECTED_ARGUMENT.
     """
-    if not records:
+    checked = as_records(records)
+    if not checked:
         raise error(Code.REQUEST_WITH_EMPTY_BODYS, "there is no record to append: give at least one (it may be empty)")
-    body = _build_checked(records)
-    if len(body) > max_record_bytes:
-        check_record_size(max(map(len, records)), max_record_bytes)
-    if len(body) <= max_batch_bytes:
-        return [(body, len(records))]
-    return [(_build_checked(part), len(part)) for part in _split(records, max_batch_bytes)]
+    size_bytes = sum(map(len, checked)) + 4 * (len(checked) + 1)
+    if size_bytes > max_record_bytes:
+        check_record_size(max(map(len, checked)), max_record_bytes)
+    parts = [checked] if size_bytes <= max_batch_bytes else _split(checked, max_batch_bytes)
+    return [(build_body(part), len(part)) for part in parts]
 
 
-def _build_checked(records: Sequence[Buffer]) -> bytes:
-    try:
-        body = build_body(records)  # type: ignore[arg-type]  # join takes any buffer; what is none raises TypeError
-        table_bytes = 4 * (len(records) + 1)
-        # A view of wider items has another length in items than in bytes: such a body's offsets would lie.
-        if len(body) - table_bytes == int.from_bytes(body[table_bytes - 4 : table_bytes], "little"):
-            return body
-    except (TypeError, struct.error):
-        pass  # One of them is no buffer, or they are beyond what offsets can count: said below, by the record.
-    return build_body([as_record(record) for record in records])
-
-
-def _split(records: Sequence[Buffer], max_batch_bytes: int) -> list[list[Buffer]]:
-    parts: list[list[Buffer]] = []
+def _split(records: Sequence[bytes], max_batch_bytes: int) -> list[Sequence[bytes]]:
+    parts: list[list[bytes]] = []
     size_bytes = max_batch_bytes
     for record in records:
         added = len(record) + 4
@@ -176,4 +156,4 @@ def _split(records: Sequence[Buffer], max_batch_bytes: int) -> list[list[Buffer]
             size_bytes = 4
         parts[-1].append(record)
         size_bytes += added
-    return parts
+    return list(parts)

@@ -7,11 +7,11 @@ one. Nothing here looks at a single record of a batch.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from dledger.batch import Buffer, build_body, check_body, crc32c
+from dledger.batch import Buffer, as_records, build_body, check_body, crc32c
 from dledger.errors import Code, DLedgerError, error
 from dledger.server.context import GroupContext
 from dledger.server.quorum_ack_checker import AppendResult, QuorumAckChecker, Waiter
@@ -135,8 +135,9 @@ class Appender:
         batch = Batch(body, body_crc, count, source, behind=behind)
         return self._enqueue(batch)
 
-    def append_records(self, records: Sequence[bytes], source: Source = NO_SOURCE) -> asyncio.Future[AppendResult]:
-        """Records as they came in a unary call."""
+    def append_records(self, given: Iterable[object], source: Source = NO_SOURCE) -> asyncio.Future[AppendResult]:
+        """Records as they came in a unary call, or from the host program. Raises at once when they are refused."""
+        records = as_records(given)
         if not records:
             raise error(Code.REQUEST_WITH_EMPTY_BODYS, "the append has no record; send at least one, it may be empty")
         size_bytes = sum(map(len, records)) + PER_RECORD_BYTES * (len(records) + 1)

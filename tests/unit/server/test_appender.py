@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from array import array
 from collections.abc import Callable
 
 import pytest
@@ -49,6 +50,36 @@ def data_frames(node: SimNode) -> list[list[bytes]]:
 
 def stop_pushes(cluster: SimCluster) -> Rule:
     return cluster.faults.add(Rule(lambda _s, _t, m: isinstance(m, Append), drop_share=1))
+
+
+# What a host program gives ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("given", ["text", 7, None, array("i", [1, 2, 3])])
+@virtual_time
+async def test_what_is_no_record_is_refused_at_the_call_and_the_leader_goes_on(given: object) -> None:
+    async with SimCluster(1) as cluster:
+        leader = await cluster.leader()
+        for records in ([given], [b"whole", given]):
+            with pytest.raises(DLedgerError, match="a record is bytes") as refused:
+                leader.replica.appender.append_records(records)
+            assert refused.value.code is Code.UNEXPECTED_ARGUMENT
+        assert (await leader.append(b"next")).base_index == 0
+
+
+@virtual_time
+async def test_a_record_is_the_bytes_it_had_at_the_call_whatever_its_items() -> None:
+    async with SimCluster(3) as cluster:
+        leader = await cluster.leader()
+        changing = bytearray(b"before")
+        records: list[object] = [changing, memoryview(array("i", [1, 2, 3])), memoryview(b"a-b-c")[::2]]
+        appended = leader.replica.appender.append_records(records)
+        changing[:] = b"after!"
+        records.clear()
+        assert (await appended).count == 3
+        await cluster.level()
+        for node in cluster.up():
+            assert node.records() == [b"before", array("i", [1, 2, 3]).tobytes(), b"abc"]
 
 
 # Frames --------------------------------------------------------------------------------------------------------------
