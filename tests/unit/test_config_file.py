@@ -83,6 +83,10 @@ def test_peers_that_name_nobody_are_refused(text: str) -> None:
     [
         ({"id": "n7"}, "do not list 'n7'"),
         ({"id": ""}, "a node needs 'id'"),
+        ({"peers": {}}, "a node needs 'peers'"),
+        ({"address": "127.0.0.1:9"}, "give it once"),
+        ({"id": "n7", "address": "h"}, "is not an address"),
+        ({"id": "n7", "address": PEERS["n1"]}, "share the address"),
         ({"id": "a/b", "peers": {"a/b": "h:1"}}, "is not a node id"),
         ({"group": "Mine"}, "is not a group name"),
         ({"advertise": "host"}, "is not an address"),
@@ -97,6 +101,14 @@ def test_a_node_that_cannot_run_is_refused(tmp_path: Path, settings: dict[str, o
     with pytest.raises(ConfigError) as refused:
         config(tmp_path, **settings)
     assert sentence in str(refused.value)
+
+
+@pytest.mark.parametrize("peers", [PEERS, {}])
+def test_a_node_that_joins_says_where_it_is_itself(tmp_path: Path, peers: dict[str, str]) -> None:
+    joining = config(tmp_path, id="n7", address="127.0.0.1:30911", peers=peers)
+    assert joining.peer_address == "127.0.0.1:30911"
+    assert joining.client_address == "127.0.0.1:30912"
+    assert joining.peers == peers
 
 
 @pytest.mark.parametrize(
