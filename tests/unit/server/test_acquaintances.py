@@ -32,8 +32,8 @@ def hello(node_id: NodeId, **fields: Any) -> PeerIdentity:
 class Roster:
     """Writes down what it is told."""
 
-    def __init__(self, cluster_id: str) -> None:
-        self.log: Any = SimpleNamespace(state=SimpleNamespace(cluster_id=cluster_id))
+    def __init__(self) -> None:
+        self.log: Any = SimpleNamespace(state=SimpleNamespace(cluster_id=CLUSTER))
         self.doubted: set[NodeId] = set()
         self.forgotten: list[NodeId] = []
 
@@ -64,15 +64,10 @@ class Wires:
 class Scene:
     """Node n0, which has started."""
 
-    def __init__(
-        self,
-        members: Iterable[Member] = FOUNDERS,
-        configured: Iterable[NodeId] = (N0, N1, N2),
-        cluster_id: str = CLUSTER,
-    ) -> None:
+    def __init__(self, members: Iterable[Member] = FOUNDERS, configured: Iterable[NodeId] = (N0, N1, N2)) -> None:
         async def write(_payload: bytes) -> None: ...
 
-        self.roster, self.wires, self.saves = Roster(cluster_id), Wires(), 0
+        self.roster, self.wires, self.saves = Roster(), Wires(), 0
         self.of_n0 = Acquaintances(
             N0,
             {node_id: f"{node_id}:1" for node_id in configured},
@@ -105,6 +100,7 @@ class Scene:
 
 def test_a_member_dials_the_others_of_its_log_whatever_its_configuration_says() -> None:
     scene = Scene(members=[member(N0), member(N3)])
+    scene.of_n0.follow_leader(N0)
     assert scene.wires.peers == {N3: "n3:1"}
     assert scene.meet(hello(N1)) is Code.UNKNOWN_MEMBER
 
