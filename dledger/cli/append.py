@@ -55,8 +55,9 @@ class Tally:
 class Appender:
     """Keeps a bounded number of batches in flight, and stops at the first that fails."""
 
-    def __init__(self, log: Log, tally: Tally, progress: Progress) -> None:
+    def __init__(self, log: Log, tally: Tally, progress: Progress, *, is_lines: bool) -> None:
         self._log = log
+        self._is_lines = is_lines
         self._tally = tally
         self._progress = progress
         self._slots = asyncio.Semaphore(BATCHES_IN_FLIGHT)
@@ -90,10 +91,19 @@ class Appender:
             try:
                 call = self._log.append_many(batch)
             except DLedgerError as refusal:
-                self._fail(refusal, len(batch))
+                self._fail(self._placed(refusal, batch), len(batch))
                 return
             self._in_flight.add(call)
             call.add_done_callback(partial(self._settle, len(batch), size_bytes))
+
+    def _placed(self, refusal: DLedgerError, batch: list[bytes]) -> DLedgerError:
+        """Of a record that is too large: with the line that it stands on."""
+        limit_bytes = int(refusal.metadata.get("max_record_bytes", 0))
+        before = self._tally.submitted - len(batch)
+        for line, record in enumerate(batch, before + 1):
+            if refusal.code is Code.RECORD_TOO_LARGE and self._is_lines and len(record) > limit_bytes:
+                return error(Code.RECORD_TOO_LARGE, f"line {line}: {refusal}")
+        return refusal
 
     def _settle(self, count: int, size_bytes: int, call: asyncio.Future[Acks]) -> None:
         self._in_flight.discard(call)
@@ -148,6 +158,7 @@ def append(*, target: Target, data: str | None, file: str | None, raw: bool, out
     """
     if data is not None and file is not None:
         raise ConfigError("-d and --file are two inputs: give one of them")
+    _tell_of_inherited_input()
     tally = Tally()
     started = time.monotonic()
     try:
@@ -165,12 +176,20 @@ def append(*, target: Target, data: str | None, file: str | None, raw: bool, out
     _report(tally, output, time.monotonic() - started, failed=False)
 
 
+def _tell_of_inherited_input() -> None:
+    """What a variable gives is appended instead of stdin: said, because the command line does not show it."""
+    context = click.get_current_context()
+    for name, variable in (("data", "DLEDGER_RECORD"), ("file", "DLEDGER_FILE")):
+        if context.get_parameter_source(name) is click.core.ParameterSource.ENVIRONMENT:
+            complain(f"what {variable} gives is appended, stdin is not read")
+
+
 async def _append(target: Target, tally: Tally, data: str | None, file: str | None, *, raw: bool) -> None:
     descriptor = os.open(file, os.O_RDONLY) if file else STDIN
     try:
         with Progress("appending", _size(descriptor) if data is None else None) as progress:
             async with target.connect() as log, aclosing(_input(data, descriptor, raw=raw)) as batches:
-                await Appender(log, tally, progress).run(batches)
+                await Appender(log, tally, progress, is_lines=data is None and not raw).run(batches)
     finally:
         if file:
             os.close(descriptor)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dledger.cli.measure import Measurement, measure_calls, show, ticker
-from dledger.cli.options import Target, client_options, option, output_option
+from dledger.cli.options import Seconds, Target, client_options, option, output_option
 from dledger.cli.runtime import run
 from dledger.errors import Code, error
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Result = dict[str, Any]
 
 inflight_option = option("--inflight", env="INFLIGHT", default=256, type=click.IntRange(1), help="Calls at a time.")
-duration_option = option("--duration", env="DURATION", default=5.0, type=click.FloatRange(0.1), help="Seconds.")
+duration_option = option("--duration", env="DURATION", default=5.0, type=Seconds(0.1), help="Seconds.")
 
 
 @click.group()

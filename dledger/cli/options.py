@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -21,6 +22,32 @@ DEV_PORT = 20911
 DEV_PORT_STEP = 10
 DEV_NODES = 5
 DEV_ENDPOINTS = ",".join(f"127.0.0.1:{DEV_PORT + DEV_PORT_STEP * i + GRPC_PORT_OFFSET}" for i in range(DEV_NODES))
+
+
+MOST_SECONDS = 366 * 24 * 3600
+FORMATS = ("table", "text", "lines", "raw", "json")
+
+
+class Seconds(click.FloatRange):
+    """A time that can be waited: no NaN, and a year at most."""
+
+    def __init__(self, least: float) -> None:
+        super().__init__(least, MOST_SECONDS)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        seconds = float(super().convert(value, param, ctx))
+        if math.isnan(seconds):
+            self.fail(f"{value!r} is no number of seconds.", param, ctx)
+        return seconds
+
+
+class OutputOption(click.Option):
+    """-o. DLEDGER_OUTPUT is one for all commands: where it names a format that another one has, it says nothing."""
+
+    def resolve_envvar_value(self, ctx: click.Context) -> str | None:
+        value = super().resolve_envvar_value(ctx)
+        mine = self.type.choices if isinstance(self.type, click.Choice) else ()
+        return None if value in FORMATS and value not in mine else value
 
 
 class Target(NamedTuple):
@@ -48,12 +75,12 @@ def client_options(command: Command) -> Command:
 
     @functools.wraps(command)
     def with_target(*args: Any, endpoints: str, group: str, timeout: float, **rest: Any) -> Any:
-        return command(*args, target=Target(endpoints, group, int(timeout * 1000)), **rest)
+        return command(*args, target=Target(endpoints, group or DEFAULT_GROUP, int(timeout * 1000)), **rest)
 
     decorators = (
         option("--endpoints", env="ENDPOINTS", default=DEV_ENDPOINTS, metavar="HOST:PORT,…", help="gRPC addresses."),
         option("--group", env="GROUP", default=DEFAULT_GROUP, help="The group (a log of its own)."),
-        option("--timeout", env="TIMEOUT", default=10.0, type=click.FloatRange(min=0.001), help="Seconds per call."),
+        option("--timeout", env="TIMEOUT", default=10.0, type=Seconds(0.001), help="Seconds per call."),
     )
     decorated: Any = with_target
     for decorate in reversed(decorators):
@@ -65,7 +92,13 @@ def client_options(command: Command) -> Command:
 def output_option(*formats: str) -> Callable[[Command], Command]:
     """-o with the formats of a command, the first being the default."""
     return option(
-        "-o", "--output", env="OUTPUT", type=click.Choice(formats), default=formats[0], help="Format on stdout."
+        "-o",
+        "--output",
+        env="OUTPUT",
+        type=click.Choice(formats),
+        default=formats[0],
+        help="Format on stdout.",
+        cls=OutputOption,
     )
 
 

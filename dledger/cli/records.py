@@ -22,6 +22,7 @@ class LineSplitter:
     def __init__(self) -> None:
         self._parts: list[bytes] = []
         self._held_bytes = 0
+        self._ended = 0
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """The lines that ended in ``chunk``. Raises RECORD_TOO_LARGE for a line without an end."""
@@ -29,12 +30,14 @@ class LineSplitter:
         self._parts.append(first)
         self._held_bytes += len(first)
         if self._held_bytes > LINE_MAX_BYTES:
-            raise error(Code.RECORD_TOO_LARGE, f"a line has over {LINE_MAX_BYTES} bytes: records end at a newline")
+            text = f"line {self._ended + 1} has over {LINE_MAX_BYTES} bytes: records end at a newline"
+            raise error(Code.RECORD_TOO_LARGE, text)
         if not newline:
             return []
         lines = [b"".join(self._parts), *rest.split(b"\n")]
         last = lines.pop()
         self._parts, self._held_bytes = [last], len(last)
+        self._ended += len(lines)
         return lines
 
     def finish(self) -> list[bytes]:

@@ -64,7 +64,7 @@ def connect(
     are learned from it. ``timeout_ms`` is every call's default deadline. See ``ClientOptions`` for the rest.
     """
     options = ClientOptions(
-        group=group,
+        group=group or DEFAULT_GROUP,
         timeout_ms=timeout_ms,
         max_pending_bytes=max_pending_bytes,
         max_batches_in_flight=max_batches_in_flight,

@@ -96,7 +96,14 @@ class AppendQueue:
             timeout_ms = self._timeout_ms
         check_timeout_ms(timeout_ms)
         bodies = build_bodies(records, self._limits.max_record_bytes, self._limits.max_batch_bytes)
-        if self._pending_bytes + sum(len(body) for body, _ in bodies) > self._max_pending_bytes:
+        size_bytes = sum(len(body) for body, _ in bodies)
+        if size_bytes > self._max_pending_bytes:
+            raise error(
+                Code.BATCH_TOO_LARGE,
+                f"one call's records take {size_bytes} bytes, and max_pending_bytes is {self._max_pending_bytes}: it "
+                "can never pass; append fewer at once, or connect with a higher limit",
+            )
+        if self._pending_bytes + size_bytes > self._max_pending_bytes:
             raise self._full()
         spans: list[asyncio.Future[AckSpan]] = []
         self._open = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import os
@@ -15,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from dledger.cli.main import SECTIONS
-from dledger.client import ClusterStatus, DiskInfo
+from dledger.cli.options import Target
+from dledger.client import Acks, ClusterStatus, DiskInfo
 from dledger.errors import CODES, Code, error
 from dledger.types import Consistency, GroupSettings, NodeId, PreferredLeader
 from tests.unit.cli.conftest import Run
@@ -75,6 +77,65 @@ def test_append_takes_a_text_or_a_file(dledger: Run, fake: FakeLog, tmp_path: Pa
     assert dledger("append", "--file", str(tmp_path / "lines"), log=fake).code == 0
     assert fake.records == [b"x\ny", b"a", b"b"]
     assert dledger("append", "-d", "x", "--file", str(tmp_path / "lines"), log=fake).code == 2
+
+
+def test_append_names_the_line_of_a_record_that_is_too_large(
+    dledger: Run, fake: FakeLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    too_large = error(Code.RECORD_TOO_LARGE, "a record has 9 bytes; the limit is 4", max_record_bytes=4)
+
+    def append_many(records: list[bytes]) -> asyncio.Future[Acks]:
+        if max(map(len, records)) > 4:
+            raise too_large
+        return fake.append_many(records)
+
+    monkeypatch.setattr("dledger.cli.records.BATCH_RECORDS", 2)
+    appending = FakeLog()
+    monkeypatch.setattr(appending, "append_many", append_many)
+    outcome = dledger("append", log=appending, stdin=b"1\n2\n3\nfar-too-long\n5\n")
+    assert outcome.code == 5
+    assert outcome.err.startswith("dledger: line 4: a record has 9 bytes; the limit is 4")
+    assert "line" not in dledger("append", "--raw", log=appending, stdin=b"1\n2\n3\n4\n").err
+
+
+def test_append_says_when_a_variable_gives_what_is_appended(
+    dledger: Run, fake: FakeLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DLEDGER_RECORD", "inherited")
+    outcome = dledger("append", log=fake, stdin=b"typed\n")
+    assert (outcome.code, fake.records) == (0, [b"inherited"])
+    assert outcome.err == "dledger: what DLEDGER_RECORD gives is appended, stdin is not read\n"
+
+
+def test_a_format_of_other_commands_in_the_environment_is_passed_over(
+    dledger: Run, fake: FakeLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DLEDGER_OUTPUT", "table")
+    assert dledger("append", "-d", "x", log=fake).out.startswith(b"appended ")
+    assert dledger("get", "0", log=fake).out == b"x\n"
+    monkeypatch.setenv("DLEDGER_OUTPUT", "json")
+    assert dledger("append", "-d", "x", log=fake).last_json["count"] == 1
+    monkeypatch.setenv("DLEDGER_OUTPUT", "tabel")
+    assert dledger("append", "-d", "x", log=fake).code == 2
+
+
+@pytest.mark.parametrize("timeout", ["nan", "inf", "0", "-1", "1e300"])
+def test_a_timeout_that_is_none_is_wrong_usage(dledger: Run, fake: FakeLog, timeout: str) -> None:
+    outcome = dledger("status", "--timeout", timeout, log=fake)
+    assert outcome.code == 2
+    assert outcome.err.count("\n") == 1
+
+
+def test_no_group_is_the_default_one(dledger: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    groups: list[str] = []
+
+    def connect(target: Target) -> FakeLog:
+        groups.append(target.group)
+        return FakeLog()
+
+    monkeypatch.setattr(Target, "connect", connect)
+    assert dledger("status", "--group", "").code == 0
+    assert groups == ["default"]
 
 
 def test_append_of_nothing_appends_nothing(dledger: Run, fake: FakeLog) -> None:
@@ -171,6 +232,9 @@ def test_tail_prints_the_last_ten_or_from_where_it_is_told(dledger: Run) -> None
     assert dledger("tail", log=log).out.split() == [b"%d" % i for i in range(10, 20)]
     assert dledger("tail", "-n", "1", log=log).out == b"19\n"
     assert dledger("tail", "--from", "18", log=log).out == b"18\n19\n"
+    assert dledger("tail", "--from", "5", "-n", "2", log=log).out == b"5\n6\n"
+    assert dledger("tail", "--from", "19", "-n", "5", log=log).out == b"19\n"
+    assert dledger("tail", "-f", "--from", "5", "-n", "2", log=log).code == 2
 
 
 def test_tail_follows_from_the_end_of_an_empty_log(dledger: Run, fake: FakeLog) -> None:

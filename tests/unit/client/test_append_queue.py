@@ -114,6 +114,14 @@ async def test_too_much_pending_is_refused_and_taken_again_once_some_is_settled(
     source.append(bytes(1_000))
 
 
+async def test_a_call_that_can_never_pass_is_not_told_to_wait() -> None:
+    source = queue(max_pending_bytes=2_000)
+    with pytest.raises(InvalidRequest, match="it can never pass") as refusal:
+        source.append_many([bytes(1_000)] * 2)
+    assert refusal.value.code is Code.BATCH_TOO_LARGE
+    assert not source.busy
+
+
 async def test_an_answer_that_does_not_fit_settles_nothing() -> None:
     source = queue()
     pending = source.append_many([b"x", b"y"])
