@@ -28,6 +28,8 @@ from dledger.server.entry_handler import EntryHandler
 from dledger.types import LogPoint, NodeId
 
 DISK_FULL_PAUSE_MS = 500
+MAX_TAKES = 16
+"""TAKEs that wait for their second look; a leader sends one, and a network may double it."""
 
 
 class Inbox:
@@ -39,8 +41,8 @@ class Inbox:
         self._handler = handler
         self._dispatchers = dispatchers
         self._heartbeat_sent_s: dict[NodeId, float] = {}
-        self._take: tuple[TakeLeadership, LogPoint] | None = None
-        """The TAKE that is looked at again once all that has arrived is taken, and where the log ended when it came."""
+        self._takes: list[tuple[TakeLeadership, LogPoint]] = []
+        """Each TAKE that is looked at again once all that has arrived is taken, and where the log ended when it came."""
 
     def heartbeat_sent(self, peer: NodeId) -> None:
         """For the round trip that the metrics show."""
@@ -75,12 +77,15 @@ class Inbox:
         handover up. So what has arrived is taken first, and the TAKE is void where the log grew by it: while it counts,
         the leader appends nothing."""
         last = self._context.log.last
-        awaited, self._take = self._take, None
-        if awaited is None or awaited[0] is not message:
-            self._take = (message, last)
+        for at, (awaited, end) in enumerate(self._takes):
+            if awaited is message:
+                del self._takes[at]
+                if end == last:
+                    self._core.on_take_leadership(sender, message, now_ms)
+                return
+        if len(self._takes) < MAX_TAKES:
+            self._takes.append((message, last))
             asyncio.get_running_loop().call_soon(self._context.on_message, sender, message)
-        elif awaited[1] == last:
-            self._core.on_take_leadership(sender, message, now_ms)
 
     def _observe_round_trip(self, sender: NodeId) -> None:
         sent_s = self._heartbeat_sent_s.pop(sender, None)

@@ -85,6 +85,19 @@ async def test_a_take_that_a_node_finds_after_it_stood_still_is_void_when_the_le
 
 
 @virtual_time
+async def test_two_takes_that_arrive_together_are_each_looked_at_once_more_and_no_oftener() -> None:
+    async with SimCluster(3) as cluster:
+        leader = await cluster.leader()
+        target = cluster.others(leader)[0]
+        for _ in range(2):
+            take = TakeLeadership(DEFAULT_GROUP, leader.replica.term, target.log.last.position)
+            target.on_message(leader.id, take)
+        async with asyncio.timeout(5):  # of virtual time, which two that wait for each other would never let pass
+            await cluster.until(lambda: target.leads)
+        assert await cluster.leader() is target
+
+
+@virtual_time
 async def test_every_refusal_has_its_name() -> None:
     async with SimCluster(3, limits=Limits(max_transfer_lag_frames=3)) as cluster:
         leader = await cluster.leader()
