@@ -198,6 +198,8 @@ class SimHost:
 
     def says(self, peer: NodeId, message: Message) -> None:
         watch = self._cluster.watch
+        if self._cluster.network.is_up(self.id, peer):
+            self._cluster.meets(self, peer)
         self._cluster.trace.note("send", self.id, peer, type(message).__name__, message.term)
         watch.sent(self.id, self.disk_name, message)
         if isinstance(message, VoteResponse):
@@ -219,6 +221,8 @@ class SimulatedCluster:
         self.random = Random(seed)
         self.trace = trace
         self.watch = Watch()
+        self._met: dict[tuple[NodeId, NodeId], tuple[int, int, float]] = {}
+        self._knows: dict[tuple[NodeId, NodeId], int] = {}
         self.network = MemoryNetwork(Random(seed + 1), latency_s=0.0005, jitter_s=0.002)
         self._timings = Timings()
         self.hosts: dict[NodeId, SimHost] = {}
@@ -249,6 +253,21 @@ class SimulatedCluster:
     async def start(self) -> None:
         for host in self.hosts.values():
             await host.start()
+
+    def meets(self, host: SimHost, peer: NodeId) -> None:
+        """``host`` speaks with ``peer``; after a while it has durably noted which start of which disk that is."""
+        now_s = asyncio.get_running_loop().time()
+        other = self.hosts[peer]
+        lives = (host.lives, other.lives)
+        met = self._met.get((host.id, peer))
+        if met is None or met[:2] != lives:
+            self._met[host.id, peer] = (*lives, now_s)
+        elif now_s > met[2] + 2.0:
+            self._knows[host.id, peer] = other.lives
+
+    def known_start(self, host: SimHost, peer: NodeId) -> int:
+        """The newest life of ``peer`` that ``host`` durably knows of; 0: none."""
+        return self._knows.get((host.id, peer), 0)
 
     def describe(self) -> str:
         return "; ".join(host.describe() for host in self.hosts.values())

@@ -24,7 +24,7 @@ class Nemesis:
         self._starts: list[asyncio.Task[None]] = []
         self._forgetful: SimHost | None = None
         """Whose disk is not what it was. One at a time: of two, what one held for the other would be lost."""
-        self._backup: tuple[SimHost, Platter] | None = None
+        self._backup: tuple[SimHost, int, Platter] | None = None
         self._troubles: list[tuple[int, Trouble]] = [
             (4, self._power_cut),
             (1, self._power_cut_of_all),
@@ -247,26 +247,32 @@ class Nemesis:
             await self._ask("remove", lambda replica: replica.members.remove(chosen.id))
 
     async def _wipe(self) -> None:
-        await self._forget("wiped disk", lambda host: host.wipe())
+        if host := self._any_up():
+            await self._forget("wiped disk", host, 1, host.wipe)
 
     async def _back_up(self) -> None:
         host = self._any_up()
         if host is not None and self._backup is None:
             host.crash()
-            self._backup = host, copy.deepcopy(host.platter)
+            self._backup = host, host.lives, copy.deepcopy(host.platter)
 
     async def _restore(self) -> None:
         if self._backup is not None:
-            (host, backup), self._backup = self._backup, None
-            await self._forget("old backup", lambda chosen: chosen.restore(backup), host)
+            (host, life, backup), self._backup = self._backup, None
+            await self._forget("old backup", host, life + 1, lambda: host.restore(backup))
 
-    async def _forget(self, name: str, change: Callable[[SimHost], None], chosen: SimHost | None = None) -> None:
-        members = {member.id for member in self._members() if member.voter}
-        host = chosen or self._any_up()
-        if self._forgetful is not None or host is None or host.id not in members or host.is_starting:
+    async def _forget(self, name: str, host: SimHost, known_life: int, change: Callable[[], None]) -> None:
+        """``host`` comes back with another disk. Those who met it since its life ``known_life`` can tell; a voter that
+        did not is the stated limit, so all others must have."""
+        members = self._members()
+        voters = [member.id for member in members if member.voter]
+        others = [self._cluster.hosts[member.id] for member in members if member.id != host.id]
+        if self._forgetful is not None or host.id not in voters or host.is_starting:
+            return
+        if any(self._cluster.known_start(other, host.id) < known_life for other in others):
             return
         host.crash()
-        change(host)
+        change()
         self._forgetful = host
         self._hit(name, host.id)
 
