@@ -42,7 +42,7 @@ class Inbox:
         self._dispatchers = dispatchers
         self._heartbeat_sent_s: dict[NodeId, float] = {}
         self._takes: list[tuple[TakeLeadership, LogPoint]] = []
-        """Each TAKE that is looked at again once all that has arrived is taken, and where the log ended when it came."""
+        """Each TAKE to be looked at again once all that has arrived is taken, and where the log ended when it came."""
 
     def heartbeat_sent(self, peer: NodeId) -> None:
         """For the round trip that the metrics show."""
