@@ -244,12 +244,7 @@ class Appender:
         if not batch.source.producer_id:
             return True
         try:
-            known = self._log.state.producers.check(
-                *batch.source,
-                batch.count,
-                batch.body_crc,
-                self._log.last.position,
-            )
+            known = self._log.state.producers.check(*batch.source, batch.count, batch.body_crc)
         except DLedgerError as refusal:
             _refuse(batch, refusal)
             return False

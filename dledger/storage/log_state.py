@@ -174,7 +174,6 @@ class LogState:
             next_index=self.next_index,
             last_timestamp_ms=self.last_timestamp_ms,
             terms=[TermStart(position=p, term=t) for p, t in zip(self._term_positions, self._terms, strict=True)],
-            highest_expired_producer_id=self.producers.highest_expired_id,
             trim=trim_record(self.trim) if self.trim is not None else None,
             trim_position=self.trim_position,
             settings=settings_record(self.settings),
@@ -215,7 +214,7 @@ class LogState:
         state.last_timestamp_ms = record.last_timestamp_ms
         state._term_positions.extend(each.position for each in record.terms)
         state._terms.extend(each.term for each in record.terms)
-        state.producers.decode(record.producers, record.highest_expired_producer_id)
+        state.producers.decode(record.producers)
         return state
 
 

@@ -95,8 +95,6 @@ class Producers:
         self._producers: OrderedDict[int, _Producer] = OrderedDict()
         self._expires_at_ms = _NEVER  # no producer expires before
         self._frozen = 0
-        self.highest_expired_id = 0
-        """Ids up to here that are not known were forgotten, or never handed out: their past is not known."""
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -138,20 +136,22 @@ class Producers:
             self._forget_oldest()
         self._expires_at_ms = _NEVER
 
-    def check(  # noqa: PLR0917 -- the fields of one batch, in the order they are stored
-        self, producer_id: int, producer_epoch: int, base_sequence: int, count: int, body_crc: int, last_position: int
+    def check(
+        self, producer_id: int, producer_epoch: int, base_sequence: int, count: int, body_crc: int
     ) -> KnownRange | None:
         """None: a new batch, in order, to be appended. A ``KnownRange``: the log holds exactly this batch.
 
-        Judged against the last frame appended (at ``last_position``), committed or not. Raises PRODUCER_FENCED (the
-        producer has a higher epoch), UNKNOWN_PRODUCER, OUT_OF_ORDER (a batch before this one is missing: resend from
-        the oldest that is not acknowledged), SEQUENCE_CONFLICT (other bytes or bounds under known sequences) and
-        REPEATED_REQUEST (older than the ranges kept).
+        Judged against the last frame appended, committed or not. Raises UNKNOWN_PRODUCER (never handed out, or
+        forgotten), PRODUCER_FENCED (the producer has a higher epoch), OUT_OF_ORDER (a batch before this one is missing:
+        resend from the oldest that is not acknowledged), SEQUENCE_CONFLICT (other bytes or bounds under known
+        sequences) and REPEATED_REQUEST (older than the ranges kept).
         """
         producer = self._producers.get(producer_id)
         if producer is None:
-            self._check_unknown(producer_id, base_sequence, last_position)
-            return None
+            raise error(
+                Code.UNKNOWN_PRODUCER,
+                f"producer {producer_id} is not known to the log, or no longer: register a new producer",
+            )
         if producer_epoch < producer.epoch:
             raise error(
                 Code.PRODUCER_FENCED,
@@ -175,9 +175,8 @@ class Producers:
         self._frozen += 1
         return FrozenProducers(list(self._producers.values()))
 
-    def decode(self, records: Iterable[ProducerRecord], highest_expired_id: int) -> None:
+    def decode(self, records: Iterable[ProducerRecord]) -> None:
         """Takes over what ``FrozenProducers.encode`` gave."""
-        self.highest_expired_id = highest_expired_id
         for record in records:
             ranges = array("Q")
             ranges.frombytes(record.ranges)
@@ -191,16 +190,6 @@ class Producers:
             )
             self._expires_at_ms = min(self._expires_at_ms, record.last_timestamp_ms + PRODUCER_EXPIRY_MS)
 
-    def _check_unknown(self, producer_id: int, base_sequence: int, last_position: int) -> None:
-        # The log hands out positions as ids and knows each from then on: an id above the end was never handed out, and
-        # one at or below the highest forgotten may have written batches that nobody remembers.
-        if base_sequence == 0 and self.highest_expired_id < producer_id <= last_position:
-            return
-        raise error(
-            Code.UNKNOWN_PRODUCER,
-            f"producer {producer_id} is not known to the log, or no longer: register a new producer",
-        )
-
     def _touch(self, producer_id: int, producer: _Producer, timestamp_ms: int) -> None:
         self._producers[producer_id] = producer
         self._producers.move_to_end(producer_id)
@@ -209,8 +198,7 @@ class Producers:
             self._forget_oldest()
 
     def _forget_oldest(self) -> None:
-        producer_id, _ = self._producers.popitem(last=False)
-        self.highest_expired_id = max(self.highest_expired_id, producer_id)
+        self._producers.popitem(last=False)
 
 
 class FrozenProducers:

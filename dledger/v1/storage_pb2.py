@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from dledger.v1 import raft_pb2 as dledger_dot_v1_dot_raft__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x64ledger/v1/storage.proto\x12\ndledger.v1\x1a\x15\x64ledger/v1/raft.proto\"\xf5\x03\n\x0eLogStateRecord\x12\r\n\x05group\x18\x01 \x01(\t\x12\x12\n\ncluster_id\x18\x02 \x01(\t\x12)\n\x07members\x18\x03 \x03(\x0b\x32\x18.dledger.v1.MemberRecord\x12)\n\x05start\x18\x04 \x01(\x0b\x32\x1a.dledger.v1.LogPointRecord\x12\x13\n\x0b\x66irst_index\x18\x05 \x01(\x04\x12(\n\x04last\x18\x06 \x01(\x0b\x32\x1a.dledger.v1.LogPointRecord\x12\x12\n\nnext_index\x18\x07 \x01(\x04\x12\x19\n\x11last_timestamp_ms\x18\x08 \x01(\x04\x12$\n\x05terms\x18\t \x03(\x0b\x32\x15.dledger.v1.TermStart\x12-\n\tproducers\x18\n \x03(\x0b\x32\x1a.dledger.v1.ProducerRecord\x12#\n\x1bhighest_expired_producer_id\x18\x0b \x01(\x04\x12$\n\x04trim\x18\x0c \x01(\x0b\x32\x16.dledger.v1.TrimRecord\x12\x15\n\rtrim_position\x18\r \x01(\x04\x12+\n\x08settings\x18\x0e \x01(\x0b\x32\x19.dledger.v1.GroupSettings\x12\x18\n\x10members_position\x18\x0f \x01(\x04\"?\n\x0eLogPointRecord\x12\x10\n\x08position\x18\x01 \x01(\x04\x12\x0c\n\x04term\x18\x02 \x01(\x04\x12\r\n\x05\x63hain\x18\x03 \x01(\x06\"+\n\tTermStart\x12\x10\n\x08position\x18\x01 \x01(\x04\x12\x0c\n\x04term\x18\x02 \x01(\x04\"m\n\x0eProducerRecord\x12\n\n\x02id\x18\x01 \x01(\x04\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\x15\n\rnext_sequence\x18\x03 \x01(\x04\x12\x19\n\x11last_timestamp_ms\x18\x04 \x01(\x04\x12\x0e\n\x06ranges\x18\x05 \x01(\x0c\"-\n\x0fHardStateRecord\x12\x0c\n\x04term\x18\x01 \x01(\x04\x12\x0c\n\x04vote\x18\x02 \x01(\t\"\x95\x01\n\x0eIdentityRecord\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x11\n\tnode_uuid\x18\x02 \x01(\x0c\x12\x13\n\x0bstart_count\x18\x03 \x01(\x04\x12\x0f\n\x07\x62oot_id\x18\x04 \x01(\t\x12\x12\n\ndurability\x18\x05 \x01(\t\x12\x15\n\rowes_catch_up\x18\x06 \x01(\x08\x12\x0e\n\x06groups\x18\x07 \x03(\t\"7\n\x0ePeerBookRecord\x12%\n\x05peers\x18\x01 \x03(\x0b\x32\x16.dledger.v1.PeerRecord\"\xa4\x01\n\nPeerRecord\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x11\n\tnode_uuid\x18\x02 \x01(\x0c\x12\x13\n\x0bstart_count\x18\x03 \x01(\x04\x12\x13\n\x0bstart_nonce\x18\x04 \x01(\x06\x12\x15\n\radmitted_uuid\x18\x05 \x01(\x0c\x12\x1c\n\x14\x61\x64mitted_start_count\x18\x06 \x01(\x04\x12\x13\n\x0blost_frames\x18\x07 \x01(\x08\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x64ledger/v1/storage.proto\x12\ndledger.v1\x1a\x15\x64ledger/v1/raft.proto\"\xd6\x03\n\x0eLogStateRecord\x12\r\n\x05group\x18\x01 \x01(\t\x12\x12\n\ncluster_id\x18\x02 \x01(\t\x12)\n\x07members\x18\x03 \x03(\x0b\x32\x18.dledger.v1.MemberRecord\x12)\n\x05start\x18\x04 \x01(\x0b\x32\x1a.dledger.v1.LogPointRecord\x12\x13\n\x0b\x66irst_index\x18\x05 \x01(\x04\x12(\n\x04last\x18\x06 \x01(\x0b\x32\x1a.dledger.v1.LogPointRecord\x12\x12\n\nnext_index\x18\x07 \x01(\x04\x12\x19\n\x11last_timestamp_ms\x18\x08 \x01(\x04\x12$\n\x05terms\x18\t \x03(\x0b\x32\x15.dledger.v1.TermStart\x12-\n\tproducers\x18\n \x03(\x0b\x32\x1a.dledger.v1.ProducerRecord\x12$\n\x04trim\x18\x0c \x01(\x0b\x32\x16.dledger.v1.TrimRecord\x12\x15\n\rtrim_position\x18\r \x01(\x04\x12+\n\x08settings\x18\x0e \x01(\x0b\x32\x19.dledger.v1.GroupSettings\x12\x18\n\x10members_position\x18\x0f \x01(\x04J\x04\x08\x0b\x10\x0c\"?\n\x0eLogPointRecord\x12\x10\n\x08position\x18\x01 \x01(\x04\x12\x0c\n\x04term\x18\x02 \x01(\x04\x12\r\n\x05\x63hain\x18\x03 \x01(\x06\"+\n\tTermStart\x12\x10\n\x08position\x18\x01 \x01(\x04\x12\x0c\n\x04term\x18\x02 \x01(\x04\"m\n\x0eProducerRecord\x12\n\n\x02id\x18\x01 \x01(\x04\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\x15\n\rnext_sequence\x18\x03 \x01(\x04\x12\x19\n\x11last_timestamp_ms\x18\x04 \x01(\x04\x12\x0e\n\x06ranges\x18\x05 \x01(\x0c\"-\n\x0fHardStateRecord\x12\x0c\n\x04term\x18\x01 \x01(\x04\x12\x0c\n\x04vote\x18\x02 \x01(\t\"\x95\x01\n\x0eIdentityRecord\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x11\n\tnode_uuid\x18\x02 \x01(\x0c\x12\x13\n\x0bstart_count\x18\x03 \x01(\x04\x12\x0f\n\x07\x62oot_id\x18\x04 \x01(\t\x12\x12\n\ndurability\x18\x05 \x01(\t\x12\x15\n\rowes_catch_up\x18\x06 \x01(\x08\x12\x0e\n\x06groups\x18\x07 \x03(\t\"7\n\x0ePeerBookRecord\x12%\n\x05peers\x18\x01 \x03(\x0b\x32\x16.dledger.v1.PeerRecord\"\xa4\x01\n\nPeerRecord\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x11\n\tnode_uuid\x18\x02 \x01(\x0c\x12\x13\n\x0bstart_count\x18\x03 \x01(\x04\x12\x13\n\x0bstart_nonce\x18\x04 \x01(\x06\x12\x15\n\radmitted_uuid\x18\x05 \x01(\x0c\x12\x1c\n\x14\x61\x64mitted_start_count\x18\x06 \x01(\x04\x12\x13\n\x0blost_frames\x18\x07 \x01(\x08\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,19 +33,19 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'dledger.v1.storage_pb2', _g
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_LOGSTATERECORD']._serialized_start=64
-  _globals['_LOGSTATERECORD']._serialized_end=565
-  _globals['_LOGPOINTRECORD']._serialized_start=567
-  _globals['_LOGPOINTRECORD']._serialized_end=630
-  _globals['_TERMSTART']._serialized_start=632
-  _globals['_TERMSTART']._serialized_end=675
-  _globals['_PRODUCERRECORD']._serialized_start=677
-  _globals['_PRODUCERRECORD']._serialized_end=786
-  _globals['_HARDSTATERECORD']._serialized_start=788
-  _globals['_HARDSTATERECORD']._serialized_end=833
-  _globals['_IDENTITYRECORD']._serialized_start=836
-  _globals['_IDENTITYRECORD']._serialized_end=985
-  _globals['_PEERBOOKRECORD']._serialized_start=987
-  _globals['_PEERBOOKRECORD']._serialized_end=1042
-  _globals['_PEERRECORD']._serialized_start=1045
-  _globals['_PEERRECORD']._serialized_end=1209
+  _globals['_LOGSTATERECORD']._serialized_end=534
+  _globals['_LOGPOINTRECORD']._serialized_start=536
+  _globals['_LOGPOINTRECORD']._serialized_end=599
+  _globals['_TERMSTART']._serialized_start=601
+  _globals['_TERMSTART']._serialized_end=644
+  _globals['_PRODUCERRECORD']._serialized_start=646
+  _globals['_PRODUCERRECORD']._serialized_end=755
+  _globals['_HARDSTATERECORD']._serialized_start=757
+  _globals['_HARDSTATERECORD']._serialized_end=802
+  _globals['_IDENTITYRECORD']._serialized_start=805
+  _globals['_IDENTITYRECORD']._serialized_end=954
+  _globals['_PEERBOOKRECORD']._serialized_start=956
+  _globals['_PEERBOOKRECORD']._serialized_end=1011
+  _globals['_PEERRECORD']._serialized_start=1014
+  _globals['_PEERRECORD']._serialized_end=1178
 # @@protoc_insertion_point(module_scope)

@@ -37,7 +37,6 @@ class LogStateRecord(_message.Message):
     LAST_TIMESTAMP_MS_FIELD_NUMBER: _builtins.int
     TERMS_FIELD_NUMBER: _builtins.int
     PRODUCERS_FIELD_NUMBER: _builtins.int
-    HIGHEST_EXPIRED_PRODUCER_ID_FIELD_NUMBER: _builtins.int
     TRIM_FIELD_NUMBER: _builtins.int
     TRIM_POSITION_FIELD_NUMBER: _builtins.int
     SETTINGS_FIELD_NUMBER: _builtins.int
@@ -47,8 +46,6 @@ class LogStateRecord(_message.Message):
     first_index: _builtins.int
     next_index: _builtins.int
     last_timestamp_ms: _builtins.int
-    highest_expired_producer_id: _builtins.int
-    """The highest producer id that was ever forgotten."""
     trim_position: _builtins.int
     members_position: _builtins.int
     """Of the last frame that changed the members (MEMBERSHIP); 0 when there was none."""
@@ -87,7 +84,6 @@ class LogStateRecord(_message.Message):
         last_timestamp_ms: _builtins.int = ...,
         terms: _abc.Iterable[Global___TermStart] | None = ...,
         producers: _abc.Iterable[Global___ProducerRecord] | None = ...,
-        highest_expired_producer_id: _builtins.int = ...,
         trim: _raft_pb2.TrimRecord | None = ...,
         trim_position: _builtins.int = ...,
         settings: _raft_pb2.GroupSettings | None = ...,
@@ -95,7 +91,7 @@ class LogStateRecord(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["last", b"last", "settings", b"settings", "start", b"start", "trim", b"trim"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "first_index", b"first_index", "group", b"group", "highest_expired_producer_id", b"highest_expired_producer_id", "last", b"last", "last_timestamp_ms", b"last_timestamp_ms", "members", b"members", "members_position", b"members_position", "next_index", b"next_index", "producers", b"producers", "settings", b"settings", "start", b"start", "terms", b"terms", "trim", b"trim", "trim_position", b"trim_position"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "first_index", b"first_index", "group", b"group", "last", b"last", "last_timestamp_ms", b"last_timestamp_ms", "members", b"members", "members_position", b"members_position", "next_index", b"next_index", "producers", b"producers", "settings", b"settings", "start", b"start", "terms", b"terms", "trim", b"trim", "trim_position", b"trim_position"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

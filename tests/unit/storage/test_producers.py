@@ -32,7 +32,7 @@ def append(state: LogState, sequence: int, count: int = 2, *, epoch: int = 0, pr
 def check(
     state: LogState, sequence: int, count: int = 2, *, crc: int = 0, epoch: int = 0, producer: int = PRODUCER
 ) -> KnownRange | None:
-    return state.producers.check(producer, epoch, sequence, count, crc, state.last.position)
+    return state.producers.check(producer, epoch, sequence, count, crc)
 
 
 @pytest.fixture
@@ -66,7 +66,8 @@ def test_the_same_batch_again_is_known_with_its_place(state: LogState) -> None:
         pytest.param(5, 2, 0, 1, Code.SEQUENCE_CONFLICT, id="half known, half new"),
         pytest.param(5, 1, 1, 1, Code.OUT_OF_ORDER, id="a new epoch that does not begin at 0"),
         pytest.param(3, 1, 0, 2, Code.UNKNOWN_PRODUCER, id="an unknown producer in the middle"),
-        pytest.param(0, 1, 0, 5, Code.UNKNOWN_PRODUCER, id="an id that was never handed out"),
+        pytest.param(0, 1, 0, 3, Code.UNKNOWN_PRODUCER, id="the position of a batch"),
+        pytest.param(0, 1, 0, 5, Code.UNKNOWN_PRODUCER, id="an id beyond the end"),
     ],
 )
 def test_what_does_not_fit_is_refused(  # noqa: PLR0917 -- one row of the table
@@ -85,8 +86,9 @@ def test_a_higher_epoch_begins_at_zero_and_fences_the_lower(state: LogState) -> 
     assert refused.value.code is Code.PRODUCER_FENCED
 
 
-def test_an_id_the_log_could_have_handed_out_begins_at_zero(state: LogState) -> None:
-    assert check(state, 0, producer=3) is None
+def test_an_id_that_the_log_handed_out_begins_at_zero(state: LogState) -> None:
+    state.apply(control_frame(state.last, state.next_index, ControlKind.PRODUCER))
+    assert check(state, 0, producer=state.last.position) is None
 
 
 def test_batches_older_than_the_ranges_kept_are_repeated_requests(state: LogState) -> None:
