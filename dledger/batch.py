@@ -23,6 +23,9 @@ from dledger.errors import Code, error
 
 Buffer = bytes | bytearray | memoryview
 
+MAX_KEPT_SIGNS = 4096
+"""Batches of up to so many records are checked with an integer kept from the one before."""
+
 __all__ = [
     "Buffer",
     "as_record",
@@ -96,9 +99,16 @@ def _ascend(offsets: memoryview, count: int) -> bool:
     return ((later | signs) - earlier) & signs == signs
 
 
-@lru_cache(maxsize=64)
 def _signs(count: int) -> int:
+    # Four bytes a record: those of large batches, of all sizes, would fill the memory and never leave it.
+    return _kept_signs(count) if count <= MAX_KEPT_SIGNS else _make_signs(count)
+
+
+def _make_signs(count: int) -> int:
     return int.from_bytes(b"\x00\x00\x00\x80" * count, "little")
+
+
+_kept_signs = lru_cache(maxsize=64)(_make_signs)
 
 
 def record_at(body: Buffer, count: int, ordinal: int) -> bytes:

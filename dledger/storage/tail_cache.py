@@ -14,12 +14,14 @@ _COMPACT_AT = 4096
 
 
 class TailCache:
-    """Invariant: positions are dense; the sum of sizes stays under the limit, or there is one frame only."""
+    """Invariant: positions are dense; the sum of sizes stays under the limit, or there is one frame only. What was
+    evicted and is still in memory takes an eighth of the limit at most."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._frames: list[Frame] = []
         self._head = 0  # the frames before it were evicted, and go in one piece
+        self._evicted_bytes = 0
         self._size_bytes = 0
 
     def extend(self, frames: Sequence[Frame]) -> None:
@@ -30,11 +32,13 @@ class TailCache:
             size_bytes += frame.header.frame_len + FRAME_OVERHEAD_BYTES
         kept, head, newest = self._frames, self._head, len(self._frames) - 1
         while size_bytes > self._max_bytes and head < newest:
-            size_bytes -= kept[head].header.frame_len + FRAME_OVERHEAD_BYTES
+            evicted = kept[head].header.frame_len + FRAME_OVERHEAD_BYTES
+            size_bytes -= evicted
+            self._evicted_bytes += evicted
             head += 1
-        if head >= _COMPACT_AT or head > newest // 2:
+        if head >= _COMPACT_AT or head > newest // 2 or self._evicted_bytes * 8 > self._max_bytes:
             del kept[:head]
-            head = 0
+            head = self._evicted_bytes = 0
         self._head = head
         self._size_bytes = size_bytes
 
@@ -50,7 +54,7 @@ class TailCache:
 
     def _keep(self, frames: Iterable[Frame]) -> None:
         kept = list(frames)
-        self._frames, self._head, self._size_bytes = [], 0, 0
+        self._frames, self._head, self._evicted_bytes, self._size_bytes = [], 0, 0, 0
         self.extend(kept)
 
     def get(self, first: int, max_bytes: int) -> list[Frame] | None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import struct
+import tracemalloc
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dledger.batch import body_offsets, build_body, check_body, record_at, records_of
+from dledger.batch import MAX_KEPT_SIGNS, body_offsets, build_body, check_body, record_at, records_of
 from dledger.errors import Code, DLedgerError
 
 MAX_RECORD_BYTES = 1 << 20
@@ -70,3 +71,12 @@ def test_the_limit_is_that_of_the_largest_record_not_of_the_body() -> None:
     with pytest.raises(DLedgerError) as refused:
         check_body(body, 5, 9)
     assert refused.value.code is Code.RECORD_TOO_LARGE
+
+
+def test_checking_large_batches_leaves_nothing_in_memory() -> None:
+    tracemalloc.start()
+    for count in range(MAX_KEPT_SIGNS + 1, MAX_KEPT_SIGNS + 33):
+        check_body(build_body([b""] * count), count, MAX_RECORD_BYTES)
+    kept_bytes, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept_bytes < 4 * MAX_KEPT_SIGNS

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from weakref import ref
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -118,3 +120,21 @@ def test_it_holds_a_dense_tail_of_the_log_and_nothing_else(room: int, steps: lis
         assert not kept or kept[0] > start
         assert all(cache.get(each, 1) == [log[each - 1]] for each in kept)
         assert all(cache.frame_of(log[each - 1].header.base_index) is log[each - 1] for each in kept)
+
+
+class WatchedFrame(Frame):
+    __slots__ = ("__weakref__",)
+
+
+def test_what_was_evicted_leaves_the_memory_soon() -> None:
+    """A few large frames and then many small ones: the large ones must not wait until they are few among the rest."""
+    cache = TailCache(100 * ONE_BYTES)
+    [large] = made(1, records=18 * ONE_BYTES)
+    watched = WatchedFrame(large.header, large.body, large.buffers)
+    small = made(50, after=large)
+    cache.extend([watched])
+    alive = ref(watched)
+    del large, watched
+    for frame in small:
+        cache.extend([frame])
+    assert alive() is None
