@@ -154,7 +154,8 @@ class PendingFull(DLedgerError):
 
 
 class SequenceError(DLedgerError):
-    """A producer's sequence does not fit what the log knows of the producer. Nothing was appended."""
+    """A producer's sequence does not fit what the log knows of the producer. Nothing was appended; REPEATED_REQUEST:
+    nothing more, the batch is in the log already."""
 
     code = Code.OUT_OF_ORDER
 

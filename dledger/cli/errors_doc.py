@@ -10,8 +10,8 @@ HEAD = f"""# Errors
 
 Every refusal has a code. The server sends it as the `reason` of a `google.rpc.ErrorInfo` (domain `{ERROR_DOMAIN}`) in
 the details of the gRPC status; the Python client raises the exception, whose `code` it is; the command line ends with
-the exit code. `OutcomeUnknown` alone leaves open whether it happened, an append or a change of the cluster: every other
-error says that it did not.
+the exit code. `OutcomeUnknown` alone leaves open whether it happened, an append or a change of the cluster. Every other
+error says that it did not, but for `REPEATED_REQUEST`: the batch was appended before, once.
 
 This file is made by `python -m dledger.cli.errors_doc`.
 

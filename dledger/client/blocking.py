@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from dledger.client.blocking_admin import BlockingAdmin
-from dledger.errors import Code, error
+from dledger.errors import Code, Unavailable, error
 from dledger.types import Ack, Consistency, Entry
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ class BlockingLog:
         self._log: Log | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._handing_over = threading.Lock()
+        """So that whatever a thread hands to the loop is there before the loop is told to stop."""
 
     def __enter__(self) -> Self:
         loop = asyncio.new_event_loop()
@@ -61,8 +64,9 @@ class BlockingLog:
             if log is not None:
                 self._run(log.close())
         finally:
-            self._loop = self._log = None
-            loop.call_soon_threadsafe(loop.stop)
+            with self._handing_over:
+                self._loop = self._log = None
+                loop.call_soon_threadsafe(loop.stop)
             thread.join()
 
     @staticmethod
@@ -71,6 +75,7 @@ class BlockingLog:
         try:
             loop.run_forever()
         finally:
+            loop.run_until_complete(_end_what_is_left())
             loop.run_until_complete(loop.shutdown_asyncgens())
             loop.close()
 
@@ -80,20 +85,26 @@ class BlockingLog:
 
     def _run(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Runs it in the client's loop and waits; an interrupt cancels it."""
-        if self._loop is None:
-            work.close()
-            raise error(Code.SHUTTING_DOWN, "the client is not open: use it inside `with dledger.connect_blocking(…)`")
-        future: Future[Result] = asyncio.run_coroutine_threadsafe(work, self._loop)
+        with self._handing_over:
+            if self._loop is None:
+                work.close()
+                text = "the client is not open: use it inside `with dledger.connect_blocking(…)`"
+                raise error(Code.SHUTTING_DOWN, text)
+            future: Future[Result] = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
+        except CancelledError:
+            raise error(Code.SHUTTING_DOWN, "the client was closed") from None
         except BaseException:
             future.cancel()
             raise
 
     def _call(self, method: Callable[[Log], Awaitable[Result]]) -> Result:
         async def work() -> Result:
-            assert self._log is not None
-            return await method(self._log)
+            log = self._log
+            if log is None:
+                raise error(Code.SHUTTING_DOWN, "the client was closed")
+            return await method(log)
 
         return self._run(work())
 
@@ -143,9 +154,8 @@ class BlockingLog:
                     return
                 yield batch
         finally:
-            if self._loop is not None:
-                with contextlib.suppress(asyncio.CancelledError):
-                    self._run(_close(batches))
+            with contextlib.suppress(Unavailable):  # the client was closed, and its streams with it
+                self._run(_close(batches))
 
     def read(
         self,
@@ -184,6 +194,14 @@ class BlockingLog:
 
     def _call_admin(self, method: Callable[[Admin], Awaitable[Result]], /) -> Result:
         return self._call(lambda log: method(log.admin))
+
+
+async def _end_what_is_left() -> None:
+    """Calls of other threads that are still under way: they learn that the client was closed."""
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _next_or_none(batches: AsyncGenerator[Batch]) -> Batch | None:

@@ -170,7 +170,8 @@ class Log:
         self._check_open()
         wanted = Range(start, end, follow, consistency, node)
         wanted.check()
-        reader = Reader(self._leaders, self._options.group, wanted, self._timeout_ms(timeout_ms), self._rng)
+        group, timeout_ms = self._options.group, self._timeout_ms(timeout_ms)
+        reader = Reader(self._leaders, group, wanted, timeout_ms, rng=self._rng, check_open=self._check_open)
         batches = reader.batches()
         try:
             async for batch in batches:

@@ -19,7 +19,7 @@ from dledger.v1 import log_pb2
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Callable
 
     from dledger.client.leader import Leaders
 
@@ -50,13 +50,23 @@ class Range(NamedTuple):
 class Reader:
     """One pass over a range. ``next_index`` is where it goes on."""
 
-    def __init__(self, leaders: Leaders, group: str, wanted: Range, timeout_ms: float, rng: random.Random) -> None:
+    def __init__(
+        self,
+        leaders: Leaders,
+        group: str,
+        wanted: Range,
+        timeout_ms: float,
+        *,
+        rng: random.Random,
+        check_open: Callable[[], None],
+    ) -> None:
         self._loop = asyncio.get_running_loop()
         self._leaders = leaders
         self._group = group
         self._wanted = wanted
         self._timeout_s = timeout_ms / 1000
         self._backoff = Backoff(rng)
+        self._check_open = check_open
         self._end = wanted.end
         self._promised: int | None = None
         """Of the range, the end of what was committed as the first answer told it."""
@@ -125,6 +135,8 @@ class Reader:
         reading = asyncio.ensure_future(self._call.read())
         try:
             await self._patiently(reading)
+            if reading.cancelled():
+                raise Unavailable(f"the stream from {self._address} was closed")
             answer = reading.result()
         except aio.AioRpcError as failure:
             raise from_rpc(failure, self._address) from failure
@@ -153,6 +165,7 @@ class Reader:
     async def _recover(self, refusal: DLedgerError) -> None:
         """Waits a moment and goes on at ``next_index``; raises what will not pass, or has lasted for too long."""
         self._hang_up()
+        self._check_open()
         if refusal.code in ASKS_ELSEWHERE:
             self._leaders.lost(self._address, refusal)
         pinned = self._wanted.node is not None and refusal.code is Code.NOT_LEADER

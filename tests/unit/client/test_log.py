@@ -196,6 +196,26 @@ def test_a_reader_that_stops_early_closes_its_stream(served: FakeCluster) -> Non
         assert log.append(b"2").index == 2
 
 
+def test_a_thread_that_follows_is_told_when_the_blocking_client_is_closed(served: FakeCluster) -> None:
+    ended: list[DLedgerError] = []
+    follows = threading.Event()
+
+    def follow(log: client.BlockingLog) -> None:
+        try:
+            for _ in log.read(follow=True):
+                follows.set()
+        except DLedgerError as refusal:
+            ended.append(refusal)
+
+    with client.connect_blocking(served.endpoints) as log:
+        log.append(b"0")
+        thread = threading.Thread(target=follow, args=(log,))
+        thread.start()
+        follows.wait()
+    thread.join()
+    assert [refusal.code for refusal in ended] == [Code.SHUTTING_DOWN]
+
+
 def test_a_closed_blocking_client_says_so(served: FakeCluster) -> None:
     with client.connect_blocking(served.endpoints) as log:
         pass

@@ -265,6 +265,17 @@ async def test_a_follower_leaves_a_silent_node_for_the_leader(filled: FakeCluste
     await entries.aclose()
 
 
+async def test_a_follower_whose_client_is_closed_is_told_so(filled: FakeCluster) -> None:
+    async with client.connect(filled.endpoints) as log:
+        entries = log.read(99, follow=True)
+        assert (await anext(entries)).index == 99
+        upcoming = asyncio.ensure_future(anext(entries))
+        await asyncio.sleep(0)
+    with pytest.raises(Unavailable) as refusal:
+        await upcoming
+    assert refusal.value.code is Code.SHUTTING_DOWN
+
+
 @pytest.mark.usefixtures("filled")
 async def test_a_follower_with_an_end_stops_there(log: client.Log) -> None:
     assert await indexes(log.read_batches(90, 100, follow=True)) == list(range(90, 100))
