@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from threading import Thread
+from typing import TYPE_CHECKING
 from wsgiref.simple_server import WSGIServer
 
 from prometheus_client import CollectorRegistry, start_http_server
 
 from dledger.config import join_address
 from dledger.errors import Code, error
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from wsgiref.types import StartResponse, WSGIEnvironment
+
+PATHS = frozenset({"/metrics", "/favicon.ico"})
 
 
 class MetricsServer:
@@ -45,4 +52,14 @@ def start_metrics_server(registry: CollectorRegistry, host: str, port: int) -> M
             f"the metrics cannot be served on {join_address(host, port)} ({reason}): free that port or set another "
             "http_port",
         ) from failure
+    metrics = server.get_app()
+    assert metrics is not None
+
+    def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        if environ["PATH_INFO"] in PATHS:
+            return metrics(environ, start_response)
+        start_response("404 Not Found", [("Content-Type", "text/plain")])
+        return [b"the metrics are at /metrics\n"]
+
+    server.set_app(app)
     return MetricsServer(server, thread)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
@@ -26,6 +27,17 @@ async def test_metrics_are_served_until_the_server_is_closed() -> None:
     assert 'dledger_term{group="default",node="n0"} 3.0' in text
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", server.port), timeout=5)
+
+
+async def test_another_path_than_the_metrics_is_not_found() -> None:
+    server = start_metrics_server(make_registry(), "127.0.0.1", 0)
+    try:
+        with pytest.raises(HTTPError) as refusal:
+            await asyncio.to_thread(urlopen, f"http://127.0.0.1:{server.port}/metrix", timeout=5)
+    finally:
+        await server.close()
+    with refusal.value as answer:
+        assert (answer.code, answer.read()) == (404, b"the metrics are at /metrics\n")
 
 
 def test_a_port_in_use_is_a_config_error_in_one_line() -> None:
