@@ -140,13 +140,13 @@ class Appender:
         records = as_records(given)
         if not records:
             raise error(Code.REQUEST_WITH_EMPTY_BODYS, "the append has no record; send at least one, it may be empty")
-        size_bytes = sum(map(len, records)) + PER_RECORD_BYTES * (len(records) + 1)
-        self._check_open(size_bytes)
-        self._context.check_room()
         largest = max(map(len, records))
         limit = self._context.config.limits.max_record_bytes
         if largest > limit:
             raise error(Code.RECORD_TOO_LARGE, f"a record has {largest} bytes; the limit is {limit}")
+        size_bytes = sum(map(len, records)) + PER_RECORD_BYTES * (len(records) + 1)
+        self._check_open(size_bytes)
+        self._context.check_room()
         if source.producer_id:
             body = build_body(records)
             batch = Batch(body, crc32c(body), len(records), source)

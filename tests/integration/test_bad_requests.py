@@ -104,6 +104,7 @@ AT_THE_API: dict[str, tuple[Call, str, str]] = {
         "INVALID_ARGUMENT",
         "RECORD_TOO_LARGE",
     ),
+    "a record too large for any batch": (append(bytes(5 * MIB)), "INVALID_ARGUMENT", "RECORD_TOO_LARGE"),
     "a batch too large": (append(*[bytes(MIB)] * 4), "INVALID_ARGUMENT", "BATCH_TOO_LARGE"),
     "a stream's record too large": (
         stream(raw(build_body([bytes(MOST_RECORD_BYTES + 1)]), 1)),
