@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from grpc import aio
@@ -29,6 +30,10 @@ CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.min_reconnect_backoff_ms", 1_000),
     ("grpc.max_reconnect_backoff_ms", 1_000),
 )
+
+SETTLE_S = 0.01
+"""gRPC's thread tells the loop of every call that was cancelled, and has no word for "that was all". A loop that closes
+sooner leaves it to other loops of the process, which print a traceback for each."""
 
 
 class Endpoint:
@@ -66,3 +71,5 @@ class Channels:
         endpoints, self._endpoints = list(self._endpoints.values()), {}
         for endpoint in endpoints:
             await endpoint.close()
+        if endpoints:
+            await asyncio.sleep(SETTLE_S)
