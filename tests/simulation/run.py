@@ -71,6 +71,7 @@ def run_seed(seed: int, *, show: bool = False) -> Outcome:
     outcome = Outcome(seed)
     handler = _BranchCounter(trace)
     logger = logging.getLogger("dledger")
+    before = logger.level, logger.propagate
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     logger.propagate = show
@@ -83,6 +84,8 @@ def run_seed(seed: int, *, show: bool = False) -> Outcome:
         outcome.invariant = _invariant_of(failure)
     finally:
         logger.removeHandler(handler)
+        logger.setLevel(before[0])
+        logger.propagate = before[1]
     outcome.digest = trace.digest
     outcome.hits = trace.hits
     return outcome

@@ -10,6 +10,7 @@ import pytest
 from dledger.errors import Code, DLedgerError
 from dledger.storage.memory import MemoryLog
 from dledger.types import Index, Position
+from tests.support.virtual_time import virtual_time
 from tests.unit.storage.harness import MEMBERS, Witness, frames_after
 
 
@@ -133,6 +134,7 @@ async def test_a_reset_drops_completions_under_way() -> None:
     assert witness.durable == [6]
 
 
+@virtual_time
 async def test_the_age_of_a_sync_is_known() -> None:
     log, witness = new_log(sync_delay_ms=5)
     log.append(frames_after(log, 1))
