@@ -56,7 +56,10 @@ def zero(disk: Disk, handle: Handle, start: int, end: int) -> None:
 
 
 def torn_bytes(disk: Disk, handle: Handle, start: int, size_bytes: int) -> int:
-    """From ``start`` up to the last byte that is not zero. A footer is no torn frame: 0."""
+    """From ``start`` up to the last byte that is not zero. A footer is no torn frame, nor is there one in a file that
+    lost its size: 0."""
+    if size_bytes <= start:
+        return 0
     if read_trailer(disk, handle, size_bytes) is not None:
         size_bytes -= TRAILER_BYTES
     if unpack_record(RecordKind.FOOTER, disk.pread(handle, size_bytes - start, start)) is not None:

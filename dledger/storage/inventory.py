@@ -9,6 +9,7 @@ from typing import NamedTuple
 from dledger.errors import DLedgerError
 from dledger.storage.segment import (
     FIRST_PAGE_BYTES,
+    SECTOR_BYTES,
     SEGMENT_SUFFIX,
     STATE_SUFFIX,
     Segment,
@@ -18,6 +19,7 @@ from dledger.storage.segment import (
     Trailer,
     corrupt,
     is_origin,
+    marks_are_rotten,
     parse_name,
     read_trailer,
     unpack_header,
@@ -104,6 +106,8 @@ def _look(files: SegmentFiles, name: SegmentName) -> _Found:
         raise corrupt(path, 0, "its first page belongs to a segment of another name")
     if header is not None and header.group != files.group:
         raise corrupt(path, 0, f"it belongs to group {header.group!r}, not {files.group!r}")
+    if trailer is None and marks_are_rotten(page):
+        raise corrupt(path, SECTOR_BYTES, "neither of its sync marks matches its checksum")
     if trailer is not None:
         segment.sealed = True
         segment.end_offset = trailer.footer_offset
@@ -116,6 +120,8 @@ def _check_certain(found: Sequence[_Found], certain: int) -> None:
     if certain >= len(found):
         raise corrupt(found[-1].segment.path, 0, "it is followed by another segment, which is missing")
     for each in found[: certain + 1]:
+        if each.segment.size_bytes < FIRST_PAGE_BYTES:
+            raise corrupt(each.segment.path, 0, f"it has {each.segment.size_bytes} bytes, no first page")
         if each.header is None:
             raise corrupt(each.segment.path, 0, "the first page does not match its checksum")
     for each, following in pairwise(found[: certain + 1]):

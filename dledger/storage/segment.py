@@ -29,7 +29,8 @@ The index alone would not do: a segment that got control frames only takes no in
                  | u64 its timestamp_ms
                  72 bytes with the record's header; it says too that the next segment is durable
 
-A mark goes to the sector that the mark before it does not use, so a torn write leaves one of the two. It never shares a
+A mark goes to the sector that the mark before it does not use, so a torn write leaves one of the two: where both were
+written and neither is good, that is rot. It never shares a
 write with the other mark; the hint between them is written along with either.
 """
 
@@ -230,6 +231,12 @@ def unpack_mark(page: bytes) -> SyncMark | None:
             point = LogPoint(Position(position), Term(term), chain)
             marks.append(SyncMark(record.sequence, point, end_offset, bool(clean)))
     return max(marks, default=None)
+
+
+def marks_are_rotten(page: bytes) -> bool:
+    """Whether both marks were written, and neither is good. No crash does that: it tears the newest one, if any."""
+    sectors = [page[offset : offset + SECTOR_BYTES] for offset in _MARK_OFFSETS]
+    return all(any(sector) and unpack_record(RecordKind.SYNC_MARK, sector) is None for sector in sectors)
 
 
 def unpack_hint(page: bytes) -> int | None:

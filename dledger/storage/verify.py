@@ -16,7 +16,7 @@ from dledger.errors import Code, DLedgerError, error
 from dledger.storage.control import check_control
 from dledger.storage.cut import torn_bytes
 from dledger.storage.disk import Disk, OsDisk
-from dledger.storage.frame import ControlKind, Frame, FrameHeader
+from dledger.storage.frame import ControlKind, Frame, FrameHeader, check_frame_body
 from dledger.storage.inventory import Durable, take_inventory
 from dledger.storage.segment import FIRST_PAGE_BYTES, SEGMENT_SUFFIX, Segment, corrupt, parse_name, unpack_header
 from dledger.storage.segment_files import SegmentFiles
@@ -164,8 +164,7 @@ class _Verifier:
             segment.size_bytes = self._disk.size(handle)
             scanner = self._files.scanner(segment, handle)
             for offset, frame in scanner:
-                if not frame.header.count:
-                    _check_control(segment, offset, frame)
+                _check_body(segment, offset, frame)
                 self._last, self._next_index = frame.header.point, frame.header.end_index
                 if self._last.position == self._durable.point.position and self._last != self._durable.point:
                     raise corrupt(segment.path, offset, "it is not the frame that was synced")
@@ -199,9 +198,12 @@ def _group_of(disk: Disk, directory: Path, names: list[str]) -> str:
     return header.group if header is not None else directory.name
 
 
-def _check_control(segment: Segment, offset: int, frame: Frame) -> None:
+def _check_body(segment: Segment, offset: int, frame: Frame) -> None:
     try:
-        check_control(frame)
+        if frame.header.count:
+            check_frame_body(frame, max_record_bytes=frame.header.frame_len)
+        else:
+            check_control(frame)
     except DLedgerError as bad:
         raise corrupt(segment.path, offset, bad) from bad
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 from contextlib import suppress
 from pathlib import Path
@@ -232,10 +233,47 @@ async def test_a_bad_small_state_is_replayed_from_the_one_before(tmp_path: Path,
         assert log.state.encode() == expected
 
 
-async def test_a_roll_that_only_got_its_file_is_undone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("size_bytes", [0, 100, 4096])
+async def test_a_durable_segment_that_is_too_short_stops_the_start(tmp_path: Path, size_bytes: int) -> None:
+    await write_log(tmp_path, 300)
+    path = segments_of(tmp_path)[-1]
+    os.truncate(path, size_bytes)
+    with pytest.raises(CorruptLog, match=path.name):
+        await open_at(tmp_path)
+    assert path.stat().st_size == size_bytes, "nothing was changed"
+
+
+MARKS = (SECTOR_BYTES, 3 * SECTOR_BYTES)
+
+
+@pytest.mark.parametrize("marks", [MARKS[:1], MARKS[1:]])
+async def test_one_bad_mark_may_be_a_torn_write(tmp_path: Path, marks: tuple[int, ...]) -> None:
+    await write_log(tmp_path, 10)
+    await write_log(tmp_path, 10, crash=True)
+    for offset in marks:
+        flip(segments_of(tmp_path)[-1], offset + 20)
+    async with opened(tmp_path) as log:
+        assert log.last.position == 20
+
+
+async def test_two_bad_marks_are_rot(tmp_path: Path) -> None:
+    await write_log(tmp_path, 10)
+    await write_log(tmp_path, 10, crash=True)
+    path = segments_of(tmp_path)[-1]
+    for offset in MARKS:
+        flip(path, offset + 20)
+    flip(path, FIRST_PAGE_BYTES + 200)
+    content = path.read_bytes()
+    with pytest.raises(CorruptLog, match="sync marks"):
+        await open_at(tmp_path)
+    assert path.read_bytes() == content, "nothing is cut"
+
+
+@pytest.mark.parametrize("size_bytes", [0, 100, 8192])
+async def test_a_roll_that_only_got_its_file_is_undone(tmp_path: Path, size_bytes: int) -> None:
     await write_log(tmp_path, 20, crash=True)
     blank = tmp_path / f"{20:020}-{21:020}.log"
-    blank.write_bytes(bytes(8192))
+    blank.write_bytes(bytes(size_bytes))
     async with opened(tmp_path) as log:
         assert log.last.position == 20
         assert not blank.exists()

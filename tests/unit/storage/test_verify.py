@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import struct
 from pathlib import Path
 
 import pytest
 
+from dledger.batch import crc32c
 from dledger.errors import ConfigError
+from dledger.storage.frame import make_frame
 from dledger.storage.segment import FIRST_PAGE_BYTES
 from dledger.storage.verify import dump, verify
 from tests.unit.storage.harness import Witness, frames_after, open_at, segments_of, write_log
@@ -57,6 +61,36 @@ async def test_rot_is_named_with_file_and_offset(tmp_path: Path) -> None:
     assert not report.ok
     assert report.bad is not None
     assert (report.bad.file, report.bad.offset) == (str(path), FIRST_PAGE_BYTES)
+
+
+async def test_offsets_that_lie_under_a_good_checksum_are_named(tmp_path: Path) -> None:
+    log = await open_at(tmp_path)
+    witness = Witness(log)
+    body = struct.pack("<2i", 0, 3) + b"twelve bytes"
+    frame = make_frame(
+        log.last, term=1, base_index=0, count=1, body=body, body_crc=crc32c(body), timestamp_ms=1, attributes=0
+    )
+    log.append([frame])
+    await witness.all_durable()
+    await log.close()
+    report = verify(tmp_path)
+    assert report.bad is not None
+    assert report.bad.reason.startswith("the offsets do not fit")
+
+
+async def test_a_durable_segment_that_is_too_short_is_named(tmp_path: Path) -> None:
+    await write_log(tmp_path, 300)
+    path = segments_of(tmp_path)[-1]
+    os.truncate(path, 0)
+    report = verify(tmp_path)
+    assert report.bad is not None
+    assert (report.bad.file, report.bad.reason) == (str(path), "it has 0 bytes, no first page")
+
+
+async def test_a_roll_that_lost_its_size_is_no_rot(tmp_path: Path) -> None:
+    await write_log(tmp_path, 20, crash=True)
+    (tmp_path / f"{20:020}-{21:020}.log").touch()
+    assert verify(tmp_path).ok
 
 
 async def test_a_torn_tail_is_no_rot(tmp_path: Path) -> None:
