@@ -239,8 +239,10 @@ def _check_numbers(config: NodeConfig) -> None:
         )
 
 
-def _check_data_dir(data_dir: Path) -> None:
+def _check_data_dir(data_dir: object) -> None:
     """It, or what it would be made in, is a directory that this process may write to."""
+    if not isinstance(data_dir, Path):
+        raise ConfigError(f"data_dir is {data_dir!r}: give a pathlib.Path")
     place = data_dir.absolute()
     while not place.exists() and place != place.parent:
         place = place.parent

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from contextlib import AsyncExitStack
 from random import Random
 from typing import Any, Self
 
@@ -85,8 +86,10 @@ class Node:
     async def start(self) -> None:
         """Opens the data directory, recovers the log and joins the others.
 
-        Raises CONFIG_ERROR (directory in use or another node's, port in use) and CORRUPT_LOG (rot: nothing is cut).
+        Raises CONFIG_ERROR (directory in use or another node's, port in use; started before) and CORRUPT_LOG (rot:
+        nothing is cut).
         """
+        self._check_new()
         try:
             await self.open()
             await self.join()
@@ -96,6 +99,7 @@ class Node:
 
     async def open(self) -> None:
         """The first half of ``start``: nobody hears of this node yet. ``stop`` has to follow, whatever happens."""
+        self._check_new()
         config = self.config
         self._failed = asyncio.get_running_loop().create_future()
         self._identity = await open_identity(
@@ -104,6 +108,10 @@ class Node:
         await self._open_group(config.group)
         self._acquaintances = await self._meet_others(self.replicas[config.group])
         self.replicas[config.group].roster.tell()
+
+    def _check_new(self) -> None:
+        if self._is_stopped or self._failed is not None:
+            raise error(Code.CONFIG_ERROR, "a Node is started once: make another one of the same configuration")
 
     async def _meet_others(self, replica: Replica) -> Acquaintances:
         book = await PeerBook.open(self._disk, self.config.data_dir)
@@ -195,18 +203,23 @@ class Node:
             await replica.leave()
 
     async def stop(self) -> None:
-        """Drains, hands leaderships over, syncs, closes. Safe to call again."""
+        """Drains, hands leaderships over, syncs, closes: every part, whatever fails of the others; the last failure is
+        raised. Safe to call again."""
         if self._is_stopped:
             return
         self._is_stopped = True
-        for replica in self.replicas.values():
-            await replica.stop()
-        await self._transport.close()
-        for task in tuple(self._tasks):
-            await task
-        if self._identity is not None:
-            await self._identity.close()
-        self._disk.shutdown()
+        async with AsyncExitStack() as closing:  # the last one first
+            closing.callback(self._disk.shutdown)
+            if self._identity is not None:
+                closing.push_async_callback(self._identity.close)
+            closing.push_async_callback(self._settle_tasks)
+            closing.push_async_callback(self._transport.close)
+            for replica in self.replicas.values():
+                closing.push_async_callback(replica.stop)
+
+    async def _settle_tasks(self) -> None:
+        if self._tasks:
+            await asyncio.wait(self._tasks)  # one that fails was told of by ``_kept``
 
     async def failed(self) -> DLedgerError:
         """Returns when the node cannot go on (disk failure, divergence): the host should stop it and say why."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 Request = TypeVar("Request")
 Answer = TypeVar("Answer")
@@ -38,7 +38,14 @@ async def answers_in_order(
     finally:
         reader.cancel()
         await asyncio.wait([reader])
+        _abandon(reader)
         while not begun.empty():
             future = begun.get_nowait()
             if future is not None:
-                future.cancel()
+                _abandon(future)
+
+
+def _abandon(future: asyncio.Future[Any]) -> None:
+    """Nobody waits for it any more; what it failed of, if it did, is told of by what the stream ended with."""
+    if not future.cancel() and not future.cancelled():
+        future.exception()

@@ -152,10 +152,14 @@ class Replica:
 
     async def stop(self) -> None:
         """``leave``, then syncs and closes."""
-        await self.leave()
-        self._shut(error(Code.SHUTTING_DOWN, "the node is stopping; ask another"))
-        await self.retention.settle()
-        await self.log.close()
+        try:
+            await self.leave()
+        finally:
+            self._shut(error(Code.SHUTTING_DOWN, "the node is stopping; ask another"))
+            try:
+                await self.retention.settle()
+            finally:
+                await self.log.close()
 
     def _shut(self, refusal: DLedgerError) -> None:
         self._is_shut = True

@@ -11,7 +11,7 @@ import grpc
 from google.protobuf import any_pb2
 from google.rpc import error_details_pb2, status_pb2
 
-from dledger.errors import CODES, ERROR_DOMAIN, DLedgerError, InternalError
+from dledger.errors import CODES, ERROR_DOMAIN, Code, DLedgerError, InternalError, error
 from dledger.types import Consistency
 from dledger.v1 import log_pb2
 
@@ -21,6 +21,9 @@ Request = TypeVar("Request")
 Response = TypeVar("Response")
 Service = TypeVar("Service")
 Context = grpc.aio.ServicerContext[Any, Any]
+
+
+_ENDS_THE_NODE = frozenset({Code.CORRUPT_LOG, Code.DIVERGED})
 
 
 def consistency_of(value: int) -> Consistency:
@@ -40,8 +43,13 @@ async def refuse(context: Context, refusal: DLedgerError) -> NoReturn:
 
 
 def typed_refusal(failure: Exception) -> DLedgerError:
-    """A bug becomes INTERNAL_ERROR, with its trace in the log."""
+    """What the caller is told: a bug is INTERNAL_ERROR, with its trace in the log.
+
+    A log that is damaged ends this node, not the caller's request: others hold the same bytes, and he is to go there.
+    """
     if isinstance(failure, DLedgerError):
+        if failure.code in _ENDS_THE_NODE:
+            return error(Code.SHUTTING_DOWN, f"the node is stopping, for its log is damaged; ask another ({failure})")
         return failure
     logger.error("a call failed unexpectedly", exc_info=failure)
     return InternalError(f"unexpected {type(failure).__name__}; see the node's log")
