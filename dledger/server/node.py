@@ -22,6 +22,7 @@ from dledger.metrics.group import GroupMetrics
 from dledger.raft.messages import Message
 from dledger.server import gauges
 from dledger.server.acquaintances import Acquaintances
+from dledger.server.closing import unless_cancelled
 from dledger.server.replica import Replica
 from dledger.storage.api import Log
 from dledger.storage.disk import Disk, OsDisk
@@ -209,13 +210,16 @@ class Node:
             return
         self._is_stopped = True
         async with AsyncExitStack() as closing:  # the last one first
-            closing.callback(self._disk.shutdown)
-            if self._identity is not None:
-                closing.push_async_callback(self._identity.close)
-            closing.push_async_callback(self._settle_tasks)
+            for close in (self._free_directory, self._settle_tasks):
+                closing.push_async_exit(unless_cancelled(close))
             closing.push_async_callback(self._transport.close)
             for replica in self.replicas.values():
-                closing.push_async_callback(replica.stop)
+                closing.push_async_exit(unless_cancelled(replica.stop))
+
+    async def _free_directory(self) -> None:
+        if self._identity is not None:
+            await self._identity.close()
+        self._disk.shutdown()
 
     async def _settle_tasks(self) -> None:
         if self._tasks:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from functools import partial
 from random import Random
 from typing import Protocol
@@ -23,6 +23,7 @@ from dledger.raft.membership import Membership
 from dledger.raft.messages import NOBODY, Append, Heartbeat, Message
 from dledger.raft.node import RaftNode
 from dledger.server.appender import Appender
+from dledger.server.closing import unless_cancelled
 from dledger.server.commit_index import CommitIndex
 from dledger.server.disk_watch import DiskWatch
 from dledger.server.dispatchers import Dispatchers
@@ -152,14 +153,11 @@ class Replica:
 
     async def stop(self) -> None:
         """``leave``, then syncs and closes."""
-        try:
+        async with AsyncExitStack() as closing:  # the last one first
+            closing.push_async_exit(unless_cancelled(self.log.close))
+            closing.push_async_exit(unless_cancelled(self.retention.settle))
+            closing.callback(self._shut, error(Code.SHUTTING_DOWN, "the node is stopping; ask another"))
             await self.leave()
-        finally:
-            self._shut(error(Code.SHUTTING_DOWN, "the node is stopping; ask another"))
-            try:
-                await self.retention.settle()
-            finally:
-                await self.log.close()
 
     def _shut(self, refusal: DLedgerError) -> None:
         self._is_shut = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,28 @@ async def test_a_stop_that_fails_closes_everything_else(tmp_path: Path, monkeypa
     again = node_at(tmp_path)  # the lock is free
     await again.open()
     await again.stop()
+
+
+async def test_a_stop_that_is_given_up_waits_for_nothing_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that hangs must not keep a host program from ending, nor be taken over while its writes may yet land."""
+    node, hung = node_at(tmp_path), asyncio.Event()
+
+    async def hang() -> None:
+        await hung.wait()
+
+    await node.open()
+    node._keep(hang(), "hangs")
+    with monkeypatch.context() as patched:
+        patched.setattr(node.replica("").log, "close", hang)
+        stopping = asyncio.create_task(node.stop())
+        await asyncio.sleep(0)
+        stopping.cancel()
+        await asyncio.wait([stopping])
+    with pytest.raises(ConfigError, match="in use"):
+        await node_at(tmp_path).open()
+    hung.set()
+    await node.replica("").log.close()
+    await node._free_directory()
 
 
 async def test_a_node_is_started_once(tmp_path: Path) -> None:
