@@ -4,6 +4,7 @@ where one that still grows takes 150."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 from functools import partial
@@ -37,6 +38,7 @@ class Preparer:
         self._on_failure = on_failure
         self._task: asyncio.Task[None] | None = None
         self._ready: PreparedFile | None = None
+        self._closing = asyncio.Event()
 
     def start(self, size_bytes: int) -> None:
         """Begins to prepare a file, unless one is ready or under way."""
@@ -56,6 +58,7 @@ class Preparer:
 
     async def close(self) -> None:
         """Ends what is under way and removes what nobody took."""
+        self._closing.set()
         if self._task is not None:
             task, self._task = self._task, None
             await task
@@ -70,10 +73,11 @@ class Preparer:
             prepared = PreparedFile(path, handle, size_bytes)
             try:
                 for offset in range(0, size_bytes, len(_CHUNK)):
-                    if self._task is not me:  # closing
+                    if self._closing.is_set():
                         break
                     await self._files.disk.run(partial(self._fill, prepared, offset))
-                    await asyncio.sleep(_FILL_INTERVAL_S)
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(self._closing.wait(), _FILL_INTERVAL_S)
                 await self._files.disk.run(partial(self._files.disk.fdatasync, handle))
             except OSError:
                 self._discard(prepared)
