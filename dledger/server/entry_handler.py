@@ -29,6 +29,7 @@ from dledger.raft.messages import (
 from dledger.server.context import GroupContext
 from dledger.storage.frame import Frame, check_frame_body, check_link
 from dledger.storage.log_state import LogState
+from dledger.transport.limited_log import LimitedLog
 from dledger.types import GENESIS, LogPoint, NodeId, Position, Term
 
 logger = logging.getLogger(__name__)
@@ -48,6 +49,7 @@ class EntryHandler:
         self._early: dict[int, Append] = {}
         """Pushes that came before the ones they follow, by first position."""
         self._early_bytes = 0
+        self._limited_log = LimitedLog(logger)
         self._waiting: deque[tuple[NodeId, Push]] = deque()
         self._task: asyncio.Task[None] | None = None
         self._acked = Position(0)
@@ -283,6 +285,8 @@ class EntryHandler:
             if refusal.code is not Code.DISK_FULL:
                 self._context.fail(refusal.code, str(refusal))
                 return False
+            group, now_s = self._context.group, self._context.now_s()
+            self._limited_log.say(logging.ERROR, "full", now_s, "this follower falls behind", group=group, why=refusal)
             self._answer_append(sender, PushResult.DISK_FULL, Position(0))
             return False
         self._core.on_matched(self._log.last.position)

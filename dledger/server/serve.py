@@ -128,7 +128,9 @@ def _bind_grpc(node: Node, health: grpc_health.HealthServicer) -> grpc.aio.Serve
     try:
         server.add_insecure_port(address)
     except RuntimeError as reason:
-        raise ConfigError(f"cannot listen on {address}: the port is in use, or not ours; choose another") from reason
+        raise ConfigError(
+            f"cannot listen on {address}: the port is in use, or the address is none of this machine's; choose another"
+        ) from reason
     return server
 
 

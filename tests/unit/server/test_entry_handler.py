@@ -150,6 +150,15 @@ async def test_a_full_disk_is_told_and_nothing_is_kept() -> None:
         assert await leader.push(*frames) == [leader.acked(2)]
 
 
+@virtual_time
+async def test_a_full_disk_is_said_in_the_followers_own_log_once_in_a_while(caplog: pytest.LogCaptureFixture) -> None:
+    async with one_follower() as leader:
+        FullLog.of(leader.follower.log).is_full = True
+        for _ in range(5):
+            await leader.push(*make_frames(2))
+        assert [record.message for record in caplog.records] == ["this follower falls behind"]
+
+
 # Acknowledgements ----------------------------------------------------------------------------------------------------
 
 
