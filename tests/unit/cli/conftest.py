@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,6 +43,18 @@ def fake() -> FakeLog:
     return FakeLog()
 
 
+@contextmanager
+def _logging_kept() -> Iterator[None]:
+    """A command sets up its process's logs, and this process goes on without it."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    try:
+        yield
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)
+
+
 @pytest.fixture
 def dledger(monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]) -> Run:
     """``dledger("get", "7", log=fake, stdin=b"…")``."""
@@ -55,7 +69,8 @@ def dledger(monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[
             os.write(writing, stdin)
             os.close(writing)
             monkeypatch.setattr("dledger.cli.append.STDIN", reading)
-        code = exit_code_of(lambda: cli.main(args=list(arguments), prog_name="dledger", standalone_mode=False))
+        with _logging_kept():
+            code = exit_code_of(lambda: cli.main(args=list(arguments), prog_name="dledger", standalone_mode=False))
         sys.stdout.flush()
         out, err = capfdbinary.readouterr()
         return Outcome(code, out, err.decode())
