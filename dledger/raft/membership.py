@@ -132,10 +132,10 @@ def plan_remove(
 ) -> tuple[Member, ...] | None:
     """The members without ``node_id``. None: it is no member.
 
-    ``facts`` of all others than the leader. A leader that is to be removed is checked here like any other, and must then
-    hand the leadership over, for the next leader to remove it. Were it to append its own removal and stop there, nobody
-    could be elected: its log would be the longest, and it would not stand any more. Raises CHANGE_REFUSED when no
-    voter, or no majority of connected voters that count, would remain.
+    ``facts`` of all others than the leader. A leader that is to be removed is checked here like any other, and must
+    then hand the leadership over, for the next leader to remove it. Were it to append its own removal and stop there,
+    nobody could be elected: its log would be the longest, and it would not stand any more. Raises CHANGE_REFUSED when
+    no voter, or no majority of connected voters that count, would remain.
     """
     member = membership.members.get(node_id)
     if member is None:
