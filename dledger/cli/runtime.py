@@ -17,8 +17,9 @@ from dledger.errors import DLedgerError
 
 Result = TypeVar("Result")
 
-_GC_THRESHOLDS = (50_000, 20, 100)
-"""Next to nothing here is garbage in a cycle, and each look for some stops the loop: seldom is often enough."""
+_GC_THRESHOLDS = (20_000, 20, 50)
+"""Of every command, a node's too. A batch leaves no cycles behind, reference counts free it, and each look for some
+stops the loop: seldom is often enough."""
 
 EXIT_OK = 0
 EXIT_BAD = 1

@@ -40,8 +40,6 @@ GRPC_OPTIONS = (
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
 )
 
-GC_ALLOCATIONS = 20_000
-
 STOP_GRACE_S = 1.0
 
 
@@ -78,11 +76,9 @@ async def serve(config: NodeConfig, *, on_ready: Callable[[Node], None] | None =
 
 
 def _calm_collector() -> None:
-    """What a node is made of stays: the collector need not look at it again, and at little else. A batch leaves no
-    cycles behind, reference counts free it."""
+    """What a node is made of stays: the collector need not look at it again."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(GC_ALLOCATIONS, 20, 50)
 
 
 async def _until_stopped(node: Node, stopping: asyncio.Event) -> None:
