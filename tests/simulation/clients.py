@@ -8,14 +8,13 @@ from dataclasses import dataclass, field
 from random import Random
 
 from dledger.batch import build_body, crc32c
-from dledger.errors import Code, DLedgerError
+from dledger.errors import Code, DLedgerError, OutcomeUnknown
 from dledger.server.appender import Source
 from dledger.server.quorum_ack_checker import AppendResult
 from dledger.types import Consistency
 from tests.simulation.cluster import SimHost, SimulatedCluster
 from tests.simulation.watch import Violation
 
-UNKNOWN = {Code.WAIT_QUORUM_ACK_TIMEOUT, Code.TERM_CHANGED}
 FENCED = {Code.UNKNOWN_PRODUCER, Code.PRODUCER_FENCED, Code.SEQUENCE_CONFLICT, Code.REPEATED_REQUEST}
 
 
@@ -101,7 +100,7 @@ class ProducerClient:
                 in_doubt = True
                 continue
             except DLedgerError as refusal:
-                in_doubt |= refusal.code in UNKNOWN
+                in_doubt |= isinstance(refusal, OutcomeUnknown)
                 if refusal.code in FENCED:
                     self._producer_id = 0
                     if in_doubt:

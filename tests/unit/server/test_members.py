@@ -347,19 +347,24 @@ async def test_a_dead_node_is_replaced() -> None:
         assert len(voters_of(leader)) == 3
 
 
+async def replaced_all_but_one(cluster: SimCluster) -> SimNode:
+    """Of three founders two are replaced by n3 and n4, while the one that is returned is away."""
+    away = cluster.others(await cluster.leader())[0]
+    away.crash()
+    founders = [node for node in cluster.nodes.values() if node is not away]
+    for at in (3, 4):
+        await add_voter(cluster, at)
+    for gone in founders:
+        await remove(cluster, gone)
+        await gone.stop()
+    return away
+
+
 @virtual_time
 async def test_a_member_that_was_away_while_all_others_were_replaced_is_found_again() -> None:
     """It knows none of those who lead now, and they know it."""
     async with SimCluster(3) as cluster:
-        leader = await cluster.leader()
-        away = cluster.others(leader)[0]
-        away.crash()
-        founders = [node for node in cluster.nodes.values() if node is not away]
-        for at in (3, 4):
-            await add_voter(cluster, at)
-        for gone in founders:
-            await remove(cluster, gone)
-            await gone.stop()
+        away = await replaced_all_but_one(cluster)
         await (await cluster.leader()).append(b"while it was away")
         await away.start()
         await cluster.until(lambda: away.records() == [b"while it was away"])
@@ -370,15 +375,7 @@ async def test_a_member_that_was_away_while_all_others_were_replaced_is_found_ag
 async def test_a_voter_that_knows_no_candidate_is_still_asked() -> None:
     """The only node with the newest log is one that the others, away meanwhile, never heard of."""
     async with SimCluster(3) as cluster:
-        leader = await cluster.leader()
-        away = cluster.others(leader)[0]
-        away.crash()
-        founders = [node for node in cluster.nodes.values() if node is not away]
-        for at in (3, 4):
-            await add_voter(cluster, at)
-        for gone in founders:
-            await remove(cluster, gone)
-            await gone.stop()
+        away = await replaced_all_but_one(cluster)
         await cluster[3].append(b"x") if cluster[3].leads else await cluster[4].append(b"x")
         survivor = cluster[3]
         cluster[4].crash()
