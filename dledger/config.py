@@ -10,12 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dledger.errors import ConfigError
+from dledger.errors import ConfigError, quoted
 from dledger.types import DEFAULT_GROUP, Durability
 
 MIB = 1 << 20
 GRPC_PORT_OFFSET = 1
 HTTP_PORT_OFFSET = 2
+MAX_MEMBERS = 128
+"""Of a group, learners too: each node keeps what it knows of every other."""
 NODE_ID = re.compile(r"[A-Za-z0-9_.-]{1,255}")
 """What a node may be called."""
 
@@ -61,7 +63,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """Raft's clocks, in milliseconds."""
+    """Clocks, in milliseconds unless the name says otherwise."""
 
     heartbeat_interval_ms: int = 125
     election_timeout_min_ms: int = 500
@@ -81,6 +83,8 @@ class Timings:
     """How often ``durability = interval`` syncs."""
     disk_timeout_ms: int = 700
     """A leader whose fdatasync is under way for longer gives up the leadership until it comes back."""
+    scrub_period_s: int = 7 * 24 * 3600
+    """Every frame of the log is read and checked once in so many seconds."""
     stop_timeout_ms: int = 5_000
     """How long a clean stop drains and hands over before it gives up on that."""
 
@@ -149,11 +153,12 @@ def split_address(address: str) -> tuple[str, int]:
     """host:port, [v6]:port. Raises CONFIG_ERROR."""
     host, separator, port = address.rpartition(":")
     if not separator or not host or not port.isdigit() or not 0 < int(port) < 65536:
-        raise ConfigError(f"{address!r} is not an address: write host:port, with a port from 1 to 65535")
+        raise ConfigError(f"{quoted(address)} is not an address: write host:port, with a port from 1 to 65535")
     if host[0] == "[" and host[-1] == "]":
         return host[1:-1], int(port)
     if ":" in host:
-        raise ConfigError(f"{address!r} is not an address: write an IPv6 address in brackets, [{host}]:{port}")
+        bracketed = quoted(f"[{host}]:{port}")[1:-1]
+        raise ConfigError(f"{quoted(address)} is not an address: write an IPv6 address in brackets, {bracketed}")
     return host, int(port)
 
 

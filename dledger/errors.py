@@ -264,6 +264,15 @@ CODES: dict[Code, CodeInfo] = {
 }
 
 
+MAX_QUOTED_CHARS = 255
+
+
+def quoted(text: str) -> str:
+    """What a stranger sent, as a message may repeat it: in quotes, on one line, and not at any length. A log is no
+    place for the rest, and a refusal with it would not fit what gRPC lets behind an answer."""
+    return repr(text if len(text) <= MAX_QUOTED_CHARS else f"{text[:MAX_QUOTED_CHARS]}…")
+
+
 def error(code: Code, message: str, **metadata: str | int) -> DLedgerError:
     """The exception of ``code``, ready to raise."""
     return CODES[code].exception(message, code=code, metadata={key: str(value) for key, value in metadata.items()})

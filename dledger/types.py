@@ -10,7 +10,7 @@ Two numbers count what is in the log, and they never mix:
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import Enum, IntEnum
 from typing import NamedTuple, NewType
 
 NodeId = NewType("NodeId", str)
@@ -19,6 +19,8 @@ Position = NewType("Position", int)
 Index = NewType("Index", int)
 
 DEFAULT_GROUP = "default"
+MAX_INDEX = (1 << 63) - 1
+"""The last index there can be."""
 
 
 class Role(Enum):
@@ -42,6 +44,24 @@ class Durability(Enum):
     FSYNC = "fsync"
     INTERVAL = "interval"
     NONE = "none"
+
+
+class DiskState(IntEnum):
+    """What a node's disk is good for, in the order of severity; server/disk_watch.py says what follows from each."""
+
+    OK = 0
+    LOW = 1
+    FULL = 2
+    HUNG = 3
+
+    @property
+    def word(self) -> str:
+        return self.name.lower()
+
+    @property
+    def takes_appends(self) -> bool:
+        """Whether a leader with such a disk takes them."""
+        return self < DiskState.FULL
 
 
 class Consistency(Enum):
@@ -87,9 +107,28 @@ class Member(NamedTuple):
     peer_address: str
     voter: bool = True
     node_uuid: bytes = b""
-    """Which disk was admitted under this id; empty: whichever was met first."""
+    """The only disk to be trusted under this id; empty: whichever was met first."""
     admitted_start_count: int = 0
-    """The start of that disk which was admitted: earlier ones are not trusted."""
+    """The start of that disk which a change of the members admitted: earlier ones are not trusted. 0: none did; the
+    leader knew that disk when it made another change."""
+    admitted_start_nonce: int = 0
+    """Of that start; 0: any."""
+
+
+class NodeStart(NamedTuple):
+    """One start of one disk."""
+
+    node_uuid: bytes
+    """Minted with the data directory."""
+    start_count: int
+    """Raised durably by every start."""
+    start_nonces: tuple[int, ...]
+    """Drawn by the last starts, in order; this one's is the last."""
+
+    def nonce_of(self, start_count: int) -> int | None:
+        """Of an earlier start of this disk, or of this one. None: too long ago, or never."""
+        back = self.start_count - start_count
+        return self.start_nonces[-1 - back] if 0 <= back < len(self.start_nonces) else None
 
 
 class PreferredLeader(NamedTuple):

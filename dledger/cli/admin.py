@@ -7,7 +7,7 @@ import re
 import click
 
 from dledger.cli import membership, retention
-from dledger.cli.options import Target, client_options, option, output_option
+from dledger.cli.options import Target, option
 from dledger.cli.output import print_fields, print_json
 from dledger.cli.runtime import run
 from dledger.cli.waiting import Waiting
@@ -36,30 +36,31 @@ def admin() -> None:
 
 @admin.command(short_help="Hands the leadership over.")
 @option("--to", "node", env="TO", metavar="ID", default="", help="The next leader; by default whoever lags the least.")
-@output_option("text", "json")
-@client_options
-def transfer(*, target: Target, node: str, output: str) -> None:
-    """Hands the leadership over, without a lost or failed append; waits until the other node leads."""
-    leader, term = run(_transfer(target, node))
+@membership.change_options
+def transfer(*, target: Target, node: str, dry_run: bool, output: str) -> None:
+    """Hands the leadership over, without a lost or failed append; waits until the other node leads.
+
+    Never to a node that could not take appends at once: that does not answer, is in doubt, lags, or has a full disk.
+    """
+    leader, term = run(_transfer(target, node, dry_run=dry_run))
     if output == "json":
-        print_json({"leader": leader, "term": term})
+        print_json({"leader": leader, "term": term, "dry_run": dry_run})
     else:
-        print_fields("transferred", {"leader": leader, "term": term})
+        print_fields("dry-run" if dry_run else "transferred", {"leader": leader, "term": term})
 
 
-async def _transfer(target: Target, node: str) -> tuple[str, int]:
+async def _transfer(target: Target, node: str, *, dry_run: bool) -> tuple[str, int]:
     async with target.connect() as log:
         with Waiting() as waiting:
             log.admin.on_wait = waiting.tell
-            return await log.admin.transfer_leadership(node or None)
+            return await log.admin.transfer_leadership(node or None, dry_run=dry_run)
 
 
 @admin.command()
 @click.argument("priorities", metavar="[ID=PRIORITY,…]", required=False)
 @option("--clear", env="CLEAR", is_flag=True, help="Nobody is preferred: whoever leads goes on.")
-@output_option("text", "json")
-@client_options
-def preferred(*, target: Target, priorities: str | None, clear: bool, output: str) -> None:
+@membership.change_options
+def preferred(*, target: Target, priorities: str | None, clear: bool, dry_run: bool, output: str) -> None:
     """Says who should lead, or shows it.
 
     \b
@@ -68,16 +69,16 @@ def preferred(*, target: Target, priorities: str | None, clear: bool, output: st
     dledger admin preferred                what is said now
 
     It replaces what was said before. The leader hands over to the node of the highest priority above its own once that
-    has been healthy and close for some seconds, and backs off when that fails.
+    has been healthy and close for some seconds, and backs off when that fails. Who is removed is preferred no more.
     """
     if priorities is not None and clear:
         raise click.UsageError("Give priorities or --clear, not both.")
     wanted = {} if clear else None if priorities is None else parse_priorities(priorities)
-    told = run(_preferred(target, wanted))
+    told = run(_preferred(target, wanted, dry_run=dry_run))
     if output == "json":
-        print_json({"preferred": told})
+        print_json({"preferred": told, "dry_run": dry_run})
     else:
-        print_fields("preferred", told or {"nobody": None})
+        print_fields("dry-run" if dry_run else "preferred", told or {"nobody": None})
 
 
 def parse_priorities(text: str) -> dict[str, int]:
@@ -93,14 +94,14 @@ def parse_priorities(text: str) -> dict[str, int]:
     return wanted
 
 
-async def _preferred(target: Target, wanted: dict[str, int] | None) -> dict[str, int]:
+async def _preferred(target: Target, wanted: dict[str, int] | None, *, dry_run: bool) -> dict[str, int]:
     async with target.connect() as log:
         if wanted is None:
             settings = (await log.status()).settings
         else:
             with Waiting() as waiting:
                 log.admin.on_wait = waiting.tell
-                settings = await log.admin.set_preferred(wanted)
+                settings = await log.admin.set_preferred(wanted, dry_run=dry_run)
     return {each.id: each.priority for each in settings.preferred}
 
 

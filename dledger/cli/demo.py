@@ -112,12 +112,12 @@ class _Demo:
     async def _disturb(self, log: Log) -> None:
         """kill -9 of the leader half-way, and its return."""
         await self._kill_now.wait()
-        victim = await _leader_but(log, "")
+        victim = await leader_but(log, "")
         pid = await self._cluster.kill(victim)
         killed_at = time.monotonic()
         self._killed.set()
         self._event(f"half-way: kill -9 of the leader {victim} (pid {pid})", fg="red")
-        successor = await _leader_but(log, victim)
+        successor = await leader_but(log, victim)
         self._event(f"{successor} leads, {(time.monotonic() - killed_at) * 1000:.0f} ms after the kill", fg="green")
         await self._revive_now.wait()
         pid = await self._cluster.restart(victim)
@@ -155,7 +155,7 @@ def _copy(log: Log, node_id: str, end: int) -> AsyncGenerator[Batch]:
     return log.read_batches(0, end, consistency=Consistency.COMMITTED, node=node_id)
 
 
-async def _leader_but(log: Log, former: str) -> str:
+async def leader_but(log: Log, former: str) -> str:
     """The leader's id, as soon as there is one other than ``former``."""
     async with asyncio.timeout(CATCH_UP_TIMEOUT_S):
         while True:

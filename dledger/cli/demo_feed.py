@@ -6,6 +6,7 @@ import asyncio
 import time
 from array import array
 from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from dledger.cli.demo_check import Fingerprint
@@ -44,8 +45,9 @@ class Feed:
         self.longest_gap_s = 0.0
         self.duration_s = 0.0
 
-    async def run(self, hold_at: float, until: asyncio.Event) -> None:
-        """Appends every line, and returns once all are acknowledged. Waits at share ``hold_at`` for ``until``.
+    async def run(self, hold_at: float, until: asyncio.Event, *, trickle_s: float | None = None) -> None:
+        """Appends every line, and returns once all are acknowledged. Waits at share ``hold_at`` for ``until``; with
+        ``trickle_s`` it goes on slowly meanwhile, a list of lines in so many seconds.
 
         Raises the first failure of an append.
         """
@@ -56,8 +58,9 @@ class Feed:
             await self._append(lines)
             share = self.sent_bytes / self._source.size_bytes
             self._reach(share)
-            if share >= hold_at:
-                await until.wait()
+            if share >= hold_at and not until.is_set():
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(until.wait(), trickle_s)
         while self._in_flight:
             await self._settle()
         self._reach(1.0)

@@ -9,6 +9,7 @@ import click
 from dledger.cli.options import option, output_option
 from dledger.cli.output import print_fields, print_json
 from dledger.cli.runtime import EXIT_BAD, EXIT_OK
+from dledger.cli.units import RECORD_INDEX
 
 
 @click.group()
@@ -39,13 +40,20 @@ def verify(directory: Path, output: str) -> int:
 
 @log.command()
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
-@option("--from", "start", env="FROM", metavar="INDEX", default=0, type=click.IntRange(0), help="The first record.")
-def dump(directory: Path, start: int) -> None:
+@option("--from", "start", env="FROM", metavar="INDEX", default=0, type=RECORD_INDEX, help="The first record.")
+@option(
+    "--records",
+    env="RECORDS",
+    is_flag=True,
+    help="The records themselves, a newline behind each, as append takes them.",
+)
+def dump(directory: Path, start: int, *, records: bool) -> None:
     """Prints a line for every frame: position, term, chain, kind, records, producer, time, size.
 
     Committed or not: a node's files do not tell them apart for certain.
     """
-    from dledger.storage.verify import dump as dump_log  # noqa: PLC0415  # not for --help
+    from dledger.storage import verify  # noqa: PLC0415  # not for --help
 
-    for line in dump_log(directory, start):
+    lines = verify.dump_records(directory, start) if records else verify.dump(directory, start)
+    for line in lines:
         click.echo(line)

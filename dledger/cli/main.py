@@ -20,6 +20,7 @@ message and side, which is 40 % of a round trip on a small machine. Read by gRPC
 SECTIONS = {
     "Run nodes": {"serve": "serve", "dev": "dev", "demo": "demo"},
     "Use the log": {"append": "append", "get": "get", "tail": "tail", "bench": "bench"},
+    "Analyse it": {"spark": "spark"},
     "Look after it": {"status": "status", "health": "status", "log": "log", "admin": "admin"},
 }
 

@@ -69,10 +69,18 @@ def promote(*, target: Target, node_id: str, dry_run: bool, output: str) -> None
 def remove(*, target: Target, node_id: str, dry_run: bool, output: str) -> None:
     """Removes a node, dead or alive. A leader hands the leadership over first.
 
-    Refused when the voters that remain would be no majority of healthy ones. The node's process goes on running and
-    disturbs nobody: stop it. To have it back, add it again.
+    Refused when a majority of the voters that remain could not be relied on; one that merely lags is waited for. The
+    node's process goes on running and disturbs nobody: stop it. To have it back, add it again.
     """
-    change = run(_asked(target, lambda log: log.admin.remove(node_id, dry_run=dry_run)))
+
+    async def ask(log: Log, waiting: Waiting) -> MembershipChange:
+        if dry_run:
+            return await log.admin.remove(node_id, dry_run=True)
+        return await once_it_passes(
+            lambda left_ms: log.admin.remove(node_id, timeout_ms=left_ms), target.timeout_ms, waiting
+        )
+
+    change = run(_asked_waiting(target, ask))
     report("removed", node_id, change, dry_run=dry_run, output=output)
 
 
@@ -115,7 +123,7 @@ def readmit(*, target: Target, node_id: str, as_learner: bool, dry_run: bool, ou
 
 def report(word: str, node_id: str, change: MembershipChange, *, dry_run: bool, output: str) -> None:
     """The members after the change, as data."""
-    changed = change.position > 0
+    changed = not dry_run and (change.position > 0 or change.may_be_earlier)
     if output == "json":
         members = [{"id": each.id, "peer_address": each.peer_address, "voter": each.voter} for each in change.members]
         fields: dict[str, Any] = {"id": node_id, "changed": changed, "dry_run": dry_run, "position": change.position}

@@ -9,7 +9,7 @@ import click
 from dledger.cli.options import Target, client_options, option, output_option
 from dledger.cli.output import print_fields, print_json
 from dledger.cli.runtime import run
-from dledger.cli.units import DURATION_MS, SIZE_BYTES, format_duration, format_size
+from dledger.cli.units import DURATION_MS, RECORD_INDEX, SIZE_BYTES, format_duration, format_size
 from dledger.cli.waiting import Waiting
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ dry_run_option = option("--dry-run", env="DRY_RUN", is_flag=True, help="Say what
 
 
 @click.command()
-@option("--before", env="BEFORE", metavar="INDEX", required=True, type=click.IntRange(0), help="The first to be kept.")
+@option("--before", env="BEFORE", metavar="INDEX", required=True, type=RECORD_INDEX, help="The first to be kept.")
 @dry_run_option
 @output_option("text", "json")
 @client_options

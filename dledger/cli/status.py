@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from dledger.client import ClusterStatus, NodeStatus
 
 SHOWN = (
-    "id", "role", "votes", "term", "first", "commit", "last", "position", "lag", "chain", "log", "disk", "free",
-    "address", "pid", "version",
+    "id", "role", "votes", "term", "first", "commit", "last", "position", "lag", "chain", "log", "damaged", "disk",
+    "free", "address", "pid", "version",
 )  # fmt: skip
 
 
@@ -34,6 +34,7 @@ def status(*, target: Target, output: str) -> None:
     first   the first record that was not trimmed
     lag     frames behind the leader
     chain   two nodes with the same chain at the same position hold the same log up to there
+    damaged frames that are not what was written: they are not served, and are repaired from the other nodes
     disk    ok; low: a warning; full: appends are refused; hung: a write does not come back
     """
     found = run(_status(target))
@@ -51,7 +52,10 @@ def status(*, target: Target, output: str) -> None:
 @output_option("text", "json")
 @client_options
 def health(*, target: Target, output: str) -> int:
-    """Exits with 0 when there is a leader and a majority of the voters answers and is not in doubt, else with 1."""
+    """Exits with 0 when appends can be acknowledged, else with 1 and the reason.
+
+    There is a leader whose disk takes appends, and a majority of the voters answers, is not in doubt, and has room.
+    """
     try:
         found = run(_status(target))
     except DLedgerError as failure:
@@ -63,8 +67,9 @@ def health(*, target: Target, output: str) -> int:
         print_json(fields)
     else:
         word = "healthy" if fields["healthy"] else "unhealthy"
-        if "doubted" in fields:
-            fields["doubted"] = ",".join(fields["doubted"])
+        for several in ("doubted", "damaged", "full"):
+            if several in fields:
+                fields[several] = ",".join(fields[several])
         print_fields(word, {key: value for key, value in fields.items() if key != "healthy"})
     return EXIT_OK if fields["healthy"] else EXIT_BAD
 
@@ -81,6 +86,10 @@ def judge(found: ClusterStatus) -> dict[str, Any]:
     }
     if found.doubted:
         fields["doubted"] = [node.id for node in found.doubted]
+    if found.damaged:
+        fields["damaged"] = [node.id for node in found.damaged]
+    if found.full:
+        fields["full"] = [node.id for node in found.full]
     if not found.healthy:
         fields["reason"] = _reason(found)
     return fields
@@ -88,13 +97,29 @@ def judge(found: ClusterStatus) -> dict[str, Any]:
 
 def _reason(found: ClusterStatus) -> str:
     """What is wrong, and what to do."""
+    waiting = {node.id: node.founders_missing for node in found.nodes if node.founders_missing}
+    if waiting:
+        missing = sorted(set[str]().union(*waiting.values()) - waiting.keys())
+        return (
+            f"no leader; nothing is in the log of {', '.join(waiting)}, and a cluster is founded when all its founders "
+            f"have met, all of them new: start {', '.join(missing) or 'them all'}; if one holds a log already, see 'A "
+            "majority is gone' in docs/admin.md"
+        )
     if found.has_majority:
-        return "no leader"
+        leader = found.node(found.leader) if found.leader else None
+        if leader is None or not leader.reachable:
+            return "no leader"
+        return f"the disk of the leader, {leader.id}, is {leader.disk.state}: it refuses appends until another can lead"
     away = [node.id for node in found.voters if not node.reachable]
     told = ["no majority"]
     if away:
         told.append(f"{', '.join(away)} cannot be reached")
     told += [f"{node.id} is in doubt (dledger admin readmit {node.id})" for node in found.doubted]
+    told += [f"the disk of {node.id} is {node.disk.state}" for node in found.full]
+    told += [f"{node.id} is repairing its log" for node in found.voters if node.role == "recovering"]
+    stuck = [node.id for node in found.damaged if node.repair_stuck]
+    if stuck:
+        told.append(f"{', '.join(stuck)} found no good copy of damaged frames yet: start the nodes that are down")
     return "; ".join(told)
 
 
@@ -107,12 +132,12 @@ def _row(node: NodeStatus) -> list[object]:
     votes = ("doubt" if node.counts is False else "yes") if node.voter else "no"
     lag = "-" if node.lag_frames is None else node.lag_frames
     if not node.reachable:
-        return [node.id, "unreachable", votes, *["-"] * 5, lag, *["-"] * 4, node.address or node.peer_address, "-", "-"]
+        return [node.id, "unreachable", votes, *["-"] * 5, lag, *["-"] * 5, node.address or node.peer_address, "-", "-"]
     free = "-" if node.disk.free_bytes is None else format_size(node.disk.free_bytes)
     return [
         node.id, node.role, votes, node.term, node.first_index, node.commit_index, node.last_index, node.position, lag,
-        node.chain, format_size(node.log_size_bytes), node.disk.state, free, node.address, node.pid,
-        node.version or "-",
+        node.chain, format_size(node.log_size_bytes), node.damaged_frames, node.disk.state, free, node.address,
+        node.pid, node.version or "-",
     ]  # fmt: skip
 
 

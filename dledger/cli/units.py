@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING
 
 import click
 
+from dledger.types import MAX_INDEX
+
 if TYPE_CHECKING:
     _ParamType = click.ParamType[int]
 else:
     _ParamType = click.ParamType  # generic in click's newest versions alone
 
-MOST = (1 << 63) - 1
+RECORD_INDEX = click.IntRange(0, MAX_INDEX)
+MOST = MAX_INDEX
 DURATION_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 SIZE_UNITS_BYTES = {
     "B": 1,

@@ -6,18 +6,19 @@ from typing import TYPE_CHECKING
 
 from dledger.client.admin import Admin
 from dledger.client.admin_results import MembershipChange, RetentionChange, TrimResult
-from dledger.client.blocking import BlockingLog
+from dledger.client.blocking import BlockingLog, BlockingNamedProducer
 from dledger.client.blocking_admin import BlockingAdmin
 from dledger.client.cluster import ClusterStatus, DiskInfo, FollowerInfo, NodeStatus
 from dledger.client.log import Log
 from dledger.client.members import MemberInfo, Metadata
+from dledger.client.named_producer import FORGOTTEN_INDEX, NamedProducer
 from dledger.client.options import (
     DEFAULT_BATCHES_IN_FLIGHT,
     DEFAULT_MAX_PENDING_BYTES,
     DEFAULT_TIMEOUT_MS,
     ClientOptions,
 )
-from dledger.client.results import Acks, AckSpan, Batch
+from dledger.client.results import Acks, AckSpan, Batch, SegmentInfo
 from dledger.config import Limits
 from dledger.types import DEFAULT_GROUP
 
@@ -26,12 +27,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 __all__ = [
+    "FORGOTTEN_INDEX",
     "AckSpan",
     "Acks",
     "Admin",
     "Batch",
     "BlockingAdmin",
     "BlockingLog",
+    "BlockingNamedProducer",
     "ClientOptions",
     "ClusterStatus",
     "DiskInfo",
@@ -40,8 +43,10 @@ __all__ = [
     "MemberInfo",
     "MembershipChange",
     "Metadata",
+    "NamedProducer",
     "NodeStatus",
     "RetentionChange",
+    "SegmentInfo",
     "TrimResult",
     "connect",
     "connect_blocking",

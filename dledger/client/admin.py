@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, TypeVar
 
 from dledger.client.admin_results import MembershipChange, RetentionChange, TrimResult, settings_from_wire
-from dledger.client.arguments import check_timeout_ms
+from dledger.client.arguments import MAX_PRIORITY, check_amount, check_index, check_timeout_ms
 from dledger.client.attempts import Attempts
 from dledger.client.retry import ASKS_ELSEWHERE, Backoff
 from dledger.client.rpc import unary
@@ -54,23 +54,30 @@ class Admin:
 
     # Leadership -------------------------------------------------------------------------------------------------
 
-    async def transfer_leadership(self, to: str | None = None, *, timeout_ms: float | None = None) -> tuple[str, int]:
+    async def transfer_leadership(
+        self, to: str | None = None, *, dry_run: bool = False, timeout_ms: float | None = None
+    ) -> tuple[str, int]:
         """Hands the leadership to ``to`` (a node's id; None: the least behind). Returns the leader and its term then.
 
         Raises TransferFailed, UnknownMember, Unavailable, OutcomeUnknown.
         """
-        request = admin_pb2.TransferLeadershipRequest(group=self._group, target_id=to or "")
-        answer = await self._ask(lambda at: at.admin.TransferLeadership, request, timeout_ms, repeatable=to is not None)
+        request = admin_pb2.TransferLeadershipRequest(group=self._group, target_id=to or "", dry_run=dry_run)
+        attempts = self._attempts(timeout_ms, repeatable=to is not None or dry_run)
+        answer = await self._ask(lambda at: at.admin.TransferLeadership, request, attempts)
         return answer.leader_id, answer.term
 
-    async def set_preferred(self, priorities: Mapping[str, int], *, timeout_ms: float | None = None) -> GroupSettings:
+    async def set_preferred(
+        self, priorities: Mapping[str, int], *, dry_run: bool = False, timeout_ms: float | None = None
+    ) -> GroupSettings:
         """Who should lead: the member of the highest priority that is healthy and close. Empty: whoever leads.
 
         Replaces what was said before. Raises UnknownMember, InvalidRequest.
         """
+        for node, priority in priorities.items():
+            check_amount(f"the priority of {node}", priority, least=1, most=MAX_PRIORITY)
         preferred = [raft_pb2.PreferredLeader(id=node, priority=each) for node, each in priorities.items()]
-        request = admin_pb2.SetPreferredLeadersRequest(group=self._group, preferred=preferred)
-        answer = await self._ask(lambda at: at.admin.SetPreferredLeaders, request, timeout_ms)
+        request = admin_pb2.SetPreferredLeadersRequest(group=self._group, preferred=preferred, dry_run=dry_run)
+        answer = await self._ask(lambda at: at.admin.SetPreferredLeaders, request, self._attempts(timeout_ms))
         return settings_from_wire(answer.settings)
 
     # Members ----------------------------------------------------------------------------------------------------
@@ -80,30 +87,34 @@ class Admin:
     ) -> MembershipChange:
         """Adds a node that replicates and does not vote. ``peer_address``: host:port for nodes."""
         request = admin_pb2.AddLearnerRequest(group=self._group, id=node_id, peer_address=peer_address, dry_run=dry_run)
-        answer = await self._ask(lambda at: at.admin.AddLearner, request, timeout_ms)
-        return MembershipChange.from_wire(answer.change)
+        attempts = self._attempts(timeout_ms)
+        answer = await self._ask(lambda at: at.admin.AddLearner, request, attempts)
+        return MembershipChange.from_wire(answer.change, may_be_earlier=attempts.left_doubt)
 
     async def promote(
         self, node_id: str, *, dry_run: bool = False, timeout_ms: float | None = None
     ) -> MembershipChange:
         """Makes a learner a voter. Raises ChangeRefused while it has not caught up, UnknownMember."""
         request = admin_pb2.PromoteMemberRequest(group=self._group, id=node_id, dry_run=dry_run)
-        answer = await self._ask(lambda at: at.admin.PromoteMember, request, timeout_ms)
-        return MembershipChange.from_wire(answer.change)
+        attempts = self._attempts(timeout_ms)
+        answer = await self._ask(lambda at: at.admin.PromoteMember, request, attempts)
+        return MembershipChange.from_wire(answer.change, may_be_earlier=attempts.left_doubt)
 
     async def remove(self, node_id: str, *, dry_run: bool = False, timeout_ms: float | None = None) -> MembershipChange:
         """Removes a member, the leader too: it hands over first. Raises ChangeRefused when the quorum would be lost."""
         request = admin_pb2.RemoveMemberRequest(group=self._group, id=node_id, dry_run=dry_run)
-        answer = await self._ask(lambda at: at.admin.RemoveMember, request, timeout_ms)
-        return MembershipChange.from_wire(answer.change)
+        attempts = self._attempts(timeout_ms)
+        answer = await self._ask(lambda at: at.admin.RemoveMember, request, attempts)
+        return MembershipChange.from_wire(answer.change, may_be_earlier=attempts.left_doubt)
 
     async def readmit(
         self, node_id: str, *, dry_run: bool = False, timeout_ms: float | None = None
     ) -> MembershipChange:
         """Takes a member whose disk is another one, or an older state, as a learner again; ``promote`` it then."""
         request = admin_pb2.ReadmitMemberRequest(group=self._group, id=node_id, dry_run=dry_run)
-        answer = await self._ask(lambda at: at.admin.ReadmitMember, request, timeout_ms)
-        return MembershipChange.from_wire(answer.change)
+        attempts = self._attempts(timeout_ms)
+        answer = await self._ask(lambda at: at.admin.ReadmitMember, request, attempts)
+        return MembershipChange.from_wire(answer.change, may_be_earlier=attempts.left_doubt)
 
     # Space ------------------------------------------------------------------------------------------------------
 
@@ -112,8 +123,9 @@ class Admin:
 
         They cannot be had back. Raises InvalidRequest, OutOfRange.
         """
+        check_index(before)
         request = admin_pb2.TrimRequest(group=self._group, before_index=before, dry_run=dry_run)
-        answer = await self._ask(lambda at: at.admin.Trim, request, timeout_ms)
+        answer = await self._ask(lambda at: at.admin.Trim, request, self._attempts(timeout_ms))
         return TrimResult(answer.first_index, answer.trimmed_records, answer.trimmed_bytes)
 
     async def set_retention(
@@ -128,33 +140,32 @@ class Admin:
 
         0: no such limit; None: as it is. Says what the next trim takes.
         """
-        if max_age_ms is None or max_bytes is None:
-            asked = admin_pb2.StatusRequest(group=self._group)
-            status = await self._ask(lambda at: at.admin.Status, asked, timeout_ms)
-            max_age_ms = status.settings.retention_max_age_ms if max_age_ms is None else max_age_ms
-            max_bytes = status.settings.retention_max_bytes if max_bytes is None else max_bytes
+        for name, limit in (("max_age_ms", max_age_ms), ("max_bytes", max_bytes)):
+            if limit is not None:
+                check_amount(name, limit)
         request = admin_pb2.SetRetentionRequest(
             group=self._group, max_age_ms=max_age_ms, max_bytes=max_bytes, dry_run=dry_run
         )
-        answer = await self._ask(lambda at: at.admin.SetRetention, request, timeout_ms)
+        answer = await self._ask(lambda at: at.admin.SetRetention, request, self._attempts(timeout_ms))
         return RetentionChange(settings_from_wire(answer.settings), answer.trimmed_records, answer.trimmed_bytes)
 
     # Asking -----------------------------------------------------------------------------------------------------
+
+    def _attempts(self, timeout_ms: float | None, *, repeatable: bool = True) -> Attempts:
+        """What is ``repeatable`` may be asked again although it may have been done."""
+        if timeout_ms is None:
+            timeout_ms = self._timeout_ms
+        check_timeout_ms(timeout_ms)
+        return Attempts(timeout_ms, repeatable=repeatable)
 
     async def _ask(
         self,
         method_at: Callable[[Endpoint], aio.UnaryUnaryMultiCallable[Request, Response]],
         request: Request,
-        timeout_ms: float | None,
-        *,
-        repeatable: bool = True,
+        attempts: Attempts,
     ) -> Response:
-        """One answer of the leader's. What is ``repeatable`` may be asked again although it may have been done."""
+        """One answer of the leader's."""
         self._check_open()
-        if timeout_ms is None:
-            timeout_ms = self._timeout_ms
-        check_timeout_ms(timeout_ms)
-        attempts = Attempts(timeout_ms, repeatable=repeatable)
         backoff = Backoff(self._rng)
         while attempts.left_ms > 0:
             try:
@@ -163,7 +174,7 @@ class Admin:
                 attempts.nobody_asked(refusal)
                 self._tell(refusal)
             else:
-                limit_ms = min(attempts.left_ms, ATTEMPT_TIMEOUT_MS) if repeatable else attempts.left_ms
+                limit_ms = min(attempts.left_ms, ATTEMPT_TIMEOUT_MS) if attempts.repeatable else attempts.left_ms
                 try:
                     return await unary(endpoint, method_at(endpoint), request, max(1.0, limit_ms))
                 except DLedgerError as refusal:

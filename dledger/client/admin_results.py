@@ -18,6 +18,8 @@ class MembershipChange(NamedTuple):
     members: tuple[Member, ...]
     position: int
     """Of the frame that says so, committed; 0 when nothing was changed: a dry run, or it was so already."""
+    may_be_earlier: bool = False
+    """It was so already, and an earlier attempt of the same call, whose answer was lost, may be what made it so."""
 
     @property
     def voters(self) -> tuple[str, ...]:
@@ -30,8 +32,10 @@ class MembershipChange(NamedTuple):
         return tuple(member.id for member in self.members if not member.voter)
 
     @staticmethod
-    def from_wire(change: admin_pb2.MembershipChange) -> MembershipChange:
-        return MembershipChange(members_from_wire(change.members), change.position)
+    def from_wire(change: admin_pb2.MembershipChange, *, may_be_earlier: bool = False) -> MembershipChange:
+        return MembershipChange(
+            members_from_wire(change.members), change.position, may_be_earlier and not change.position
+        )
 
 
 class TrimResult(NamedTuple):
@@ -55,7 +59,14 @@ class RetentionChange(NamedTuple):
 def members_from_wire(records: Iterable[raft_pb2.MemberRecord]) -> tuple[Member, ...]:
     """As the log has them."""
     return tuple(
-        Member(NodeId(each.id), each.peer_address, each.voter, each.node_uuid, each.admitted_start_count)
+        Member(
+            NodeId(each.id),
+            each.peer_address,
+            each.voter,
+            each.node_uuid,
+            each.admitted_start_count,
+            each.admitted_start_nonce,
+        )
         for each in records
     )
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dledger.errors import InvalidRequest
-from dledger.types import Consistency
+from dledger.types import MAX_INDEX, Consistency
 
-MAX_INDEX = (1 << 63) - 1
-"""The last index there can be."""
+MAX_PRIORITY = (1 << 32) - 1
+"""Of a preferred leader."""
 MAX_TIMEOUT_MS = 366 * 24 * 3_600_000
 """A year: beyond it clocks and gRPC begin to differ on what is meant."""
 
@@ -19,6 +19,12 @@ def check_index(index: object) -> None:
         raise InvalidRequest(f"indexes start at 0: there is no record {index}")
     if index > MAX_INDEX:
         raise InvalidRequest(f"indexes end at {MAX_INDEX}: there is no record {index}")
+
+
+def check_amount(name: str, amount: object, *, least: int = 0, most: int = MAX_INDEX) -> None:
+    """Raises UNEXPECTED_ARGUMENT for what is no number of that kind."""
+    if not isinstance(amount, int) or isinstance(amount, bool) or not least <= amount <= most:
+        raise InvalidRequest(f"{name} is {amount!r}: give an int from {least} to {most}")
 
 
 def check_timeout_ms(timeout_ms: object) -> None:

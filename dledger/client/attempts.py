@@ -29,7 +29,7 @@ class Attempts:
         self._loop = asyncio.get_running_loop()
         self._timeout_ms = timeout_ms
         self._deadline = self._loop.time() + timeout_ms / 1000
-        self._repeatable = repeatable
+        self.repeatable = repeatable
         self._doubted: dict[str, None] = {}
         self._last: DLedgerError | None = None
 
@@ -37,6 +37,11 @@ class Attempts:
     def left_ms(self) -> float:
         """Until the deadline; 0 when it has passed."""
         return max(0.0, (self._deadline - self._loop.time()) * 1000)
+
+    @property
+    def left_doubt(self) -> bool:
+        """Whether a node was asked that may have done it without a word."""
+        return bool(self._doubted)
 
     async def in_time(self, search: Awaitable[Result]) -> Result:
         """The result of something that changes nothing. Raises DeadlineExceeded at the call's deadline."""
@@ -57,7 +62,7 @@ class Attempts:
         self._last = refusal
         if leaves_doubt(refusal.code) and was_sent(refusal):
             self._doubted[address] = None
-            if not self._repeatable:
+            if not self.repeatable:
                 raise self._unknown() from refusal
         elif refusal.code not in _PASSING:
             # Another node that leads by now speaks for all: what the earlier leader may still write is never

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from dledger.client.cluster import ClusterStatus
     from dledger.client.log import Log
     from dledger.client.members import Metadata
-    from dledger.client.results import Acks, Batch
+    from dledger.client.named_producer import NamedProducer
+    from dledger.client.results import Acks, Batch, SegmentInfo
 
 Result = TypeVar("Result")
 
@@ -118,6 +119,14 @@ class BlockingLog:
         """Appends the records as one batch and waits for its acks."""
         return self._call(lambda log: log.append_many(records, timeout_ms=timeout_ms))
 
+    def producer(self, name: str, *, epoch: int = 0, sequence: int = 0) -> BlockingNamedProducer:
+        """Appends that may be made again, by another process too, and are in the log once: see ``NamedProducer``."""
+
+        async def opened(log: Log) -> NamedProducer:
+            return log.producer(name, epoch=epoch, sequence=sequence)
+
+        return BlockingNamedProducer(self._call(opened), self._run)
+
     def get(
         self,
         index: int,
@@ -141,21 +150,18 @@ class BlockingLog:
     ) -> Iterator[Batch]:
         """The records of a range, by batches; the stream is closed with the iterator."""
 
-        async def opened(log: Log) -> AsyncGenerator[Batch]:
-            return log.read_batches(
-                start, end, follow=follow, consistency=consistency, node=node, timeout_ms=timeout_ms
-            )
+        async def opened(log: Log) -> AsyncGenerator[list[Batch]]:
+            return log.read_lists(start, end, follow=follow, consistency=consistency, node=node, timeout_ms=timeout_ms)
 
-        batches = self._call(opened)
+        lists = self._call(opened)
         try:
-            while True:
-                batch = self._run(_next_or_none(batches))
-                if batch is None:
-                    return
-                yield batch
+            while batches := self._run(
+                _next_or_none(lists)
+            ):  # from one thread to the other once a message, not a batch
+                yield from batches
         finally:
             with contextlib.suppress(Unavailable):  # the client was closed, and its streams with it
-                self._run(_close(batches))
+                self._run(_close(lists))
 
     def read(
         self,
@@ -179,6 +185,10 @@ class BlockingLog:
         """The first index and the commit index."""
         return self._call(lambda log: log.bounds(consistency, timeout_ms=timeout_ms))
 
+    def segments(self, *, node: str | None = None, timeout_ms: float | None = None) -> list[SegmentInfo]:
+        """How the log is cut into segments on ``node``, or on any one."""
+        return self._call(lambda log: log.segments(node=node, timeout_ms=timeout_ms))
+
     def metadata(self) -> Metadata:
         """The members and the leader."""
         return self._call(lambda log: log.metadata())
@@ -196,6 +206,35 @@ class BlockingLog:
         return self._call(lambda log: method(log.admin))
 
 
+class BlockingNamedProducer:
+    """``NamedProducer``, blocking: ``with log.producer("name", epoch=7) as producer:``."""
+
+    def __init__(self, producer: NamedProducer, run: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
+        self._producer = producer
+        self._run = run
+
+    def __enter__(self) -> Self:
+        self._run(self._producer.__aenter__())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._run(self._producer.__aexit__(kind, value, traceback))
+
+    def append_many(self, records: Sequence[Buffer]) -> None:
+        """Appends the records; waits for room, not for the outcome: that is what ``flush`` is for, and leaving."""
+        self._run(self._producer.append_many(records))
+
+    def append_body(self, body: Buffer, count: int) -> None:
+        """As ``append_many``, with a ready-made body of ``count`` records."""
+        self._run(self._producer.append_body(body, count))
+
+    def flush(self) -> None:
+        """Returns when everything appended so far is in the log. Raises what the producer failed of."""
+        self._run(self._producer.flush())
+
+
 async def _end_what_is_left() -> None:
     """Calls of other threads that are still under way: they learn that the client was closed."""
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
@@ -204,9 +243,9 @@ async def _end_what_is_left() -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _next_or_none(batches: AsyncGenerator[Batch]) -> Batch | None:
-    return await anext(batches, None)
+async def _next_or_none(lists: AsyncGenerator[list[Batch]]) -> list[Batch] | None:
+    return await anext(lists, None)
 
 
-async def _close(batches: AsyncGenerator[Batch]) -> None:
-    await batches.aclose()
+async def _close(lists: AsyncGenerator[list[Batch]]) -> None:
+    await lists.aclose()

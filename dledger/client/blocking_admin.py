@@ -26,13 +26,17 @@ class BlockingAdmin:
     def __init__(self, call: Call) -> None:
         self._call = call
 
-    def transfer_leadership(self, to: str | None = None, *, timeout_ms: float | None = None) -> tuple[str, int]:
+    def transfer_leadership(
+        self, to: str | None = None, *, dry_run: bool = False, timeout_ms: float | None = None
+    ) -> tuple[str, int]:
         """Hands the leadership over."""
-        return self._call(lambda admin: admin.transfer_leadership(to, timeout_ms=timeout_ms))
+        return self._call(lambda admin: admin.transfer_leadership(to, dry_run=dry_run, timeout_ms=timeout_ms))
 
-    def set_preferred(self, priorities: Mapping[str, int], *, timeout_ms: float | None = None) -> GroupSettings:
+    def set_preferred(
+        self, priorities: Mapping[str, int], *, dry_run: bool = False, timeout_ms: float | None = None
+    ) -> GroupSettings:
         """Who should lead."""
-        return self._call(lambda admin: admin.set_preferred(priorities, timeout_ms=timeout_ms))
+        return self._call(lambda admin: admin.set_preferred(priorities, dry_run=dry_run, timeout_ms=timeout_ms))
 
     def add_learner(
         self, node_id: str, peer_address: str, *, dry_run: bool = False, timeout_ms: float | None = None

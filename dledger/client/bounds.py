@@ -1,22 +1,26 @@
-"""Where the log begins and ends: what the refusal of a record that nobody can have says."""
+"""Where the log begins and ends, what the refusal of a record that nobody can have says; and how it is cut."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from dledger.client.arguments import MAX_INDEX
 from dledger.client.getter import WIRE_CONSISTENCY
+from dledger.client.results import SegmentInfo
 from dledger.client.retry import ASKS_ELSEWHERE, PASSING, Backoff
 from dledger.client.rpc import unary
 from dledger.errors import Code, DLedgerError, OutOfRange, error
+from dledger.types import MAX_INDEX, Consistency
 from dledger.v1 import log_pb2
 
 if TYPE_CHECKING:
     import random
+    from collections.abc import Awaitable, Callable
 
+    from dledger.client.channels import Endpoint
     from dledger.client.leader import Leaders
-    from dledger.types import Consistency
+
+Result = TypeVar("Result")
 
 NO_INDEX = MAX_INDEX
 """Out of range in every log: its refusal is as consistent as an answer would be."""
@@ -27,26 +31,58 @@ async def find_bounds(
     leaders: Leaders, group: str, consistency: Consistency, timeout_ms: float, rng: random.Random
 ) -> tuple[int, int]:
     """The first index and the commit index. Asks again through a failover; raises the last refusal after that."""
+    request = log_pb2.GetRequest(group=group, index=NO_INDEX, consistency=WIRE_CONSISTENCY[consistency])
+
+    async def ask(endpoint: Endpoint, timeout_ms: float) -> tuple[int, int]:
+        try:
+            await unary(endpoint, endpoint.log.Get, request, timeout_ms)
+        except OutOfRange as bounds:
+            return _parse(bounds)
+        raise error(Code.INTERNAL_ERROR, f"{endpoint.address} has a record at {NO_INDEX}, which cannot be: report it")
+
+    return await _persist(leaders, None, consistency, ask, timeout_ms=timeout_ms, rng=rng)
+
+
+async def list_segments(
+    leaders: Leaders, group: str, node: str | None, timeout_ms: float, rng: random.Random
+) -> list[SegmentInfo]:
+    """The segments on ``node``, or on any node. Asks again as ``find_bounds`` does."""
+    request = log_pb2.ListSegmentsRequest(group=group)
+
+    async def ask(endpoint: Endpoint, timeout_ms: float) -> list[SegmentInfo]:
+        answer = await unary(endpoint, endpoint.log.ListSegments, request, timeout_ms)
+        return [
+            SegmentInfo(each.base_index, each.end_index, each.size_bytes, each.last_timestamp_ms)
+            for each in answer.segments
+        ]
+
+    return await _persist(leaders, node, Consistency.COMMITTED, ask, timeout_ms=timeout_ms, rng=rng)
+
+
+async def _persist(
+    leaders: Leaders,
+    node: str | None,
+    consistency: Consistency,
+    ask: Callable[[Endpoint, float], Awaitable[Result]],
+    *,
+    timeout_ms: float,
+    rng: random.Random,
+) -> Result:
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_ms / 1000
     backoff = Backoff(rng)
     while True:
         address = ""
         try:
-            endpoint = await leaders.route(None, consistency)
+            endpoint = await leaders.route(node, consistency)
             address = endpoint.address
             left_ms = max(1.0, (deadline - loop.time()) * 1000)
-            request = log_pb2.GetRequest(group=group, index=NO_INDEX, consistency=WIRE_CONSISTENCY[consistency])
-            await unary(endpoint, endpoint.log.Get, request, min(left_ms, ATTEMPT_TIMEOUT_MS))
-        except OutOfRange as bounds:
-            return _parse(bounds)
+            return await ask(endpoint, min(left_ms, ATTEMPT_TIMEOUT_MS))
         except DLedgerError as refusal:
             if refusal.code in ASKS_ELSEWHERE:
                 leaders.lost(address, refusal)
-            if refusal.code not in PASSING or loop.time() >= deadline:
+            if refusal.code not in PASSING or refusal.code is Code.INTERNAL_ERROR or loop.time() >= deadline:
                 raise
-        else:
-            raise error(Code.INTERNAL_ERROR, f"{address} has a record at {NO_INDEX}, which cannot be: report it")
         await asyncio.sleep(backoff.next_s())
 
 

@@ -42,6 +42,11 @@ class DiskInfo:
     state: str = "unknown"
     free_bytes: int | None = None
 
+    @property
+    def takes_appends(self) -> bool:
+        """As far as it is known."""
+        return self.state not in ("full", "hung")
+
 
 @dataclass(frozen=True, slots=True)
 class NodeStatus:
@@ -72,18 +77,29 @@ class NodeStatus:
     """Behind the leader's log, as the leader knows it; None when it does not, or there is no leader."""
     disk: DiskInfo = DiskInfo()
     log_size_bytes: int = 0
+    damaged_frames: int = 0
+    """Stored frames that are damaged: not served, and asked of the other nodes."""
+    repair_stuck: bool = False
+    """Nobody who was asked has a good copy of some of them."""
     leader_id: str | None = None
     followers: tuple[FollowerInfo, ...] = ()
     members: tuple[Member, ...] = ()
     """As its log has them."""
     settings: GroupSettings = NO_SETTINGS
     """As its log has them."""
+    founders_missing: tuple[str, ...] = ()
+    """Of a node with an empty log: whom it has to meet, as new as itself, before a cluster is founded."""
     problem: str = ""
+
+    @property
+    def acknowledges(self) -> bool:
+        """Whether a majority can rest on it: reachable, not in doubt, with room on its disk, taking appends."""
+        return self.reachable and self.counts is not False and self.role != "recovering" and self.disk.takes_appends
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON: the documented fields."""
         whole = asdict(self)
-        for extra in ("leader_id", "followers", "members", "settings", "problem"):
+        for extra in ("leader_id", "followers", "members", "settings", "founders_missing", "problem"):
             del whole[extra]
         return whole
 
@@ -129,9 +145,19 @@ class ClusterStatus:
 
     @property
     def has_majority(self) -> bool:
-        """Whether a majority of the voters is reachable and not in doubt."""
+        """Whether a majority of the voters can acknowledge."""
         voters = self.voters
-        return 2 * sum(node.reachable and node.counts is not False for node in voters) > len(voters)
+        return 2 * sum(node.acknowledges for node in voters) > len(voters)
+
+    @property
+    def full(self) -> tuple[NodeStatus, ...]:
+        """The voters whose disk takes no appends."""
+        return tuple(node for node in self.voters if node.reachable and not node.disk.takes_appends)
+
+    @property
+    def damaged(self) -> tuple[NodeStatus, ...]:
+        """The members with damaged frames that are not repaired yet."""
+        return tuple(node for node in self.nodes if node.damaged_frames)
 
     @property
     def doubted(self) -> tuple[NodeStatus, ...]:
@@ -140,9 +166,9 @@ class ClusterStatus:
 
     @property
     def healthy(self) -> bool:
-        """Whether there is a reachable leader, and a majority of the voters is reachable and not in doubt."""
+        """Whether appends can be acknowledged: a reachable leader with room, and a majority of the voters."""
         leader = self.node(self.leader) if self.leader else None
-        return leader is not None and leader.reachable and self.has_majority
+        return leader is not None and leader.reachable and leader.disk.takes_appends and self.has_majority
 
 
 async def cluster_status(channels: Channels, leaders: Leaders, group: str) -> ClusterStatus:
@@ -213,6 +239,9 @@ def _from_wire(answer: admin_pb2.StatusResponse, member: NodeStatus) -> NodeStat
         reachable=True,
         disk=DiskInfo(answer.disk.state, answer.disk.free_bytes) if answer.disk.state else DiskInfo(),
         log_size_bytes=answer.log_size_bytes,
+        damaged_frames=answer.damaged_frames,
+        repair_stuck=answer.repair_stuck,
+        founders_missing=tuple(answer.founders_missing),
         leader_id=answer.leader_id or None,
         followers=followers,
         members=members_from_wire(answer.members),

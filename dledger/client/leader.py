@@ -50,6 +50,9 @@ class Leaders:
         self._group = group
         self._leader: _Leader | None = None
         self._suspect: _Leader | None = None
+        self._pointed_at = ""
+        """Where the last leader said that the next one is: to be asked first, as an address alone says not of whose
+        cluster it is."""
         self._search: asyncio.Task[_Leader] | None = None
         self._redirected = asyncio.Event()
         """A new leader was named by the old one: it may have members that we have not heard of."""
@@ -98,6 +101,16 @@ class Leaders:
         """The group as the first node that answers knows it, the leader if it is known. Raises Unavailable."""
         return (await self._first_answer())[0]
 
+    async def is_member(self, node: str) -> bool:
+        """Whether ``node``, an id or an address, is still one; True as long as no leader says otherwise."""
+        if self._book.names(node):
+            return True
+        try:
+            await self.newest_metadata()  # it may have been added a moment ago
+        except DLedgerError:
+            return True
+        return self._book.names(node)
+
     async def newest_metadata(self) -> Metadata:
         """As the leader knows the group; if no leader answers, as the node of the highest term does."""
         best: Metadata | None = None
@@ -128,12 +141,12 @@ class Leaders:
         return metadata, False
 
     def lost(self, address: str, refusal: DLedgerError) -> None:
-        """``address`` refused as a leader would not, or cannot be reached: go where it points, or ask around."""
+        """``address`` refused as a leader would not, or cannot be reached: ask around, where it points first."""
         if self._leader is None or self._leader.address != address:
             return
         self._suspect, self._leader = self._leader, None
         if isinstance(refusal, NotLeader) and refusal.leader_address not in ("", address):
-            self._leader = _Leader(refusal.leader_address, self._suspect.term)
+            self._pointed_at = refusal.leader_address
             self._redirected.set()
 
     async def moved_on(self, address: str) -> bool:
@@ -182,7 +195,7 @@ class Leaders:
                 if suspect is not None and found.address == suspect.address and found.term <= suspect.term:
                     stale = found
                     continue
-                self._leader, self._suspect = found, None
+                self._leader, self._suspect, self._pointed_at = found, None, ""
                 return found
         finally:
             await round_.close()
@@ -192,10 +205,11 @@ class Leaders:
         return stale
 
     def _in_order(self) -> list[str]:
-        """The leader first, the one we suspect last."""
+        """The leader, or who was pointed at, first; the one we suspect last."""
         suspect = self._suspect.address if self._suspect else ""
-        leader = self._leader.address if self._leader else ""
-        return sorted(self.addresses, key=lambda address: (address == suspect, address != leader))
+        leader = self._leader.address if self._leader else self._pointed_at
+        known = dict.fromkeys([*([leader] if leader else []), *self.addresses])
+        return sorted(known, key=lambda address: (address == suspect, address != leader))
 
     async def ask(self, address: str) -> Metadata:
         """What one node knows."""

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Self
 from dledger.client.admin import Admin
 from dledger.client.append_queue import AppendQueue
 from dledger.client.arguments import check_index, check_place, check_timeout_ms
-from dledger.client.bounds import find_bounds
+from dledger.client.bounds import find_bounds, list_segments
 from dledger.client.channels import Channels
 from dledger.client.cluster import ClusterStatus, cluster_status
 from dledger.client.getter import Getter
 from dledger.client.leader import Leaders
 from dledger.client.members import Metadata
+from dledger.client.named_producer import NamedProducer
 from dledger.client.options import ClientOptions, parse_endpoints
 from dledger.client.producer import Producer
 from dledger.client.reader import Range, Reader
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from dledger.batch import Buffer
-    from dledger.client.results import Acks, Batch
+    from dledger.client.results import Acks, Batch, SegmentInfo
 
 
 class Log:
@@ -107,6 +108,14 @@ class Log:
             self._start()
         return self._queue.append_many(records, timeout_ms)
 
+    def producer(self, name: str, *, epoch: int = 0, sequence: int = 0) -> NamedProducer:
+        """Appends that may be made again, by another process too, and are in the log once: see ``NamedProducer``.
+
+        ``sequence``: of the epoch's records, so many were appended before, by somebody else.
+        """
+        self._check_open()
+        return NamedProducer(name, epoch, sequence, leaders=self._leaders, options=self._options, rng=self._rng)
+
     def _start(self) -> None:
         self._check_open()
         self._producer.start()
@@ -167,17 +176,36 @@ class Log:
         Goes on by itself after a failover, without a gap or a double. ``timeout_ms`` bounds the wait for the next
         batch, except for what a follower waits because nothing is appended.
         """
+        lists = self.read_lists(start, end, follow=follow, consistency=consistency, node=node, timeout_ms=timeout_ms)
+        try:
+            async for batches in lists:
+                for batch in batches:
+                    yield batch
+        finally:
+            await lists.aclose()
+
+    async def read_lists(
+        self,
+        start: int = 0,
+        end: int | None = None,
+        *,
+        follow: bool = False,
+        consistency: Consistency = Consistency.LINEARIZABLE,
+        node: str | None = None,
+        timeout_ms: float | None = None,
+    ) -> AsyncGenerator[list[Batch]]:
+        """As ``read_batches``, in lists of the batches that came in one message, about 1 MiB."""
         self._check_open()
         wanted = Range(start, end, follow, consistency, node)
         wanted.check()
         group, timeout_ms = self._options.group, self._timeout_ms(timeout_ms)
         reader = Reader(self._leaders, group, wanted, timeout_ms, rng=self._rng, check_open=self._check_open)
-        batches = reader.batches()
+        lists = reader.batches()
         try:
-            async for batch in batches:
-                yield batch
+            async for batches in lists:
+                yield batches
         finally:
-            await batches.aclose()
+            await lists.aclose()
 
     async def read(
         self,
@@ -208,6 +236,16 @@ class Log:
         check_place(consistency, None)
         timeout_ms = self._timeout_ms(timeout_ms)
         return await find_bounds(self._leaders, self._options.group, consistency, timeout_ms, self._rng)
+
+    async def segments(self, *, node: str | None = None, timeout_ms: float | None = None) -> list[SegmentInfo]:
+        """How the log is cut into segments on ``node``, or on any one: for those who share a range of it among them.
+
+        A hint: the next roll or trim changes it. Raises Unavailable, UnknownMember.
+        """
+        self._check_open()
+        check_place(Consistency.COMMITTED, node)
+        timeout_ms = self._timeout_ms(timeout_ms)
+        return await list_segments(self._leaders, self._options.group, node, timeout_ms, self._rng)
 
     # The cluster ------------------------------------------------------------------------------------------------
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from dledger.errors import Code, error
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -55,6 +57,8 @@ class AddressBook:
         self._learned: list[str] = []
         self.metadata: Metadata | None = None
         """The newest that was told."""
+        self._told_by_leader: Metadata | None = None
+        self._cluster_id = ""
 
     @property
     def addresses(self) -> list[str]:
@@ -62,15 +66,36 @@ class AddressBook:
         return list(dict.fromkeys([*self._learned, *self._endpoints]))
 
     def learn(self, told: Metadata, teller: str) -> Metadata:
-        """Takes in what the node at ``teller`` says; returns it, with the addresses that it does not know filled in."""
+        """Takes in what the node at ``teller`` says; returns it, with the addresses that it does not know filled in.
+
+        Raises UNKNOWN_CLUSTER for a node of another cluster than the first that said which it is of: indexes mean
+        nothing there.
+        """
+        self._check_cluster(told, teller)
         told = self._filled_in(told)
         if self.metadata is not None and told.term < self.metadata.term:
             return told
         self.metadata = told
         addresses = [member.address for member in told.members if member.address]
         by_the_leader = told.address_of(told.leader_id) == teller
+        if by_the_leader:
+            self._told_by_leader = told
         self._learned = addresses if by_the_leader else list(dict.fromkeys([*addresses, *self._learned]))
         return told
+
+    def _check_cluster(self, told: Metadata, teller: str) -> None:
+        self._cluster_id = self._cluster_id or told.cluster_id
+        if told.cluster_id and told.cluster_id != self._cluster_id:
+            raise error(
+                Code.UNKNOWN_CLUSTER,
+                f"{teller} belongs to cluster {told.cluster_id}, the others to {self._cluster_id}: give the endpoints "
+                "of one cluster only; if that node was emptied and founded another, its log is not the one you know",
+            )
+
+    def names(self, node: str) -> bool:
+        """Whether the leader, as last heard, has a member of that id or address; True before it was heard."""
+        told = self._told_by_leader
+        return told is None or any(node in {member.id, member.address} for member in told.members)
 
     def _filled_in(self, told: Metadata) -> Metadata:
         """A node that was started a moment ago has not met everyone yet."""

@@ -79,8 +79,9 @@ class Reader:
         """Why nothing came lately: tells more than that a last attempt ran out of time."""
         self.next_index = wanted.start
 
-    async def batches(self) -> AsyncGenerator[Batch]:
-        """The batches of the range. Raises when nothing can be had for the timeout, or for a refusal that stays."""
+    async def batches(self) -> AsyncGenerator[list[Batch]]:
+        """The batches of the range, in lists: those that came together. Raises when nothing can be had for the timeout,
+        or for a refusal that stays."""
         self._patience_ends = self._loop.time() + self._timeout_s
         try:
             while not self._complete():
@@ -94,8 +95,8 @@ class Reader:
                 if answer is None:
                     await self._go_on()
                     continue
-                for batch in self._accept(answer):
-                    yield batch
+                if accepted := self._accept(answer):
+                    yield accepted
         finally:
             self._hang_up()
 
@@ -161,6 +162,9 @@ class Reader:
             at_leader = wanted.node is None and wanted.consistency is Consistency.LINEARIZABLE
             if at_leader and await self._leaders.moved_on(self._address):
                 raise Unavailable(f"{self._address} does not lead any more")
+            if wanted.node is not None and not await self._leaders.is_member(wanted.node):
+                text = f"{wanted.node} is no member any more: it gets nothing behind record {self.next_index - 1}"
+                raise error(Code.UNKNOWN_MEMBER, text, index=self.next_index)
 
     async def _recover(self, refusal: DLedgerError) -> None:
         """Waits a moment and goes on at ``next_index``; raises what will not pass, or has lasted for too long."""
@@ -214,7 +218,8 @@ class Reader:
         if crc32c(body) != wire.body_crc:
             text = f"the batch at {wire.base_index} from {self._address} does not match its checksum: read it elsewhere"
             raise error(Code.CORRUPT_LOG, text, index=wire.base_index)
-        return Batch(wire.base_index, wire.count, wire.term, wire.timestamp_ms, body)
+        source = wire.producer_id, wire.producer_epoch, wire.base_sequence
+        return Batch(wire.base_index, wire.count, wire.term, wire.timestamp_ms, body, *source)
 
     def _hang_up(self) -> None:
         if self._call is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import repeat
 from typing import overload
@@ -100,6 +100,11 @@ class Batch:
     term: int
     timestamp_ms: int
     body: bytes
+    producer_id: int = 0
+    """Who appended it; 0: nobody in particular."""
+    producer_epoch: int = 0
+    base_sequence: int = 0
+    """The producer's sequence of the first record."""
 
     @property
     def end_index(self) -> int:
@@ -129,4 +134,17 @@ class Batch:
             return self
         assert first < last, "a batch that lies outside of the range asked is dropped, not clipped"
         kept = self.records()[first - self.base_index : last - self.base_index]
-        return Batch(first, len(kept), self.term, self.timestamp_ms, build_body(kept))
+        sequence = self.base_sequence + first - self.base_index
+        return replace(self, base_index=first, count=len(kept), body=build_body(kept), base_sequence=sequence)
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentInfo:
+    """Records ``base_index`` to ``end_index`` (exclusive), which lie in one file of the node that was asked."""
+
+    base_index: int
+    end_index: int
+    size_bytes: int
+    """What their frames take."""
+    last_timestamp_ms: int
+    """Of the newest."""

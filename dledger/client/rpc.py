@@ -29,7 +29,6 @@ _BY_STATUS: dict[grpc.StatusCode, Code] = {
     grpc.StatusCode.UNAVAILABLE: Code.NETWORK_ERROR,
     grpc.StatusCode.CANCELLED: Code.NETWORK_ERROR,
     grpc.StatusCode.DEADLINE_EXCEEDED: Code.TIMEOUT,
-    grpc.StatusCode.UNIMPLEMENTED: Code.UNSUPPORTED,
     grpc.StatusCode.INVALID_ARGUMENT: Code.UNEXPECTED_ARGUMENT,
     grpc.StatusCode.OUT_OF_RANGE: Code.INDEX_OUT_OF_RANGE,
     grpc.StatusCode.NOT_FOUND: Code.UNKNOWN_GROUP,
@@ -53,6 +52,9 @@ def from_rpc(failure: aio.AioRpcError, address: str) -> DLedgerError:
         return error(Code.BATCH_TOO_LARGE, f"{address} does not take messages of this size: {message}")
     if failure.code() is grpc.StatusCode.UNAVAILABLE and message.startswith(_GRPC_NO_CONNECTION):
         return error(Code.NETWORK_ERROR, f"{address} cannot be reached: {message}", **{_SENT: "no"})
+    if failure.code() is grpc.StatusCode.UNIMPLEMENTED:
+        text = f"{address} does not know this call: it runs an earlier version, or is no dledger node ({message})"
+        return error(Code.UNSUPPORTED, text)
     code = _BY_STATUS.get(failure.code(), Code.INTERNAL_ERROR)
     return error(code, f"{address} answered {failure.code().name}: {message}")
 

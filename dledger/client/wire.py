@@ -10,13 +10,18 @@ as well be put behind the encoded rest (4 µs):
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from dledger.v1 import log_pb2
+
+if TYPE_CHECKING:
+    from dledger.batch import Buffer
 
 APPEND_STREAM = "/dledger.v1.LogService/AppendStream"
 _BODY_TAG = bytes([7 << 3 | 2])
 
 
-def encode_append(head: log_pb2.AppendStreamRequest, body: bytes) -> bytes:
+def encode_append(head: log_pb2.AppendStreamRequest, body: Buffer) -> bytes:
     """``head``, which has no body, with ``body``: what AppendStreamRequest.SerializeToString would give."""
     return b"".join((head.SerializeToString(), _BODY_TAG, _varint(len(body)), body))
 

@@ -36,6 +36,13 @@ GAUGES = (
     _Family("durable_position", "durable_position", "Position of the last frame that the disk holds."),
     _Family("disk_free_bytes", "disk_free_bytes", "Room left on the log's file system."),
     _Family("disk_state", "disk_state", "0 ok, 1 low, 2 full (appends are refused), 3 hung."),
+    _Family("damaged_frames", "damaged_frames", "Stored frames known to be damaged and not repaired yet."),
+    _Family("scrub_position", "scrub_position", "Position up to which the present scrub has checked the log."),
+    _Family(
+        "scrub_last_pass_timestamp_seconds",
+        "scrub_last_pass_s",
+        "When the last scrub of the whole log was done; 0: never.",
+    ),
     _Family("log_size_bytes", "log_size_bytes", "What the log's segments take on the disk."),
 )
 COUNTERS = (
@@ -52,6 +59,10 @@ COUNTERS = (
     _Family("trims", "trims", "Times the log lost its oldest segments."),
     _Family("resets", "resets", "Times the log was begun anew from a leader's that begins later."),
     _Family("corruptions_found", "corruptions_found", "Stored frames found not to match their checksums."),
+    _Family("scrub_passes", "scrub_passes", "Times the whole log was read and checked in the background."),
+    _Family("repairs", "repairs", "Damaged ranges of the log that were repaired from other nodes."),
+    _Family("frames_repaired", "frames_repaired", "Frames that were repaired from other nodes."),
+    _Family("frames_served", "frames_served", "Frames given to nodes that repair, or complete, their log."),
 )
 HISTOGRAMS = (
     _Family("fsync_duration_seconds", "fsync_duration_s", "How long fdatasync of the log takes."),

@@ -64,6 +64,20 @@ class GroupMetrics:
     corruptions_found: int = 0
     """Frames that did not match their checksums where a crash cannot explain it."""
 
+    damaged_frames: int = 0
+    """Known to be damaged and not repaired yet."""
+    repairs: int = 0
+    """Damaged ranges that were written anew from other nodes' copies."""
+    frames_repaired: int = 0
+    frames_served: int = 0
+    """Given to nodes that asked with FETCH."""
+
+    scrub_position: int = 0
+    """How far the pass under way has checked the log."""
+    scrub_passes: int = 0
+    scrub_last_pass_s: float = 0.0
+    """When the last one was done, in seconds since the epoch; 0: none since the start."""
+
     # Space.
     disk_free_bytes: int = 0
     """On the log's file system, at the last look."""

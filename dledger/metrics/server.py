@@ -1,22 +1,68 @@
-"""/metrics over HTTP, in a thread of its own: a slow scraper never holds up the log."""
+"""/metrics over HTTP, in threads of its own: a slow scraper never holds up the log.
+
+Few at a time, and none for long: connections that do not come to the point take neither threads nor files from the log.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from threading import Thread
-from typing import TYPE_CHECKING
-from wsgiref.simple_server import WSGIServer
+import logging
+import socket
+import sys
+from socketserver import ThreadingMixIn
+from threading import BoundedSemaphore, Thread
+from typing import TYPE_CHECKING, Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
-from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import CollectorRegistry, make_wsgi_app
 
 from dledger.config import join_address
 from dledger.errors import Code, error
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from wsgiref.types import StartResponse, WSGIEnvironment
+    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
+
+logger = logging.getLogger(__name__)
 
 PATHS = frozenset({"/metrics", "/favicon.ico"})
+MAX_CONNECTIONS = 32
+"""Further ones are closed at once."""
+SILENCE_TIMEOUT_S = 5.0
+"""A connection that says nothing for so long is closed."""
+
+
+class _Handler(WSGIRequestHandler):
+    timeout = SILENCE_TIMEOUT_S
+
+    def log_message(self, *_: object) -> None:
+        """Every scrape would be a line of the node's log."""
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    daemon_threads = True
+
+    def __init__(self, host: str, port: int) -> None:
+        (family, *_, address), *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        self.address_family = family
+        self._places = BoundedSemaphore(MAX_CONNECTIONS)
+        super().__init__((str(address[0]), port), _Handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if self._places.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._places.release()
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that goes away in the middle is no trouble of the node's."""
+        logger.debug("a connection to the metrics broke: %s", sys.exception())
 
 
 class MetricsServer:
@@ -44,7 +90,7 @@ class MetricsServer:
 def start_metrics_server(registry: CollectorRegistry, host: str, port: int) -> MetricsServer:
     """Begins to serve ``registry`` on ``host``:``port`` (0: any free port). Raises CONFIG_ERROR when it cannot."""
     try:
-        server, thread = start_http_server(port, addr=host, registry=registry)
+        server = _Server(host, port)
     except OSError as failure:
         reason = failure.strerror or str(failure)
         raise error(
@@ -52,8 +98,7 @@ def start_metrics_server(registry: CollectorRegistry, host: str, port: int) -> M
             f"the metrics cannot be served on {join_address(host, port)} ({reason}): free that port or set another "
             "http_port",
         ) from failure
-    metrics = server.get_app()
-    assert metrics is not None
+    metrics: WSGIApplication = make_wsgi_app(registry)
 
     def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         if environ["PATH_INFO"] in PATHS:
@@ -62,4 +107,6 @@ def start_metrics_server(registry: CollectorRegistry, host: str, port: int) -> M
         return [b"the metrics are at /metrics\n"]
 
     server.set_app(app)
+    thread = Thread(target=server.serve_forever, name="metrics", daemon=True)
+    thread.start()
     return MetricsServer(server, thread)

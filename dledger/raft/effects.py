@@ -46,10 +46,18 @@ class ReadsConfirmed:
 
 
 @dataclass(frozen=True, slots=True)
+class FetchTail:
+    """``peer`` has frames behind the end of this log, for which it refuses its vote: they are to be fetched from it,
+    and appended for as long as ``RaftNode.takes_tail``."""
+
+    peer: NodeId
+
+
+@dataclass(frozen=True, slots=True)
 class TransferEnded:
     """The handover came to its end; ``new_leader_id`` is empty when it failed and this node leads on."""
 
     new_leader_id: NodeId
 
 
-Effect = Persist | Send | RoleChanged | Committed | ReadsConfirmed | TransferEnded
+Effect = Persist | Send | RoleChanged | Committed | ReadsConfirmed | FetchTail | TransferEnded

@@ -21,6 +21,9 @@ class VoteStage(Enum):
     WAIT_TO_VOTE_NEXT = "wait_to_vote_next"
 
 
+_BY_LOG = (VoteResult.EXPIRED_LEDGER_TERM, VoteResult.SMALL_LEDGER_END_INDEX)
+
+
 class Ballot:
     """The answers to one request for votes. A later answer of the same voter changes nothing."""
 
@@ -38,6 +41,14 @@ class Ballot:
     def passed(self) -> bool:
         accepted = sum(result is VoteResult.ACCEPT for result in self._answers.values())
         return accepted >= self._membership.majority
+
+    @property
+    def wants_for_log(self) -> list[NodeId]:
+        """The voters that refuse for the end of the candidate's log alone, where a majority would accept a longer one;
+        nobody where it would not."""
+        accepted = sum(result is VoteResult.ACCEPT for result in self._answers.values())
+        behind = sorted(voter for voter, result in self._answers.items() if result in _BY_LOG)
+        return behind if accepted < self._membership.majority <= accepted + len(behind) else []
 
     @property
     def lost(self) -> bool:

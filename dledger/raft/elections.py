@@ -5,11 +5,14 @@ How one request is judged, and how answers are counted, is in election.py, witho
 
 from __future__ import annotations
 
-from dledger.raft.effects import RoleChanged
+from dledger.raft.effects import FetchTail, RoleChanged
 from dledger.raft.election import Ballot, VoteStage, is_ahead, judge_log, judge_membership, judge_vote
 from dledger.raft.messages import NOBODY, TakeLeadership, VoteRequest, VoteResponse, VoteResult
-from dledger.raft.state import NodeState
+from dledger.raft.state import Hindrance, NodeState
 from dledger.types import NodeId, Role, Term
+
+ROUNDS_BEFORE_FETCH = 2
+"""Pre-votes without a leader after which a candidate asks for the frames that it lacks."""
 
 
 class Elections(NodeState):
@@ -24,6 +27,7 @@ class Elections(NodeState):
             self._effects.append(RoleChanged(self.role, self.term, NOBODY))
         last = self._log.last
         is_pre_vote = stage is VoteStage.WAIT_TO_REVOTE
+        self._rounds_alone += is_pre_vote
         request = VoteRequest(self.group, term, is_pre_vote, last.term, last.position, transfer_from)
         self.ballot = Ballot(stage, term, self.membership)
         self.deadline_ms = now_ms + self._random.uniform(0.5, 1.0) * self._timings.election_timeout_min_ms
@@ -42,9 +46,25 @@ class Elections(NodeState):
                 self._campaign(VoteStage.WAIT_TO_VOTE_NEXT, now_ms)
             else:
                 self._lead(now_ms)
-        elif ballot.lost:
+            return
+        if self._rounds_alone >= ROUNDS_BEFORE_FETCH and (ahead := ballot.wants_for_log):
+            self._rounds_alone = 0
+            self._effects.append(FetchTail(ahead[0]))
+        if ballot.lost:
             self.ballot = None
             self.deadline_ms = self._retry_deadline(now_ms)
+
+    @property
+    def takes_tail(self) -> bool:
+        """Whether frames that another node has behind the end of this log may be appended to it, without a leader.
+
+        A candidate whose log is not complete enough asks for what it lacks, when others had their chance: it may be the
+        only one with links to a majority, and then nobody else can ever be elected (Omni-Paxos calls it a constrained
+        election). What it appends is part of what some leader wrote, so the logs stay what Raft lets them be; it says
+        nothing of whether it is committed, is acknowledged to nobody (``matched_position`` stays), and a leader cuts it
+        as any other tail. Its term is never above this node's: whoever has it refused the vote in that term.
+        """
+        return self._may_stand and self.leadership is None and self.leader_id == NOBODY
 
     def on_vote_response(self, voter: NodeId, answer: VoteResponse, now_ms: float) -> None:
         if voter not in self.membership.voters:
@@ -86,6 +106,8 @@ class Elections(NodeState):
             self._adopt_term(request.term, now_ms)
         if not self._votes_for(candidate_is_ahead=candidate_is_ahead):
             return VoteResult.NOT_A_VOTER
+        if request.last_position == self._log.last.position == 0 and not self.may_found:
+            return VoteResult.NOT_FOUNDED
         result = judge_log(request, self._log.last)
         if result is not VoteResult.ACCEPT or request.is_pre_vote:
             return result
@@ -115,22 +137,33 @@ class Elections(NodeState):
     # Handing over ------------------------------------------------------------------------------------------------
 
     def on_take_leadership(self, leader: NodeId, message: TakeLeadership, now_ms: float) -> None:
-        """The leader hands over: stand at once, without asking first whether it pays."""
+        """The leader hands over: stand at once, without asking first whether it pays. Not with a disk that would take
+        no appends, whatever the leader knew of it."""
         from_my_leader = leader == self.leader_id and message.term == self.term
-        if from_my_leader and self._may_stand and self._log.last.position >= message.position:
+        if (
+            from_my_leader
+            and self._may_stand
+            and self.disk.takes_appends
+            and self._log.last.position >= message.position
+        ):
             self._campaign(VoteStage.WAIT_TO_VOTE_NEXT, now_ms, transfer_from=leader)
 
-    def set_may_lead(self, may_lead: bool, now_ms: float) -> None:
-        """False while this node's disk does not keep up: a leader steps down at once, and tells the voter that is
-        closest to take over; none stands until True. It follows and votes all the while."""
-        if may_lead == self.may_lead:
+    def set_may_lead(self, may_lead: bool, now_ms: float, why: Hindrance = Hindrance.SLOW_DISK) -> None:
+        """False while ``why`` hinders: a leader steps down at once, and tells the closest of those that are fit
+        to take over; none stands until no hindrance is left. It follows and votes all the while."""
+        before = self.may_lead
+        self._hinder(why, hinders=not may_lead)
+        may_lead = self.may_lead
+        if may_lead == before:
             return
-        self.may_lead = may_lead
         leadership, term = self.leadership, self.term
         if may_lead:
             if self.leadership is None:
                 self.deadline_ms = self._election_deadline(now_ms)
         elif leadership is not None or self.role is Role.CANDIDATE:
             self._become(Role.FOLLOWER, NOBODY, now_ms)
-        if leadership is not None and (successor := leadership.successor(now_ms)) is not None:
+        if leadership is None:
+            return
+        successor = leadership.closest(leadership.fit(self._log.last.position, now_ms))
+        if successor is not None:
             self._send(successor, TakeLeadership(self.group, term, leadership.followers[successor].match))

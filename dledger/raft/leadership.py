@@ -9,6 +9,7 @@ from itertools import count
 from math import inf
 
 from dledger.config import Limits, Timings
+from dledger.raft.fitness import Lack, Measure, MemberFacts
 from dledger.raft.membership import Membership
 from dledger.raft.messages import Heartbeat, Message
 from dledger.raft.quorum import quorum_value
@@ -43,6 +44,7 @@ class Leadership:
         now_ms: float,
         timings: Timings,
         limits: Limits,
+        is_connected: Callable[[NodeId], bool],
         doubted: Collection[NodeId] = (),
     ) -> None:
         self.term_start = Position(last + 1)
@@ -55,6 +57,8 @@ class Leadership:
         self._membership = membership
         self._timings = timings
         self._limits = limits
+        self.measure = Measure.of(limits, timings)
+        self._is_connected = is_connected
         self._doubted = doubted
         self._request_ids = count(1)
         self._round = 0
@@ -116,9 +120,20 @@ class Leadership:
 
     def hears_quorum(self, now_ms: float) -> bool:
         """Check-quorum: whether a majority, ourselves included, was heard within the shortest election timeout."""
-        since_ms = now_ms - self._timings.election_timeout_min_ms
-        heard = sum(progress.contact_ms > since_ms for progress in self._counting())
+        heard = sum(not self.measure.is_silent(now_ms - progress.contact_ms) for progress in self._counting())
         return heard + self._self_votes >= self._membership.majority
+
+    def agreed_clock_ms(self, own_ms: int, now_ms: float) -> int:
+        """A wall clock that no single wrong one moves ahead: the time that a majority of the voters has reached, each
+        by its own clock, but never later than ``own_ms``, this node's. 0 unless a majority was heard lately."""
+        told_ms = [
+            int(progress.clock_offset_ms + now_ms)
+            for progress in self._counting()
+            if progress.clock_offset_ms is not None and not self.measure.is_silent(now_ms - progress.contact_ms)
+        ]
+        if self._self_votes:
+            told_ms.append(own_ms)
+        return min(own_ms, quorum_value(told_ms, len(self._membership.voters)))
 
     def forgive(self, late_ms: float) -> None:
         """This process stood still for ``late_ms``: its followers get that time again. The lease does not."""
@@ -209,34 +224,50 @@ class Leadership:
         transfer.is_sent = self._told_to_take = True
         return transfer.target
 
-    def closest_follower(self, among: Iterable[NodeId]) -> NodeId | None:
-        """The voter with the smallest lag."""
-        candidates = [(-self.followers[peer].match, peer) for peer in among if self._is_eligible(peer)]
-        return min(candidates)[1] if candidates else None
+    # Whom to rely on ---------------------------------------------------------------------------------------------
 
-    def successor(self, now_ms: float) -> NodeId | None:
-        """Who should take over from a leader that must stop: the closest of those that were heard lately."""
-        since_ms = now_ms - self._timings.election_timeout_min_ms
-        return self.closest_follower(peer for peer, each in self.followers.items() if each.contact_ms > since_ms)
-
-    def preferred_target(
-        self, settings: GroupSettings, connected: Collection[NodeId], last: Position, limits: Limits
-    ) -> NodeId | None:
-        """Who should lead instead of this node: the highest priority above its own among the voters that are connected,
-        not in doubt, and lag at most ``max_transfer_lag_frames``; the smallest lag among equals."""
-        own_priority = settings.priority_of(self._node_id)
-        candidates = [
-            (-settings.priority_of(peer), -progress.match, peer)
+    def facts(self, last: Position, now_ms: float) -> dict[NodeId, MemberFacts]:
+        """What is known of each other member. ``last``: where the leader's log ends."""
+        return {
+            peer: MemberFacts(
+                is_connected=self._is_connected(peer),
+                counts=progress.counts,
+                lag_frames=last - progress.match if progress.is_compared else None,
+                silent_ms=now_ms - progress.contact_ms,
+                disk=progress.disk,
+            )
             for peer, progress in self.followers.items()
-            if peer in connected
-            and self._is_eligible(peer)
-            and settings.priority_of(peer) > own_priority
-            and last - progress.match <= limits.max_transfer_lag_frames
-        ]
-        return min(candidates)[2] if candidates else None
+        }
 
-    def _is_eligible(self, peer: NodeId) -> bool:
-        return self.followers[peer].counts and peer in self._membership.voters
+    def lacks(self, last: Position, now_ms: float) -> dict[NodeId, Lack | None]:
+        """Of each other voter, what it lacks to be relied on; None: it is fit."""
+        voters = self._membership.voters
+        return {peer: self.measure.lack(fact) for peer, fact in self.facts(last, now_ms).items() if peer in voters}
+
+    def follows_quorum(self, last: Position, now_ms: float) -> bool:
+        """Whether what was written may yet be committed."""
+        facts = self.facts(last, now_ms)
+        voters = [peer for peer in self._membership.voters if peer in facts and self.measure.follows(facts[peer])]
+        return len(voters) + self._self_votes >= self._membership.majority
+
+    def fit_quorum(self, last: Position, now_ms: float) -> bool:
+        """Whether a majority can be relied on, this node as it is."""
+        return len(self.fit(last, now_ms)) + self._self_votes >= self._membership.majority
+
+    def fit(self, last: Position, now_ms: float) -> list[NodeId]:
+        """The other voters that may lead."""
+        return [peer for peer, lack in self.lacks(last, now_ms).items() if lack is None]
+
+    def closest(self, among: Iterable[NodeId], settings: GroupSettings | None = None) -> NodeId | None:
+        """Of the highest priority, if ``settings`` say of any, the one with the smallest lag."""
+        priority_of = (settings or GroupSettings()).priority_of
+        ranked = [(-priority_of(peer), -self.followers[peer].match, peer) for peer in among]
+        return min(ranked)[2] if ranked else None
+
+    def preferred(self, among: Iterable[NodeId], settings: GroupSettings) -> NodeId | None:
+        """Who should lead instead of this node: the highest priority above its own; the smallest lag among equals."""
+        own_priority = settings.priority_of(self._node_id)
+        return self.closest((peer for peer in among if settings.priority_of(peer) > own_priority), settings)
 
 
 def _is_another_disk(before: bytes, now: bytes) -> bool:

@@ -11,13 +11,13 @@ committed something of its own term: ``RaftNode.check_change`` says why.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Mapping
 
-from dledger.config import NODE_ID, Limits, split_address
-from dledger.errors import Code, ConfigError, DLedgerError, error
+from dledger.config import MAX_MEMBERS, NODE_ID, split_address
+from dledger.errors import Code, ConfigError, DLedgerError, error, quoted
+from dledger.raft.fitness import UNHEARD, Lack, Measure, MemberFacts, Need
 from dledger.raft.quorum import majority
-from dledger.types import Member, NodeId
+from dledger.types import Member, NodeId, NodeStart
 
 
 class Membership:
@@ -42,7 +42,7 @@ class Membership:
         member = self.members.get(node_id)
         if member is None:
             known = ", ".join(sorted(self.members)) or "nobody"
-            raise error(Code.UNKNOWN_MEMBER, f"{node_id!r} is not a member of the group; its members: {known}")
+            raise error(Code.UNKNOWN_MEMBER, f"{quoted(node_id)} is not a member of the group; its members: {known}")
         return member
 
     def replaced(self, member: Member) -> tuple[Member, ...]:
@@ -50,31 +50,15 @@ class Membership:
         return tuple(member if each.id == member.id else each for each in self.members.values())
 
 
-class MemberFacts(NamedTuple):
-    """What the leader knows of another member."""
-
-    is_connected: bool
-    counts: bool
-    """Not in doubt: quorums may rest on it."""
-    lag_frames: int
-    """The leader's last position minus what the member holds durably."""
-    node_uuid: bytes = b""
-    """Of the disk it last said hello with; empty before it ever did."""
-    start_count: int = 0
-    """The start of that disk."""
-
-
-UNHEARD = MemberFacts(is_connected=False, counts=False, lag_frames=0)
-
-
 def plan_add(membership: Membership, node_id: NodeId, peer_address: str) -> tuple[Member, ...] | None:
     """``node_id`` as a learner. None: it is a member at that address already, in whatever role.
 
-    Raises UNEXPECTED_ARGUMENT: no id, no address, or one of them is another's.
+    Raises UNEXPECTED_ARGUMENT: no id, no address, or one of them is another's; CHANGE_REFUSED: there are MAX_MEMBERS.
     """
     if not NODE_ID.fullmatch(node_id):
         raise error(
-            Code.UNEXPECTED_ARGUMENT, f"{node_id!r} is not a node id: use up to 255 letters, digits, '-', '_' and '.'"
+            Code.UNEXPECTED_ARGUMENT,
+            f"{quoted(node_id)} is not a node id: use up to 255 letters, digits, '-', '_' and '.'",
         )
     try:
         place = split_address(peer_address)
@@ -94,100 +78,124 @@ def plan_add(membership: Membership, node_id: NodeId, peer_address: str) -> tupl
                 Code.UNEXPECTED_ARGUMENT,
                 f"{node_id} is a member at {member.peer_address} already: remove it first, or choose another id",
             )
+    if len(membership.members) >= MAX_MEMBERS:
+        raise _refused(
+            f"the group has {len(membership.members)} members, and no more than {MAX_MEMBERS} can be: remove one"
+        )
     return (*membership.members.values(), Member(node_id, peer_address, voter=False))
 
 
 def plan_promote(
-    membership: Membership, node_id: NodeId, facts: MemberFacts, limits: Limits
+    membership: Membership, node_id: NodeId, leader_id: NodeId, facts: Mapping[NodeId, MemberFacts], measure: Measure
 ) -> tuple[Member, ...] | None:
     """A learner as a voter, under the disk it has now. None: it is one already.
 
-    Raises UNKNOWN_MEMBER; CHANGE_REFUSED when it is not connected, in doubt, or lags more than
-    ``max_transfer_lag_frames``: with its vote needed at once, appends would wait for it.
+    ``facts`` of all others than the leader. Raises UNKNOWN_MEMBER; CHANGE_REFUSED when it is not fit, for with its vote
+    needed at once appends would wait for it, or when no majority of the voters would be.
     """
     member = membership.get(node_id)
     if member.voter:
         return None
-    if not facts.is_connected:
-        raise _refused(f"{node_id} is not connected: start it, or wait until it has joined", waits_for="connection")
-    if not facts.counts:
-        raise _refused(f"{node_id} is in doubt, its disk is not the one that was admitted: readmit it first")
-    if facts.lag_frames > limits.max_transfer_lag_frames:
-        raise _refused(
-            f"{node_id} is {facts.lag_frames} frames behind, {limits.max_transfer_lag_frames} are allowed: wait until "
-            "it has caught up",
-            waits_for="catch_up",
-        )
-    return membership.replaced(
-        member._replace(
-            voter=True,
-            node_uuid=facts.node_uuid or member.node_uuid,
-            admitted_start_count=facts.start_count or member.admitted_start_count,
-        )
-    )
+    fact = facts.get(node_id, UNHEARD)
+    lack = measure.lack(fact)
+    if lack is not None:
+        raise _refused(f"{node_id} {lack.why}: {_REMEDIES[lack.need]}", **_waits_for(lack))
+    _check_majority(membership.voters | {node_id}, leader_id, facts, measure)
+    return membership.replaced(_admitted(member._replace(voter=True), fact.start))
+
+
+_REMEDIES = {
+    Need.CONNECTION: "start it, or wait until it has joined",
+    Need.ANSWER: "see what it is busy with, or restart it",
+    Need.IDENTITY: "readmit it first",
+    Need.DISK: "make room on it, or restart it on another",
+    Need.COMPARED: "wait a moment",
+    Need.CATCH_UP: "wait until it has caught up",
+}
+_PASSES = (Need.CONNECTION, Need.ANSWER, Need.COMPARED, Need.CATCH_UP)
+
+
+def _waits_for(lack: Lack) -> dict[str, str]:
+    return {"waits_for": lack.need.value} if lack.need in _PASSES else {}
 
 
 def plan_remove(
-    membership: Membership, node_id: NodeId, leader_id: NodeId, facts: Mapping[NodeId, MemberFacts]
+    membership: Membership, node_id: NodeId, leader_id: NodeId, facts: Mapping[NodeId, MemberFacts], measure: Measure
 ) -> tuple[Member, ...] | None:
     """The members without ``node_id``. None: it is no member.
 
     ``facts`` of all others than the leader. A leader that is to be removed is checked here like any other, and must
     then hand the leadership over, for the next leader to remove it. Were it to append its own removal and stop there,
     nobody could be elected: its log would be the longest, and it would not stand any more. Raises CHANGE_REFUSED when
-    no voter, or no majority of connected voters that count, would remain.
+    no voter would remain, or no majority of those that remain is fit.
     """
     member = membership.members.get(node_id)
     if member is None:
         return None
     if member.voter:
-        _check_voters_remain(membership, node_id, leader_id, facts)
+        _check_majority(membership.voters - {node_id}, leader_id, facts, measure)
     return tuple(each for each in membership.members.values() if each.id != node_id)
 
 
 def plan_readmit(
-    membership: Membership, node_id: NodeId, leader_id: NodeId, facts: Mapping[NodeId, MemberFacts]
+    membership: Membership, node_id: NodeId, leader_id: NodeId, facts: Mapping[NodeId, MemberFacts], measure: Measure
 ) -> tuple[Member, ...] | None:
     """A member whose disk is another one, or an older state, as a learner with the disk it has now. None: it is not
     in doubt, and has the disk that was admitted.
 
     ``facts`` of all others than the leader. Raises UNKNOWN_MEMBER; CHANGE_REFUSED when it leads, is not connected, or
-    was a voter and no majority of connected voters that count would remain.
+    was a voter and no majority of those that remain is fit.
     """
     member = membership.get(node_id)
     if node_id == leader_id:
         raise _refused(f"{node_id} leads, and nobody is in doubt of itself: transfer the leadership and ask again")
     fact = facts.get(node_id, UNHEARD)
-    if not fact.is_connected or not fact.node_uuid:
+    if not fact.is_connected or fact.start is None:
         raise _refused(
             f"{node_id} is not connected: start it first, it is admitted with the disk it has then",
             waits_for="connection",
         )
-    if fact.counts and member.node_uuid in (b"", fact.node_uuid):
+    if fact.counts and member.node_uuid in (b"", fact.start.node_uuid):
         return None
     if member.voter:
-        _check_voters_remain(membership, node_id, leader_id, facts)
-    return membership.replaced(
-        member._replace(voter=False, node_uuid=fact.node_uuid, admitted_start_count=fact.start_count)
+        _check_majority(membership.voters - {node_id}, leader_id, facts, measure)
+    return membership.replaced(_admitted(member._replace(voter=False), fact.start))
+
+
+def _admitted(member: Member, start: NodeStart | None) -> Member:
+    """``member`` under the disk it has now; as it was if it never said which."""
+    if start is None:
+        return member
+    return member._replace(
+        node_uuid=start.node_uuid, admitted_start_count=start.start_count, admitted_start_nonce=start.start_nonces[-1]
     )
 
 
-def _check_voters_remain(
-    membership: Membership, leaving: NodeId, leader_id: NodeId, facts: Mapping[NodeId, MemberFacts]
+def with_disks(members: Iterable[Member], disks: Mapping[NodeId, bytes]) -> tuple[Member, ...]:
+    """``members``, each with its disk named, where ``disks`` knows one and none is named yet: the log tells whoever
+    never met a member whether the disk that it comes with is its own."""
+    return tuple(each if each.node_uuid else each._replace(node_uuid=disks.get(each.id, b"")) for each in members)
+
+
+def _check_majority(
+    voters: Collection[NodeId], leader_id: NodeId, facts: Mapping[NodeId, MemberFacts], measure: Measure
 ) -> None:
-    remaining = membership.voters - {leaving}
-    if not remaining:
-        raise _refused(f"{leaving} is the last voter: promote another first")
-    healthy = {
-        voter
-        for voter in remaining
-        if voter == leader_id or ((fact := facts.get(voter, UNHEARD)).is_connected and fact.counts)
+    """Of the voters as they are to be a majority must be fit, or nothing, not even the change, would be committed."""
+    if not voters:
+        raise _refused("the last voter stays: promote another first")
+    lacks = {
+        voter: lack
+        for voter in sorted(voters)
+        if voter != leader_id and (lack := measure.lack(facts.get(voter, UNHEARD))) is not None
     }
-    if len(healthy) < majority(len(remaining)):
-        missing = ", ".join(sorted(remaining - healthy))
+    fit, needed = len(voters) - len(lacks), majority(len(voters))
+    if fit < needed:
+        told = "; ".join(f"{voter} {lack.why}" for voter, lack in lacks.items())
+        passes = all(lack.need in (Need.COMPARED, Need.CATCH_UP) for lack in lacks.values())
         raise _refused(
-            f"of the {len(remaining)} voters that would remain, {missing} cannot be relied on (not connected, or in "
-            "doubt), and the others are no majority: bring them back, or remove one of them first"
+            f"of the {len(voters)} voters that there would be {needed} must be fit, and {fit} would: {told}; mend "
+            "that, or remove one of those first",
+            **({"waits_for": Need.CATCH_UP.value} if passes else {}),
         )
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from dledger.storage.frame import Frame
-from dledger.types import LogPoint, NodeId, Position, Term
+from dledger.types import DiskState, LogPoint, NodeId, Position, Term
 
 NOBODY = NodeId("")
 
@@ -35,6 +35,8 @@ class VoteResult(IntEnum):
     """I voted for another in this term."""
     NOT_A_VOTER = 8
     """I do not vote: a learner, a node in doubt, or one that has not found its promises again."""
+    NOT_FOUNDED = 9
+    """Its log is empty and so is mine, and not all founders have met: one of them may hold what was lost here."""
 
 
 class PushResult(IntEnum):
@@ -93,12 +95,15 @@ class HeartbeatResponse:
     """``term`` above the leader's makes it step down.
 
     ``keeps_lease`` promises to vote for nobody for one ``election_timeout_min_ms`` from now, also over a restart.
+    ``disk`` is the follower's own; ``wall_clock_ms`` its clock, since the epoch.
     """
 
     group: str
     term: Term
     round: int
     keeps_lease: bool = False
+    disk: DiskState = DiskState.OK
+    wall_clock_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +199,46 @@ class ResetResponse:
     request_id: int
 
 
+class FetchResult(IntEnum):
+    """A node's answer to FETCH."""
+
+    SUCCESS = 0
+    BEHIND_END = 1
+    """My log ends before that."""
+    TRIMMED = 2
+    """My log begins behind that."""
+    DAMAGED = 3
+    """I have it, and it is damaged here too."""
+    OTHER_LOG = 4
+    """What I have there does not follow the chain that was named."""
+    BUSY = 5
+    """I am answering you, or too many others: ask again later."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """Any node to any other, whatever their roles: give me your frames behind ``previous``, up to position
+    ``last_wanted``, about ``max_bytes`` of them. It says nothing of terms and leaders: chains prove what is right."""
+
+    group: str
+    term: Term
+    previous: LogPoint
+    last_wanted: Position
+    max_bytes: int
+    request_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class FetchResponse:
+    """SUCCESS: consecutive frames, the first right behind the point that was named. Else there are none."""
+
+    group: str
+    term: Term
+    result: FetchResult
+    request_id: int
+    frames: tuple[Frame, ...] = ()
+
+
 Message = (
     VoteRequest
     | VoteResponse
@@ -208,4 +253,6 @@ Message = (
     | TakeLeadership
     | Reset
     | ResetResponse
+    | Fetch
+    | FetchResponse
 )

@@ -89,12 +89,14 @@ class RaftNode(Elections):
         self._forgave_lateness = False
         return True
 
-    def on_heartbeat(self, sender: NodeId, message: Heartbeat, now_ms: float) -> None:
+    def on_heartbeat(self, sender: NodeId, message: Heartbeat, now_ms: float, wall_clock_ms: int = 0) -> None:
+        """``wall_clock_ms``: this node's, for the answer."""
         is_obeyed = self.hear_leader(sender, message.term, now_ms)
         if is_obeyed:
             self.follow_commit(message.commit_position)
         keeps_lease = is_obeyed and self._lease_reads
-        self._send(sender, HeartbeatResponse(self.group, self.term, message.round, keeps_lease))
+        answer = HeartbeatResponse(self.group, self.term, message.round, keeps_lease, self.disk, wall_clock_ms)
+        self._send(sender, answer)
 
     def hear_follower(self, sender: NodeId, term: Term, now_ms: float) -> Leadership | None:
         """Any answer to a leader's message. The leadership, when the answer belongs to it. What a node says that is no
@@ -113,6 +115,8 @@ class RaftNode(Elections):
     def on_heartbeat_response(self, sender: NodeId, answer: HeartbeatResponse, now_ms: float) -> None:
         leadership = self.hear_follower(sender, answer.term, now_ms)
         if leadership is not None:
+            progress = leadership.followers[sender]
+            progress.disk, progress.clock_offset_ms = answer.disk, answer.wall_clock_ms - now_ms
             self._take_round(leadership, sender, answer.round, keeps_lease=answer.keeps_lease)
 
     def on_peer_disconnected(self, peer: NodeId, now_ms: float) -> None:

@@ -24,7 +24,7 @@ from math import inf
 from typing import NamedTuple
 
 from dledger.raft.messages import AppendResponse, CompareResponse, PushResult, ResetResponse, TruncateResponse
-from dledger.types import GENESIS, Position
+from dledger.types import GENESIS, DiskState, Position
 
 
 class PushState(Enum):
@@ -50,16 +50,18 @@ class Progress:
     """
 
     __slots__ = (
-        "_is_compared",
         "_request_ids",
         "_spoke_ms",
         "_window_bytes",
         "_window_frames",
+        "clock_offset_ms",
         "compare_at",
         "contact_ms",
         "counts",
+        "disk",
         "in_flight",
         "in_flight_bytes",
+        "is_compared",
         "lease_round",
         "match",
         "next",
@@ -82,7 +84,7 @@ class Progress:
         self._window_frames = window_frames
         self._window_bytes = window_bytes
         self._request_ids = count(1) if request_ids is None else request_ids
-        self._is_compared = False
+        self.is_compared = False
         """Whether a COMPARE succeeded yet: before, whatever is acknowledged was acknowledged by another disk."""
         self.state = PushState.COMPARE
         self.match = Position(0)
@@ -99,6 +101,10 @@ class Progress:
         """Back-off after a refusal (DISK_FULL); for ever when the logs are no copies of each other (DIVERGED)."""
         self.contact_ms = now_ms
         """When it was last heard in this term; optimistic at first, so that a new leader has time to be heard."""
+        self.disk = DiskState.OK
+        """By its own word."""
+        self.clock_offset_ms: float | None = None
+        """What its wall clock shows minus what our own, monotonic one does; None before it said so."""
         self.round = 0
         """The last read round it answered."""
         self.lease_round = 0
@@ -167,7 +173,7 @@ class Progress:
         lost = self.match if answer.position < self.match else None
         self.match = min(self.match, answer.position)
         if answer.result is PushResult.SUCCESS:
-            self._is_compared = True
+            self.is_compared = True
             self.next = Position(asked_position + 1)
             self.state = PushState.TRUNCATE if answer.position > asked_position else PushState.APPEND
         elif answer.result is PushResult.INCONSISTENT_STATE:
@@ -206,7 +212,7 @@ class Progress:
 
     def on_append(self, answer: AppendResponse, last: Position) -> bool:
         """True when the match position grew."""
-        if not self._is_compared:
+        if not self.is_compared:
             return False
         if answer.result is PushResult.INCONSISTENT_STATE:
             if self.state is PushState.APPEND:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from enum import Enum
 from random import Random
 from typing import Protocol
 
@@ -12,7 +14,7 @@ from dledger.raft.election import Ballot
 from dledger.raft.leadership import Leadership
 from dledger.raft.membership import Membership
 from dledger.raft.messages import NOBODY, Message
-from dledger.types import LogPoint, NodeId, Position, Role, Term
+from dledger.types import DiskState, LogPoint, NodeId, Position, Role, Term
 
 
 class LogView(Protocol):
@@ -20,6 +22,18 @@ class LogView(Protocol):
 
     @property
     def last(self) -> LogPoint: ...
+
+
+class Hindrance(Enum):
+    """Why a node does not stand, or does not vote either."""
+
+    SLOW_DISK = "its disk does not keep up"
+    DAMAGED_LOG = "its log is damaged"
+    OWES_CATCH_UP = "it may have lost what it acknowledged"
+    UNKNOWN_TAIL = "it cut the end of its log, and has not asked the others what was there"
+
+
+_KEEPS_FROM_VOTING = frozenset({Hindrance.OWES_CATCH_UP, Hindrance.UNKNOWN_TAIL})
 
 
 class NodeState:
@@ -38,6 +52,7 @@ class NodeState:
         timings: Timings,
         limits: Limits,
         random: Random,
+        is_connected: Callable[[NodeId], bool],
         now_ms: float,
         lease_reads: bool = False,
     ) -> None:
@@ -56,17 +71,20 @@ class NodeState:
         """The commit position when the term was taken: whoever leads it was elected with all of that in its log."""
         self.leadership: Leadership | None = None
         self.ballot: Ballot | None = None
-        self.may_vote = True
-        """False for a node that cannot rely on its promises (see DESIGN: identity, durability): neither votes nor
-        stands."""
-        self.may_lead = True
-        """False for a node whose disk does not keep up: it follows and votes, and does not stand."""
+        self.hindrances: set[Hindrance] = set()
+        self.disk = DiskState.OK
+        """What this node's disk is good for: followers say it, leaders do not hand over to one that is full."""
+        self.may_found = True
+        """False for a node that has not met all founders, none of them with anything in its log: while its own log is
+        empty it does not stand, nor vote for one whose log is empty too. Nodes whose disks were emptied do not begin
+        anew beside one that holds what was acknowledged."""
         self.doubted: set[NodeId] = set()
         """Nodes that are not, or may not be, what they were: they get everything, and no quorum rests on them."""
         self._log = log
         self._timings = timings
         self._limits = limits
         self._random = random
+        self._is_connected = is_connected
         self._lease_reads = lease_reads
         self._effects: list[Effect] = []
         self._started_ms = now_ms
@@ -74,6 +92,8 @@ class NodeState:
         self._last_led = Term(0)
         self._forgave_lateness = False
         self._awaits_successor = False
+        self._rounds_alone = 0
+        """How often this node asked whether it may stand, since it last knew of a leader."""
         self.deadline_ms = self._election_deadline(now_ms)
         """When ``tick`` wants to be called next."""
         self._settle_role()
@@ -81,12 +101,29 @@ class NodeState:
     # What is known -----------------------------------------------------------------------------------------------
 
     @property
+    def may_vote(self) -> bool:
+        """False for a node that cannot rely on its promises: it neither votes nor stands."""
+        return self.hindrances.isdisjoint(_KEEPS_FROM_VOTING)
+
+    @property
+    def may_lead(self) -> bool:
+        """False for a node whose disk does not keep up, or whose log is damaged: it follows and votes, and does not
+        stand."""
+        return self.hindrances <= _KEEPS_FROM_VOTING
+
+    def _hinder(self, why: Hindrance, *, hinders: bool) -> None:
+        if hinders:
+            self.hindrances.add(why)
+        else:
+            self.hindrances.discard(why)
+
+    @property
     def is_voter(self) -> bool:
         return self.may_vote and self.node_id in self.membership.voters
 
     @property
     def _may_stand(self) -> bool:
-        return self.may_lead and self.is_voter
+        return self.may_lead and self.is_voter and (self.may_found or self._log.last.position > 0)
 
     @property
     def _is_sole_voter(self) -> bool:
@@ -125,6 +162,8 @@ class NodeState:
             self.ballot = None
         self.role = role
         self.leader_id = leader_id
+        if leader_id:
+            self._rounds_alone = 0
         self._forgave_lateness = False
         if role is not Role.LEADER:
             self.deadline_ms = self._election_deadline(now_ms)
@@ -163,6 +202,7 @@ class NodeState:
             now_ms=now_ms,
             timings=self._timings,
             limits=self._limits,
+            is_connected=self._is_connected,
             doubted=self.doubted,
         )
         self.deadline_ms = now_ms + self._timings.heartbeat_interval_ms
@@ -221,11 +261,18 @@ class NodeState:
             self.leadership.transfer = None
             self._effects.append(TransferEnded(NOBODY))
 
-    def set_may_vote(self, may_vote: bool, now_ms: float) -> None:
-        if may_vote != self.may_vote:
-            self.may_vote = may_vote
+    def set_may_vote(self, may_vote: bool, now_ms: float, why: Hindrance = Hindrance.OWES_CATCH_UP) -> None:
+        """As far as ``why`` goes: each hindrance is lifted for itself."""
+        before = self.may_vote
+        self._hinder(why, hinders=not may_vote)
+        if before != self.may_vote and self.leadership is None:
+            self._become(Role.FOLLOWER, self.leader_id, now_ms)
+
+    def set_may_found(self, may_found: bool, now_ms: float) -> None:
+        if may_found != self.may_found:
+            self.may_found = may_found
             if self.leadership is None:
-                self._become(Role.FOLLOWER, self.leader_id, now_ms)
+                self.deadline_ms = self._election_deadline(now_ms)
 
     def doubt(self, peer: NodeId) -> None:
         """``peer`` lost its directory, or came back with an old one: from now on it gets everything and no quorum rests

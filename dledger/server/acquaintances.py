@@ -12,24 +12,36 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from dledger.config import split_address
-from dledger.errors import Code, ConfigError, PeerRefused
-from dledger.storage.api import Log
-from dledger.storage.peer_book import NodeStart, PeerBook
+from dledger.errors import Code, ConfigError, PeerRefused, quoted
+from dledger.storage.log_state import LogState
+from dledger.storage.peer_book import PeerBook
 from dledger.transport.api import PeerIdentity, Transport
-from dledger.types import Member, NodeId
+from dledger.types import Member, NodeId, NodeStart
 
 logger = logging.getLogger(__name__)
 
 MAX_STRANGERS = 16
 
 
+class HasState(Protocol):
+    """A log, also one that cannot be opened yet."""
+
+    @property
+    def state(self) -> LogState: ...
+
+
 class Judged(Protocol):
     """A replica's roster, as far as doubts are concerned."""
 
-    log: Log
+    @property
+    def log(self) -> HasState: ...
 
     def doubt(self, peer: NodeId) -> None:
         """No quorum rests on ``peer`` from now on."""
+        ...
+
+    def may_found(self, may_found: bool) -> None:
+        """Whether this node, while its log is empty, may take part in founding a cluster."""
         ...
 
     def trust(self, peer: NodeId) -> None:
@@ -69,6 +81,7 @@ class Acquaintances:
         self._is_dialing = False
         self._met: dict[NodeId, PeerIdentity] = {}
         self._doubts: dict[NodeId, str] = {}
+        self._missing_said: list[NodeId] = []
 
     # Whom to speak with ------------------------------------------------------------------------------------------
 
@@ -118,6 +131,7 @@ class Acquaintances:
     def start(self) -> None:
         """The transport is there: dials, from now on."""
         self._is_dialing = True
+        self._judge_founding()
         self._transport.set_peers(dict(self._targets))
 
     def follow_leader(self, leader_id: NodeId) -> None:
@@ -169,7 +183,7 @@ class Acquaintances:
             )
         if node_id not in self._targets and not self._admit_stranger(identity):
             raise PeerRefused(
-                f"{node_id!r} is not one of the other members of this cluster: add it, or check --id and --peers",
+                f"{quoted(node_id)} is not one of the other members of this cluster: add it, or check --id and --peers",
                 code=Code.UNKNOWN_MEMBER,
             )
         self._check_impostor(identity)
@@ -194,6 +208,24 @@ class Acquaintances:
             self._roster.forget(identity.node_id)
         self._met[identity.node_id] = identity
         self._judge(identity)
+        self._judge_founding()
+
+    def _judge_founding(self) -> None:
+        missing = self.founders_missing
+        if self._roster.log.state.last.position == 0 and missing != self._missing_said:
+            self._missing_said = missing
+            logger.info("nothing is in the log; founders not met as new as this one", extra={"missing": missing})
+        self._roster.may_found(not missing)
+
+    @property
+    def founders_missing(self) -> list[NodeId]:
+        """Those of the configuration that this node has not met as new as itself. Until there is none an empty log may
+        be one that was lost: a majority of emptied disks would found another cluster beside the one that was."""
+        return [
+            each
+            for each in sorted(self._configured)
+            if each != self._node_id and not ((met := self._met.get(each)) is not None and met.is_new)
+        ]
 
     def identity_of(self, node_id: NodeId) -> PeerIdentity | None:
         """What it last said of itself."""
@@ -203,6 +235,10 @@ class Acquaintances:
         """Which disk it has, and which start of it this is, by its own word; None before it ever said hello."""
         identity = self._met.get(node_id)
         return _start(identity) if identity is not None else None
+
+    def disk_of(self, node_id: NodeId) -> bytes:
+        """The uuid of the disk that it is known by, met in this life or an earlier one; empty: none, or in doubt."""
+        return b"" if node_id in self._doubts else self._book.disk_of(node_id)
 
     # Doubt -------------------------------------------------------------------------------------------------------
 
@@ -239,7 +275,7 @@ class Acquaintances:
 
 
 def _start(identity: PeerIdentity) -> NodeStart:
-    return NodeStart(identity.node_uuid, identity.start_count, identity.start_nonce)
+    return NodeStart(identity.node_uuid, identity.start_count, identity.start_nonces)
 
 
 def _is_address(address: str) -> bool:

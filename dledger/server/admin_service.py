@@ -6,10 +6,12 @@ import os
 
 from dledger.server.members import Change
 from dledger.server.node import Node
+from dledger.server.recovering import RecoveringReplica
 from dledger.server.replica import Replica
 from dledger.server.rpc import unary
 from dledger.storage.control import member_record, settings_record
-from dledger.types import NodeId, PreferredLeader
+from dledger.storage.damage import Damaged
+from dledger.types import LogPoint, NodeId, PreferredLeader
 from dledger.v1 import admin_pb2, admin_pb2_grpc
 from dledger.version import __version__
 
@@ -21,9 +23,12 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
     @unary
     async def Status(self, request: admin_pb2.StatusRequest) -> admin_pb2.StatusResponse:  # noqa: N802
         node = self._node
+        recovering = node.recovering.get(request.group or node.config.group)
+        if recovering is not None:
+            return _of_recovering(node, recovering)
         replica = node.replica(request.group)
         state, config, disk = replica.log.state, node.config, replica.disk_watch
-        commit = await replica.log.point_at(max(replica.core.commit_position, state.start.position))
+        commit = await _commit_point(replica)
         return admin_pb2.StatusResponse(
             group=replica.group,
             cluster_id=node.cluster_id,
@@ -46,8 +51,11 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
             followers=_followers(replica),
             members=map(member_record, state.members),
             settings=settings_record(state.settings),
-            disk=admin_pb2.DiskStatus(state=disk.state.value, free_bytes=disk.free_bytes),
+            disk=admin_pb2.DiskStatus(state=disk.state.word, free_bytes=disk.free_bytes),
             log_size_bytes=replica.log.size_bytes,
+            damaged_frames=replica.metrics.damaged_frames,
+            repair_stuck=replica.exchange.repairer.is_stuck,
+            founders_missing=node.founders_missing if replica.log.last.position == 0 else (),
         )
 
     @unary
@@ -56,7 +64,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
     ) -> admin_pb2.TransferLeadershipResponse:
         replica = self._node.replica(request.group)
         target = NodeId(request.target_id) if request.target_id else None
-        leader_id = await replica.handover.transfer(target)
+        leader_id = await replica.handover.transfer(target, dry_run=request.dry_run)
         return admin_pb2.TransferLeadershipResponse(leader_id=leader_id, term=replica.term)
 
     # Membership --------------------------------------------------------------------------------------------------
@@ -96,7 +104,8 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         self, request: admin_pb2.SetPreferredLeadersRequest
     ) -> admin_pb2.SetPreferredLeadersResponse:
         preferred = [PreferredLeader(NodeId(each.id), each.priority) for each in request.preferred]
-        settings = await self._node.replica(request.group).settings.set_preferred(preferred)
+        replica = self._node.replica(request.group)
+        settings = await replica.settings.set_preferred(preferred, dry_run=request.dry_run)
         return admin_pb2.SetPreferredLeadersResponse(settings=settings_record(settings))
 
     @unary
@@ -110,10 +119,47 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
     @unary
     async def SetRetention(self, request: admin_pb2.SetRetentionRequest) -> admin_pb2.SetRetentionResponse:  # noqa: N802
         retention = self._node.replica(request.group).retention
-        settings, trimmed = await retention.set(request.max_age_ms, request.max_bytes, dry_run=request.dry_run)
+        max_age_ms = request.max_age_ms if request.HasField("max_age_ms") else None
+        max_bytes = request.max_bytes if request.HasField("max_bytes") else None
+        settings, trimmed = await retention.set(max_age_ms, max_bytes, dry_run=request.dry_run)
         return admin_pb2.SetRetentionResponse(
             settings=settings_record(settings), trimmed_records=trimmed.records, trimmed_bytes=trimmed.size_bytes
         )
+
+
+def _of_recovering(node: Node, recovering: RecoveringReplica) -> admin_pb2.StatusResponse:
+    """What is known of a log that cannot be opened yet. How far it is committed in records is not."""
+    config, state = node.config, recovering.log.state
+    return admin_pb2.StatusResponse(
+        group=recovering.group,
+        cluster_id=node.cluster_id,
+        id=config.id,
+        role="recovering",
+        term=recovering.term,
+        leader_id=recovering.leader_id,
+        first_index=state.first_index,
+        commit_index=-1,
+        last_index=-1,
+        pid=os.getpid(),
+        data_dir=str(config.data_dir),
+        durability=config.durability.value,
+        version=__version__,
+        address=config.client_address,
+        peer_address=config.peer_address,
+        http_address=config.http_address,
+        members=map(member_record, state.members),
+        settings=settings_record(state.settings),
+        damaged_frames=recovering.metrics.damaged_frames,
+        repair_stuck=recovering.exchange.repairer.is_stuck,
+    )
+
+
+async def _commit_point(replica: Replica) -> LogPoint:
+    position = max(replica.core.commit_position, replica.log.state.start.position)
+    try:
+        return await replica.log.point_at(position)
+    except Damaged:
+        return LogPoint(position, replica.log.term_at(position), 0)
 
 
 def _change(change: Change) -> admin_pb2.MembershipChange:

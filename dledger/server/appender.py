@@ -1,7 +1,8 @@
 """The leader's intake: what arrives in one turn of the loop becomes frames that share one write and one group commit.
 
-Batches of producers and streams keep their own frames; single appends without a producer that arrive together share
-one. Nothing here looks at a single record of a batch.
+Batches of producers and streams keep their own frames. Appends without a producer that arrive together share one, and
+those that arrive while such a frame is under way gather for the next: by the turn alone each would have a frame of its
+own, for gRPC brings them one by one. Nothing here looks at a single record of a batch.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ from dledger.batch import Buffer, as_records, build_body, check_body, crc32c
 from dledger.errors import Code, DLedgerError, error
 from dledger.server.context import GroupContext
 from dledger.server.quorum_ack_checker import AppendResult, QuorumAckChecker, Waiter
-from dledger.storage.control import no_op_body
-from dledger.storage.frame import ControlKind, Frame, make_frame
-from dledger.storage.producers import KnownRange
+from dledger.storage.control import no_op_body, producer_body
+from dledger.storage.frame import FILLING, ControlKind, Frame, make_frame
+from dledger.storage.producers import KnownRange, NamedProducer
 from dledger.types import LogPoint
 
+GATHER_S = 0.005
+"""Appends gather for so long at most while a shared frame is under way; without a quorum they must not wait for it."""
 PER_RECORD_BYTES = 4
 """What a record takes in a body beside its own bytes: its offset."""
 
@@ -61,6 +64,9 @@ class Appender:
         self._queued_bytes = 0
         self._shared: list[tuple[Sequence[bytes], asyncio.Future[AppendResult]]] = []
         self._shared_bytes = 0
+        self._shared_under_way: asyncio.Future[AppendResult] | None = None
+        """A caller of the last frame that was shared, until he has his answer."""
+        self._gathered: asyncio.TimerHandle | None = None
         self._is_scheduled = False
         self._loop = asyncio.get_running_loop()
         self._term = 0
@@ -81,9 +87,11 @@ class Appender:
         self._term = term
         self._is_open = self._write([self._no_op()])
 
-    def retry_open(self) -> None:
+    def retry_open(self) -> bool:
+        """Whether it is open now."""
         if self._term and not self._is_open:
             self.open(self._term)
+        return self._is_open
 
     def _no_op(self) -> Batch:
         """It carries the cluster's id, minted by the very first leader, and the members."""
@@ -98,6 +106,7 @@ class Appender:
             _refuse(batch, refusal)
         for _, future in self._shared:
             _set_exception(future, refusal)
+        self._end_gathering()
         self._queue.clear()
         self._shared.clear()
         self._queued_bytes = self._shared_bytes = 0
@@ -105,13 +114,13 @@ class Appender:
     def _check_open(self, size_bytes: int) -> None:
         self._context.check_leader()
         if not self._is_open:
-            raise error(Code.LEADER_NOT_READY, "the leader has not opened its term yet; try again")
+            raise self._context.not_ready()
         if size_bytes > self._limits_batch_bytes:
             limit = self._limits_batch_bytes
             raise error(
                 Code.BATCH_TOO_LARGE, f"the batch has {size_bytes} bytes; the limit is {limit}: send less at once"
             )
-        self._checker.check_room(len(self._queue) + bool(self._shared), self._queued_bytes + self._shared_bytes)
+        self._checker.check_room(len(self._queue) + len(self._shared), self._queued_bytes + self._shared_bytes)
 
     # What callers bring ------------------------------------------------------------------------------------------
 
@@ -153,21 +162,50 @@ class Appender:
             return self._enqueue(batch)
         if self._shared_bytes + size_bytes > self._limits_batch_bytes:
             self._seal_shared()
+            self._schedule()
         future: asyncio.Future[AppendResult] = self._loop.create_future()
         self._shared.append((records, future))
         self._shared_bytes += size_bytes
-        self._schedule()
+        if self._shared_under_way is None:
+            self._schedule()
+        elif self._gathered is None:
+            self._gathered = self._loop.call_later(GATHER_S, self.flush)
         return future
 
     def append_control(self, kind: ControlKind, body: bytes = b"") -> asyncio.Future[AppendResult]:
         """A control frame, its body from storage/control.py; ``base_index`` of the result is the frame's position.
-        Refused and answered as any append."""
+        Refused and answered as any append; but for what fills the log, it may be written on a full disk."""
         self._check_open(len(body))
+        if kind in FILLING:
+            self._context.check_room()
         return self._enqueue(Batch(body, crc32c(body), 0, control=kind))
 
     def new_producer(self) -> asyncio.Future[AppendResult]:
         """Registers a producer: its id is the position of the frame that says so."""
         return self.append_control(ControlKind.PRODUCER)
+
+    async def named_producer(self, name: str) -> NamedProducer:
+        """The producer of that name, a new one if the log knows none; returns once that is committed.
+
+        Two calls at a time get the same one. Raises what an append raises.
+        """
+        self._check_open(0)
+        known = self._log.state.producers.named(name)
+        if known is None:
+            await self.append_control(ControlKind.PRODUCER, producer_body(name))
+        elif known.id > self._context.core.commit_position:
+            await self._committed(known.id)
+        known = self._log.state.producers.named(name)
+        if known is None:
+            raise error(Code.LEADER_NOT_READY, f"producer {name!r} was forgotten a moment after it was made; try again")
+        return known
+
+    def _committed(self, position: int) -> asyncio.Future[AppendResult]:
+        """Done when a frame of the log is."""
+        future: asyncio.Future[AppendResult] = self._loop.create_future()
+        frame = KnownRange(0, 0, position, position, self._term, self._log.state.last_timestamp_ms, 0)
+        self._checker.join(frame, future, self._context.now_s())
+        return future
 
     def _enqueue(self, batch: Batch) -> asyncio.Future[AppendResult]:
         future: asyncio.Future[AppendResult] = self._loop.create_future()
@@ -183,6 +221,7 @@ class Appender:
 
     def _seal_shared(self) -> None:
         """Makes one batch of the single appends that came together."""
+        self._end_gathering()
         if not self._shared:
             return
         records: list[bytes] = []
@@ -195,6 +234,20 @@ class Appender:
         self._queued_bytes += len(body)
         self._shared.clear()
         self._shared_bytes = 0
+        self._shared_under_way = waiters[0][0]
+        self._shared_under_way.add_done_callback(self._on_shared_answered)
+
+    def _end_gathering(self) -> None:
+        if self._gathered is not None:
+            self._gathered.cancel()
+            self._gathered = None
+
+    def _on_shared_answered(self, answered: asyncio.Future[AppendResult]) -> None:
+        """Committed or refused: either way the next one may go."""
+        if answered is self._shared_under_way:
+            self._shared_under_way = None
+            if self._shared:
+                self._context.guard(self._flush)
 
     # The turn's write --------------------------------------------------------------------------------------------
 
@@ -204,12 +257,14 @@ class Appender:
             self._loop.call_soon(self._context.guard, self._flush)
 
     def flush(self) -> None:
-        """Writes now what would be written at the end of this turn."""
+        """Writes now what would be written at the end of this turn, or later."""
+        self._seal_shared()
         self._context.guard(self._flush)
 
     def _flush(self) -> None:
         self._is_scheduled = False
-        self._seal_shared()
+        if self._shared_under_way is None:
+            self._seal_shared()
         batches, self._queue, self._queued_bytes = self._queue, [], 0
         try:
             self._write_in_order(batches)

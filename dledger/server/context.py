@@ -14,8 +14,7 @@ from dledger.raft.messages import Append, Message
 from dledger.raft.node import RaftNode
 from dledger.storage.api import Log
 from dledger.storage.frame import Frame
-from dledger.storage.peer_book import NodeStart
-from dledger.types import NodeId, Position, Role, Term
+from dledger.types import NodeId, NodeStart, Position, Role, Term
 
 
 class GroupContext(Protocol):
@@ -36,7 +35,7 @@ class GroupContext(Protocol):
     def now_ms(self) -> float: ...
 
     def wall_clock_ms(self) -> int:
-        """For the frames' timestamps only."""
+        """Since the epoch: for the frames' timestamps, and their age."""
         ...
 
     def send(self, peer: NodeId, message: Message) -> bool:
@@ -51,6 +50,10 @@ class GroupContext(Protocol):
 
     def start_of(self, peer: NodeId) -> NodeStart | None:
         """Which disk ``peer`` has, and which start of it this is, by its own word; None before its first hello."""
+        ...
+
+    def disk_of(self, node_id: NodeId) -> bytes:
+        """The uuid of the disk that ``node_id``, a peer or this node, is known by; empty: none, or it is in doubt."""
         ...
 
     def on_lost_frames(self, peer: NodeId) -> None:
@@ -102,6 +105,18 @@ class GroupContext(Protocol):
 
     def on_append_refused(self, refusal: DLedgerError) -> None:
         """The disk refused a leader's write; nothing of it is kept."""
+        ...
+
+    def on_disk_full(self) -> None:
+        """The device had no room for what was to be written."""
+        ...
+
+    def why_stalled(self) -> str:
+        """Why nothing is committed, as far as a leader knows: who is away, or full; empty when it knows no reason."""
+        ...
+
+    def not_ready(self) -> DLedgerError:
+        """LEADER_NOT_READY: nothing is committed in the leader's term yet, and why."""
         ...
 
     def on_truncated(self, after: Position) -> None: ...

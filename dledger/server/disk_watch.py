@@ -5,13 +5,14 @@ state         what                                    what follows
 ============  ======================================  ==================================================================
 ok
 low           below ``disk_warn_free_bytes``          a warning
-full          below ``disk_refuse_free_bytes``        appends are refused with DISK_FULL; reads, elections, trims go on
+full          below ``disk_refuse_free_bytes``,       appends are refused with DISK_FULL; reads, elections, trims go on
+              or the device said so
 hung          an fdatasync under way for longer       a leader steps down, a node does not stand; it follows, for what
               than ``disk_timeout_ms``                it is sent, and acknowledges nothing until the disk comes back
 ============  ======================================  ==================================================================
 
-Each is left by itself when its cause is gone, and each change is one line in the log. What the device refuses with
-ENOSPC is refused with DISK_FULL too, whatever the watermarks say.
+Each is left by itself when its cause is gone, and each change is one line in the log. What the device said (ENOSPC, a
+quota) is a fact, whatever the watermarks say: it stands until room is proven by taking some (``Log.prove_room``).
 
 An fdatasync waits off the event loop, so a node whose disk hangs there still speaks, and must give up its leadership
 by itself. A **pwritev** that hangs stops the event loop, the whole process: it sends no heartbeats, and its peers elect
@@ -20,26 +21,19 @@ another within an election timeout. An fdatasync that **fails** is the log's to 
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from enum import Enum
+from functools import partial
 
 from dledger.config import MIB
 from dledger.errors import Code, DLedgerError, error
 from dledger.server.context import GroupContext
+from dledger.types import DiskState
 
 logger = logging.getLogger(__name__)
 
 LOOK_INTERVAL_S = 1.0
 """How often the free space is asked for."""
-
-
-class DiskState(Enum):
-    """In the order of severity."""
-
-    OK = "ok"
-    LOW = "low"
-    FULL = "full"
-    HUNG = "hung"
 
 
 class DiskWatch:
@@ -51,12 +45,18 @@ class DiskWatch:
         self._next_look_s = 0.0
         self._space = DiskState.OK
         self._is_hung = False
+        self._is_refused = False
+        """The device had no room, and has not been seen to have any since."""
+        self._is_proven = False
+        self._proof: asyncio.Task[None] | None = None
         self.free_bytes = 0
         """At the last look."""
 
     @property
     def state(self) -> DiskState:
-        return DiskState.HUNG if self._is_hung else self._space
+        if self._is_hung:
+            return DiskState.HUNG
+        return DiskState.FULL if self._is_refused else self._space
 
     def check(self) -> None:
         """Called every heartbeat interval."""
@@ -64,17 +64,52 @@ class DiskWatch:
         self._is_hung = self._log.sync_age_s * 1000 > self._timeout_ms
         if not self._is_hung and self._context.now_s() >= self._next_look_s:
             self._look()
+            self._begin_proof()
         if self.state is not before:
             self._tell(before)
 
     def check_room(self) -> None:
         """Raises DISK_FULL while appends are refused."""
+        if self._is_refused:
+            raise error(
+                Code.DISK_FULL,
+                "the leader's disk has no room, by its own word: make some on it, or trim the log",
+                free_bytes=self.free_bytes,
+            )
         if self._space is DiskState.FULL:
             raise error(
                 Code.DISK_FULL,
                 f"the leader's disk has {self.free_bytes // MIB} MiB left: make room on it, or trim the log",
                 free_bytes=self.free_bytes,
             )
+
+    def refused(self) -> None:
+        """The device had no room for what was to be written."""
+        before, self._is_refused = self.state, True
+        if self.state is not before:
+            self._tell(before)
+
+    async def settle(self) -> None:
+        """Returns when nothing is under way on the disk."""
+        if self._proof is not None:
+            await asyncio.wait([self._proof])
+
+    def _begin_proof(self) -> None:
+        """While the device is known to be full, and once at the start, which also makes the reserve."""
+        if self._proof is None and (self._is_refused or not self._is_proven):
+            name = f"disk-room-{self._context.group}"
+            self._proof = asyncio.get_running_loop().create_task(self._prove(), name=name)
+            self._proof.add_done_callback(self._proved)
+
+    async def _prove(self) -> None:
+        self._is_proven = await self._log.prove_room()
+        before, self._is_refused = self.state, not self._is_proven
+        if self.state is not before:
+            self._context.guard(partial(self._tell, before))
+
+    def _proved(self, task: asyncio.Task[None]) -> None:
+        self._proof = None
+        self._context.watch_task(task)
 
     def _look(self) -> None:
         self._next_look_s = self._context.now_s() + LOOK_INTERVAL_S
@@ -93,7 +128,7 @@ class DiskWatch:
 
     def _tell(self, before: DiskState) -> None:
         state = self.state
-        self._context.metrics.disk_state = _SEVERITY[state]
+        self._context.metrics.disk_state = self._context.core.disk = state
         if DiskState.HUNG in (before, state):
             self._context.core.set_may_lead(state is not DiskState.HUNG, self._context.now_ms())
         logger.log(
@@ -101,14 +136,13 @@ class DiskWatch:
             "the disk's state changed",
             extra={
                 "group": self._context.group,
-                "state": state.value,
-                "before": before.value,
+                "state": state.word,
+                "before": before.word,
                 "free_bytes": self.free_bytes,
             },
         )
 
 
-_SEVERITY = {state: severity for severity, state in enumerate(DiskState)}
 _LEVELS = {
     DiskState.OK: logging.INFO,
     DiskState.LOW: logging.WARNING,

@@ -63,6 +63,11 @@ class Elector:
     def start(self) -> None:
         self.run()
 
+    async def settle(self) -> None:
+        """Returns when no save is under way."""
+        while self._barrier is not None:
+            await asyncio.wait([self._barrier])
+
     def stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()

@@ -11,6 +11,7 @@ from dledger.raft.messages import Append, Compare, CompareResponse, PushResult, 
 from dledger.raft.replication import Progress, PushState
 from dledger.server.context import GroupContext
 from dledger.storage.api import Log
+from dledger.storage.damage import Damaged
 from dledger.storage.frame import Frame
 from dledger.types import NodeId, Position, Term
 
@@ -55,6 +56,8 @@ class EntryDispatcher:
             self._give_up_overdue()
             try:
                 await self._step()
+            except Damaged:
+                continue  # this node is giving up its leadership; if it keeps it, it is woken before long
             except DLedgerError as failure:
                 if failure.code is not Code.INDEX_LESS_THAN_LOCAL_BEGIN:
                     raise

@@ -11,7 +11,7 @@ import logging
 from collections import deque
 from collections.abc import Sequence
 
-from dledger.errors import Code, DLedgerError
+from dledger.errors import Code, DLedgerError, error
 from dledger.raft import invariants
 from dledger.raft.following import compare_elsewhere, judge_compare, judge_reset, judge_truncate
 from dledger.raft.messages import (
@@ -27,6 +27,7 @@ from dledger.raft.messages import (
     TruncateResponse,
 )
 from dledger.server.context import GroupContext
+from dledger.storage.damage import Damaged
 from dledger.storage.frame import Frame, check_frame_body, check_link
 from dledger.storage.log_state import LogState
 from dledger.transport.limited_log import LimitedLog
@@ -71,15 +72,24 @@ class EntryHandler:
             self._start(sender, push)
 
     def _start(self, sender: NodeId, push: Compare | Truncate | Reset) -> None:
-        match push:
-            case Compare():
-                work = self._on_compare(sender, push)
-            case Truncate():
-                work = self._on_truncate(sender, push)
-            case Reset():
-                work = self._on_reset(sender, push)
-        self._task = asyncio.get_running_loop().create_task(work, name=f"entry-handler-{self._context.group}")
+        name = f"entry-handler-{self._context.group}"
+        self._task = asyncio.get_running_loop().create_task(self._work(sender, push), name=name)
         self._task.add_done_callback(self._done)
+
+    async def _work(self, sender: NodeId, push: Compare | Truncate | Reset) -> None:
+        """What rests on frames that are damaged is not answered: the leader asks again, and finds them repaired."""
+        try:
+            match push:
+                case Compare():
+                    await self._on_compare(sender, push)
+                case Truncate():
+                    await self._on_truncate(sender, push)
+                case Reset():
+                    await self._on_reset(sender, push)
+        except Damaged as why:
+            self._context.on_disk_full()
+            group, now_s = self._context.group, self._context.now_s()
+            self._limited_log.say(logging.WARNING, "damaged", now_s, "a push has to wait", group=group, why=str(why))
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._task = None
@@ -99,7 +109,12 @@ class EntryHandler:
             self._answer_compare(sender, ask, PushResult.EXPIRED_TERM, GENESIS)
             return
         point = ask.point
-        mine = await self._point_at(point.position)
+        try:
+            mine = await self._point_at(point.position)
+        except Damaged:
+            mine = LogPoint(point.position, self._log.term_at(point.position), 0)
+            if mine.term == point.term:
+                raise  # it should be equal, and nothing here shows that it is
         if ask.term != self._core.term:
             return
         if mine is None:
@@ -194,6 +209,8 @@ class EntryHandler:
                     raise
                 logger.warning("the log cannot begin anew", extra={"group": ask.group, "peer": sender, "why": refusal})
                 is_full = refusal.code is Code.DISK_FULL
+                if is_full:
+                    self._context.on_disk_full()
                 result = PushResult.DISK_FULL if is_full else PushResult.INCONSISTENT_STATE
         self._answer_reset(sender, ask, result)
         if result is PushResult.DIVERGED:
@@ -285,6 +302,7 @@ class EntryHandler:
             if refusal.code is not Code.DISK_FULL:
                 self._context.fail(refusal.code, str(refusal))
                 return False
+            self._context.on_disk_full()
             group, now_s = self._context.group, self._context.now_s()
             self._limited_log.say(logging.ERROR, "full", now_s, "this follower falls behind", group=group, why=refusal)
             self._answer_append(sender, PushResult.DISK_FULL, Position(0))
@@ -294,24 +312,44 @@ class EntryHandler:
         return True
 
     def _check(self, sender: NodeId, frames: Sequence[Frame]) -> bool:
-        """Both checksums were checked when the frames were parsed; here: the chain, the terms and the offsets."""
-        previous, next_index = self._log.last, self._log.state.next_index
         try:
-            for frame in frames:
-                header = frame.header
-                check_link(previous, next_index, header, frame.buffers[0])
-                check_frame_body(frame, self._context.config.limits.max_record_bytes)
-                previous, next_index = header.point, header.end_index
+            self._check_fit(frames)
         except DLedgerError as refusal:
             logger.warning(
                 "refused a push that does not fit", extra={"group": self._context.group, "peer": sender, "why": refusal}
             )
             self._answer_append(sender, PushResult.INCONSISTENT_STATE, Position(0))
             return False
-        if previous.term > self._core.term:
-            self._answer_append(sender, PushResult.INCONSISTENT_STATE, Position(0))
-            return False
         return True
+
+    def _check_fit(self, frames: Sequence[Frame]) -> None:
+        """Both checksums were checked when the frames were parsed; here: the chain, the offsets and the terms. Raises
+        CORRUPT_LOG and CORRUPT_BATCH."""
+        previous, next_index = self._log.last, self._log.state.next_index
+        for frame in frames:
+            header = frame.header
+            check_link(previous, next_index, header, frame.buffers[0])
+            check_frame_body(frame, self._context.config.limits.max_record_bytes)
+            previous, next_index = header.point, header.end_index
+        if previous.term > self._core.term:
+            raise error(Code.CORRUPT_LOG, f"frame {previous.position} is of term {previous.term}, which is yet to come")
+
+    def take_tail(self, frames: Sequence[Frame]) -> None:
+        """Frames that no leader sent, for a candidate that lacks them (``RaftNode.takes_tail``). They are in the log
+        from now on, and nothing more: not known to be any leader's, not acknowledged."""
+        if self._task is not None or not self._core.takes_tail:
+            return
+        try:
+            self._check_fit(frames)
+            self._log.append(frames)
+        except DLedgerError as refusal:
+            if refusal.code is Code.DISK_ERROR:
+                self._context.fail(refusal.code, str(refusal))
+            logger.warning(
+                "the frames that this log lacks do not fit", extra={"group": self._context.group, "why": refusal}
+            )
+            return
+        self._context.on_appended(frames)
 
     # Answers -----------------------------------------------------------------------------------------------------
 

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
-from dledger.errors import Code, DLedgerError, error
+from dledger.errors import Code, DLedgerError, error, quoted
+from dledger.raft.fitness import Lack, Need
 from dledger.raft.messages import NOBODY
 from dledger.server.context import GroupContext
 from dledger.types import NodeId, Role
 
 logger = logging.getLogger(__name__)
+
+
+_BEHIND = (Need.CONNECTION, Need.ANSWER, Need.CATCH_UP)
+
+
+def _code_of(lacks: Iterable[Lack | None], code: Code) -> Code:
+    """LEADER_NOT_READY where a round trip mends it, else ``code``."""
+    return Code.LEADER_NOT_READY if any(lack and lack.need is Need.COMPARED for lack in lacks) else code
 
 
 class Handover:
@@ -27,11 +36,13 @@ class Handover:
         self._progress = asyncio.Event()
         """What a drain waits for: a commit, a peer that is gone, or the leadership."""
 
-    async def transfer(self, target: NodeId | None) -> NodeId:
-        """Hands the leadership to ``target``, or to the voter with the smallest lag; returns who leads then.
+    async def transfer(self, target: NodeId | None, *, dry_run: bool = False) -> NodeId:
+        """Hands the leadership to ``target``, or to the voter with the smallest lag among those that are fit; returns
+        who leads then, or would with ``dry_run``.
 
-        Raises NOT_LEADER, LEADER_TRANSFERRING, UNKNOWN_MEMBER, FALL_BEHIND_TOO_MUCH, and TAKE_LEADERSHIP_FAILED when
-        the target did not take it within an election timeout: this node leads on then.
+        Raises NOT_LEADER, LEADER_NOT_READY, LEADER_TRANSFERRING, UNKNOWN_MEMBER; FALL_BEHIND_TOO_MUCH for a target that
+        lags or does not answer; and TAKE_LEADERSHIP_FAILED when it, or anybody, is not fit otherwise, or did not take
+        it within an election timeout: this node leads on then.
         """
         context, leadership = self._context, self._core.leadership
         if context.role is not Role.LEADER or leadership is None:
@@ -39,7 +50,7 @@ class Handover:
         if self._ended is not None or leadership.transfer is not None:
             raise error(Code.LEADER_TRANSFERRING, "the leadership is being handed over already")
         chosen = self._choose(target)
-        if chosen == self._core.node_id:
+        if chosen == self._core.node_id or dry_run:
             return chosen
         self._ended, self._target = asyncio.get_running_loop().create_future(), chosen
         try:
@@ -60,19 +71,22 @@ class Handover:
     def _choose(self, target: NodeId | None) -> NodeId:
         context, leadership = self._context, self._core.leadership
         assert leadership is not None
-        if target is None:
-            connected = [peer for peer in leadership.followers if context.is_connected(peer)]
-            target = leadership.closest_follower(connected)
-            if target is None:
-                raise error(Code.TAKE_LEADERSHIP_FAILED, "no other voter is connected")
+        lacks = leadership.lacks(context.log.last.position, context.now_ms())
         if target == self._core.node_id:
             return target
-        progress = leadership.followers.get(target)
-        if progress is None or target not in self._core.membership.voters:
-            raise error(Code.UNKNOWN_MEMBER, f"{target} is not a voter of group {context.group}")
-        lag = context.log.last.position - progress.match
-        if lag > context.config.limits.max_transfer_lag_frames or not context.is_connected(target):
-            raise error(Code.FALL_BEHIND_TOO_MUCH, f"{target} is {lag} frames behind, or not connected; try another")
+        if target is None:
+            chosen = leadership.closest(peer for peer, lack in lacks.items() if lack is None)
+            if chosen is None:
+                told = "; ".join(f"{peer} {lack.why}" for peer, lack in lacks.items() if lack is not None)
+                why = f"no other voter can take the leadership: {told or 'there is none'}"
+                raise error(_code_of(lacks.values(), Code.TAKE_LEADERSHIP_FAILED), why)
+            return chosen
+        if target not in lacks:
+            raise error(Code.UNKNOWN_MEMBER, f"{quoted(target)} is not a voter of group {context.group}")
+        lack = lacks[target]
+        if lack is not None:
+            code = Code.FALL_BEHIND_TOO_MUCH if lack.need in _BEHIND else Code.TAKE_LEADERSHIP_FAILED
+            raise error(_code_of([lack], code), f"{target} {lack.why}: mend that, or name another")
         return target
 
     async def leave(self) -> None:
@@ -93,16 +107,13 @@ class Handover:
 
     async def _drain(self) -> None:
         context, last = self._context, self._context.log.last.position
-        while context.role is Role.LEADER and self._core.commit_position < last and self._has_quorum():
+        while context.role is Role.LEADER and self._core.commit_position < last and self._may_commit():
             self._progress.clear()
             await self._progress.wait()
 
-    def _has_quorum(self) -> bool:
-        """Whether enough voters are connected for anything to be committed."""
-        core = self._core
-        return core.membership.is_quorum(
-            voter for voter in core.membership.voters if voter == core.node_id or self._context.is_connected(voter)
-        )
+    def _may_commit(self) -> bool:
+        leadership, context = self._core.leadership, self._context
+        return leadership is not None and leadership.follows_quorum(context.log.last.position, context.now_ms())
 
     # What it is told -----------------------------------------------------------------------------------------------
 

@@ -7,8 +7,7 @@ from typing import Protocol
 
 from dledger.errors import DLedgerError
 from dledger.raft.messages import Message
-from dledger.storage.peer_book import NodeStart
-from dledger.types import Member, NodeId, Role, Term
+from dledger.types import Member, NodeId, NodeStart, Role, Term
 
 
 class Host(Protocol):
@@ -28,6 +27,10 @@ class Host(Protocol):
 
     def start_of(self, peer: NodeId) -> NodeStart | None:
         """Which disk ``peer`` has, and which start of it this is, by its own word; None before its first hello."""
+        ...
+
+    def disk_of(self, node_id: NodeId) -> bytes:
+        """The uuid of the disk that ``node_id``, a peer or this node, is known by; empty: none, or it is in doubt."""
         ...
 
     def on_members(self, group: str, members: Sequence[Member], *, is_committed: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping
 
 from dledger.raft.messages import (
@@ -10,6 +11,8 @@ from dledger.raft.messages import (
     AppendResponse,
     Compare,
     CompareResponse,
+    Fetch,
+    FetchResponse,
     Heartbeat,
     HeartbeatResponse,
     Message,
@@ -25,22 +28,35 @@ from dledger.raft.messages import (
 from dledger.server.context import GroupContext
 from dledger.server.entry_dispatcher import EntryDispatcher
 from dledger.server.entry_handler import EntryHandler
+from dledger.server.frame_exchange import FrameExchange
+from dledger.transport.limited_log import LimitedLog
 from dledger.types import LogPoint, NodeId
+
+logger = logging.getLogger(__name__)
 
 DISK_FULL_PAUSE_MS = 500
 MAX_TAKES = 16
 """TAKEs that wait for their second look; a leader sends one, and a network may double it."""
+MAX_TERM_LEAP = 1 << 32
+"""A term so far above this node's is not believed: as many elections take a century, and a term near the end of its
+64 bits, taken over once, would leave no room for another."""
 
 
 class Inbox:
     def __init__(
-        self, context: GroupContext, handler: EntryHandler, dispatchers: Mapping[NodeId, EntryDispatcher]
+        self,
+        context: GroupContext,
+        handler: EntryHandler,
+        dispatchers: Mapping[NodeId, EntryDispatcher],
+        exchange: FrameExchange,
     ) -> None:
         self._context = context
+        self._exchange = exchange
         self._core = context.core
         self._handler = handler
         self._dispatchers = dispatchers
         self._heartbeat_sent_s: dict[NodeId, float] = {}
+        self._limited_log = LimitedLog(logger)
         self._takes: list[tuple[TakeLeadership, LogPoint]] = []
         """Each TAKE to be looked at again once all that has arrived is taken, and where the log ended when it came."""
 
@@ -49,6 +65,9 @@ class Inbox:
         self._heartbeat_sent_s.setdefault(peer, self._context.now_s())
 
     def take(self, sender: NodeId, message: Message) -> None:
+        if message.term - self._core.term >= MAX_TERM_LEAP:
+            self._disbelieve(sender, "speaks of a term out of reach", term=message.term)
+            return
         now_ms = self._context.now_ms()
         core = self._core
         match message:
@@ -57,7 +76,7 @@ class Inbox:
             case AppendResponse():
                 self._on_append_response(sender, message, now_ms)
             case Heartbeat():
-                core.on_heartbeat(sender, message, now_ms)
+                core.on_heartbeat(sender, message, now_ms, max(0, self._context.wall_clock_ms()))
                 if core.leader_id == sender and core.term == message.term:
                     self._context.on_leader_commit(message.commit_position)
             case HeartbeatResponse():
@@ -71,6 +90,8 @@ class Inbox:
                 core.on_vote_response(sender, message, now_ms)
             case TakeLeadership():
                 self._on_take_leadership(sender, message, now_ms)
+            case Fetch() | FetchResponse():
+                self._exchange.on_message(sender, message)
 
     def _on_take_leadership(self, sender: NodeId, message: TakeLeadership, now_ms: float) -> None:
         """A process that stood still finds a TAKE of long ago, and behind it what its leader did when it had given that
@@ -87,6 +108,11 @@ class Inbox:
             self._takes.append((message, last))
             asyncio.get_running_loop().call_soon(self._context.on_message, sender, message)
 
+    def _disbelieve(self, sender: NodeId, what: str, **fields: object) -> None:
+        """No sane node says it: it is passed over, and changes nothing."""
+        fields |= {"group": self._context.group, "peer": sender}
+        self._limited_log.say(logging.ERROR, f"{sender} {what}", self._context.now_s(), f"a member {what}", **fields)
+
     def _observe_round_trip(self, sender: NodeId) -> None:
         sent_s = self._heartbeat_sent_s.pop(sender, None)
         if sent_s is not None:
@@ -98,6 +124,10 @@ class Inbox:
         if leadership is None or dispatcher is None:
             return
         progress, log = dispatcher.progress, self._context.log
+        if answer.position > log.last.position:
+            what = "acknowledges what was never sent to it"
+            self._disbelieve(sender, what, position=answer.position, last=log.last.position)
+            return
         if answer.result is PushResult.DISK_FULL:
             progress.restart(log.last.position)
             progress.paused_until_ms = now_ms + DISK_FULL_PAUSE_MS

@@ -12,6 +12,7 @@ from dledger.server.pipeline import answers_in_order
 from dledger.server.quorum_ack_checker import AppendResult
 from dledger.server.replica import Replica
 from dledger.server.rpc import consistency_of, streaming, unary
+from dledger.server.wire import AppendMessage
 from dledger.storage.frame import Frame
 from dledger.types import Entry
 from dledger.v1 import log_pb2, log_pb2_grpc
@@ -19,6 +20,8 @@ from dledger.v1 import log_pb2, log_pb2_grpc
 MAX_GETS_IN_FLIGHT = 64
 """Messages of one GetStream that are worked on at a time."""
 MAX_INDEXES_PER_GET = 10_000
+MAX_PRODUCER_NAME_BYTES = 255
+"""Every node keeps the names of 10,000 producers, and sends them along with a reset."""
 
 
 class LogService(log_pb2_grpc.LogServiceServicer):
@@ -36,8 +39,8 @@ class LogService(log_pb2_grpc.LogServiceServicer):
         )
 
     @streaming
-    async def AppendStream(  # noqa: N802
-        self, requests: AsyncIterator[log_pb2.AppendStreamRequest]
+    async def AppendStream(  # type: ignore[override]  # noqa: N802  # the decoder of its messages is ours
+        self, requests: AsyncIterator[AppendMessage]
     ) -> AsyncIterator[log_pb2.AppendStreamResponse]:
         stream = _AppendStream(self._node)
         limit = self._node.config.limits.max_stream_batches
@@ -111,8 +114,21 @@ class LogService(log_pb2_grpc.LogServiceServicer):
 
     @unary
     async def InitProducer(self, request: log_pb2.InitProducerRequest) -> log_pb2.InitProducerResponse:  # noqa: N802
-        result = await self._node.replica(request.group).appender.new_producer()
-        return log_pb2.InitProducerResponse(producer_id=result.base_index, producer_epoch=0)
+        appender = self._node.replica(request.group).appender
+        if not request.name:
+            result = await appender.new_producer()
+            return log_pb2.InitProducerResponse(producer_id=result.base_index, producer_epoch=0)
+        if len(request.name.encode()) > MAX_PRODUCER_NAME_BYTES:
+            text = f"a producer's name has at most {MAX_PRODUCER_NAME_BYTES} bytes, not {len(request.name.encode())}"
+            raise error(Code.UNEXPECTED_ARGUMENT, text)
+        producer = await appender.named_producer(request.name)
+        return log_pb2.InitProducerResponse(producer_id=producer.id, producer_epoch=producer.epoch, name=request.name)
+
+    @unary
+    async def ListSegments(self, request: log_pb2.ListSegmentsRequest) -> log_pb2.ListSegmentsResponse:  # noqa: N802
+        replica = self._node.replica(request.group)
+        segments = [log_pb2.SegmentInfo(**each._asdict()) for each in replica.log.segments()]
+        return log_pb2.ListSegmentsResponse(segments=segments, commit_index=replica.reader.commit_index)
 
 
 class _AppendStream:
@@ -125,13 +141,14 @@ class _AppendStream:
         self._producer_epoch = 0
         self._last: asyncio.Future[AppendResult] | None = None
 
-    def begin(self, request: log_pb2.AppendStreamRequest) -> asyncio.Future[AppendResult]:
+    def begin(self, message: AppendMessage) -> asyncio.Future[AppendResult]:
+        request = message.head
         if self._replica is None:
             self._replica = self._node.replica(request.group)
             self._producer_id = request.producer_id
             self._producer_epoch = request.producer_epoch
         self._last = self._replica.appender.append_body(
-            request.body,
+            message.body,
             request.body_crc,
             request.count,
             Source(self._producer_id, self._producer_epoch, request.base_sequence),

@@ -17,23 +17,22 @@ from typing import Any, Self
 from dledger.batch import record_at
 from dledger.config import NodeConfig
 from dledger.config_file import validate
-from dledger.errors import Code, DLedgerError, error
+from dledger.errors import Code, DLedgerError, error, quoted
 from dledger.metrics.group import GroupMetrics
 from dledger.raft.messages import Message
 from dledger.server import gauges
 from dledger.server.acquaintances import Acquaintances
 from dledger.server.closing import unless_cancelled
+from dledger.server.opening import AnyReplica, Opener
+from dledger.server.recovering import RecoveringReplica
 from dledger.server.replica import Replica
-from dledger.storage.api import Log
+from dledger.server.standing import Judging, Standing
 from dledger.storage.disk import Disk, OsDisk
-from dledger.storage.hard_state import HardStateStore
 from dledger.storage.identity import Identity, open_identity
-from dledger.storage.log import FileLog
-from dledger.storage.peer_book import NodeStart, PeerBook
-from dledger.storage.recovery import open_log
+from dledger.storage.peer_book import PeerBook
 from dledger.transport.api import PeerIdentity, Transport
 from dledger.transport.peer import TcpTransport
-from dledger.types import Ack, Consistency, Entry, Member, NodeId, Role, Term
+from dledger.types import Ack, Consistency, Entry, Member, NodeId, NodeStart, Role, Term
 
 logger = logging.getLogger(__name__)
 
@@ -64,6 +63,8 @@ class Node:
         validate(config)
         self.config = config
         self.replicas: dict[str, Replica] = {}
+        self.recovering: dict[str, RecoveringReplica] = {}
+        """Groups whose log is being repaired before it can be opened; then they are among ``replicas``."""
         self.metrics: dict[str, GroupMetrics] = {}
         self._disk = disk or OsDisk()
         self._random = random or Random()  # seeded by the operating system
@@ -73,6 +74,9 @@ class Node:
         self._identity: Identity | None = None
         self._acquaintances: Acquaintances | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._reopening: set[asyncio.Task[None]] = set()
+        self._opener: Opener | None = None
+        self._standing = Standing(self._judging)
         self._failed: asyncio.Future[DLedgerError] | None = None
         self._is_stopped = False
         self._local_identity: PeerIdentity | None = None
@@ -87,8 +91,9 @@ class Node:
     async def start(self) -> None:
         """Opens the data directory, recovers the log and joins the others.
 
-        Raises CONFIG_ERROR (directory in use or another node's, port in use; started before) and CORRUPT_LOG (rot:
-        nothing is cut).
+        Returns also while damaged frames that a start needs are still being repaired from the others. Raises
+        CONFIG_ERROR (directory in use or another node's, port in use; started before) and CORRUPT_LOG (rot that nobody
+        is there to repair, or beyond repair: nothing is cut).
         """
         self._check_new()
         try:
@@ -106,97 +111,94 @@ class Node:
         self._identity = await open_identity(
             self._disk, config.data_dir, NodeId(config.id), self._random, config.durability
         )
-        await self._open_group(config.group)
-        self._acquaintances = await self._meet_others(self.replicas[config.group])
-        self.replicas[config.group].roster.tell()
+        self._opener = Opener(
+            config,
+            self._disk,
+            self._identity,
+            host=self,
+            metrics=self.metrics,
+            random=self._random,
+            wall_clock_ms=self._wall_clock_ms,
+            on_repaired=self._on_repaired,
+        )
+        self._take(await self._opener.open(config.group))
+        self._acquaintances = await self._meet_others()
+        self._tell_members(config.group)
 
     def _check_new(self) -> None:
         if self._is_stopped or self._failed is not None:
             raise error(Code.CONFIG_ERROR, "a Node is started once: make another one of the same configuration")
 
-    async def _meet_others(self, replica: Replica) -> Acquaintances:
-        book = await PeerBook.open(self._disk, self.config.data_dir)
+    def _take(self, replica: AnyReplica) -> None:
+        self.recovering.pop(replica.group, None)
+        if isinstance(replica, RecoveringReplica):
+            self.recovering[replica.group] = replica
+        else:
+            self.replicas[replica.group] = replica
+
+    def _present(self, group: str) -> AnyReplica:
+        return self.replicas.get(group) or self.recovering[group]
+
+    def _tell_members(self, group: str) -> None:
+        replica = self._present(group)
+        if isinstance(replica, RecoveringReplica):
+            replica.tell_members()
+        else:
+            replica.roster.tell()
+
+    def _judging(self) -> Judging:
+        replica = self._present(self.config.group)
+        return replica if isinstance(replica, RecoveringReplica) else replica.roster
+
+    async def _meet_others(self) -> Acquaintances:
+        assert self._identity is not None
+        has_spoken = self._identity.start.start_count > 0  # in an earlier start
+        book = await PeerBook.open(self._disk, self.config.data_dir, must_exist=has_spoken)
         return Acquaintances(
             NodeId(self.config.id),
             {NodeId(peer): address for peer, address in self.config.peers.items()},
             book=book,
             transport=self._transport,
-            roster=replica.roster,
+            roster=self._standing,
             save=lambda: self._keep(book.save(), "peer-book"),
         )
 
     async def join(self) -> None:
         """The second half: it speaks with the others, and may lead from now on."""
-        await self._transport.start(self)
+        assert self._identity is not None, "open comes first"
         assert self._acquaintances is not None, "open comes first"
+        await self._identity.begin_start()
+        await self._transport.start(self)
         self._acquaintances.start()
-        for replica in self.replicas.values():
+        for replica in self._all():
             replica.start()
 
-    async def _open_group(self, group: str) -> None:
-        config = self.config
-        directory = config.data_dir / "groups" / group
-        assert self._identity is not None
-        must_exist = self._identity.has_group(group)  # made here by an earlier start
-        saver = await HardStateStore.open(self._disk, directory, must_exist=must_exist)
-        # A node that joins has no members of its own: those of the group come with the frames.
-        is_founder = config.id in config.peers
-        members = [Member(NodeId(peer), address) for peer, address in config.peers.items()] if is_founder else []
-        log = await open_log(
-            self._disk,
-            directory,
-            group,
-            durability=config.durability,
-            limits=config.limits,
-            timings=config.timings,
-            initial_members=members,
-            must_exist=must_exist,
-        )
+    def _all(self) -> list[AnyReplica]:
+        return [*self.replicas.values(), *self.recovering.values()]
+
+    def _on_repaired(self, group: str) -> None:
+        """Nothing of the log is damaged any more: it is opened now."""
+        task = asyncio.get_running_loop().create_task(self._reopen(self.recovering[group]), name=f"reopen-{group}")
+        self._reopening.add(task)
+        task.add_done_callback(self._reopening.discard)
+
+    async def _reopen(self, recovering: RecoveringReplica) -> None:
+        group = recovering.group
         try:
-            await self._identity.keep_group(group)
-            self.replicas[group] = await self._make_replica(log, saver)
-        except BaseException:
-            await log.close()
-            raise
-
-    async def _make_replica(self, log: FileLog, saver: HardStateStore) -> Replica:
-        config = self.config
-        self._check_cluster_id(log)
-        metrics = self.metrics[log.group] = GroupMetrics(log.group, NodeId(config.id))
-        metrics.torn_bytes_cut = log.recovery.torn_bytes
-        replica = Replica(
-            config,
-            log.group,
-            log,
-            saver.state,
-            saver=saver,
-            host=self,
-            metrics=metrics,
-            random=self._random,
-            wall_clock_ms=self._wall_clock_ms,
-            commit_index=await _commit_index_at(log),
-        )
-        if await self._owes_catch_up(log):
-            replica.wait_until_caught_up()
-        return replica
-
-    async def _owes_catch_up(self, log: FileLog) -> bool:
-        """Whether what this node acknowledged may be gone. Not when only the process died, for what it wrote is in the
-        machine's memory; nor when the stop before the power loss was in order. A sole voter has nobody to ask."""
-        assert self._identity is not None
-        if self._identity.debt_is_new and log.recovery.clean_stop:
-            await self._identity.settle_debt()
-        has_others = any(member.voter and member.id != self.config.id for member in log.state.members)
-        return self._identity.owes_catch_up and has_others
-
-    def _check_cluster_id(self, log: Log) -> None:
-        stored, configured = log.state.cluster_id, self.config.cluster_id
-        if stored and configured and stored != configured:
-            raise error(
-                Code.CONFIG_ERROR,
-                f"{self.config.data_dir} belongs to cluster {stored}, not {configured}: "
-                "fix --cluster-id, or use another directory",
-            )
+            await recovering.stop()
+            assert self._opener is not None, "open comes first"
+            replica = await self._opener.reopen(recovering)
+        except DLedgerError as failure:
+            self.on_failure(group, failure)
+            return
+        if self._is_stopped:
+            await replica.stop()
+            return
+        self._take(replica)
+        logger.info("the log is whole again" if group in self.replicas else "more is damaged", extra={"group": group})
+        self._standing.tell_all()
+        self._tell_members(group)
+        replica.start()
 
     async def leave(self) -> None:
         """The first half of ``stop``: no appends any more, and the leaderships handed over. Committed reads go on."""
@@ -210,11 +212,17 @@ class Node:
             return
         self._is_stopped = True
         async with AsyncExitStack() as closing:  # the last one first
-            for close in (self._free_directory, self._settle_tasks):
+            for close in (self._free_directory, self._settle_tasks, self._stop_recovering):
                 closing.push_async_exit(unless_cancelled(close))
             closing.push_async_callback(self._transport.close)
             for replica in self.replicas.values():
                 closing.push_async_exit(unless_cancelled(replica.stop))
+
+    async def _stop_recovering(self) -> None:
+        for recovering in self.recovering.values():
+            await recovering.stop()
+        if self._reopening:
+            await asyncio.wait(self._reopening)
 
     async def _free_directory(self) -> None:
         if self._identity is not None:
@@ -240,23 +248,27 @@ class Node:
         self._listeners.append(listener)
 
     def replica(self, group: str) -> Replica:
-        """Raises UNKNOWN_GROUP. An empty name is the configured group."""
-        replica = self.replicas.get(group or self.config.group)
+        """Raises UNKNOWN_GROUP, and CORRUPT_LOG while its log is being repaired. An empty name is the configured
+        group."""
+        group = group or self.config.group
+        replica = self.replicas.get(group)
+        if replica is None and group in self.recovering:
+            raise self.recovering[group].refusal()
         if replica is None:
             known = ", ".join(self.replicas) or "none"
-            raise error(Code.UNKNOWN_GROUP, f"{self.config.id} has no group {group!r}; it has: {known}")
+            raise error(Code.UNKNOWN_GROUP, f"{self.config.id} has no group {quoted(group)}; it has: {known}")
         return replica
 
     # The log, for a host program ---------------------------------------------------------------------------------
 
     @property
     def role(self) -> Role:
-        return self.replica("").role
+        return self._present(self.config.group).role
 
     @property
     def leader_id(self) -> str:
         """Empty when none is known."""
-        return self.replica("").leader_id
+        return self._present(self.config.group).leader_id
 
     async def append(self, record: bytes) -> Ack:
         """One record, committed. Raises NotLeader, PendingFull, DiskFull; OutcomeUnknown when leadership is lost."""
@@ -314,6 +326,17 @@ class Node:
     def start_of(self, peer: NodeId) -> NodeStart | None:
         return self._acquaintances.start_of(peer) if self._acquaintances is not None else None
 
+    @property
+    def founders_missing(self) -> list[NodeId]:
+        """Whom a node with an empty log has to meet, as new as itself, before it takes part in founding a cluster."""
+        return self._acquaintances.founders_missing if self._acquaintances is not None else []
+
+    def disk_of(self, node_id: NodeId) -> bytes:
+        assert self._identity is not None, "open comes first"
+        assert self._acquaintances is not None, "open comes first"
+        is_own = node_id == self._identity.node_id
+        return self._identity.start.node_uuid if is_own else self._acquaintances.disk_of(node_id)
+
     def on_role(self, group: str, role: Role, term: Term, leader_id: NodeId) -> None:
         if self._acquaintances is not None:
             self._acquaintances.follow_leader(leader_id)
@@ -338,18 +361,18 @@ class Node:
     # What the transport tells (TransportHandler) -----------------------------------------------------------------
 
     def on_message(self, sender: NodeId, message: Message) -> None:
-        replica = self.replicas.get(message.group)
+        replica = self.replicas.get(message.group) or self.recovering.get(message.group)
         if replica is None:
             logger.warning("a message for a group that is not here", extra={"group": message.group, "peer": sender})
         else:
             replica.on_message(sender, message)
 
     def on_connected(self, peer: NodeId) -> None:
-        for replica in self.replicas.values():
+        for replica in self._all():
             replica.on_connected(peer)
 
     def on_disconnected(self, peer: NodeId) -> None:
-        for replica in self.replicas.values():
+        for replica in self._all():
             replica.on_disconnected(peer)
 
     def local_identity(self) -> PeerIdentity:
@@ -361,21 +384,28 @@ class Node:
         identity = self._identity
         self._local_identity = PeerIdentity(
             node_id=identity.node_id,
-            node_uuid=identity.node_uuid,
-            start_count=identity.start_count,
-            start_nonce=identity.start_nonce,
+            node_uuid=identity.start.node_uuid,
+            start_count=identity.start.start_count,
+            start_nonces=identity.start.start_nonces,
             cluster_id=self.cluster_id,
             client_address=self.config.client_address,
             http_address=self.config.http_address,
             peer_address=self.config.peer_address,
+            is_new=self._is_new,
         )
         return self._local_identity
+
+    @property
+    def _is_new(self) -> bool:
+        """Nothing is in the log, and nothing is to be repaired in it."""
+        replica = self.replicas.get(self.config.group)
+        return replica is not None and replica.log.last.position == 0
 
     @property
     def cluster_id(self) -> str:
         """Empty until the first leader's no-op, which carries it, is committed: an uncommitted one may yet be cut, and
         a node must not be turned away for it."""
-        replica = self.replica("")
+        replica = self._present(self.config.group)
         minted = replica.log.state.cluster_id if replica.core.commit_position > 0 else ""
         return minted or self.config.cluster_id
 
@@ -396,14 +426,5 @@ class Node:
     def _kept(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (failure := task.exception()) is not None:
-            for replica in self.replicas.values():
+            for replica in self._all():
                 replica.fail(Code.DISK_ERROR, f"what is known of the members cannot be made durable: {failure}")
-
-
-async def _commit_index_at(log: Log) -> int:
-    """The last record committed as far as the commit hint says."""
-    position = min(log.commit_hint, log.last.position)
-    if position <= log.state.start.position:
-        return log.state.first_index - 1
-    frames = await log.read(position, 1)
-    return frames[0].header.end_index - 1

@@ -1,18 +1,21 @@
-"""Preferred leaders: the leadership goes to the highest priority that is healthy and close, when it is safe to give.
+"""Preferred leaders: the leadership goes to the highest priority that is healthy and close, when it is safe to give;
+and away from a leader whose disk is full, to one that takes appends.
 
-The leader looks every second. A target must have been eligible (raft/leadership.py says when) for a while without a
+The leader looks every second. A target must have been fit (raft/fitness.py says when) for a while without a
 break, so that a node that has just come back, or comes and goes, is left alone. A handover that fails leaves the leader
 leading, and its target alone for a time that doubles with every failure: appends pay at most one election timeout for
-each attempt, and nobody is elected who lags.
+each attempt, and nobody is elected who lags. The same holds for a leader with a full disk and whoever it finds.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dledger.errors import Code, DLedgerError
+from dledger.raft.fitness import Lack
 from dledger.server.context import GroupContext
 from dledger.server.handover import Handover
 from dledger.types import NodeId, Role
@@ -22,6 +25,9 @@ logger = logging.getLogger(__name__)
 LOOK_INTERVAL_S = 1.0
 HEALTHY_S = 3.0
 """How long a target must have been eligible."""
+RELIEF_S = 2.0
+"""The same for a leader whose disk is full: by then a target whose own filled up at the same time has said so
+(DiskWatch looks every second)."""
 MIN_BACK_OFF_S = 5.0
 MAX_BACK_OFF_S = 300.0
 
@@ -45,6 +51,7 @@ class PreferredLeaders:
         self._next_look_s = 0.0
         self._target: NodeId | None = None
         self._eligible_since_s = 0.0
+        self._why_not = ""
         self._back_offs: dict[NodeId, BackOff] = {}
         self._transfer: asyncio.Task[None] | None = None
 
@@ -55,9 +62,10 @@ class PreferredLeaders:
             return
         self._next_look_s = now_s + LOOK_INTERVAL_S
         target = self._find(now_s)
+        wait_s = HEALTHY_S if self._context.core.disk.takes_appends else RELIEF_S
         if target != self._target:
             self._target, self._eligible_since_s = target, now_s
-        elif target is not None and now_s >= self._eligible_since_s + HEALTHY_S:
+        elif target is not None and now_s >= self._eligible_since_s + wait_s:
             self._begin(target)
 
     def stop(self) -> None:
@@ -68,14 +76,30 @@ class PreferredLeaders:
         """Whom to hand over to, if only it stays so."""
         context, leadership = self._context, self._context.core.leadership
         settings = context.log.state.settings
-        if context.role is not Role.LEADER or leadership is None or not context.core.is_ready:
+        if context.role is not Role.LEADER or leadership is None or leadership.transfer is not None:
+            self._why_not = ""
             return None
-        if not settings.preferred or leadership.transfer is not None:
+        is_full = not context.core.disk.takes_appends
+        if not is_full and not (settings.preferred and context.core.is_ready):
             return None
-        free = {
-            peer for peer in leadership.followers if context.is_connected(peer) and not self._is_left_alone(peer, now_s)
-        }
-        return leadership.preferred_target(settings, free, context.log.last.position, context.config.limits)
+        lacks = leadership.lacks(context.log.last.position, context.now_ms())
+        free = [peer for peer, lack in lacks.items() if lack is None and not self._is_left_alone(peer, now_s)]
+        if not is_full:
+            return leadership.preferred(free, settings)
+        if not free:
+            self._stay(lacks)
+        return leadership.closest(free, settings)
+
+    def _stay(self, lacks: Mapping[NodeId, Lack | None]) -> None:
+        """With a full disk, and nobody to hand over to: said whenever the reason is another one."""
+        needs = "; ".join(f"{peer}: {lack.need.value if lack else 'failed to take it'}" for peer, lack in lacks.items())
+        if needs != self._why_not:
+            self._why_not = needs
+            told = "; ".join(f"{peer} {lack.why if lack else 'failed to take it'}" for peer, lack in lacks.items())
+            logger.warning(
+                "this leader's disk is full, and nobody else can take the leadership: appends are refused",
+                extra={"group": self._context.group, "why": told or "there is no other voter"},
+            )
 
     def _is_left_alone(self, peer: NodeId, now_s: float) -> bool:
         back_off = self._back_offs.get(peer)
@@ -94,14 +118,14 @@ class PreferredLeaders:
 
     async def _hand_over(self, target: NodeId) -> None:
         fields = {"group": self._context.group, "target": target}
-        logger.info("handing the leadership to a preferred leader", extra=fields)
+        logger.info("handing the leadership over", extra=fields | {"disk": self._context.core.disk.word})
         try:
             new_leader = await self._handover.transfer(target)
         except DLedgerError as failure:
             if failure.code not in _NOT_THE_TARGETS_FAULT:
                 wait_s = self._leave_alone(target)
                 logger.warning(
-                    "a preferred leader was not handed the leadership",
+                    "the leadership was not handed over",
                     extra=fields | {"why": failure, "again_in_s": wait_s},
                 )
         else:

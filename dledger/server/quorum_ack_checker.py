@@ -132,22 +132,25 @@ class QuorumAckChecker:
                 waiting.append(frame)
         self._duplicates = waiting
 
-    def expire(self, now_s: float) -> int:
+    def expire(self, now_s: float, why: Callable[[], str] = str) -> int:
         """Answers WAIT_QUORUM_ACK_TIMEOUT to those who waited too long; frames keep their place, retries come again.
-        Returns how many callers were told."""
-        told = self._expire(self._pending, now_s)
-        told += self._expire(self._duplicates, now_s)
+        ``why`` nothing is committed, if that is known. Returns how many callers were told."""
+        told = self._expire(self._pending, now_s, why)
+        told += self._expire(self._duplicates, now_s, why)
         self._duplicates = [retry for retry in self._duplicates if retry.waiters]
         return told
 
-    def _expire(self, frames: Iterable[PendingFrame], now_s: float) -> int:
+    def _expire(self, frames: Iterable[PendingFrame], now_s: float, why: Callable[[], str]) -> int:
         told = 0
         for frame in frames:
             if frame.accepted_s > now_s - self._timeout_s:
                 break
+            if not frame.waiters:
+                continue
+            reason = f" ({known})" if (known := why()) else ""
             told += frame.fail(
                 Code.WAIT_QUORUM_ACK_TIMEOUT,
-                f"no quorum acknowledged the append within {self._timeout_s:g} s; it may still be committed",
+                f"no quorum acknowledged the append within {self._timeout_s:g} s{reason}; it may still be committed",
             )
         return told
 

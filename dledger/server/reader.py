@@ -39,7 +39,8 @@ class Reader:
         self._asked: list[asyncio.Future[None]] = []
         """Whose round is under way."""
         self._round = 0
-        self._commit_watchers: set[asyncio.Future[None]] = set()
+        self._commit_watchers: dict[asyncio.Future[None], None] = {}
+        """In the order in which they came, and so are they woken."""
         self._turn_bytes = 0
         """Of frames that were read since the loop last went round."""
         self._closed: DLedgerError | None = None
@@ -97,7 +98,7 @@ class Reader:
     def on_commit(self, commit_index: int) -> None:
         self.commit_index = commit_index
         self.begin_round()
-        watchers, self._commit_watchers = self._commit_watchers, set()
+        watchers, self._commit_watchers = self._commit_watchers, {}
         for watcher in watchers:
             if not watcher.done():
                 watcher.set_result(None)
@@ -106,11 +107,11 @@ class Reader:
         """Until the commit position has moved. Raises what the node was closed with."""
         self._check_closed()
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._commit_watchers.add(future)
+        self._commit_watchers[future] = None
         try:
             await future
         finally:
-            self._commit_watchers.discard(future)
+            self._commit_watchers.pop(future, None)
         self._check_closed()
 
     def _check_closed(self) -> None:

@@ -18,10 +18,11 @@ from typing import Protocol
 from dledger.config import NodeConfig
 from dledger.errors import Code, DLedgerError, error
 from dledger.metrics.group import GroupMetrics
-from dledger.raft.effects import Committed, Effect, Persist, ReadsConfirmed, RoleChanged, Send, TransferEnded
+from dledger.raft.effects import Committed, Effect, FetchTail, Persist, ReadsConfirmed, RoleChanged, Send, TransferEnded
 from dledger.raft.membership import Membership
 from dledger.raft.messages import NOBODY, Append, Heartbeat, Message
 from dledger.raft.node import RaftNode
+from dledger.raft.state import Hindrance
 from dledger.server.appender import Appender
 from dledger.server.closing import unless_cancelled
 from dledger.server.commit_index import CommitIndex
@@ -29,6 +30,7 @@ from dledger.server.disk_watch import DiskWatch
 from dledger.server.dispatchers import Dispatchers
 from dledger.server.elector import Elector, HardStateSaver
 from dledger.server.entry_handler import EntryHandler
+from dledger.server.frame_exchange import FrameExchange
 from dledger.server.handover import Handover
 from dledger.server.host import Host
 from dledger.server.inbox import Inbox
@@ -38,12 +40,14 @@ from dledger.server.quorum_ack_checker import QuorumAckChecker
 from dledger.server.reader import Reader
 from dledger.server.retention import Retention
 from dledger.server.roster import Roster
+from dledger.server.scrubber import Scrubber
 from dledger.server.settings import Settings
+from dledger.server.tail_fetcher import TailFetcher
+from dledger.server.tail_query import TailQuery
 from dledger.storage.api import Log
 from dledger.storage.frame import Frame
 from dledger.storage.hard_state import HardState
-from dledger.storage.peer_book import NodeStart
-from dledger.types import NodeId, Position, Role, Term
+from dledger.types import DiskState, NodeId, NodeStart, Position, Role, Term
 
 logger = logging.getLogger(__name__)
 
@@ -99,7 +103,7 @@ class Replica:
         self._elector = Elector(self.core, saver, self._execute, self.guard, self._fail_with)
         self._make_parts()
         self.reader.commit_index = commit_index
-        log.set_callbacks(self._on_durable, self._on_log_failure, metrics.fsync_duration_s.observe)
+        log.set_callbacks(self._on_durable, self._on_log_failure, metrics.fsync_duration_s.observe, self._on_damage)
 
     def _make_core(self, hard_state: HardState) -> RaftNode:
         log, config = self.log, self.config
@@ -114,6 +118,7 @@ class Replica:
             timings=config.timings,
             limits=config.limits,
             random=self._random,
+            is_connected=self.is_connected,
             now_ms=self.now_ms(),
             lease_reads=config.lease_reads,
         )
@@ -125,13 +130,17 @@ class Replica:
         self.dispatchers = Dispatchers(self)
         self.roster = Roster(self, self._host, self.dispatchers)
         self.handover = Handover(self, self.appender.flush)
+        self.exchange = FrameExchange(self, self.log)
         self._handler = EntryHandler(self)
-        self._inbox = Inbox(self, self._handler, self.dispatchers)
-        self.members = Members(self, self.appender, self.handover)
+        self._tail = TailFetcher(self, self.exchange.client, self._handler)
+        self._inbox = Inbox(self, self._handler, self.dispatchers, self.exchange)
         self.settings = Settings(self, self.appender)
+        self.members = Members(self, self.appender, self.handover, self.settings)
         self.retention = Retention(self, self.appender, self.settings)
         self.disk_watch = DiskWatch(self)
         self._preferred = PreferredLeaders(self, self.handover)
+        self._scrubber = Scrubber(self)
+        self._tail_query: TailQuery | None = None
         self._periodic: list[Periodic] = [self.disk_watch, self.retention, self._preferred]
 
     def wait_until_caught_up(self) -> None:
@@ -139,9 +148,23 @@ class Replica:
         leader's log is its own again (see ``on_leader_commit``)."""
         self.core.set_may_vote(False, self.now_ms())
 
+    def ask_for_tail(self) -> None:
+        """This start cut something: it does not vote before it has asked the others what was there. Comes before
+        ``start``."""
+        if self.core.is_voter and len(self.core.membership.voters) > 1:
+            self.core.set_may_vote(False, self.now_ms(), Hindrance.UNKNOWN_TAIL)
+            self._tail_query = TailQuery(self, self.exchange.client, self._handler, self._on_tail_known)
+
+    def _on_tail_known(self) -> None:
+        self.guard(lambda: self.core.set_may_vote(True, self.now_ms(), Hindrance.UNKNOWN_TAIL))
+
     def start(self) -> None:
         self._elector.start()
         self._maintain()
+        self._on_damage()
+        self._scrubber.start()
+        if self._tail_query is not None:
+            self._tail_query.start()
 
     async def leave(self) -> None:
         """Stops taking appends, drains and hands the leadership over. Never raises. What was asked before it is still
@@ -156,6 +179,7 @@ class Replica:
         async with AsyncExitStack() as closing:  # the last one first
             closing.push_async_exit(unless_cancelled(self.log.close))
             closing.push_async_exit(unless_cancelled(self.retention.settle))
+            closing.push_async_exit(unless_cancelled(self.disk_watch.settle))
             closing.callback(self._shut, error(Code.SHUTTING_DOWN, "the node is stopping; ask another"))
             await self.leave()
 
@@ -165,6 +189,11 @@ class Replica:
             self._maintenance.cancel()
         self._elector.stop()
         self._handler.stop()
+        self._tail.stop()
+        self.exchange.stop()
+        self._scrubber.stop()
+        if self._tail_query is not None:
+            self._tail_query.stop()
         self._preferred.stop()
         self._leave_leadership(refusal)
         if self.role is not Role.FOLLOWER or self.leader_id:
@@ -228,8 +257,16 @@ class Replica:
     def messages_dropped(self, peer: NodeId) -> int:
         return self._host.messages_dropped(peer)
 
+    def fetch_from(self) -> Sequence[NodeId]:
+        others = [peer for peer in self.core.membership.others(self.core.node_id) if peer != self.leader_id]
+        leader = [self.leader_id] if self.leader_id not in (NOBODY, self.core.node_id) else []
+        return [*leader, *filter(self.is_connected, others)]
+
     def start_of(self, peer: NodeId) -> NodeStart | None:
         return self._host.start_of(peer)
+
+    def disk_of(self, node_id: NodeId) -> bytes:
+        return self._host.disk_of(node_id)
 
     def on_lost_frames(self, peer: NodeId) -> None:
         self.roster.on_lost_frames(peer)
@@ -311,6 +348,7 @@ class Replica:
         dispatcher = self.dispatchers.get(peer)
         if dispatcher is not None:
             dispatcher.on_connected()
+        self.exchange.on_connected()
 
     def on_disconnected(self, peer: NodeId) -> None:
         if self._is_shut:
@@ -332,6 +370,17 @@ class Replica:
     def _on_log_failure(self, failure: DLedgerError) -> None:
         self.fail(failure.code, str(failure))
 
+    def _on_damage(self) -> None:
+        self.guard(self._judge_damage)
+
+    def _judge_damage(self) -> None:
+        """A damaged log does not lead: another has what it lacks. It follows and votes, by the end that it has."""
+        is_damaged = self.exchange.on_damage()
+        if is_damaged and not self.core.membership.others(self.core.node_id):
+            self.fail(Code.CORRUPT_LOG, "the log is damaged, and there is no other node to repair it from")
+        elif is_damaged or Hindrance.DAMAGED_LOG in self.core.hindrances:
+            self.core.set_may_lead(not is_damaged, self.now_ms(), Hindrance.DAMAGED_LOG)
+
     def on_appended(self, frames: Sequence[Frame]) -> None:
         for frame in frames:
             header = frame.header
@@ -347,8 +396,29 @@ class Replica:
         if refusal.code is Code.TERM_CHANGED:
             # Part of it is there and could not be taken back. Whoever asks from now on is surely refused.
             self.fail(Code.DISK_ERROR, str(refusal))
-        elif refusal.code is not Code.DISK_FULL:
+        elif refusal.code is Code.DISK_FULL:
+            self.on_disk_full()
+        else:
             self.fail(refusal.code, str(refusal))
+
+    def on_disk_full(self) -> None:
+        self.disk_watch.refused()
+
+    def why_stalled(self) -> str:
+        leadership = self.core.leadership
+        if leadership is None:
+            return ""
+        last, now_ms = self.log.last.position, self.now_ms()
+        if leadership.fit_quorum(last, now_ms):
+            return ""
+        lacks = leadership.lacks(last, now_ms)
+        return "; ".join(f"{peer} {lack.why}" for peer, lack in lacks.items() if lack is not None)
+
+    def not_ready(self) -> DLedgerError:
+        own = "its disk is full" if self.disk_watch.state is DiskState.FULL else ""
+        why = "; ".join(filter(None, (own, self.why_stalled())))
+        text = "the leader has not committed in its term yet" + (f": {why}" if why else "")
+        return error(Code.LEADER_NOT_READY, f"{text}; try again after a moment")
 
     def on_truncated(self, after: Position) -> None:
         self._commit_index.truncated(after)
@@ -375,6 +445,8 @@ class Replica:
                 self.reader.on_confirmed(effect.round)
             case RoleChanged():
                 self._on_role(effect)
+            case FetchTail():
+                self._tail.fetch(effect.peer)
             case TransferEnded():
                 self.handover.on_ended(effect.new_leader_id)
             case Persist():
@@ -393,7 +465,7 @@ class Replica:
         """After an unclean stop: when all that a leader has committed is here, a frame of its own term at the end of
         it, then so is whatever this node acknowledged before and others rely on."""
         core = self.core
-        if core.may_vote or not 0 < position <= core.matched_position:
+        if Hindrance.OWES_CATCH_UP not in core.hindrances or not 0 < position <= core.matched_position:
             return
         if self.log.term_at(position) == core.term:
             logger.info("caught up after an unclean stop; voting again", extra={"group": self.group})
@@ -444,6 +516,7 @@ class Replica:
             self.guard(part.check)
 
     def _maintain_leadership(self) -> None:
-        self.metrics.proposals_failed += self.checker.expire(self.now_s())
-        self.appender.retry_open()
+        self.metrics.proposals_failed += self.checker.expire(self.now_s(), self.why_stalled)
+        if not self.appender.retry_open():
+            self.reader.fail_all(self.not_ready())
         self.dispatchers.wake()

@@ -62,6 +62,10 @@ class Roster:
         """``peer`` is not what it was: no quorum rests on it from now on."""
         self._context.guard(partial(self._core.doubt, peer))
 
+    def may_found(self, may_found: bool) -> None:
+        """Whether this node, while its log is empty, may take part in founding a cluster."""
+        self._context.guard(lambda: self._core.set_may_found(may_found, self._context.now_ms()))
+
     def trust(self, peer: NodeId) -> None:
         """``peer`` is what it was: what it acknowledges from now on counts."""
         self._context.guard(partial(self._compare_anew, self._core.trust, peer))

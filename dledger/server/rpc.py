@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, NoReturn, TypeVar
 
 import grpc
 from google.protobuf import any_pb2
+from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 
 from dledger.errors import CODES, ERROR_DOMAIN, Code, DLedgerError, InternalError, error
@@ -23,7 +24,7 @@ Service = TypeVar("Service")
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
-_ENDS_THE_NODE = frozenset({Code.CORRUPT_LOG, Code.DIVERGED})
+_ASK_ANOTHER = frozenset({Code.CORRUPT_LOG, Code.DIVERGED})
 
 
 def consistency_of(value: int) -> Consistency:
@@ -45,14 +46,55 @@ async def refuse(context: Context, refusal: DLedgerError) -> NoReturn:
 def typed_refusal(failure: Exception) -> DLedgerError:
     """What the caller is told: a bug is INTERNAL_ERROR, with its trace in the log.
 
-    A log that is damaged ends this node, not the caller's request: others hold the same bytes, and he is to go there.
+    A log that is damaged is this node's trouble, not the caller's: others hold the same bytes, and he is to go there.
     """
     if isinstance(failure, DLedgerError):
-        if failure.code in _ENDS_THE_NODE:
-            return error(Code.SHUTTING_DOWN, f"the node is stopping, for its log is damaged; ask another ({failure})")
+        if failure.code in _ASK_ANOTHER:
+            return error(Code.SHUTTING_DOWN, f"this node's log is damaged; ask another ({failure})")
         return failure
     logger.error("a call failed unexpectedly", exc_info=failure)
     return InternalError(f"unexpected {type(failure).__name__}; see the node's log")
+
+
+class Undecodable:
+    """Stands for a request that is none: whoever looks at any field of it raises UNEXPECTED_ARGUMENT."""
+
+    def __init__(self, why: DecodeError) -> None:
+        self._refusal = error(Code.UNEXPECTED_ARGUMENT, f"the request is not what this method takes: {why}")
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise self._refusal
+
+
+class TypedRegistry:
+    """In place of the server where a service is added to it. gRPC answers a request that cannot be decoded itself, with
+    an untyped UNKNOWN and a trace in the log; behind this it is refused like any other."""
+
+    def __init__(self, server: grpc.aio.Server, decoders: Mapping[str, Callable[[bytes], Any]] | None = None) -> None:
+        """``decoders``: by method, those that decode otherwise than the generated code."""
+        self._server = server
+        self._decoders = decoders or {}
+
+    def add_generic_rpc_handlers(self, _handlers: object) -> None:
+        """The generated code hands over the same handlers twice: here, and in a form that can be looked into."""
+
+    def add_registered_method_handlers(self, service: str, handlers: Mapping[str, Any]) -> None:
+        decoders = self._decoders
+        typed = {
+            name: _replace_decoder(handler, decoders.get(name, handler.request_deserializer))
+            for name, handler in handlers.items()
+        }
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, typed),))
+
+
+def _replace_decoder(handler: Any, decode: Callable[[bytes], Any]) -> Any:
+    def try_to_decode(data: bytes) -> Any:
+        try:
+            return decode(data)
+        except DecodeError as why:
+            return Undecodable(why)
+
+    return handler._replace(request_deserializer=try_to_decode)
 
 
 def unary(

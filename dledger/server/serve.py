@@ -7,8 +7,10 @@ import contextlib
 import gc
 import logging
 import os
+import resource
 import signal
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -22,6 +24,8 @@ from dledger.metrics.server import start_metrics_server
 from dledger.server.admin_service import AdminService
 from dledger.server.log_service import LogService
 from dledger.server.node import Node
+from dledger.server.rpc import TypedRegistry
+from dledger.server.wire import decode_append
 from dledger.types import NodeId, Role, Term
 from dledger.v1 import admin_pb2, admin_pb2_grpc, log_pb2, log_pb2_grpc
 
@@ -41,6 +45,8 @@ GRPC_OPTIONS = (
 )
 
 STOP_GRACE_S = 1.0
+MAX_OPEN_FILES = 65_536
+"""Of which each client's connection takes one."""
 
 
 async def serve(config: NodeConfig, *, on_ready: Callable[[Node], None] | None = None) -> None:
@@ -73,6 +79,16 @@ async def serve(config: NodeConfig, *, on_ready: Callable[[Node], None] | None =
             logger.info("serving", extra={"node": config.id, "address": config.client_address, "pid": os.getpid()})
             await _until_stopped(node, stopping)
             logger.info("stopping", extra={"node": config.id})
+
+
+def _calm_grpc() -> None:
+    """A client that goes away while it is being answered is a trace and an error to gRPC's own log: it is neither."""
+    logging.getLogger("grpc._cython.cygrpc").addFilter(says_trouble)
+
+
+def says_trouble(record: logging.LogRecord) -> bool:
+    failure = record.exc_info[1] if isinstance(record.exc_info, tuple) else None
+    return type(failure).__name__ != "ExecuteBatchError"
 
 
 def _calm_collector() -> None:
@@ -115,8 +131,9 @@ def _signals(stopping: asyncio.Event) -> Iterator[None]:
 def _bind_grpc(node: Node, health: grpc_health.HealthServicer) -> grpc.aio.Server:
     config = node.config
     server = grpc.aio.server(options=GRPC_OPTIONS)
-    log_pb2_grpc.add_LogServiceServicer_to_server(LogService(node), server)
-    admin_pb2_grpc.add_AdminServiceServicer_to_server(AdminService(node), server)
+    registry: Any = TypedRegistry(server, {"AppendStream": decode_append})
+    log_pb2_grpc.add_LogServiceServicer_to_server(LogService(node), registry)
+    admin_pb2_grpc.add_AdminServiceServicer_to_server(AdminService(node), registry)
     health_pb2_grpc.add_HealthServicer_to_server(health, server)
     names = (LOG_SERVICE, ADMIN_SERVICE, "grpc.health.v1.Health", reflection.SERVICE_NAME)
     reflection.enable_server_reflection(names, server)
@@ -148,11 +165,20 @@ async def _follow_health(node: Node, health: grpc_health.HealthServicer) -> None
         task.add_done_callback(tasks.discard)
 
     node.add_listener(on_role)
-    on_role("", Role.FOLLOWER, Term(0), node.replica("").leader_id)
+    on_role("", Role.FOLLOWER, Term(0), NodeId(node.leader_id))
+
+
+def _take_all_files() -> None:
+    """As many open files as this process may have: a node with many clients has more than the usual 1,024."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MAX_OPEN_FILES if most == resource.RLIM_INFINITY else min(most, MAX_OPEN_FILES)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
 
 
 def run(config: NodeConfig, *, on_ready: Callable[[Node], None] | None = None) -> DLedgerError | None:
     """``serve`` on an event loop of its own; the failure that ended it, if one did."""
+    _take_all_files()
+    _calm_grpc()
     import uvloop  # noqa: PLC0415 – only a process of its own decides on its loop
 
     try:

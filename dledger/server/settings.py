@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from dledger.errors import Code, error
+from dledger.errors import Code, error, quoted
 from dledger.server.appender import Appender
 from dledger.server.context import GroupContext
+from dledger.server.control_frames import ControlFrames
 from dledger.storage.control import settings_body
 from dledger.storage.frame import ControlKind
-from dledger.types import GroupSettings, PreferredLeader
+from dledger.types import GroupSettings, NodeId, PreferredLeader
 
 
 class Settings:
@@ -18,7 +19,7 @@ class Settings:
 
     def __init__(self, context: GroupContext, appender: Appender) -> None:
         self._context = context
-        self._appender = appender
+        self._frames = ControlFrames(context, appender, ControlKind.SETTINGS, "change of settings")
         self._turn = asyncio.Lock()
 
     @property
@@ -26,8 +27,8 @@ class Settings:
         """As the log has them, committed or not."""
         return self._context.log.state.settings
 
-    async def set_preferred(self, preferred: Sequence[PreferredLeader]) -> GroupSettings:
-        """Who should lead; empty: whoever leads. Returns the settings once they are committed.
+    async def set_preferred(self, preferred: Sequence[PreferredLeader], *, dry_run: bool = False) -> GroupSettings:
+        """Who should lead; empty: whoever leads. Returns the settings once they are committed, or as they would be.
 
         Raises UNKNOWN_MEMBER, UNEXPECTED_ARGUMENT for a member named twice, and what an append raises.
         """
@@ -36,20 +37,35 @@ class Settings:
         ids = [each.id for each in preferred]
         for node_id in ids:
             if node_id not in members:
-                raise error(Code.UNKNOWN_MEMBER, f"{node_id!r} is not a member of the group; add it first")
+                raise error(Code.UNKNOWN_MEMBER, f"{quoted(node_id)} is not a member of the group; add it first")
         if len(set(ids)) != len(ids):
             raise error(Code.UNEXPECTED_ARGUMENT, "a member is named twice among the preferred; give it one priority")
         chosen = tuple(preferred)
+        if dry_run:
+            return self.current._replace(preferred=chosen)
         return await self.change(lambda settings: settings._replace(preferred=chosen))
 
-    async def change(self, edit: Callable[[GroupSettings], GroupSettings]) -> GroupSettings:
-        """Appends what ``edit`` makes of the present settings, and waits for the commit; nothing when it is so already.
+    async def drop_preference(self, node_id: NodeId) -> None:
+        """Of one that is no member any more: its id may come back as another node."""
+        if self.current.priority_of(node_id):
+            await self.change(
+                lambda settings: settings._replace(
+                    preferred=tuple(each for each in settings.preferred if each.id != node_id)
+                )
+            )
 
-        Raises what an append raises.
+    async def change(self, edit: Callable[[GroupSettings], GroupSettings]) -> GroupSettings:
+        """Appends what ``edit`` makes of the present settings, and waits for the commit; nothing when that is committed
+        already.
+
+        Raises LEADER_NOT_READY, and what an append raises.
         """
         async with self._turn:
+            await self._frames.wait_until_free()
             self._context.check_leader()
+            if not self._context.core.is_ready:  # what an earlier leader said of them may yet be cut
+                raise self._context.not_ready()
             wanted = edit(self.current)
             if wanted != self.current:
-                await self._appender.append_control(ControlKind.SETTINGS, settings_body(wanted))
+                await self._frames.append(settings_body(wanted))
             return wanted

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from dledger.errors import DLedgerError
+from dledger.storage.damage import DamagedRange
 from dledger.storage.frame import Frame
 from dledger.storage.log_state import LogState
 from dledger.types import Index, LogPoint, Position, Term, TrimPoint
@@ -20,6 +21,8 @@ OnDurable = Callable[[Position], None]
 OnFailure = Callable[[DLedgerError], None]
 """Told once, of the first failed fdatasync (DISK_ERROR) or of rot (CORRUPT_LOG). Nothing is durable from then on."""
 
+OnDamage = Callable[[], None]
+"""Told whenever ``Log.damaged`` has changed."""
 
 ObserveSync = Callable[[float], None]
 """Told how long each fdatasync took, in seconds."""
@@ -33,6 +36,26 @@ class Boundary(NamedTuple):
     """Of the newest frame before it, or a little later: of nothing younger is said that it is older."""
     size_bytes: int
     """What a trim to here takes from the disk, counted from the log's present start."""
+
+
+class SegmentSpan(NamedTuple):
+    """Which records one segment holds."""
+
+    base_index: int
+    end_index: int
+    """One past the last."""
+    size_bytes: int
+    """What its frames take."""
+    last_timestamp_ms: int
+    """Of its newest frame."""
+
+
+class ScrubProgress(NamedTuple):
+    """Where a pass over the whole log stands."""
+
+    next_position: Position
+    began_ms: int
+    """By the wall clock."""
 
 
 class Log(Protocol):
@@ -63,7 +86,11 @@ class Log(Protocol):
         ...
 
     def set_callbacks(
-        self, on_durable: OnDurable, on_failure: OnFailure, observe_sync_s: ObserveSync | None = None
+        self,
+        on_durable: OnDurable,
+        on_failure: OnFailure,
+        observe_sync_s: ObserveSync | None = None,
+        on_damage: OnDamage | None = None,
     ) -> None:
         """Must be called once before the first append."""
         ...
@@ -112,6 +139,10 @@ class Log(Protocol):
         """Where the log may be trimmed, ascending; what is written to now is never before one."""
         ...
 
+    def segments(self) -> list[SegmentSpan]:
+        """How the records are cut into segments, ascending, without those that hold none."""
+        ...
+
     @property
     def size_bytes(self) -> int:
         """What all segments take on the disk, room that is reserved included."""
@@ -126,6 +157,11 @@ class Log(Protocol):
         """What the log's file system has room for. May block: not for every append. Raises DISK_ERROR."""
         ...
 
+    async def prove_room(self) -> bool:
+        """Whether there is room to write, found out by taking some: what is kept for a full disk (reserve.py) is there,
+        or is kept again, and as much could be had besides. Raises DISK_ERROR."""
+        ...
+
     def cached(self, first: Position, max_bytes: int) -> list[Frame] | None:
         """Consecutive frames from ``first`` on if the tail cache has ``first``: at least one, about ``max_bytes``."""
         ...
@@ -134,7 +170,7 @@ class Log(Protocol):
         """Consecutive frames from ``first`` on, checksums verified: at least one, about ``max_bytes``.
 
         Empty when ``first`` lies behind the last frame. Raises INDEX_LESS_THAN_LOCAL_BEGIN below the log's start and
-        CORRUPT_LOG when what is stored does not match.
+        ``Damaged``, a CORRUPT_LOG, when what is stored at ``first`` does not match: it is one of ``damaged`` then.
         """
         ...
 
@@ -149,6 +185,32 @@ class Log(Protocol):
 
     def term_at(self, position: Position) -> Term:
         """Its term, from memory alone. Raises INDEX_LESS_THAN_LOCAL_BEGIN below the log's start."""
+        ...
+
+    def damaged(self) -> list[DamagedRange]:
+        """Which frames are known to be damaged, ascending: they are not read, and are to be repaired."""
+        ...
+
+    async def repair(self, damaged: DamagedRange, frames: Sequence[Frame]) -> None:
+        """Writes ``frames``, another node's, back where they belong, durably. Does nothing when ``damaged`` is not
+        damaged any more.
+
+        Raises CORRUPT_LOG when they are not what was written there (nothing is changed then), and DISK_ERROR.
+        """
+        ...
+
+    async def scrub(self, position: Position) -> Position:
+        """Checks a piece of what is stored, from ``position`` on, as the device has it; what is bad is one of
+        ``damaged`` then. Returns the position to go on with, beyond ``last`` when nothing is left. Raises DISK_ERROR.
+        """
+        ...
+
+    async def scrub_progress(self) -> ScrubProgress | None:
+        """What was kept last, by this start or an earlier one; None: nothing."""
+        ...
+
+    async def keep_scrub_progress(self, progress: ScrubProgress) -> None:
+        """Raises DISK_FULL and DISK_ERROR."""
         ...
 
     def set_commit_hint(self, position: Position) -> None:

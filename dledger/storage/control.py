@@ -23,6 +23,11 @@ def membership_body(members: Iterable[Member]) -> bytes:
     return _encoded(ControlRecord(members=map(member_record, members)))
 
 
+def producer_body(name: str) -> bytes:
+    """Of the frame that hands out a producer id; ``name`` may be empty."""
+    return _encoded(ControlRecord(producer_name=name)) if name else b""
+
+
 def trim_body(to: TrimPoint) -> bytes:
     return _encoded(ControlRecord(trim=trim_record(to)))
 
@@ -77,7 +82,14 @@ def _nonsense(frame: Frame, what: str) -> DLedgerError:
 
 def members_of(records: Iterable[MemberRecord]) -> tuple[Member, ...]:
     return tuple(
-        Member(NodeId(each.id), each.peer_address, each.voter, each.node_uuid, each.admitted_start_count)
+        Member(
+            NodeId(each.id),
+            each.peer_address,
+            each.voter,
+            each.node_uuid,
+            each.admitted_start_count,
+            each.admitted_start_nonce,
+        )
         for each in records
     )
 
@@ -89,6 +101,7 @@ def member_record(member: Member) -> MemberRecord:
         voter=member.voter,
         node_uuid=member.node_uuid,
         admitted_start_count=member.admitted_start_count,
+        admitted_start_nonce=member.admitted_start_nonce,
     )
 
 

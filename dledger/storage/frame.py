@@ -64,6 +64,10 @@ class ControlKind(IntEnum):
     """What the group agrees on (``types.GroupSettings``); effective when appended."""
 
 
+FILLING = frozenset({ControlKind.DATA, ControlKind.PRODUCER})
+"""What fills a log; the rest is seldom written, small, and needed to bring a full disk out of it."""
+
+
 class FrameHeader(NamedTuple):
     """The fields of a frame's header, in the order they are stored."""
 

@@ -101,7 +101,8 @@ class GroupCommit:
     @asynccontextmanager
     async def stopped(self) -> AsyncIterator[None]:
         """Inside, no sync is in flight and none begins; the completion of one that was is dropped. Who changes files
-        there leaves all of them durable and marked, and says so with ``restarted``. An OSError is final, as any."""
+        there leaves all of them durable and marked, and says so with ``restarted``. An OSError is final, as any; after
+        another error, with nothing changed, what was dropped is synced again."""
         self._generation += 1
         self._restarting = True
         try:
@@ -112,6 +113,7 @@ class GroupCommit:
             raise self.fail(reason) from reason
         finally:
             self._restarting = False
+            self._start_if_idle()
 
     def restarted(self, end: Written) -> None:
         """Everything up to ``end``, where the log now ends, is durable and marked. Only inside ``stopped``."""
@@ -223,7 +225,10 @@ class GroupCommit:
             self._files.unpin(segment)
         if reason is not None:
             self.fail(reason)
-        elif generation == self._generation and self.failure is None:
+        elif generation != self._generation:
+            self._dirty.update(dict.fromkeys(segments))
+            self._directory_dirty = True
+        elif self.failure is None:
             self._complete(end)
         if self._settled is not None and not self._in_flight:
             self._settled.set_result(None)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from dledger.errors import Code, error
 from dledger.storage.disk import Disk, make_directories
 from dledger.storage.record import READMIT, RecordKind
-from dledger.storage.two_slot import TwoSlotFile
+from dledger.storage.two_slot import TwoSlotFile, unwritable
 from dledger.types import NodeId, Term
 from dledger.v1.storage_pb2 import HardStateRecord
 
@@ -40,7 +40,10 @@ class HardStateStore:
                 Code.CORRUPT_LOG,
                 f"{directory} had a hard_state, and has none: this node's promises are lost; {READMIT}",
             )
-        make_directories(disk, directory)
+        try:
+            make_directories(disk, directory)
+        except OSError as reason:
+            raise unwritable(str(directory), reason) from reason
         slots = TwoSlotFile(disk, str(directory / "hard_state"), RecordKind.HARD_STATE)
         if await slots.load():
             record = HardStateRecord.FromString(slots.payload)

@@ -1,7 +1,8 @@
-"""Who a data directory belongs to.
+"""Who a data directory belongs to, and which line of starts it has behind it.
 
-The first start mints a uuid, every start durably raises a counter, and peers remember both (peer_book.py): a node whose
-disk was wiped, copied, or restored from an old backup is not taken for the one that made promises.
+The first start mints a uuid, and every start durably raises a counter and draws a nonce before it speaks with anyone.
+Peers remember all three (peer_book.py), and the nonces of the last starts are kept and told: a node whose disk was
+wiped, copied, or restored from an old backup is not taken for the one that made promises, however often it restarts.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ from dledger.storage.disk import FULL, Disk, make_directories
 from dledger.storage.record import READMIT, RecordKind
 from dledger.storage.syncer import Handle
 from dledger.storage.two_slot import TwoSlotFile
-from dledger.types import Durability, NodeId
+from dledger.types import Durability, NodeId, NodeStart
 from dledger.v1.storage_pb2 import IdentityRecord
 
 _PID_BYTES = 20
+MAX_START_NONCES = 256
+"""A peer that missed more starts than these cannot tell any more whether they follow from the one that it knows."""
 
 
 class Identity:
@@ -29,32 +32,44 @@ class Identity:
         lock: Handle,
         *,
         node_id: NodeId,
-        node_uuid: bytes,
-        start_count: int,
-        start_nonce: int,
         slots: TwoSlotFile,
         record: IdentityRecord,
+        random: Random,
         debt_is_new: bool,
     ) -> None:
         self._disk = disk
         self._lock: Handle | None = lock
         self.node_id = node_id
-        self.node_uuid = node_uuid
-        """Minted with the data directory."""
-        self.start_count = start_count
-        """Raised durably by every start."""
-        self.start_nonce = start_nonce
-        """Drawn at every start."""
         self._slots = slots
         self._record = record
+        self._random = random
         self.debt_is_new = debt_is_new
         """The machine lost its memory since the start before, which was without fsync: what was written and not synced
         is gone, unless that start ended in order. False for a debt that is older than this start."""
 
     @property
+    def start(self) -> NodeStart:
+        """The last one that spoke with anyone: this one, behind ``begin_start``."""
+        return NodeStart(self._record.node_uuid, self._record.start_count, tuple(self._record.start_nonces))
+
+    async def begin_start(self) -> None:
+        """Makes this a new start, durably, before the node speaks with anyone. One that ends before it does made no
+        promise, and is none: a node that fails to start again and again does not use up the nonces that prove where
+        it comes from. Raises DISK_FULL or DISK_ERROR."""
+        self._record.start_count += 1
+        self._record.start_nonces.append(self._random.getrandbits(64))
+        del self._record.start_nonces[:-MAX_START_NONCES]
+        await self._save()
+
+    @property
     def owes_catch_up(self) -> bool:
         """This node may have lost what it acknowledged, and no leader has caught it up since. Survives restarts."""
         return self._record.owes_catch_up
+
+    async def owe_catch_up(self) -> None:
+        """From now on; durable. Raises DISK_FULL or DISK_ERROR."""
+        self._record.owes_catch_up = True
+        await self._save()
 
     async def settle_debt(self) -> None:
         """It has been caught up, or turned out to have lost nothing; durable. Raises DISK_FULL or DISK_ERROR."""
@@ -86,7 +101,7 @@ class Identity:
 async def open_identity(
     disk: Disk, data_dir: Path, node_id: NodeId, random: Random, durability: Durability = Durability.FSYNC
 ) -> Identity:
-    """Takes the data directory for this process and raises its start counter.
+    """Takes the data directory for this process. ``Identity.begin_start`` comes before it speaks with anyone.
 
     Raises CONFIG_ERROR when the directory is in use or belongs to another node, CORRUPT_LOG when both copies of the
     identity are bad or it is missing beside a log, DISK_FULL or DISK_ERROR when it cannot be written.
@@ -99,7 +114,7 @@ async def open_identity(
     try:
         _take(disk, lock, data_dir)
         slots = TwoSlotFile(disk, str(data_dir / "identity"), RecordKind.IDENTITY)
-        record, debt_is_new = await _raised(disk, slots, data_dir, node_id, random, durability=durability)
+        record, debt_is_new = await _opened(disk, slots, data_dir, node_id, random, durability=durability)
     except BaseException:
         disk.close(lock)
         raise
@@ -107,11 +122,9 @@ async def open_identity(
         disk,
         lock,
         node_id=node_id,
-        node_uuid=record.node_uuid,
-        start_count=record.start_count,
-        start_nonce=random.getrandbits(64),
         slots=slots,
         record=record,
+        random=random,
         debt_is_new=debt_is_new,
     )
 
@@ -131,7 +144,7 @@ def _take(disk: Disk, lock: Handle, data_dir: Path) -> None:
         # Who holds the lock is a courtesy: a full disk must not keep a node from serving what it has.
 
 
-async def _raised(
+async def _opened(
     disk: Disk, slots: TwoSlotFile, data_dir: Path, node_id: NodeId, random: Random, *, durability: Durability
 ) -> tuple[IdentityRecord, bool]:
     if not await slots.load():
@@ -143,7 +156,6 @@ async def _raised(
         record = IdentityRecord(
             node_id=node_id,
             node_uuid=random.randbytes(16),
-            start_count=1,
             boot_id=disk.boot_id(),
             durability=durability.value,
         )
@@ -160,7 +172,6 @@ async def _raised(
     # Judged by what the data was written under, and recorded before the boot id that shows it is overwritten.
     debt_is_new = lost_memory and record.durability != Durability.FSYNC.value and not record.owes_catch_up
     record.owes_catch_up |= debt_is_new
-    record.start_count += 1
     record.boot_id = boot_id
     record.durability = durability.value
     await slots.save(record.SerializeToString(deterministic=True))

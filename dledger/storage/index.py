@@ -47,6 +47,12 @@ class SparseIndex:
         self._offsets.append(offset)
         self._timestamps.append(header.timestamp_ms)
 
+    def begin(self, position: int, index: int, offset: int) -> None:
+        """Where nothing is noted yet: the first frame, which is damaged, is to be at ``offset``."""
+        if not self._positions:
+            for column, value in zip(self._columns(), (position, index, offset, 0), strict=True):
+                column.append(value)
+
     def offset_before_position(self, position: int) -> tuple[int, int]:
         """(position, offset) of the last noted frame at or before ``position``."""
         at = bisect_right(self._positions, position) - 1

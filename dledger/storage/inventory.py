@@ -93,7 +93,8 @@ def _look(files: SegmentFiles, name: SegmentName) -> _Found:
     finally:
         disk.close(handle)
     try:
-        header = unpack_header(page)
+        # A header without the whole of its page: the power went while a roll made the file.
+        header = unpack_header(page) if len(page) == FIRST_PAGE_BYTES else None
     except DLedgerError as unsupported:
         raise type(unsupported)(f"{path}: {unsupported}", code=unsupported.code) from unsupported
     # Without a good header nothing links to the segment, so nothing in it is read.

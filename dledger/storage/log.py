@@ -15,21 +15,26 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, TypeVar
 
 from dledger.config import Limits, Timings
-from dledger.errors import Code, DLedgerError, error
-from dledger.storage.api import Boundary, ObserveSync, OnDurable, OnFailure
+from dledger.errors import Code, CorruptLog, DLedgerError, error
+from dledger.storage.api import Boundary, ObserveSync, OnDamage, OnDurable, OnFailure, ScrubProgress, SegmentSpan
 from dledger.storage.cut import cut
+from dledger.storage.damage import Damaged, DamagedRange, Reach, damaged
 from dledger.storage.disk import FULL
-from dledger.storage.frame import Frame
+from dledger.storage.examiner import Examiner
+from dledger.storage.frame import FILLING, Frame
 from dledger.storage.group_commit import GroupCommit, Written
 from dledger.storage.log_state import LogState, begins_later, read_start
 from dledger.storage.preparer import Preparer
 from dledger.storage.reader import FrameReader
 from dledger.storage.replay import Replay
+from dledger.storage.reserve import Reserve
 from dledger.storage.reset import NewBeginning, begin_anew, prepare_beginning
 from dledger.storage.retention import Collector, encode_start, unlink_all
+from dledger.storage.scrub import Scrub
 from dledger.storage.sealer import Roll, Sealer
 from dledger.storage.segment import FIRST_PAGE_BYTES, Segment, corrupt
 from dledger.storage.segment_files import SegmentFiles
@@ -68,7 +73,12 @@ class FileLog:
         self._initial_members = tuple(initial_members)
         self._cache = TailCache(limits.tail_cache_bytes)
         self._reader = FrameReader(files)
-        self._sealer = Sealer(files, self._on_os_error, limits.page_cache_bytes, self._start_collecting)
+        self._examiner = Examiner(files)
+        self._scrub = Scrub(files, self._examiner, self._reach)
+        self._reserve = Reserve(files.disk, files.directory)
+        self._sealer = Sealer(
+            files, self._on_os_error, limits.page_cache_bytes, self._start_collecting, take_reserve=self._reserve.take
+        )
         self._collector = Collector(files, self._in_use, self._on_os_error)
         self._preparer = Preparer(files, self._on_os_error)
         self._writer = SegmentWriter(files, self._preparer, limits)
@@ -85,6 +95,7 @@ class FileLog:
         self._commit.commit_hint = Position(commit_hint)
         self._rearranging = asyncio.Lock()  # held by whoever takes segments out of the log, or must find them there
         self._truncated: asyncio.Task[None] | None = None  # the truncation or reset under way
+        self._examining: dict[str, asyncio.Task[None]] = {}  # segments in which something did not match, by path
         self._collected: asyncio.Task[None] | None = None  # the removal of trimmed segments under way
         self._generation = 0
         self._closed = False
@@ -108,8 +119,13 @@ class FileLog:
         return self._commit.commit_hint
 
     def set_callbacks(
-        self, on_durable: OnDurable, on_failure: OnFailure, observe_sync_s: ObserveSync | None = None
+        self,
+        on_durable: OnDurable,
+        on_failure: OnFailure,
+        observe_sync_s: ObserveSync | None = None,
+        on_damage: OnDamage | None = None,
     ) -> None:
+        self._examiner.on_damage = on_damage
         self._commit.observe_sync_s = observe_sync_s
         self._commit.on_durable = on_durable
         self._commit.on_failure = on_failure
@@ -126,7 +142,7 @@ class FileLog:
             return
         state = self._state
         try:
-            runs = self._writer.write(frames, state.last, state.next_index, self._commit.commit_hint)
+            runs = self._write(frames)
         except UndoFailedError as worse:
             raise self._unknown(worse) from worse
         except OSError as reason:
@@ -137,6 +153,18 @@ class FileLog:
         active = self._files.active
         end = Written(active, state.last, active.end_offset)
         self._commit.written([run.segment for run in runs], end, after_turn=sync_after_turn)
+
+    def _write(self, frames: Sequence[Frame]) -> list[Run]:
+        write = partial(self._writer.write, frames, self._state.last, self._state.next_index, self._commit.commit_hint)
+        try:
+            return write()
+        except UndoFailedError:
+            raise
+        except OSError as reason:
+            is_filling = any(frame.header.count or frame.header.attributes in FILLING for frame in frames)
+            if reason.errno not in FULL or is_filling or not self._reserve.take():
+                raise
+        return write()
 
     def _take(self, run: Run) -> None:
         segment, state = run.segment, self._state
@@ -176,8 +204,16 @@ class FileLog:
         assert after >= min(self.commit_hint, state.last.position), (
             f"position {after} is committed, nothing is cut there"
         )
-        if after < state.last.position:
+        if after >= state.last.position:
+            return
+        try:
             await self._alone(partial(self._truncate, after), f"truncate-{self.group}")
+        except CorruptLog as failure:
+            if self._commit.failure is None:  # nothing was cut
+                await self._examine(failure)
+                if self._files.damage:
+                    raise damaged(self._files.damage.holes[0]) from failure
+            raise
 
     async def _alone(self, work: Callable[[], Awaitable[None]], name: str) -> None:
         """Does ``work``, which replaces frames: reads wait for it, and begin again when they saw the old ones."""
@@ -201,29 +237,30 @@ class FileLog:
         await asyncio.shield(self._truncated)
 
     async def _truncate(self, after: Position) -> None:
-        try:
-            async with self._commit.stopped():
-                replay = await self._files.disk.run(partial(self._cut, after))
-                state, end = replay.state, replay.end
-                end.segment.index, end.segment.frames = end.sparse_index, end.frames
-                state.begin_at(TrimPoint(self._state.start, self._state.first_index))
-                self._state = state
-                self._cache.truncate(after)
-                self._commit.restarted(Written(end.segment, state.last, end.end_offset))
-        except DLedgerError as failure:
-            self._commit.refuse(failure)
-            raise
+        async with self._commit.stopped():
+            replay = await self._files.disk.run(partial(self._replay, after))
+            await self._files.disk.run(partial(self._cut, replay))
+            state, end = replay.state, replay.end
+            end.segment.index, end.segment.frames = end.sparse_index, end.frames
+            state.begin_at(TrimPoint(self._state.start, self._state.first_index))
+            self._state = state
+            self._files.damage.end_at(after)
+            self._cache.truncate(after)
+            self._commit.restarted(Written(end.segment, state.last, end.end_offset))
 
-    def _cut(self, after: Position) -> Replay:
+    def _replay(self, after: Position) -> Replay:
         files = self._files
         replay = Replay(files, files.ordinal_of(after + 1), self._initial_members)
         replay.run(after)
-        end, last = replay.end, replay.state.last
-        if last.position != after:
+        end = replay.end
+        if replay.state.last.position != after:
             raise corrupt(end.segment.path, end.end_offset, end.reason or "frames that were appended are missing")
-        unsynced = self._commit.unsynced()
-        cut(files, end.segment, end.end_offset, last, unsynced=unsynced, commit_hint=self.commit_hint)
         return replay
+
+    def _cut(self, replay: Replay) -> None:
+        end, last = replay.end, replay.state.last
+        unsynced = self._commit.unsynced()
+        cut(self._files, end.segment, end.end_offset, last, unsynced=unsynced, commit_hint=self.commit_hint)
 
     async def reset(self, log_state: bytes) -> None:
         assert self._truncated is None, "a truncation is under way"
@@ -240,15 +277,25 @@ class FileLog:
             segment = await files.disk.run(partial(begin_anew, files, beginning, self.commit_hint))
             files.segments.append(segment)
             removed = files.begin_with(len(files.segments) - 1)
+            files.damage.begin_behind(state.last.position)
             self._state = state
             self._cache.truncate(0)
             self._commit.restarted(Written(segment, state.last, FIRST_PAGE_BYTES))
             await files.disk.run(partial(unlink_all, files.disk, str(files.directory), removed))
 
     async def _prepare_beginning(self, state: LogState) -> NewBeginning:
-        size_bytes = self._writer.first_size_bytes()
+        prepare = partial(prepare_beginning, self._files, state, self._writer.first_size_bytes())
+
+        def in_the_reserve() -> NewBeginning:
+            try:
+                return prepare()
+            except OSError as reason:
+                if reason.errno not in FULL or not self._reserve.take():
+                    raise
+            return prepare()
+
         try:
-            return await self._files.disk.run(partial(prepare_beginning, self._files, state, size_bytes))
+            return await self._files.disk.run(in_the_reserve)
         except OSError as reason:
             raise self._refusal(reason) from reason
 
@@ -262,6 +309,7 @@ class FileLog:
             assert position <= self.last.position, f"position {position} is not in the log, let alone committed"
             await self._check_trim(to)
             self._state.begin_at(to)
+            self._files.damage.begin_behind(position)
             self._cache.begin_behind(position)
         self._start_collecting()
         if self._collected is not None:
@@ -307,6 +355,9 @@ class FileLog:
     def boundaries(self) -> list[Boundary]:
         return self._collector.boundaries(self._state.start.position)
 
+    def segments(self) -> list[SegmentSpan]:
+        return self._files.spans(self._state)
+
     @property
     def size_bytes(self) -> int:
         return self._files.size_bytes
@@ -318,6 +369,12 @@ class FileLog:
     def free_bytes(self) -> int:
         try:
             return self._files.disk.free_bytes(str(self._files.directory))
+        except OSError as reason:
+            raise self._refusal(reason) from reason
+
+    async def prove_room(self) -> bool:
+        try:
+            return await self._files.disk.run(self._reserve.prove)
         except OSError as reason:
             raise self._refusal(reason) from reason
 
@@ -371,17 +428,91 @@ class FileLog:
             except DLedgerError as failure:
                 if generation != self._generation:
                     continue
-                if failure.code is Code.CORRUPT_LOG:
-                    self._commit.refuse(failure)
-                raise
+                if not isinstance(failure, CorruptLog):
+                    raise
+                await self._examine(failure)
+                continue
             except OSError as reason:
                 if generation != self._generation:
                     continue
-                raise error(
-                    Code.DISK_ERROR, f"{self._files.directory} cannot be read ({reason.strerror}): see to the disk"
-                ) from reason
+                raise self._unreadable(reason) from reason
             if generation == self._generation:
                 return result
+
+    # Damage ------------------------------------------------------------------------------------------------------
+
+    def damaged(self) -> list[DamagedRange]:
+        return self._files.damage.ranges()
+
+    async def repair(self, damaged: DamagedRange, frames: Sequence[Frame]) -> None:
+        async with self._rearranging:
+            try:
+                await self._examiner.repair(damaged, frames)
+            except OSError as reason:
+                raise self._commit.fail(reason) from reason
+        self._finish_rolls()
+
+    async def scrub(self, position: Position) -> Position:
+        async with self._rearranging:
+            first = self._files.segments[0].name.base_position
+            try:
+                return await self._scrub.step(Position(max(position, first)))
+            except OSError as reason:
+                raise self._unreadable(reason) from reason
+
+    async def scrub_progress(self) -> ScrubProgress | None:
+        try:
+            return await self._files.disk.run(self._scrub.load)
+        except OSError:
+            return None  # then it begins anew
+
+    async def keep_scrub_progress(self, progress: ScrubProgress) -> None:
+        try:
+            await self._files.disk.run(partial(self._scrub.save, progress))
+        except OSError as reason:
+            raise self._refusal(reason) from reason
+
+    def _unreadable(self, reason: OSError) -> DLedgerError:
+        return error(Code.DISK_ERROR, f"{self._files.directory} cannot be read ({reason.strerror}): see to the disk")
+
+    async def _examine(self, failure: CorruptLog) -> None:
+        """Something did not match where ``failure`` says. Returns when it pays to try again: more is known now. Raises
+        ``Damaged`` when it was known, and ``failure`` where no frames are to blame, which ends this log."""
+        if isinstance(failure, Damaged):
+            raise failure
+        segment = self._files.by_path(failure.metadata.get("file", ""))
+        if segment is None:
+            raise self._commit.refuse(failure)
+        under_way = self._examining.get(segment.path)
+        if under_way is None:
+            work = self._examine_segment(segment, self._generation, failure)
+            under_way = self._examining[segment.path] = asyncio.get_running_loop().create_task(work, name="examine")
+            under_way.add_done_callback(partial(self._examined, segment.path))
+        # All frames of a segment are read: a reader that gives up must not be the end of it, nor the next one begin it
+        # again, or nothing would ever be found.
+        await asyncio.shield(under_way)
+
+    async def _examine_segment(self, segment: Segment, generation: int, failure: CorruptLog) -> None:
+        async with self._rearranging:
+            if segment.gone or generation != self._generation:
+                return
+            try:
+                knows_more = await self._examiner.examine(segment, partial(self._reach, segment))
+            except OSError as reason:
+                raise self._unreadable(reason) from reason
+            if knows_more:
+                return
+            if not self._files.damage.of(segment):
+                raise self._commit.refuse(failure)
+            raise damaged(self._files.damage.of(segment)[0]) from failure
+
+    def _examined(self, path: str, task: asyncio.Task[None]) -> None:
+        del self._examining[path]
+        if not task.cancelled():
+            task.exception()  # told to those who wait, if anybody still does
+
+    def _reach(self, segment: Segment) -> Reach:
+        return self._files.reach_of(segment, self._state.last, self._state.next_index)
 
     def term_at(self, position: Position) -> Term:
         return self._state.term_at(position)
@@ -393,8 +524,9 @@ class FileLog:
         if self._closed:
             return
         self._closed = True
-        if self._truncated is not None:
-            await asyncio.wait([self._truncated])
+        under_way = [*self._examining.values(), *([self._truncated] if self._truncated is not None else [])]
+        if under_way:
+            await asyncio.wait(under_way)
         async with self._rearranging:
             await self._preparer.close()
             await self._reader.settle()
@@ -403,9 +535,9 @@ class FileLog:
             self._files.close_all()
 
     def _finish_rolls(self) -> None:
-        """Seals what an earlier start left unsealed."""
-        for old, new in zip(self._files.segments, self._files.segments[1:], strict=False):
-            if not old.sealed:
+        """Seals what an earlier start left unsealed, but for a segment that is yet to be repaired."""
+        for old, new in pairwise(self._files.segments):
+            if not (old.sealed or self._sealer.owes(old) or self._files.damage.of(old)):
                 self._sealer.rolled(Roll(old, new, None))
         self._sealer.synced(self.durable_position)
 

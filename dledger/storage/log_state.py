@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 from google.protobuf.message import DecodeError
 
-from dledger.errors import Code, DLedgerError, error
+from dledger.errors import Code, DLedgerError, error, quoted
 from dledger.storage.control import (
     check_control,
     member_record,
@@ -102,9 +102,9 @@ class LogState:
         self.next_index = base_index + count
         self.last_timestamp_ms = timestamp_ms
         producers = self.producers
-        producers.expire(timestamp_ms)
         if count and producer_id:
-            producers.record(header)
+            producers.record(header)  # first: whoever writes now has not been silent for too long
+        producers.expire(timestamp_ms)
 
     def _apply_control(self, frame: Frame) -> None:
         header = frame.header
@@ -114,7 +114,7 @@ class LogState:
             self.cluster_id = record.cluster_id or self.cluster_id
             self.members = members_of(record.members) or self.members
         elif kind == ControlKind.PRODUCER:
-            self.producers.register(position, header.timestamp_ms)
+            self.producers.register(position, header.timestamp_ms, record.producer_name)
         elif kind == ControlKind.MEMBERSHIP:
             self.members, self.members_position = members_of(record.members), position
         elif kind == ControlKind.TRIM:
@@ -223,7 +223,7 @@ def read_start(group: str, encoded: bytes, last: LogPoint) -> LogState:
     CORRUPT_LOG unless it is whole, of this group, of an empty log, and lies behind ``last``."""
     state = LogState.decode(encoded)
     if state.group != group:
-        raise _unfit(f"is of group {state.group!r}, not {group!r}")
+        raise _unfit(f"is of group {quoted(state.group)}, not {group!r}")
     if state.last != state.start or state.next_index != state.first_index:
         raise _unfit(f"is of a log with frames: from position {state.start.position} to {state.last.position}")
     if state.last.position <= last.position:

@@ -7,9 +7,10 @@ from bisect import bisect_right
 from collections.abc import Sequence
 
 from dledger.errors import Code, DLedgerError, error
-from dledger.storage.api import Boundary, ObserveSync, OnDurable, OnFailure
+from dledger.storage.api import Boundary, ObserveSync, OnDamage, OnDurable, OnFailure, ScrubProgress, SegmentSpan
 from dledger.storage.control import check_control
-from dledger.storage.frame import Frame
+from dledger.storage.damage import DamagedRange
+from dledger.storage.frame import FILLING, Frame
 from dledger.storage.log_state import LogState, begins_later, read_start
 from dledger.types import Index, LogPoint, Member, Position, Term, TrimPoint
 
@@ -29,6 +30,8 @@ class MemoryLog:
         self.group = group
         self.free_space_bytes = 1 << 40
         """What ``free_bytes`` says: for tests of a disk that fills up."""
+        self.has_no_room = False
+        """The device refuses records, whatever ``free_bytes`` says."""
         self._sync_delay_ms = sync_delay_ms
         self._segment_frames = segment_frames
         self._start = LogState(group, initial_members)  # the state before the first frame kept
@@ -60,7 +63,11 @@ class MemoryLog:
         return self._commit_hint
 
     def set_callbacks(
-        self, on_durable: OnDurable, on_failure: OnFailure, observe_sync_s: ObserveSync | None = None
+        self,
+        on_durable: OnDurable,
+        on_failure: OnFailure,
+        observe_sync_s: ObserveSync | None = None,
+        on_damage: OnDamage | None = None,
     ) -> None:
         self._on_durable = on_durable
         self._on_failure = on_failure
@@ -72,6 +79,8 @@ class MemoryLog:
         for frame in frames:
             if not frame.header.count:
                 check_control(frame)
+        if self.has_no_room and any(each.header.count or each.header.attributes in FILLING for each in frames):
+            raise error(Code.DISK_FULL, "the disk has no room: make some; nothing was appended")
         for frame in frames:
             self._state.apply(frame)
         self._frames.extend(frames)
@@ -132,6 +141,12 @@ class MemoryLog:
                 found.append(Boundary(TrimPoint(header.point, header.end_index), header.timestamp_ms, size_bytes))
         return found
 
+    def segments(self) -> list[SegmentSpan]:
+        state = self._state
+        if state.first_index == state.next_index:
+            return []
+        return [SegmentSpan(state.first_index, state.next_index, self.size_bytes, state.last_timestamp_ms)]
+
     @property
     def size_bytes(self) -> int:
         return sum(frame.header.stored_bytes for frame in self._frames)
@@ -142,6 +157,9 @@ class MemoryLog:
 
     def free_bytes(self) -> int:
         return self.free_space_bytes
+
+    async def prove_room(self) -> bool:
+        return not self.has_no_room
 
     def cached(self, first: Position, max_bytes: int) -> list[Frame] | None:
         start = self._state.start.position
@@ -183,6 +201,21 @@ class MemoryLog:
 
     def term_at(self, position: Position) -> Term:
         return self._state.term_at(position)
+
+    def damaged(self) -> list[DamagedRange]:
+        return []  # memory does not rot
+
+    async def repair(self, damaged: DamagedRange, frames: Sequence[Frame]) -> None:
+        raise AssertionError("nothing is damaged")
+
+    async def scrub(self, position: Position) -> Position:
+        return Position(self.last.position + 1)
+
+    async def scrub_progress(self) -> ScrubProgress | None:
+        return None
+
+    async def keep_scrub_progress(self, progress: ScrubProgress) -> None:
+        """Nothing."""
 
     def set_commit_hint(self, position: Position) -> None:
         self._commit_hint = max(self._commit_hint, position)

@@ -9,28 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection
 from pathlib import Path
-from typing import NamedTuple
 
+from dledger.config import MAX_MEMBERS
 from dledger.errors import Code, error
 from dledger.storage.disk import Disk
-from dledger.storage.record import RecordKind
+from dledger.storage.record import READMIT, RecordKind
 from dledger.storage.two_slot import SLOT_BYTES, TwoSlotFile
-from dledger.types import Member, NodeId
+from dledger.types import Member, NodeId, NodeStart
 from dledger.v1.storage_pb2 import PeerBookRecord, PeerRecord
 
-MAX_PEERS = 128
-_PEER_BOOK_SLOT_BYTES = 16 * SLOT_BYTES
-
-
-class NodeStart(NamedTuple):
-    """One start of one disk, as its node says of itself."""
-
-    node_uuid: bytes
-    """Minted with the data directory."""
-    start_count: int
-    """Raised durably by every start."""
-    start_nonce: int
-    """Drawn at every start."""
+MAX_PEERS = MAX_MEMBERS
+PEER_BOOK_SLOT_BYTES = 16 * SLOT_BYTES
 
 
 class PeerBook:
@@ -41,10 +30,17 @@ class PeerBook:
         self._write = write
 
     @classmethod
-    async def open(cls, disk: Disk, data_dir: Path) -> PeerBook:
-        """The book of the data directory, made when there is none. Raises CORRUPT_LOG, DISK_FULL or DISK_ERROR."""
-        slots = TwoSlotFile(disk, str(data_dir / "peers"), RecordKind.PEER_BOOK, slot_bytes=_PEER_BOOK_SLOT_BYTES)
+    async def open(cls, disk: Disk, data_dir: Path, *, must_exist: bool = False) -> PeerBook:
+        """The book of the data directory, made when there is none, unless it ``must_exist``. Raises CORRUPT_LOG,
+        DISK_FULL or DISK_ERROR."""
+        slots = TwoSlotFile(disk, str(data_dir / "peers"), RecordKind.PEER_BOOK, slot_bytes=PEER_BOOK_SLOT_BYTES)
         if not await slots.load():
+            if must_exist:
+                raise error(
+                    Code.CORRUPT_LOG,
+                    f"{data_dir} had a book of its peers, and has none: which of their disks made promises is not "
+                    f"known any more; {READMIT}",
+                )
             await slots.create(b"")
         return cls(slots.payload, slots.save)
 
@@ -58,7 +54,7 @@ class PeerBook:
         admitted = member.node_uuid
         if admitted and start.node_uuid != admitted:
             return _has_another_disk(member.id, start, admitted)
-        if admitted and start.start_count < member.admitted_start_count:
+        if _is_before(member, start):
             return _has_an_older_disk(member.id, start, member.admitted_start_count)
         known = self._peers.get(member.id)
         if known is None or _is_admitted_anew(member, known):
@@ -67,10 +63,12 @@ class PeerBook:
             return _has_another_disk(member.id, start, known.node_uuid)
         if known.lost_frames:
             return f"{member.id} lost frames that it had acknowledged and that were committed"
-        is_the_one_known = start.start_count == known.start_count and known.start_nonce in (0, start.start_nonce)
-        if is_the_one_known or start.start_count > known.start_count:
-            return None
-        return _has_an_older_disk(member.id, start, known.start_count)
+        return None if _follows(start, known) else _has_an_older_disk(member.id, start, known.start_count)
+
+    def disk_of(self, node_id: NodeId) -> bytes:
+        """The uuid of the one that is known; empty: none is."""
+        known = self._peers.get(node_id)
+        return known.node_uuid if known is not None else b""
 
     def remember(self, member: Member, start: NodeStart) -> bool:
         """Takes the start that ``doubt`` has just found nothing against. True when the book changed. Raises
@@ -94,8 +92,8 @@ class PeerBook:
         if not member.node_uuid or (known is not None and not _is_admitted_anew(member, known)):
             return False
         is_present = start is not None and start.node_uuid == member.node_uuid
-        if start is None or not is_present or start.start_count < member.admitted_start_count:
-            start = NodeStart(member.node_uuid, member.admitted_start_count, 0)
+        if start is None or not is_present or _is_before(member, start):
+            start = NodeStart(member.node_uuid, member.admitted_start_count, (member.admitted_start_nonce,))
         return self._put(_record(member, start))
 
     def mark_lost_frames(self, member: Member) -> bool:
@@ -132,16 +130,33 @@ def _record(member: Member, start: NodeStart, known: PeerRecord | None = None) -
         node_id=member.id,
         node_uuid=start.node_uuid,
         start_count=start.start_count,
-        start_nonce=start.start_nonce,
+        start_nonce=start.start_nonces[-1],
         admitted_uuid=member.node_uuid if known is None else known.admitted_uuid,
         admitted_start_count=member.admitted_start_count if known is None else known.admitted_start_count,
+        admitted_start_nonce=member.admitted_start_nonce if known is None else known.admitted_start_nonce,
     )
 
 
 def _is_admitted_anew(member: Member, known: PeerRecord) -> bool:
-    """Whether the members speak of another admission than the one that ``known`` rests on."""
-    admission = (member.node_uuid, member.admitted_start_count)
-    return bool(member.node_uuid) and admission != (known.admitted_uuid, known.admitted_start_count)
+    """Whether the members speak of another admission than the one that ``known`` rests on. A disk that they merely name
+    (start 0) was not admitted: it ends no doubt."""
+    admission = (member.node_uuid, member.admitted_start_count, member.admitted_start_nonce)
+    base = (known.admitted_uuid, known.admitted_start_count, known.admitted_start_nonce)
+    return member.admitted_start_count > 0 and admission != base
+
+
+def _is_before(member: Member, start: NodeStart) -> bool:
+    """Whether ``start`` is of an older state of the disk than the one that the members admit, as far as it tells."""
+    nonce = start.nonce_of(member.admitted_start_count)
+    is_another = nonce is not None and member.admitted_start_nonce not in {0, nonce}
+    return start.start_count < member.admitted_start_count or is_another
+
+
+def _follows(start: NodeStart, known: PeerRecord) -> bool:
+    """Whether ``start`` is the one known, or has it behind it. An older state of the disk, started often enough, has
+    the higher count in the end, but never the nonce that was drawn in the meantime."""
+    is_later = start.start_count >= known.start_count
+    return is_later and (not known.start_nonce or start.nonce_of(known.start_count) == known.start_nonce)
 
 
 def _has_another_disk(node_id: NodeId, start: NodeStart, expected: bytes) -> str:
@@ -150,6 +165,6 @@ def _has_another_disk(node_id: NodeId, start: NodeStart, expected: bytes) -> str
 
 def _has_an_older_disk(node_id: NodeId, start: NodeStart, expected: int) -> str:
     return (
-        f"{node_id} says it is at start {start.start_count}, it was at start {expected} before: its disk is a copy, or "
-        "was restored from an older state"
+        f"{node_id} says it is at start {start.start_count}, which does not follow from start {expected}, where it was "
+        "before: its disk is a copy, or was restored from an older state"
     )

@@ -31,6 +31,13 @@ _TRIM_AT = 2 * _KEPT
 _NEVER = 1 << 64
 
 
+class NamedProducer(NamedTuple):
+    """Whom a name stands for, and the epoch it wrote last in."""
+
+    id: int
+    epoch: int
+
+
 class KnownRange(NamedTuple):
     """One batch that the log holds already: where it is, and what identifies it."""
 
@@ -49,12 +56,21 @@ class _Producer:
     Changed only while no freeze is newer than ``frozen``; copied first otherwise.
     """
 
-    __slots__ = ("epoch", "frozen", "id", "last_timestamp_ms", "next_sequence", "ranges")
+    __slots__ = ("epoch", "frozen", "id", "last_timestamp_ms", "name", "next_sequence", "ranges")
 
     def __init__(
-        self, producer_id: int, epoch: int, *, next_sequence: int, timestamp_ms: int, ranges: array[int], frozen: int
+        self,
+        producer_id: int,
+        epoch: int,
+        *,
+        name: str,
+        next_sequence: int,
+        timestamp_ms: int,
+        ranges: array[int],
+        frozen: int,
     ) -> None:
         self.id = producer_id
+        self.name = name
         self.frozen = frozen
         self.epoch = epoch
         self.next_sequence = next_sequence
@@ -62,8 +78,11 @@ class _Producer:
         self.ranges = ranges
 
     @classmethod
-    def new(cls, producer_id: int, epoch: int, timestamp_ms: int, frozen: int) -> _Producer:
-        return cls(producer_id, epoch, next_sequence=0, timestamp_ms=timestamp_ms, ranges=array("Q"), frozen=frozen)
+    def new(cls, producer_id: int, epoch: int, timestamp_ms: int, frozen: int, name: str = "") -> _Producer:
+        ranges = array("Q")
+        return cls(
+            producer_id, epoch, name=name, next_sequence=0, timestamp_ms=timestamp_ms, ranges=ranges, frozen=frozen
+        )
 
     def kept(self) -> array[int]:
         return self.ranges[-_KEPT:]
@@ -72,6 +91,7 @@ class _Producer:
         return _Producer(
             self.id,
             self.epoch,
+            name=self.name,
             next_sequence=self.next_sequence,
             timestamp_ms=self.last_timestamp_ms,
             ranges=self.kept(),
@@ -85,14 +105,17 @@ class _Producer:
             next_sequence=self.next_sequence,
             last_timestamp_ms=self.last_timestamp_ms,
             ranges=_little_endian(self.kept()).tobytes(),
+            name=self.name,
         )
 
 
 class Producers:
-    """The producers of one log. Invariant: ordered by last use; none has expired at the last frame's timestamp."""
+    """The producers of one log. Invariants: ordered by last use; none has expired at the last frame's timestamp;
+    ``_ids`` has exactly those that have a name."""
 
     def __init__(self) -> None:
         self._producers: OrderedDict[int, _Producer] = OrderedDict()
+        self._ids: dict[str, int] = {}
         self._expires_at_ms = _NEVER  # no producer expires before
         self._frozen = 0
 
@@ -102,27 +125,44 @@ class Producers:
     def __contains__(self, producer_id: int) -> bool:
         return producer_id in self._producers
 
-    def register(self, producer_id: int, timestamp_ms: int) -> None:
-        """The log handed out ``producer_id``."""
-        self._touch(producer_id, _Producer.new(producer_id, 0, timestamp_ms, self._frozen), timestamp_ms)
+    def named(self, name: str) -> NamedProducer | None:
+        """The producer of that name, None when there is none, or none any more."""
+        producer = self._producers[self._ids[name]] if name in self._ids else None
+        return NamedProducer(producer.id, producer.epoch) if producer is not None else None
+
+    def register(self, producer_id: int, timestamp_ms: int, name: str = "") -> None:
+        """The log handed out ``producer_id``. Where two asked for one name at a time, the first has it: what is known
+        of that producer stays."""
+        if name in self._ids:
+            self._used(self._ids[name], timestamp_ms)
+            return
+        if name:
+            self._ids[name] = producer_id
+        self._touch(producer_id, _Producer.new(producer_id, 0, timestamp_ms, self._frozen, name), timestamp_ms)
 
     def record(self, header: FrameHeader) -> None:
         """A data frame of a producer was appended."""
         _, _, _, body_crc, position, term, index, count, _, timestamp_ms, key, sequence, epoch, _, _ = header
         producer = self._producers.get(key)
         if producer is None or producer.epoch != epoch:
-            producer = _Producer.new(key, epoch, timestamp_ms, self._frozen)
+            name = producer.name if producer is not None else ""
+            producer = _Producer.new(key, epoch, timestamp_ms, self._frozen, name)
             self._touch(key, producer, timestamp_ms)
         else:
-            if producer.frozen != self._frozen:
-                producer = self._producers[key] = producer.thawed(self._frozen)
-            self._producers.move_to_end(key)
-            producer.last_timestamp_ms = timestamp_ms
+            producer = self._used(key, timestamp_ms)
         ranges = producer.ranges
         ranges.extend((sequence, count, index, position, term, timestamp_ms, body_crc))
         if len(ranges) >= _TRIM_AT:
             del ranges[:-_KEPT]
         producer.next_sequence = sequence + count
+
+    def _used(self, producer_id: int, timestamp_ms: int) -> _Producer:
+        producer = self._producers[producer_id]
+        if producer.frozen != self._frozen:
+            producer = self._producers[producer_id] = producer.thawed(self._frozen)
+        self._producers.move_to_end(producer_id)
+        producer.last_timestamp_ms = timestamp_ms
+        return producer
 
     def expire(self, timestamp_ms: int) -> None:
         """The log's time is ``timestamp_ms``: who wrote nothing for too long is forgotten."""
@@ -183,11 +223,14 @@ class Producers:
             self._producers[record.id] = _Producer(
                 record.id,
                 record.epoch,
+                name=record.name,
                 next_sequence=record.next_sequence,
                 timestamp_ms=record.last_timestamp_ms,
                 ranges=_little_endian(ranges),
                 frozen=self._frozen,
             )
+            if record.name:
+                self._ids[record.name] = record.id
             self._expires_at_ms = min(self._expires_at_ms, record.last_timestamp_ms + PRODUCER_EXPIRY_MS)
 
     def _touch(self, producer_id: int, producer: _Producer, timestamp_ms: int) -> None:
@@ -198,7 +241,9 @@ class Producers:
             self._forget_oldest()
 
     def _forget_oldest(self) -> None:
-        self._producers.popitem(last=False)
+        _, forgotten = self._producers.popitem(last=False)
+        if forgotten.name:
+            del self._ids[forgotten.name]
 
 
 class FrozenProducers:

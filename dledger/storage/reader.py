@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 
 from dledger.errors import Code, DLedgerError, error
+from dledger.storage.damage import damaged
 from dledger.storage.frame import HEADER_BYTES, Frame, FrameHeader, check_link, parse_body, parse_header
 from dledger.storage.index import INDEX_INTERVAL_BYTES, SparseIndex
 from dledger.storage.segment import FIRST_PAGE_BYTES, Segment, corrupt
@@ -73,17 +74,34 @@ class FrameReader:
         segment = self._files.by_position(first)
         with self._files.pinned(segment):  # all along: it may leave the log meanwhile
             index = await self._index_of(segment)
+            holes = self._files.damage.of(segment)
+            for hole in holes:
+                if hole.first <= first <= hole.last:
+                    raise damaged(hole)
             position, offset = index.offset_before_position(first)
+            for hole in holes:
+                if hole.last < first and hole.end_offset is not None and hole.end_offset > offset:
+                    position, offset = hole.last + 1, hole.end_offset
+            end = next((hole.offset for hole in holes if hole.first > first), segment.end_offset)
             walk = _Walk(segment, position, offset)
-            return await self._read(walk, lambda header: header.position >= first, max_bytes)
+            return await self._read(walk, end, lambda header: header.position >= first, max_bytes)
 
     async def of_index(self, index: int) -> Frame:
         """The frame that holds record ``index``, which is in the log."""
         segment = self._files.by_index(index)
         with self._files.pinned(segment):
             sparse_index = await self._index_of(segment)
-            walk = _Walk(segment, *sparse_index.offset_before_index(index))
-            return (await self._read(walk, lambda header: header.end_index > index, 1))[0]
+            position, offset = sparse_index.offset_before_index(index)
+            end = segment.end_offset
+            for hole in self._files.damage.of(segment):
+                if index >= hole.next_index and (hole.end_index is None or index < hole.end_index):
+                    raise damaged(hole)
+                if hole.next_index > index:
+                    end = min(end, hole.offset)
+                elif hole.end_offset is not None and hole.end_offset > offset:
+                    position, offset = hole.last + 1, hole.end_offset
+            walk = _Walk(segment, position, offset)
+            return (await self._read(walk, end, lambda header: header.end_index > index, 1))[0]
 
     async def settle(self) -> None:
         """Waits until no read is under way."""
@@ -92,8 +110,8 @@ class FrameReader:
                 self._settled = asyncio.get_running_loop().create_future()
             await asyncio.shield(self._settled)
 
-    async def _read(self, walk: _Walk, is_wanted: IsWanted, max_bytes: int) -> list[Frame]:
-        segment, end = walk.segment, walk.segment.end_offset
+    async def _read(self, walk: _Walk, end: int, is_wanted: IsWanted, max_bytes: int) -> list[Frame]:
+        segment = walk.segment
         want = max_bytes + INDEX_INTERVAL_BYTES
         while walk.offset < end:
             size_bytes = min(want, end - walk.offset)

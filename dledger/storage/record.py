@@ -41,6 +41,7 @@ class RecordKind(IntEnum):
     IDENTITY = 8
     PEER_BOOK = 9
     ORIGIN = 10
+    SCRUB = 11
 
 
 class Record(NamedTuple):

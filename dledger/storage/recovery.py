@@ -24,9 +24,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dledger.config import Limits, Timings
-from dledger.errors import Code, error
+from dledger.errors import Code, CorruptLog, error
 from dledger.storage.cut import cut, torn_bytes
 from dledger.storage.disk import FULL, Disk, make_directories
+from dledger.storage.first_page import restore_headers
 from dledger.storage.index import SparseIndex
 from dledger.storage.inventory import Durable, take_inventory
 from dledger.storage.log import FileLog
@@ -36,6 +37,7 @@ from dledger.storage.segment import (
     FIRST_PAGE_BYTES,
     PREPARED_SUFFIX,
     TEMPORARY_SUFFIX,
+    Segment,
     SegmentHeader,
     corrupt,
     parse_name,
@@ -115,6 +117,7 @@ def _open(files: SegmentFiles, limits: Limits, members: Sequence[Member], *, mus
             raise corrupt(str(files.directory), 0, "it had a log, and has none")
         _remove_leftovers(files, names)
         return _create(files, limits, members)
+    restore_headers(files, names)
     durable = take_inventory(files, names)
     recovered = _recover(files, durable, members)
     _remove_leftovers(files, files.disk.listdir(str(files.directory)))
@@ -210,5 +213,15 @@ def _settle_segments(files: SegmentFiles, replay: Replay) -> None:
             segment.index, segment.frames, segment.end_offset = each.sparse_index, each.frames, each.end_offset
     for segment in files.segments[:-1]:
         if not segment.sealed and segment.index is None:
-            segment.index = files.load_index(segment, files.open(segment))
+            segment.index = _load_index(files, segment)
     assert isinstance(files.active.index, SparseIndex)
+
+
+def _load_index(files: SegmentFiles, segment: Segment) -> SparseIndex:
+    """Of a segment that the replay did not come to. What it lacks does not keep the log from being opened."""
+    try:
+        return files.load_index(segment, files.open(segment))
+    except CorruptLog:
+        reach = files.reach_of(segment, segment.previous, 0)
+        files.damage.found(segment, files.look(segment, reach))
+        return files.load_index(segment, files.open(segment))

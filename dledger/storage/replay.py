@@ -38,7 +38,8 @@ class Replay:
         there is none at all. ``watch``: the position whose point is noted in ``watched``."""
         self._files = files
         self._watch = watch
-        self._ordinal, self.state = _load_state(files, ordinal, members)
+        self.ordinal, self.state = _load_state(files, ordinal, members)
+        """Of the segment it begins at."""
         self.watched: LogPoint | None = self.state.last if self.state.last.position == watch else None
         self.replayed: list[ReplayedSegment] = []
 
@@ -54,7 +55,7 @@ class Replay:
     def run(self, until: int | None = None) -> None:
         """Reads up to position ``until``, or to the first frame that is not good."""
         segments = self._files.segments
-        for ordinal in range(self._ordinal, len(segments)):
+        for ordinal in range(self.ordinal, len(segments)):
             end = self._read(segments[ordinal], until)
             self.replayed.append(end)
             following = segments[ordinal + 1] if ordinal + 1 < len(segments) else None

@@ -23,7 +23,7 @@ class FrameScanner:
 
     def __init__(self, read: ReadAt, offset: int, end_offset: int, previous: LogPoint, next_index: int) -> None:
         self._read = read
-        self._end_offset = end_offset
+        self.end_offset = end_offset
         self._chunk = memoryview(b"")
         self._chunk_offset = offset
         self.offset = offset
@@ -33,7 +33,7 @@ class FrameScanner:
         self.reason = ""
 
     def __iter__(self) -> Iterator[tuple[int, Frame]]:
-        while self.offset < self._end_offset:
+        while self.offset < self.end_offset:
             try:
                 frame = self._next()
             except DLedgerError as bad:
@@ -61,7 +61,7 @@ class FrameScanner:
         """What is there from ``offset`` on: ``size_bytes`` or more, unless the end comes first."""
         at = self.offset - self._chunk_offset
         if len(self._chunk) - at < size_bytes:
-            size_bytes = min(max(size_bytes, SCAN_CHUNK_BYTES), self._end_offset - self.offset)
+            size_bytes = min(max(size_bytes, SCAN_CHUNK_BYTES), self.end_offset - self.offset)
             self._chunk = memoryview(self._read(size_bytes, self.offset))
             self._chunk_offset = self.offset
             at = 0

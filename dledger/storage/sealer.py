@@ -41,12 +41,15 @@ class Sealer:
         on_failure: Callable[[OSError], None],
         page_cache_bytes: int = 1 << 62,
         on_sealed: Callable[[], None] | None = None,
+        take_reserve: Callable[[], bool] = lambda: False,
     ) -> None:
-        """``page_cache_bytes``: of what was written, so much more than the active segment stays in the page cache."""
+        """``page_cache_bytes``: of what was written, so much more than the active segment stays in the page cache.
+        ``take_reserve`` makes room for a small state on a full disk, once."""
         self._files = files
         self._on_failure = on_failure
         self._page_cache_bytes = page_cache_bytes
         self._on_sealed = on_sealed
+        self._take_reserve = take_reserve
         self._cached: deque[Segment] = deque()
         self._rolls: deque[Roll] = deque()
         self._synced = Position(0)
@@ -131,8 +134,14 @@ class Sealer:
         return seal(self._files.disk, roll.old, roll.old.index, roll.new.name.base_index, roll.new.previous)
 
     def _store_state(self, segment: Segment, state: bytes) -> None:
+        write = partial(write_state, self._files.disk, segment.state_path, state)
         try:
-            write_state(self._files.disk, segment.state_path, state)
+            try:
+                write()
+            except OSError as reason:
+                if reason.errno not in FULL or not self._take_reserve():
+                    raise
+                write()
         except OSError as reason:
             if reason.errno not in FULL:
                 raise

@@ -161,6 +161,14 @@ class Segment:
 def pack_first_page(header: SegmentHeader, commit_hint: int, *, origin: bool = False) -> bytes:
     """Header and hint; no mark yet. ``origin``: the log begins with this segment."""
     page = bytearray(FIRST_PAGE_BYTES)
+    _put(page, 0, _pack_header(header))
+    _put(page, _HINT_OFFSET, pack_record(RecordKind.COMMIT_HINT, 0, _HINT.pack(commit_hint)))
+    if origin:
+        _put(page, _ORIGIN_OFFSET, _pack_origin(header.previous.position))
+    return bytes(page)
+
+
+def _pack_header(header: SegmentHeader) -> bytes:
     payload = _HEADER.pack(
         FORMAT_VERSION,
         0,
@@ -169,11 +177,17 @@ def pack_first_page(header: SegmentHeader, commit_hint: int, *, origin: bool = F
         header.previous.term,
         header.previous.chain,
     )
-    _put(page, 0, pack_record(RecordKind.SEGMENT_HEADER, 0, payload + header.group.encode()))
-    _put(page, _HINT_OFFSET, pack_record(RecordKind.COMMIT_HINT, 0, _HINT.pack(commit_hint)))
-    if origin:
-        _put(page, _ORIGIN_OFFSET, _pack_origin(header.previous.position))
-    return bytes(page)
+    return pack_record(RecordKind.SEGMENT_HEADER, 0, payload + header.group.encode())
+
+
+def write_header(disk: Disk, path: str, header: SegmentHeader) -> None:
+    """Over a bad one, durably; the rest of the page stays."""
+    handle = disk.open(path)
+    try:
+        disk.pwritev(handle, [_sector(_pack_header(header))], 0)
+        disk.fdatasync(handle)
+    finally:
+        disk.close(handle)
 
 
 def _pack_origin(position: int) -> bytes:

@@ -9,9 +9,13 @@ from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 
+from dledger.storage.api import SegmentSpan
+from dledger.storage.damage import Damage, Hole, Reach, find_holes
 from dledger.storage.disk import Disk
+from dledger.storage.frame import parse_header
 from dledger.storage.index import SparseIndex
-from dledger.storage.scan import FrameScanner
+from dledger.storage.log_state import LogState
+from dledger.storage.scan import FrameScanner, ReadAt
 from dledger.storage.segment import (
     FIRST_PAGE_BYTES,
     PREPARED_SUFFIX,
@@ -25,6 +29,7 @@ from dledger.storage.segment import (
     unseal,
 )
 from dledger.storage.syncer import Handle
+from dledger.types import LogPoint
 
 MAX_OPEN_SEGMENTS = 32
 """Sealed segments kept open, with their indexes in memory."""
@@ -38,6 +43,8 @@ class SegmentFiles:
         self.directory = directory
         self.group = group
         self.segments: list[Segment] = []
+        self.damage = Damage()
+        """What the segments are known to lack."""
         self._open: OrderedDict[Segment, None] = OrderedDict()  # sealed ones; the least recently used goes first
         self._made = count()
 
@@ -61,6 +68,9 @@ class SegmentFiles:
         assert at >= 0, f"record {index} lies before the log"
         return self.segments[at]
 
+    def by_path(self, path: str) -> Segment | None:
+        return next((each for each in self.segments if each.path == path), None)
+
     def after(self, segment: Segment) -> Segment | None:
         segments = self.segments
         at = bisect_right(segments, segment.name, key=lambda each: each.name)
@@ -70,6 +80,18 @@ class SegmentFiles:
     def size_bytes(self) -> int:
         """Of all segments, room that is reserved included."""
         return sum(segment.size_bytes for segment in self.segments)
+
+    def spans(self, state: LogState) -> list[SegmentSpan]:
+        """The records of each segment, of a log in this ``state``."""
+        ends = [*(each.name.base_index for each in self.segments[1:]), state.next_index]
+        found = []
+        for segment, end_index in zip(self.segments, ends, strict=True):
+            base_index = max(segment.name.base_index, state.first_index)
+            newest_ms = state.last_timestamp_ms if segment is self.active else segment.newest_timestamp_ms
+            if base_index < end_index:
+                size_bytes = segment.end_offset - FIRST_PAGE_BYTES
+                found.append(SegmentSpan(base_index, end_index, size_bytes, newest_ms))
+        return found
 
     def begin_with(self, first: int) -> list[Segment]:
         """Takes the segments before number ``first`` out of the log; their files are the caller's to remove."""
@@ -190,27 +212,66 @@ class SegmentFiles:
         if segment in self.segments:
             self.segments.remove(segment)
 
-    def scanner(self, segment: Segment, handle: Handle) -> FrameScanner:
-        """Over all frames of the segment, as far as they are good."""
-
+    def reader_of(self, handle: Handle) -> ReadAt:
         def read(size_bytes: int, offset: int) -> bytes:
             return self.disk.pread(handle, size_bytes, offset)
 
+        return read
+
+    def scanner(self, segment: Segment, handle: Handle) -> FrameScanner:
+        """Over all frames of the segment, as far as they are good."""
         end = segment.end_offset if segment.sealed else segment.size_bytes
-        return FrameScanner(read, FIRST_PAGE_BYTES, end, segment.previous, segment.name.base_index)
+        return FrameScanner(self.reader_of(handle), FIRST_PAGE_BYTES, end, segment.previous, segment.name.base_index)
 
     def load_index(self, segment: Segment, handle: Handle) -> SparseIndex:
         """The index of a segment that is not the active one: its footer, or built again. Blocks; raises CORRUPT_LOG."""
         trailer = read_trailer(self.disk, handle, segment.size_bytes)
         index = read_footer(self.disk, handle, segment.size_bytes, trailer) if trailer is not None else None
-        if index is not None:
-            return index
-        index = SparseIndex()
-        scanner = self.scanner(segment, handle)
+        return index or self.build_index(segment, handle)
+
+    def build_index(self, segment: Segment, handle: Handle) -> SparseIndex:
+        """From the frames, around the holes that are known. Blocks; raises CORRUPT_LOG where there is another."""
+        end = segment.end_offset if segment.sealed else segment.size_bytes
+        index, scanner = self.index_around(segment, handle, end)
+        following, holes = self.after(segment), self.damage.of(segment)
+        ends_well = following is None or scanner.previous == following.previous
+        if not ends_well and (not holes or holes[-1].following):
+            raise corrupt(segment.path, scanner.offset, scanner.reason or "frames are missing")
+        segment.end_offset = max(segment.end_offset, scanner.offset)
+        return index
+
+    def index_around(self, segment: Segment, handle: Handle, end: int) -> tuple[SparseIndex, FrameScanner]:
+        """An index of the good frames before offset ``end``, but for those in holes, and where it got to. Blocks;
+        raises CORRUPT_LOG where there is another hole."""
+        index, read = SparseIndex(), self.reader_of(handle)
+        scanner = FrameScanner(read, FIRST_PAGE_BYTES, end, segment.previous, segment.name.base_index)
+        for hole in self.damage.of(segment):
+            scanner.end_offset = hole.offset
+            for offset, frame in scanner:
+                index.add(frame.header, offset)
+            if scanner.offset != hole.offset:
+                raise corrupt(segment.path, scanner.offset, scanner.reason or "frames are missing")
+            index.begin(hole.first, hole.next_index, hole.offset)
+            if hole.end_offset is None or not hole.following:
+                return index, scanner
+            first = parse_header(hole.following)
+            index.add(first, hole.end_offset)
+            scanner = FrameScanner(read, hole.end_offset + first.stored_bytes, end, first.point, first.end_index)
         for offset, frame in scanner:
             index.add(frame.header, offset)
+        return index, scanner
+
+    def reach_of(self, segment: Segment, last: LogPoint, next_index: int) -> Reach:
+        """Where the frames of ``segment`` end in a log that ends with ``last``, before index ``next_index``."""
         following = self.after(segment)
-        if following is not None and scanner.previous != following.previous:
-            raise corrupt(segment.path, scanner.offset, scanner.reason or "frames are missing")
-        segment.end_offset = scanner.offset
-        return index
+        if following is None:
+            return Reach(segment.end_offset, last, next_index)
+        knows_end = (segment.sealed or segment.index is not None) and not self.damage.hides_end(segment)
+        offset = segment.end_offset if knows_end else None
+        return Reach(offset, following.previous, following.name.base_index)
+
+    def look(self, segment: Segment, reach: Reach) -> list[Hole]:
+        """All holes of ``segment``, by reading every frame from the device. Blocks."""
+        with self.reading(segment) as handle:
+            self.disk.drop_cache(handle)
+            return find_holes(self.reader_of(handle), self.disk.size(handle), segment, reach)

@@ -14,15 +14,25 @@ a file without a good copy is damaged, never merely new.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
-from dledger.errors import Code, error
+from dledger.errors import Code, DLedgerError, error
 from dledger.storage.disk import FULL, Disk
 from dledger.storage.record import READMIT, RECORD_HEADER_BYTES, Record, RecordKind, pack_record, unpack_record
 from dledger.storage.syncer import Handle
 
+Result = TypeVar("Result")
+
 SLOT_BYTES = 4096
+
+
+def unwritable(path: str, reason: OSError) -> DLedgerError:
+    """DISK_FULL or DISK_ERROR."""
+    code = Code.DISK_FULL if reason.errno in FULL else Code.DISK_ERROR
+    return error(code, f"{path} cannot be written: {reason.strerror}")
 
 
 class TwoSlotFile:
@@ -38,8 +48,9 @@ class TwoSlotFile:
         self.payload = b""
 
     async def load(self) -> bool:
-        """Reads the newer good copy and repairs the other. False when there is no file. Raises CORRUPT_LOG."""
-        return await self._disk.run(self._load)
+        """Reads the newer good copy and repairs the other. False when there is no file. Raises CORRUPT_LOG, and
+        DISK_FULL or DISK_ERROR when it can be neither read nor repaired."""
+        return await self._do(self._load)
 
     async def create(self, payload: bytes) -> None:
         """Makes the file, durable when it returns. Raises DISK_FULL or DISK_ERROR."""
@@ -51,12 +62,11 @@ class TwoSlotFile:
         async with self._one_at_a_time:
             await self._do(partial(self._save, payload))
 
-    async def _do(self, job: partial[None]) -> None:
+    async def _do(self, job: Callable[[], Result]) -> Result:
         try:
-            await self._disk.run(job)
+            return await self._disk.run(job)
         except OSError as reason:
-            code = Code.DISK_FULL if reason.errno in FULL else Code.DISK_ERROR
-            raise error(code, f"{self.path} cannot be written: {reason.strerror}") from reason
+            raise unwritable(self.path, reason) from reason
 
     def _load(self) -> bool:
         if not self._disk.exists(self.path):

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from dledger.batch import records_of
 from dledger.errors import Code, DLedgerError, error
 from dledger.storage.control import check_control
 from dledger.storage.cut import torn_bytes
@@ -20,7 +21,8 @@ from dledger.storage.frame import ControlKind, Frame, FrameHeader, check_frame_b
 from dledger.storage.inventory import Durable, take_inventory
 from dledger.storage.segment import FIRST_PAGE_BYTES, SEGMENT_SUFFIX, Segment, corrupt, parse_name, unpack_header
 from dledger.storage.segment_files import SegmentFiles
-from dledger.types import LogPoint
+from dledger.storage.state_file import has_good_state
+from dledger.types import GENESIS, LogPoint
 
 _ATTEMPTS = 3
 
@@ -90,6 +92,15 @@ def dump(directory: Path, start: int = 0) -> Iterator[str]:
             yield _line(frame.header)
 
 
+def dump_records(directory: Path, start: int = 0) -> Iterator[bytes]:
+    """Each record from ``start`` on. Raises as ``dump`` does."""
+    verifier = _Verifier(OsDisk(), find_log(directory))
+    for frame in verifier.frames():
+        header = frame.header
+        if header.count and header.end_index > start:
+            yield from records_of(frame.body, header.count)[max(0, start - header.base_index) :]
+
+
 def find_log(directory: Path) -> Path:
     """The group's own directory in ``directory``, or itself. Raises CONFIG_ERROR."""
     if _has_segments(directory):
@@ -125,6 +136,7 @@ class _Verifier:
         try:
             for _ in self.frames():
                 self._frames += 1
+            self._check_start()
         except DLedgerError as reason:
             place = reason.metadata
             if "file" not in place:
@@ -141,11 +153,17 @@ class _Verifier:
             bad=bad,
         )
 
+    def _check_start(self) -> None:
+        first = self._files.segments[0]
+        if first.previous != GENESIS and not has_good_state(self._disk, first):
+            # Frames would have to be read from the log's very beginning to know it, and they are gone.
+            raise corrupt(first.state_path, 0, "the small state that the log begins with is missing or damaged")
+
     def frames(self) -> Iterator[Frame]:
         """The good frames, in order. Raises CORRUPT_LOG at the first that is bad where no crash explains it."""
         files = self._files
         names = self._disk.listdir(str(files.directory))
-        files.group = _group_of(self._disk, files.directory, names)
+        files.group = group_of(self._disk, files.directory, names)
         self._durable = take_inventory(files, names)
         first = files.segments[0]
         self._last = first.previous
@@ -187,8 +205,9 @@ class _Verifier:
             self._disk.close(handle)
 
 
-def _group_of(disk: Disk, directory: Path, names: list[str]) -> str:
-    """As the first segment says; the directory's name when that cannot be read, which is found out later."""
+def group_of(disk: Disk, directory: Path, names: list[str]) -> str:
+    """Whose log it is, as the first segment says; the directory's name when that cannot be read, which is found out
+    later."""
     first = min(name for name in names if name.endswith(SEGMENT_SUFFIX) and parse_name(name))
     handle = disk.open(str(directory / first), read_only=True)
     try:

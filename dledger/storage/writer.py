@@ -8,10 +8,12 @@ from dledger.batch import Buffer
 from dledger.config import MIB, Limits
 from dledger.errors import DLedgerError
 from dledger.storage.control import check_control
+from dledger.storage.disk import FULL
 from dledger.storage.frame import Frame
 from dledger.storage.preparer import Preparer
 from dledger.storage.segment import FIRST_PAGE_BYTES, Segment, SegmentHeader
 from dledger.storage.segment_files import SegmentFiles
+from dledger.storage.syncer import Handle
 from dledger.types import LogPoint
 
 FIRST_SEGMENT_BYTES = 1 * MIB
@@ -109,8 +111,18 @@ class SegmentWriter:
         if prepared is not None:
             path, handle = prepared.path, prepared.handle
         else:
-            path, handle = self._files.make(max(needed, self._next_size_bytes(old.size_bytes)))
+            path, handle = self._make(needed, self._next_size_bytes(old.size_bytes))
         return self._files.adopt(path, handle, header, commit_hint)
+
+    def _make(self, needed_bytes: int, wanted_bytes: int) -> tuple[str, Handle]:
+        """Where there is no room for a segment as large as is wanted, one of the smallest size does."""
+        least_bytes = max(needed_bytes, self.first_size_bytes())
+        try:
+            return self._files.make(max(needed_bytes, wanted_bytes))
+        except OSError as reason:
+            if reason.errno not in FULL or least_bytes >= wanted_bytes:
+                raise
+        return self._files.make(least_bytes)
 
     def _next_size_bytes(self, size_bytes: int) -> int:
         return min(max(2 * size_bytes, self.first_size_bytes()), self._limits.segment_max_bytes)

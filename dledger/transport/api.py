@@ -18,12 +18,15 @@ class PeerIdentity(NamedTuple):
     node_id: NodeId
     node_uuid: bytes
     start_count: int
-    start_nonce: int
+    start_nonces: tuple[int, ...]
+    """Of the last starts, in order; this one's is the last."""
     cluster_id: str
     client_address: str
     http_address: str
     peer_address: str = ""
     """Where nodes reach it."""
+    is_new: bool = False
+    """Its log is empty: it may be one of those that found a cluster."""
 
 
 class TransportHandler(Protocol):

@@ -16,12 +16,15 @@ from typing import NamedTuple, TypeVar, assert_never
 from google.protobuf.message import DecodeError
 
 from dledger.batch import Buffer
-from dledger.errors import Code, error
+from dledger.errors import Code, error, quoted
 from dledger.raft.messages import (
     Append,
     AppendResponse,
     Compare,
     CompareResponse,
+    Fetch,
+    FetchResponse,
+    FetchResult,
     Heartbeat,
     HeartbeatResponse,
     Message,
@@ -37,7 +40,7 @@ from dledger.raft.messages import (
 )
 from dledger.storage.frame import Frame, parse_frames
 from dledger.storage.record import RecordKind, unpack_record
-from dledger.types import LogPoint, NodeId, Position, Term
+from dledger.types import DiskState, LogPoint, NodeId, Position, Term
 from dledger.v1 import raft_pb2 as pb
 
 E = TypeVar("E", bound=IntEnum)
@@ -60,7 +63,7 @@ def encode(message: Message, *, cluster_id: str, sender: NodeId) -> Encoded:
 
 
 def _body(message: Message) -> list[Buffer]:
-    if isinstance(message, Append):
+    if isinstance(message, Append | FetchResponse):
         return [buffer for frame in message.frames for buffer in frame.buffers]
     return [message.log_state] if isinstance(message, Reset) else []
 
@@ -85,7 +88,11 @@ def _header(message: Message, sender: NodeId) -> pb.PeerMessage:
             )
         case HeartbeatResponse():
             return pb.PeerMessage(
-                kind=pb.MESSAGE_KIND_HEARTBEAT_RESPONSE, round=message.round, keeps_lease=message.keeps_lease
+                kind=pb.MESSAGE_KIND_HEARTBEAT_RESPONSE,
+                round=message.round,
+                keeps_lease=message.keeps_lease,
+                disk_state=message.disk,
+                wall_clock_ms=message.wall_clock_ms,
             )
         case VoteRequest() | VoteResponse():
             return _vote_header(message)
@@ -99,6 +106,8 @@ def _header(message: Message, sender: NodeId) -> pb.PeerMessage:
             )
         case TakeLeadership():
             return pb.PeerMessage(kind=pb.MESSAGE_KIND_TAKE_LEADERSHIP, leader_id=sender, position=message.position)
+        case Fetch() | FetchResponse():
+            return _fetch_header(message)
         case _:
             assert_never(message)
 
@@ -152,6 +161,26 @@ def _compare_header(message: Compare | CompareResponse | Truncate | TruncateResp
             assert_never(message)
 
 
+def _fetch_header(message: Fetch | FetchResponse) -> pb.PeerMessage:
+    match message:
+        case Fetch():
+            return pb.PeerMessage(
+                kind=pb.MESSAGE_KIND_FETCH,
+                position=message.previous.position,
+                position_term=message.previous.term,
+                chain=message.previous.chain,
+                last_wanted=message.last_wanted,
+                max_bytes=message.max_bytes,
+                request_id=message.request_id,
+            )
+        case FetchResponse():
+            return pb.PeerMessage(
+                kind=pb.MESSAGE_KIND_FETCH_RESPONSE, result=message.result, request_id=message.request_id
+            )
+        case _:
+            assert_never(message)
+
+
 def decode(header: Buffer, body: Buffer, *, cluster_id: str, sender: NodeId) -> Message:
     """The message that ``sender`` sent. Its frames share the memory of ``body``.
 
@@ -165,7 +194,8 @@ def decode(header: Buffer, body: Buffer, *, cluster_id: str, sender: NodeId) -> 
         raise error(Code.UNEXPECTED_ARGUMENT, f"a message of {sender} is not a PeerMessage: {failure}") from failure
     if fields.cluster_id != cluster_id and fields.cluster_id and cluster_id:
         raise error(
-            Code.UNKNOWN_CLUSTER, f"{sender} sent a message of cluster {fields.cluster_id!r}; this is {cluster_id!r}"
+            Code.UNKNOWN_CLUSTER,
+            f"{sender} sent a message of cluster {quoted(fields.cluster_id)}; this is {cluster_id!r}",
         )
     if not fields.group:
         raise error(Code.UNEXPECTED_ARGUMENT, f"a message of {sender} names no group")
@@ -173,17 +203,21 @@ def decode(header: Buffer, body: Buffer, *, cluster_id: str, sender: NodeId) -> 
     if decoder is None:
         raise error(Code.UNEXPECTED_ARGUMENT, f"{sender} sent a message of the unknown kind {fields.kind}")
     if fields.kind in _FROM_LEADER and fields.leader_id != sender:
-        raise error(Code.UNEXPECTED_MEMBER, f"{sender} speaks as leader in the name of {fields.leader_id!r}")
+        raise error(Code.UNEXPECTED_MEMBER, f"{sender} speaks as leader in the name of {quoted(fields.leader_id)}")
     if len(body) and fields.kind not in _WITH_BODY:
         raise error(Code.UNEXPECTED_ARGUMENT, f"{sender} sent {len(body)} bytes behind a message of kind {fields.kind}")
     return decoder(fields, body)
 
 
 def _append(m: pb.PeerMessage, body: Buffer) -> Append:
+    return Append(m.group, Term(m.term), Position(m.commit_position), _consecutive(body))
+
+
+def _consecutive(body: Buffer) -> tuple[Frame, ...]:
     frames = parse_frames(body)
     if any(after.header.position != before.header.position + 1 for before, after in pairwise(frames)):
-        raise error(Code.UNEXPECTED_ARGUMENT, f"the frames of an APPEND are not consecutive: {_span(frames)}")
-    return Append(m.group, Term(m.term), Position(m.commit_position), tuple(frames))
+        raise error(Code.UNEXPECTED_ARGUMENT, f"the frames of a message are not consecutive: {_span(frames)}")
+    return tuple(frames)
 
 
 def _span(frames: list[Frame]) -> str:
@@ -199,7 +233,8 @@ def _heartbeat(m: pb.PeerMessage, _: Buffer) -> Heartbeat:
 
 
 def _heartbeat_response(m: pb.PeerMessage, _: Buffer) -> HeartbeatResponse:
-    return HeartbeatResponse(m.group, Term(m.term), m.round, m.keeps_lease)
+    disk = _enum(DiskState, m.disk_state)
+    return HeartbeatResponse(m.group, Term(m.term), m.round, m.keeps_lease, disk, m.wall_clock_ms)
 
 
 def _vote_request(m: pb.PeerMessage, _: Buffer) -> VoteRequest:
@@ -249,6 +284,14 @@ def _take_leadership(m: pb.PeerMessage, _: Buffer) -> TakeLeadership:
     return TakeLeadership(m.group, Term(m.term), Position(m.position))
 
 
+def _fetch(m: pb.PeerMessage, _: Buffer) -> Fetch:
+    return Fetch(m.group, Term(m.term), _point(m), Position(m.last_wanted), m.max_bytes, m.request_id)
+
+
+def _fetch_response(m: pb.PeerMessage, body: Buffer) -> FetchResponse:
+    return FetchResponse(m.group, Term(m.term), _enum(FetchResult, m.result), m.request_id, _consecutive(body))
+
+
 def _point(m: pb.PeerMessage) -> LogPoint:
     return LogPoint(Position(m.position), Term(m.position_term), m.chain)
 
@@ -274,9 +317,11 @@ _DECODERS: dict[int, Callable[[pb.PeerMessage, Buffer], Message]] = {
     pb.MESSAGE_KIND_TAKE_LEADERSHIP: _take_leadership,
     pb.MESSAGE_KIND_RESET: _reset,
     pb.MESSAGE_KIND_RESET_RESPONSE: _reset_response,
+    pb.MESSAGE_KIND_FETCH: _fetch,
+    pb.MESSAGE_KIND_FETCH_RESPONSE: _fetch_response,
 }
 
-_WITH_BODY = frozenset((pb.MESSAGE_KIND_APPEND, pb.MESSAGE_KIND_RESET))
+_WITH_BODY = frozenset((pb.MESSAGE_KIND_APPEND, pb.MESSAGE_KIND_RESET, pb.MESSAGE_KIND_FETCH_RESPONSE))
 
 _FROM_LEADER = frozenset(
     (

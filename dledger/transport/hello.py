@@ -9,7 +9,8 @@ from __future__ import annotations
 from google.protobuf.message import DecodeError
 
 from dledger.batch import Buffer
-from dledger.errors import Code, DLedgerError, PeerRefused, error
+from dledger.errors import Code, DLedgerError, PeerRefused, error, quoted
+from dledger.storage.identity import MAX_START_NONCES
 from dledger.transport.api import PeerIdentity, TransportHandler
 from dledger.transport.framing import pack
 from dledger.types import NodeId
@@ -43,7 +44,7 @@ def judge_dial(header: Buffer, handler: TransportHandler) -> PeerIdentity:
     own = handler.local_identity()
     if hello.expected_node_id != own.node_id:
         raise PeerRefused(
-            f"{identity.node_id} dialled {hello.expected_node_id!r} and reached {own.node_id}: "
+            f"{identity.node_id} dialled {quoted(hello.expected_node_id)} and reached {own.node_id}: "
             "check the peers' addresses"
         )
     handler.check_peer(identity)
@@ -69,11 +70,12 @@ def _hello(identity: PeerIdentity, expected_node_id: str = "") -> pb.Hello:
         node_id=identity.node_id,
         node_uuid=identity.node_uuid,
         start_count=identity.start_count,
-        start_nonce=identity.start_nonce,
+        start_nonces=identity.start_nonces,
         client_address=identity.client_address,
         http_address=identity.http_address,
         peer_address=identity.peer_address,
         expected_node_id=expected_node_id,
+        is_new=identity.is_new,
     )
 
 
@@ -87,7 +89,7 @@ def _parse(header: Buffer) -> pb.Hello:
 def _check_version(hello: pb.Hello) -> None:
     if hello.version != VERSION:
         raise PeerRefused(
-            f"{hello.node_id[:MAX_FIELD_CHARS]!r} speaks version {hello.version} of the protocol between nodes, "
+            f"{quoted(hello.node_id)} speaks version {hello.version} of the protocol between nodes, "
             f"this node version {VERSION}: upgrade the older one",
             code=Code.UNSUPPORTED_VERSION,
         )
@@ -96,17 +98,20 @@ def _check_version(hello: pb.Hello) -> None:
 def _identity(hello: pb.Hello) -> PeerIdentity:
     texts = (hello.node_id, hello.cluster_id, hello.client_address, hello.http_address, hello.peer_address)
     is_sane = all(len(text) <= MAX_FIELD_CHARS and text.isprintable() for text in texts)
-    if not is_sane or not hello.node_id or not 0 < len(hello.node_uuid) <= MAX_FIELD_CHARS:
-        raise error(Code.UNEXPECTED_ARGUMENT, "a hello has an id or an address that no node can have")
+    is_sane &= 0 < len(hello.node_uuid) <= MAX_FIELD_CHARS
+    is_sane &= 0 < len(hello.start_nonces) <= min(hello.start_count, MAX_START_NONCES)
+    if not is_sane or not hello.node_id:
+        raise error(Code.UNEXPECTED_ARGUMENT, "a hello has an id, an address or starts that no node can have")
     return PeerIdentity(
         NodeId(hello.node_id),
         hello.node_uuid,
         hello.start_count,
-        hello.start_nonce,
+        tuple(hello.start_nonces),
         hello.cluster_id,
         hello.client_address,
         hello.http_address,
         hello.peer_address,
+        hello.is_new,
     )
 
 
@@ -114,4 +119,5 @@ def _told_no(hello: pb.Hello, expected: NodeId) -> DLedgerError:
     """The peer's refusal in its own words, under its own code if we know that."""
     known = {code.name: code for code in Code}
     code = known.get(hello.refusal_reason, Code.UNEXPECTED_MEMBER)
-    return PeerRefused(f"{expected} refused: {hello.refusal_message[:MAX_REFUSAL_CHARS]}", code=code)
+    said = "".join(c if c.isprintable() else " " for c in hello.refusal_message[:MAX_REFUSAL_CHARS])
+    return PeerRefused(f"{expected} refused: {said}", code=code)

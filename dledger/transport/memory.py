@@ -59,15 +59,28 @@ class _Connection:
 class MemoryNetwork:
     """All nodes of a simulation. ``latency_s`` (one way) and ``faults`` may be changed at any time."""
 
-    def __init__(self, random: Random, *, latency_s: float = 0.001, jitter_s: float = 0.0) -> None:
+    def __init__(
+        self,
+        random: Random,
+        *,
+        latency_s: float = 0.001,
+        jitter_s: float = 0.0,
+        loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        """``loop``: by whose clock messages travel, where nodes have clocks of their own; else the running one's."""
         self.latency_s = latency_s
         self.jitter_s = jitter_s
         """Up to so much is added to each message's latency; the order on a connection stays."""
         self.faults = Faults(random)
         self.counters = NetworkCounters()
         self._random = random
+        self._own_loop = loop
         self._nodes: dict[NodeId, MemoryTransport] = {}
         self._connections: dict[tuple[NodeId, NodeId], _Connection] = {}
+
+    @property
+    def _loop(self) -> asyncio.AbstractEventLoop:
+        return self._own_loop or asyncio.get_running_loop()
 
     def transport(self, node: NodeId) -> MemoryTransport:
         """A transport for ``node``: one for each of its lives, as a closed one stays closed."""
@@ -109,7 +122,7 @@ class MemoryNetwork:
             if is_heard or is_outbound:
                 self._close(connection, *((other,) if is_heard else ()))
             else:
-                asyncio.get_running_loop().call_later(KEEPALIVE_S, self._close, connection, other)
+                self._loop.call_later(KEEPALIVE_S, self._close, connection, other)
 
     # Connections. --------------------------------------------------------------------------------------------------
 
@@ -133,8 +146,7 @@ class MemoryNetwork:
         if target is None or (source.node, peer) in self._connections or self._is_cut_either_way(source.node, peer):
             return
         connection = self._connections[source.node, peer] = _Connection(source, target)
-        loop = asyncio.get_running_loop()
-        loop.call_later(delay_s + 2 * self._latency_s(), self._shake_hands, connection)
+        self._loop.call_later(delay_s + 2 * self._latency_s(), self._shake_hands, connection)
 
     def _shake_hands(self, connection: _Connection) -> None:
         source, target = connection.source, connection.target
@@ -142,6 +154,7 @@ class MemoryNetwork:
             return
         if self._is_cut_either_way(source.node, target.node) or self._nodes.get(target.node) is not target:
             self._forget(connection)
+            self._dial_one(source, target.node, RETRY_S)  # it may have begun another life meanwhile
             return
         try:
             target.handler.check_peer(source.handler.local_identity())
@@ -162,7 +175,7 @@ class MemoryNetwork:
         if not connection.is_up:
             return
         connection.is_up = False
-        loop = asyncio.get_running_loop()
+        loop = self._loop
         for end in told:
             other = connection.target if end is connection.source else connection.source
             heard_s = max(loop.time() + self._latency_s(), nextafter(connection.last_arrival_s, inf))
@@ -223,7 +236,7 @@ class MemoryNetwork:
     def _put_in_flight(
         self, connection: _Connection, encoded: codec.Encoded, delay_s: float, *, overtakes: bool
     ) -> None:
-        loop = asyncio.get_running_loop()
+        loop = self._loop
         arrival_s = loop.time() + self._latency_s() + delay_s
         if not overtakes:
             # Strictly later than the one before: timers of the same instant have no order among themselves.

@@ -28,8 +28,9 @@ from dledger.types import NodeId
 
 logger = logging.getLogger(__name__)
 
-MAX_STRANGERS = 64
-"""Accepted connections that have not said hello; further ones are closed at once."""
+MAX_STRANGERS = 512
+"""Accepted connections that have not said hello; with one more the oldest is closed. A member says hello at once, and
+gets in however many strangers come and say nothing."""
 MAX_MESSAGE_BYTES = 48 * MIB
 """The largest message is a RESET: the small state of as many producers as a log remembers, each with all its ranges."""
 
@@ -95,6 +96,8 @@ class TcpTransport:
         self._inbound: dict[NodeId, Inbound] = {}
         self._accepted: set[Inbound] = set()
         """All of them: strangers too, and those that were replaced and are not gone yet."""
+        self._strangers: dict[Inbound, None] = {}
+        """Those of them that have not said hello, the oldest first."""
         self._packed: _Packed | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_closing = False
@@ -223,11 +226,18 @@ class TcpTransport:
 
     def _on_accepted(self, inbound: Inbound) -> None:
         self._accepted.add(inbound)
-        if self._is_closing or len(self._accepted) - len(self._inbound) > MAX_STRANGERS:
+        if self._is_closing:
             inbound.abort()
+            return
+        self._strangers[inbound] = None
+        if len(self._strangers) > MAX_STRANGERS:
+            oldest = next(iter(self._strangers))
+            del self._strangers[oldest]
+            oldest.abort()
 
     def _on_inbound_opened(self, inbound: Inbound) -> None:
         assert inbound.peer is not None
+        self._strangers.pop(inbound, None)
         replaced = self._inbound.get(inbound.peer)
         self._inbound[inbound.peer] = inbound
         if replaced is not None:
@@ -238,6 +248,7 @@ class TcpTransport:
 
     def _on_inbound_lost(self, inbound: Inbound) -> None:
         self._accepted.discard(inbound)
+        self._strangers.pop(inbound, None)
         if inbound.peer is not None and self._inbound.get(inbound.peer) is inbound:
             del self._inbound[inbound.peer]
             if not self._is_closing:

@@ -65,11 +65,14 @@ class StatusResponse(_message.Message):
     SETTINGS_FIELD_NUMBER: _builtins.int
     DISK_FIELD_NUMBER: _builtins.int
     LOG_SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    DAMAGED_FRAMES_FIELD_NUMBER: _builtins.int
+    REPAIR_STUCK_FIELD_NUMBER: _builtins.int
+    FOUNDERS_MISSING_FIELD_NUMBER: _builtins.int
     group: _builtins.str
     cluster_id: _builtins.str
     id: _builtins.str
     role: _builtins.str
-    """leader, follower, candidate or learner."""
+    """leader, follower, candidate or learner; recovering: its log cannot be opened before it is repaired."""
     term: _builtins.int
     leader_id: _builtins.str
     """Empty when none is known."""
@@ -91,6 +94,10 @@ class StatusResponse(_message.Message):
     http_address: _builtins.str
     log_size_bytes: _builtins.int
     """What the log's segments take."""
+    damaged_frames: _builtins.int
+    """Stored frames that are damaged: not served, and asked of the other nodes."""
+    repair_stuck: _builtins.bool
+    """Nobody who was asked has a good copy of some of them."""
     @_builtins.property
     def followers(self) -> _containers.RepeatedCompositeFieldContainer[Global___FollowerStatus]:
         """Seen from the leader; empty on the others."""
@@ -104,6 +111,10 @@ class StatusResponse(_message.Message):
     @_builtins.property
     def disk(self) -> Global___DiskStatus:
         """Of the file system that holds the log."""
+
+    @_builtins.property
+    def founders_missing(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Of a node whose log is empty: the founders that it has to meet, as new as itself, before a cluster is founded."""
 
     def __init__(
         self,
@@ -131,10 +142,13 @@ class StatusResponse(_message.Message):
         settings: _raft_pb2.GroupSettings | None = ...,
         disk: Global___DiskStatus | None = ...,
         log_size_bytes: _builtins.int = ...,
+        damaged_frames: _builtins.int = ...,
+        repair_stuck: _builtins.bool = ...,
+        founders_missing: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["disk", b"disk", "settings", b"settings"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "chain", b"chain", "cluster_id", b"cluster_id", "commit_index", b"commit_index", "data_dir", b"data_dir", "disk", b"disk", "durability", b"durability", "first_index", b"first_index", "followers", b"followers", "group", b"group", "http_address", b"http_address", "id", b"id", "last_index", b"last_index", "leader_id", b"leader_id", "log_size_bytes", b"log_size_bytes", "members", b"members", "peer_address", b"peer_address", "pid", b"pid", "position", b"position", "role", b"role", "settings", b"settings", "term", b"term", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "chain", b"chain", "cluster_id", b"cluster_id", "commit_index", b"commit_index", "damaged_frames", b"damaged_frames", "data_dir", b"data_dir", "disk", b"disk", "durability", b"durability", "first_index", b"first_index", "followers", b"followers", "founders_missing", b"founders_missing", "group", b"group", "http_address", b"http_address", "id", b"id", "last_index", b"last_index", "leader_id", b"leader_id", "log_size_bytes", b"log_size_bytes", "members", b"members", "peer_address", b"peer_address", "pid", b"pid", "position", b"position", "repair_stuck", b"repair_stuck", "role", b"role", "settings", b"settings", "term", b"term", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -210,18 +224,22 @@ class TransferLeadershipRequest(_message.Message):
 
     GROUP_FIELD_NUMBER: _builtins.int
     TARGET_ID_FIELD_NUMBER: _builtins.int
+    DRY_RUN_FIELD_NUMBER: _builtins.int
     group: _builtins.str
     target_id: _builtins.str
     """Empty: the voter with the smallest lag."""
+    dry_run: _builtins.bool
+    """Says who would lead; nothing changes."""
     def __init__(
         self,
         *,
         group: _builtins.str = ...,
         target_id: _builtins.str = ...,
+        dry_run: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "target_id", b"target_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dry_run", b"dry_run", "group", b"group", "target_id", b"target_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -464,7 +482,9 @@ class SetPreferredLeadersRequest(_message.Message):
 
     GROUP_FIELD_NUMBER: _builtins.int
     PREFERRED_FIELD_NUMBER: _builtins.int
+    DRY_RUN_FIELD_NUMBER: _builtins.int
     group: _builtins.str
+    dry_run: _builtins.bool
     @_builtins.property
     def preferred(self) -> _containers.RepeatedCompositeFieldContainer[_raft_pb2.PreferredLeader]: ...
     def __init__(
@@ -472,10 +492,11 @@ class SetPreferredLeadersRequest(_message.Message):
         *,
         group: _builtins.str = ...,
         preferred: _abc.Iterable[_raft_pb2.PreferredLeader] | None = ...,
+        dry_run: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "preferred", b"preferred"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dry_run", b"dry_run", "group", b"group", "preferred", b"preferred"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -563,23 +584,30 @@ class SetRetentionRequest(_message.Message):
     DRY_RUN_FIELD_NUMBER: _builtins.int
     group: _builtins.str
     max_age_ms: _builtins.int
-    """0: for ever."""
+    """0: for ever. Not set: as it is."""
     max_bytes: _builtins.int
-    """0: no limit."""
+    """0: no limit. Not set: as it is."""
     dry_run: _builtins.bool
     def __init__(
         self,
         *,
         group: _builtins.str = ...,
-        max_age_ms: _builtins.int = ...,
-        max_bytes: _builtins.int = ...,
+        max_age_ms: _builtins.int | None = ...,
+        max_bytes: _builtins.int | None = ...,
         dry_run: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_age_ms", b"_max_age_ms", "_max_bytes", b"_max_bytes", "max_age_ms", b"max_age_ms", "max_bytes", b"max_bytes"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dry_run", b"dry_run", "group", b"group", "max_age_ms", b"max_age_ms", "max_bytes", b"max_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_age_ms", b"_max_age_ms", "_max_bytes", b"_max_bytes", "dry_run", b"dry_run", "group", b"group", "max_age_ms", b"max_age_ms", "max_bytes", b"max_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__max_age_ms: _TypeAlias = _typing.Literal["max_age_ms"]  # noqa: Y015
+    _WhichOneofArgType__max_age_ms: _TypeAlias = _typing.Literal["_max_age_ms", b"_max_age_ms"]  # noqa: Y015
+    _WhichOneofReturnType__max_bytes: _TypeAlias = _typing.Literal["max_bytes"]  # noqa: Y015
+    _WhichOneofArgType__max_bytes: _TypeAlias = _typing.Literal["_max_bytes", b"_max_bytes"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_age_ms) -> _WhichOneofReturnType__max_age_ms | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_bytes) -> _WhichOneofReturnType__max_bytes | None: ...
 
 Global___SetRetentionRequest: _TypeAlias = SetRetentionRequest  # noqa: Y015
 

@@ -555,6 +555,56 @@ class InitProducerRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     GROUP_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    group: _builtins.str
+    name: _builtins.str
+    """Empty: a new producer. Otherwise the producer of that name, a new one if the log knows none: at most 255 bytes."""
+    def __init__(
+        self,
+        *,
+        group: _builtins.str = ...,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___InitProducerRequest: _TypeAlias = InitProducerRequest  # noqa: Y015
+
+@_typing.final
+class InitProducerResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PRODUCER_ID_FIELD_NUMBER: _builtins.int
+    PRODUCER_EPOCH_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    producer_id: _builtins.int
+    producer_epoch: _builtins.int
+    """The epoch of its last append. A higher one begins at sequence 0 again, and fences those who append with a lower one."""
+    name: _builtins.str
+    """As in the request: a server that does not know names would hand out a new producer each time."""
+    def __init__(
+        self,
+        *,
+        producer_id: _builtins.int = ...,
+        producer_epoch: _builtins.int = ...,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___InitProducerResponse: _TypeAlias = InitProducerResponse  # noqa: Y015
+
+@_typing.final
+class ListSegmentsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_FIELD_NUMBER: _builtins.int
     group: _builtins.str
     def __init__(
         self,
@@ -567,26 +617,62 @@ class InitProducerRequest(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___InitProducerRequest: _TypeAlias = InitProducerRequest  # noqa: Y015
+Global___ListSegmentsRequest: _TypeAlias = ListSegmentsRequest  # noqa: Y015
 
 @_typing.final
-class InitProducerResponse(_message.Message):
+class ListSegmentsResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
-    PRODUCER_ID_FIELD_NUMBER: _builtins.int
-    PRODUCER_EPOCH_FIELD_NUMBER: _builtins.int
-    producer_id: _builtins.int
-    producer_epoch: _builtins.int
+    SEGMENTS_FIELD_NUMBER: _builtins.int
+    COMMIT_INDEX_FIELD_NUMBER: _builtins.int
+    commit_index: _builtins.int
+    """The last committed index the node knew when it answered; records behind it may be in the last segments."""
+    @_builtins.property
+    def segments(self) -> _containers.RepeatedCompositeFieldContainer[Global___SegmentInfo]:
+        """In order, without gaps; those without a record are left out."""
+
     def __init__(
         self,
         *,
-        producer_id: _builtins.int = ...,
-        producer_epoch: _builtins.int = ...,
+        segments: _abc.Iterable[Global___SegmentInfo] | None = ...,
+        commit_index: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["producer_epoch", b"producer_epoch", "producer_id", b"producer_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["commit_index", b"commit_index", "segments", b"segments"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___InitProducerResponse: _TypeAlias = InitProducerResponse  # noqa: Y015
+Global___ListSegmentsResponse: _TypeAlias = ListSegmentsResponse  # noqa: Y015
+
+@_typing.final
+class SegmentInfo(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BASE_INDEX_FIELD_NUMBER: _builtins.int
+    END_INDEX_FIELD_NUMBER: _builtins.int
+    SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    LAST_TIMESTAMP_MS_FIELD_NUMBER: _builtins.int
+    base_index: _builtins.int
+    """Of the first record."""
+    end_index: _builtins.int
+    """One past the last record."""
+    size_bytes: _builtins.int
+    """What its frames take."""
+    last_timestamp_ms: _builtins.int
+    """Of its newest frame."""
+    def __init__(
+        self,
+        *,
+        base_index: _builtins.int = ...,
+        end_index: _builtins.int = ...,
+        size_bytes: _builtins.int = ...,
+        last_timestamp_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_index", b"base_index", "end_index", b"end_index", "last_timestamp_ms", b"last_timestamp_ms", "size_bytes", b"size_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SegmentInfo: _TypeAlias = SegmentInfo  # noqa: Y015

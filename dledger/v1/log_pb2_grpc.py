@@ -69,6 +69,11 @@ class LogServiceStub:
                 request_serializer=dledger_dot_v1_dot_log__pb2.InitProducerRequest.SerializeToString,
                 response_deserializer=dledger_dot_v1_dot_log__pb2.InitProducerResponse.FromString,
                 _registered_method=True)
+        self.ListSegments = channel.unary_unary(
+                '/dledger.v1.LogService/ListSegments',
+                request_serializer=dledger_dot_v1_dot_log__pb2.ListSegmentsRequest.SerializeToString,
+                response_deserializer=dledger_dot_v1_dot_log__pb2.ListSegmentsResponse.FromString,
+                _registered_method=True)
 
 
 class LogServiceServicer:
@@ -119,7 +124,16 @@ class LogServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def InitProducer(self, request, context):
-        """Hands out a producer id, durably and once, for appends that must not be doubled by a retry.
+        """Hands out a producer id, durably and once, for appends that must not be doubled by a retry. Under a name, the same id
+        each time: a producer that outlives its process, and goes on where the log says it stopped.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListSegments(self, request, context):
+        """How the log is cut into segments on the node asked, for readers that share a range among them. A hint: the next trim
+        or roll changes it, and other nodes may cut elsewhere. Any node answers.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -162,6 +176,11 @@ def add_LogServiceServicer_to_server(servicer, server):
                     servicer.InitProducer,
                     request_deserializer=dledger_dot_v1_dot_log__pb2.InitProducerRequest.FromString,
                     response_serializer=dledger_dot_v1_dot_log__pb2.InitProducerResponse.SerializeToString,
+            ),
+            'ListSegments': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListSegments,
+                    request_deserializer=dledger_dot_v1_dot_log__pb2.ListSegmentsRequest.FromString,
+                    response_serializer=dledger_dot_v1_dot_log__pb2.ListSegmentsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -353,6 +372,33 @@ class LogService:
             '/dledger.v1.LogService/InitProducer',
             dledger_dot_v1_dot_log__pb2.InitProducerRequest.SerializeToString,
             dledger_dot_v1_dot_log__pb2.InitProducerResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListSegments(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dledger.v1.LogService/ListSegments',
+            dledger_dot_v1_dot_log__pb2.ListSegmentsRequest.SerializeToString,
+            dledger_dot_v1_dot_log__pb2.ListSegmentsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -52,7 +52,13 @@ class LogServiceStub:
     GetMetadata: _grpc.UnaryUnaryMultiCallable[_log_pb2.GetMetadataRequest, _log_pb2.GetMetadataResponse]
     """The members, the leader and the term, as the node asked knows them. Any node answers."""
     InitProducer: _grpc.UnaryUnaryMultiCallable[_log_pb2.InitProducerRequest, _log_pb2.InitProducerResponse]
-    """Hands out a producer id, durably and once, for appends that must not be doubled by a retry."""
+    """Hands out a producer id, durably and once, for appends that must not be doubled by a retry. Under a name, the same id
+    each time: a producer that outlives its process, and goes on where the log says it stopped.
+    """
+    ListSegments: _grpc.UnaryUnaryMultiCallable[_log_pb2.ListSegmentsRequest, _log_pb2.ListSegmentsResponse]
+    """How the log is cut into segments on the node asked, for readers that share a range among them. A hint: the next trim
+    or roll changes it, and other nodes may cut elsewhere. Any node answers.
+    """
 
 @_typing.type_check_only
 class LogServiceAsyncStub(LogServiceStub):
@@ -74,7 +80,13 @@ class LogServiceAsyncStub(LogServiceStub):
     GetMetadata: _aio.UnaryUnaryMultiCallable[_log_pb2.GetMetadataRequest, _log_pb2.GetMetadataResponse]  # type: ignore[assignment]
     """The members, the leader and the term, as the node asked knows them. Any node answers."""
     InitProducer: _aio.UnaryUnaryMultiCallable[_log_pb2.InitProducerRequest, _log_pb2.InitProducerResponse]  # type: ignore[assignment]
-    """Hands out a producer id, durably and once, for appends that must not be doubled by a retry."""
+    """Hands out a producer id, durably and once, for appends that must not be doubled by a retry. Under a name, the same id
+    each time: a producer that outlives its process, and goes on where the log says it stopped.
+    """
+    ListSegments: _aio.UnaryUnaryMultiCallable[_log_pb2.ListSegmentsRequest, _log_pb2.ListSegmentsResponse]  # type: ignore[assignment]
+    """How the log is cut into segments on the node asked, for readers that share a range among them. A hint: the next trim
+    or roll changes it, and other nodes may cut elsewhere. Any node answers.
+    """
 
 class LogServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -135,6 +147,18 @@ class LogServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _log_pb2.InitProducerRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_log_pb2.InitProducerResponse, _abc.Awaitable[_log_pb2.InitProducerResponse]]:
-        """Hands out a producer id, durably and once, for appends that must not be doubled by a retry."""
+        """Hands out a producer id, durably and once, for appends that must not be doubled by a retry. Under a name, the same id
+        each time: a producer that outlives its process, and goes on where the log says it stopped.
+        """
+
+    @_abc_1.abstractmethod
+    def ListSegments(
+        self,
+        request: _log_pb2.ListSegmentsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_log_pb2.ListSegmentsResponse, _abc.Awaitable[_log_pb2.ListSegmentsResponse]]:
+        """How the log is cut into segments on the node asked, for readers that share a range among them. A hint: the next trim
+        or roll changes it, and other nodes may cut elsewhere. Any node answers.
+        """
 
 def add_LogServiceServicer_to_server(servicer: LogServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

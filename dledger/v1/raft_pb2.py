@@ -24,27 +24,27 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15\x64ledger/v1/raft.proto\x12\ndledger.v1\"\x89\x02\n\x05Hello\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x12\n\ncluster_id\x18\x02 \x01(\t\x12\x0f\n\x07node_id\x18\x03 \x01(\t\x12\x11\n\tnode_uuid\x18\x04 \x01(\x0c\x12\x13\n\x0bstart_count\x18\x05 \x01(\x04\x12\x13\n\x0bstart_nonce\x18\x06 \x01(\x06\x12\x16\n\x0e\x63lient_address\x18\x07 \x01(\t\x12\x14\n\x0chttp_address\x18\x08 \x01(\t\x12\x18\n\x10\x65xpected_node_id\x18\t \x01(\t\x12\x16\n\x0erefusal_reason\x18\n \x01(\t\x12\x17\n\x0frefusal_message\x18\x0b \x01(\t\x12\x14\n\x0cpeer_address\x18\x0c \x01(\t\"\x82\x03\n\x0bPeerMessage\x12%\n\x04kind\x18\x01 \x01(\x0e\x32\x17.dledger.v1.MessageKind\x12\r\n\x05group\x18\x02 \x01(\t\x12\x12\n\ncluster_id\x18\x03 \x01(\t\x12\x0c\n\x04term\x18\x04 \x01(\x04\x12\x11\n\tleader_id\x18\x05 \x01(\t\x12\x11\n\tlast_term\x18\x06 \x01(\x04\x12\x15\n\rlast_position\x18\x07 \x01(\x04\x12\x1a\n\x12transfer_leader_id\x18\x08 \x01(\t\x12\x0e\n\x06result\x18\t \x01(\r\x12\x10\n\x08position\x18\n \x01(\x04\x12\x15\n\rposition_term\x18\x0b \x01(\x04\x12\r\n\x05\x63hain\x18\x0c \x01(\x06\x12\x17\n\x0f\x63ommit_position\x18\r \x01(\x04\x12\r\n\x05round\x18\x0e \x01(\x04\x12\x12\n\nrequest_id\x18\x0f \x01(\x04\x12\x13\n\x0bis_pre_vote\x18\x10 \x01(\x08\x12\x14\n\x0crequest_term\x18\x11 \x01(\x04\x12\x13\n\x0bkeeps_lease\x18\x12 \x01(\x08\"\xa1\x01\n\rControlRecord\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12)\n\x07members\x18\x02 \x03(\x0b\x32\x18.dledger.v1.MemberRecord\x12$\n\x04trim\x18\x03 \x01(\x0b\x32\x16.dledger.v1.TrimRecord\x12+\n\x08settings\x18\x04 \x01(\x0b\x32\x19.dledger.v1.GroupSettings\"b\n\nTrimRecord\x12\x16\n\x0epoint_position\x18\x01 \x01(\x04\x12\x12\n\npoint_term\x18\x02 \x01(\x04\x12\x13\n\x0bpoint_chain\x18\x03 \x01(\x06\x12\x13\n\x0b\x66irst_index\x18\x04 \x01(\x04\"z\n\rGroupSettings\x12.\n\tpreferred\x18\x01 \x03(\x0b\x32\x1b.dledger.v1.PreferredLeader\x12\x1c\n\x14retention_max_age_ms\x18\x02 \x01(\x04\x12\x1b\n\x13retention_max_bytes\x18\x03 \x01(\x04\"/\n\x0fPreferredLeader\x12\n\n\x02id\x18\x01 \x01(\t\x12\x10\n\x08priority\x18\x02 \x01(\r\"p\n\x0cMemberRecord\x12\n\n\x02id\x18\x01 \x01(\t\x12\x14\n\x0cpeer_address\x18\x02 \x01(\t\x12\r\n\x05voter\x18\x03 \x01(\x08\x12\x11\n\tnode_uuid\x18\x04 \x01(\x0c\x12\x1c\n\x14\x61\x64mitted_start_count\x18\x05 \x01(\x04*\xbd\x03\n\x0bMessageKind\x12\x1c\n\x18MESSAGE_KIND_UNSPECIFIED\x10\x00\x12\x1d\n\x19MESSAGE_KIND_VOTE_REQUEST\x10\x01\x12\x1e\n\x1aMESSAGE_KIND_VOTE_RESPONSE\x10\x02\x12\x1a\n\x16MESSAGE_KIND_HEARTBEAT\x10\x03\x12#\n\x1fMESSAGE_KIND_HEARTBEAT_RESPONSE\x10\x04\x12\x18\n\x14MESSAGE_KIND_COMPARE\x10\x05\x12!\n\x1dMESSAGE_KIND_COMPARE_RESPONSE\x10\x06\x12\x19\n\x15MESSAGE_KIND_TRUNCATE\x10\x07\x12\"\n\x1eMESSAGE_KIND_TRUNCATE_RESPONSE\x10\x08\x12\x17\n\x13MESSAGE_KIND_APPEND\x10\t\x12 \n\x1cMESSAGE_KIND_APPEND_RESPONSE\x10\n\x12 \n\x1cMESSAGE_KIND_TAKE_LEADERSHIP\x10\x0b\x12\x16\n\x12MESSAGE_KIND_RESET\x10\x0c\x12\x1f\n\x1bMESSAGE_KIND_RESET_RESPONSE\x10\rb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15\x64ledger/v1/raft.proto\x12\ndledger.v1\"\x9a\x02\n\x05Hello\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x12\n\ncluster_id\x18\x02 \x01(\t\x12\x0f\n\x07node_id\x18\x03 \x01(\t\x12\x11\n\tnode_uuid\x18\x04 \x01(\x0c\x12\x13\n\x0bstart_count\x18\x05 \x01(\x04\x12\x14\n\x0cstart_nonces\x18\x06 \x03(\x06\x12\x16\n\x0e\x63lient_address\x18\x07 \x01(\t\x12\x14\n\x0chttp_address\x18\x08 \x01(\t\x12\x18\n\x10\x65xpected_node_id\x18\t \x01(\t\x12\x16\n\x0erefusal_reason\x18\n \x01(\t\x12\x17\n\x0frefusal_message\x18\x0b \x01(\t\x12\x14\n\x0cpeer_address\x18\x0c \x01(\t\x12\x0e\n\x06is_new\x18\r \x01(\x08\"\xd5\x03\n\x0bPeerMessage\x12%\n\x04kind\x18\x01 \x01(\x0e\x32\x17.dledger.v1.MessageKind\x12\r\n\x05group\x18\x02 \x01(\t\x12\x12\n\ncluster_id\x18\x03 \x01(\t\x12\x0c\n\x04term\x18\x04 \x01(\x04\x12\x11\n\tleader_id\x18\x05 \x01(\t\x12\x11\n\tlast_term\x18\x06 \x01(\x04\x12\x15\n\rlast_position\x18\x07 \x01(\x04\x12\x1a\n\x12transfer_leader_id\x18\x08 \x01(\t\x12\x0e\n\x06result\x18\t \x01(\r\x12\x10\n\x08position\x18\n \x01(\x04\x12\x15\n\rposition_term\x18\x0b \x01(\x04\x12\r\n\x05\x63hain\x18\x0c \x01(\x06\x12\x17\n\x0f\x63ommit_position\x18\r \x01(\x04\x12\r\n\x05round\x18\x0e \x01(\x04\x12\x12\n\nrequest_id\x18\x0f \x01(\x04\x12\x13\n\x0bis_pre_vote\x18\x10 \x01(\x08\x12\x14\n\x0crequest_term\x18\x11 \x01(\x04\x12\x13\n\x0bkeeps_lease\x18\x12 \x01(\x08\x12\x13\n\x0blast_wanted\x18\x13 \x01(\x04\x12\x11\n\tmax_bytes\x18\x14 \x01(\r\x12\x12\n\ndisk_state\x18\x15 \x01(\r\x12\x15\n\rwall_clock_ms\x18\x16 \x01(\x04\"\xb8\x01\n\rControlRecord\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12)\n\x07members\x18\x02 \x03(\x0b\x32\x18.dledger.v1.MemberRecord\x12$\n\x04trim\x18\x03 \x01(\x0b\x32\x16.dledger.v1.TrimRecord\x12+\n\x08settings\x18\x04 \x01(\x0b\x32\x19.dledger.v1.GroupSettings\x12\x15\n\rproducer_name\x18\x05 \x01(\t\"b\n\nTrimRecord\x12\x16\n\x0epoint_position\x18\x01 \x01(\x04\x12\x12\n\npoint_term\x18\x02 \x01(\x04\x12\x13\n\x0bpoint_chain\x18\x03 \x01(\x06\x12\x13\n\x0b\x66irst_index\x18\x04 \x01(\x04\"z\n\rGroupSettings\x12.\n\tpreferred\x18\x01 \x03(\x0b\x32\x1b.dledger.v1.PreferredLeader\x12\x1c\n\x14retention_max_age_ms\x18\x02 \x01(\x04\x12\x1b\n\x13retention_max_bytes\x18\x03 \x01(\x04\"/\n\x0fPreferredLeader\x12\n\n\x02id\x18\x01 \x01(\t\x12\x10\n\x08priority\x18\x02 \x01(\r\"\x8e\x01\n\x0cMemberRecord\x12\n\n\x02id\x18\x01 \x01(\t\x12\x14\n\x0cpeer_address\x18\x02 \x01(\t\x12\r\n\x05voter\x18\x03 \x01(\x08\x12\x11\n\tnode_uuid\x18\x04 \x01(\x0c\x12\x1c\n\x14\x61\x64mitted_start_count\x18\x05 \x01(\x04\x12\x1c\n\x14\x61\x64mitted_start_nonce\x18\x06 \x01(\x06*\xf6\x03\n\x0bMessageKind\x12\x1c\n\x18MESSAGE_KIND_UNSPECIFIED\x10\x00\x12\x1d\n\x19MESSAGE_KIND_VOTE_REQUEST\x10\x01\x12\x1e\n\x1aMESSAGE_KIND_VOTE_RESPONSE\x10\x02\x12\x1a\n\x16MESSAGE_KIND_HEARTBEAT\x10\x03\x12#\n\x1fMESSAGE_KIND_HEARTBEAT_RESPONSE\x10\x04\x12\x18\n\x14MESSAGE_KIND_COMPARE\x10\x05\x12!\n\x1dMESSAGE_KIND_COMPARE_RESPONSE\x10\x06\x12\x19\n\x15MESSAGE_KIND_TRUNCATE\x10\x07\x12\"\n\x1eMESSAGE_KIND_TRUNCATE_RESPONSE\x10\x08\x12\x17\n\x13MESSAGE_KIND_APPEND\x10\t\x12 \n\x1cMESSAGE_KIND_APPEND_RESPONSE\x10\n\x12 \n\x1cMESSAGE_KIND_TAKE_LEADERSHIP\x10\x0b\x12\x16\n\x12MESSAGE_KIND_RESET\x10\x0c\x12\x1f\n\x1bMESSAGE_KIND_RESET_RESPONSE\x10\r\x12\x16\n\x12MESSAGE_KIND_FETCH\x10\x0e\x12\x1f\n\x1bMESSAGE_KIND_FETCH_RESPONSE\x10\x0f\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'dledger.v1.raft_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_MESSAGEKIND']._serialized_start=1246
-  _globals['_MESSAGEKIND']._serialized_end=1691
+  _globals['_MESSAGEKIND']._serialized_start=1400
+  _globals['_MESSAGEKIND']._serialized_end=1902
   _globals['_HELLO']._serialized_start=38
-  _globals['_HELLO']._serialized_end=303
-  _globals['_PEERMESSAGE']._serialized_start=306
-  _globals['_PEERMESSAGE']._serialized_end=692
-  _globals['_CONTROLRECORD']._serialized_start=695
-  _globals['_CONTROLRECORD']._serialized_end=856
-  _globals['_TRIMRECORD']._serialized_start=858
-  _globals['_TRIMRECORD']._serialized_end=956
-  _globals['_GROUPSETTINGS']._serialized_start=958
-  _globals['_GROUPSETTINGS']._serialized_end=1080
-  _globals['_PREFERREDLEADER']._serialized_start=1082
-  _globals['_PREFERREDLEADER']._serialized_end=1129
-  _globals['_MEMBERRECORD']._serialized_start=1131
-  _globals['_MEMBERRECORD']._serialized_end=1243
+  _globals['_HELLO']._serialized_end=320
+  _globals['_PEERMESSAGE']._serialized_start=323
+  _globals['_PEERMESSAGE']._serialized_end=792
+  _globals['_CONTROLRECORD']._serialized_start=795
+  _globals['_CONTROLRECORD']._serialized_end=979
+  _globals['_TRIMRECORD']._serialized_start=981
+  _globals['_TRIMRECORD']._serialized_end=1079
+  _globals['_GROUPSETTINGS']._serialized_start=1081
+  _globals['_GROUPSETTINGS']._serialized_end=1203
+  _globals['_PREFERREDLEADER']._serialized_start=1205
+  _globals['_PREFERREDLEADER']._serialized_end=1252
+  _globals['_MEMBERRECORD']._serialized_start=1255
+  _globals['_MEMBERRECORD']._serialized_end=1397
 # @@protoc_insertion_point(module_scope)

@@ -41,6 +41,8 @@ class _MessageKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_MessageKi
     MESSAGE_KIND_TAKE_LEADERSHIP: _MessageKind.ValueType  # 11
     MESSAGE_KIND_RESET: _MessageKind.ValueType  # 12
     MESSAGE_KIND_RESET_RESPONSE: _MessageKind.ValueType  # 13
+    MESSAGE_KIND_FETCH: _MessageKind.ValueType  # 14
+    MESSAGE_KIND_FETCH_RESPONSE: _MessageKind.ValueType  # 15
 
 class MessageKind(_MessageKind, metaclass=_MessageKindEnumTypeWrapper): ...
 
@@ -58,6 +60,8 @@ MESSAGE_KIND_APPEND_RESPONSE: MessageKind.ValueType  # 10
 MESSAGE_KIND_TAKE_LEADERSHIP: MessageKind.ValueType  # 11
 MESSAGE_KIND_RESET: MessageKind.ValueType  # 12
 MESSAGE_KIND_RESET_RESPONSE: MessageKind.ValueType  # 13
+MESSAGE_KIND_FETCH: MessageKind.ValueType  # 14
+MESSAGE_KIND_FETCH_RESPONSE: MessageKind.ValueType  # 15
 Global___MessageKind: _TypeAlias = MessageKind  # noqa: Y015
 
 @_typing.final
@@ -71,13 +75,14 @@ class Hello(_message.Message):
     NODE_ID_FIELD_NUMBER: _builtins.int
     NODE_UUID_FIELD_NUMBER: _builtins.int
     START_COUNT_FIELD_NUMBER: _builtins.int
-    START_NONCE_FIELD_NUMBER: _builtins.int
+    START_NONCES_FIELD_NUMBER: _builtins.int
     CLIENT_ADDRESS_FIELD_NUMBER: _builtins.int
     HTTP_ADDRESS_FIELD_NUMBER: _builtins.int
     EXPECTED_NODE_ID_FIELD_NUMBER: _builtins.int
     REFUSAL_REASON_FIELD_NUMBER: _builtins.int
     REFUSAL_MESSAGE_FIELD_NUMBER: _builtins.int
     PEER_ADDRESS_FIELD_NUMBER: _builtins.int
+    IS_NEW_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     cluster_id: _builtins.str
     """Empty until the first leader minted it."""
@@ -85,9 +90,7 @@ class Hello(_message.Message):
     node_uuid: _builtins.bytes
     """Minted with the node's data directory."""
     start_count: _builtins.int
-    """Raised durably with every start."""
-    start_nonce: _builtins.int
-    """Drawn at every start: tells a reconnect from a second process with the same directory's copy."""
+    """Raised durably by every start."""
     client_address: _builtins.str
     http_address: _builtins.str
     expected_node_id: _builtins.str
@@ -97,6 +100,14 @@ class Hello(_message.Message):
     refusal_message: _builtins.str
     peer_address: _builtins.str
     """HOST:PORT for nodes: where a node that does not know the sender yet reaches it."""
+    is_new: _builtins.bool
+    """The sender's log is empty: it may be one of those that found a cluster."""
+    @_builtins.property
+    def start_nonces(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Drawn at every start: of the last starts, in order, this one's last. They tell a reconnect from a second process with
+        a copy of the directory, and a later start of the disk that a peer knows from one of an older state of it.
+        """
+
     def __init__(
         self,
         *,
@@ -105,17 +116,18 @@ class Hello(_message.Message):
         node_id: _builtins.str = ...,
         node_uuid: _builtins.bytes = ...,
         start_count: _builtins.int = ...,
-        start_nonce: _builtins.int = ...,
+        start_nonces: _abc.Iterable[_builtins.int] | None = ...,
         client_address: _builtins.str = ...,
         http_address: _builtins.str = ...,
         expected_node_id: _builtins.str = ...,
         refusal_reason: _builtins.str = ...,
         refusal_message: _builtins.str = ...,
         peer_address: _builtins.str = ...,
+        is_new: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_address", b"client_address", "cluster_id", b"cluster_id", "expected_node_id", b"expected_node_id", "http_address", b"http_address", "node_id", b"node_id", "node_uuid", b"node_uuid", "peer_address", b"peer_address", "refusal_message", b"refusal_message", "refusal_reason", b"refusal_reason", "start_count", b"start_count", "start_nonce", b"start_nonce", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_address", b"client_address", "cluster_id", b"cluster_id", "expected_node_id", b"expected_node_id", "http_address", b"http_address", "is_new", b"is_new", "node_id", b"node_id", "node_uuid", b"node_uuid", "peer_address", b"peer_address", "refusal_message", b"refusal_message", "refusal_reason", b"refusal_reason", "start_count", b"start_count", "start_nonces", b"start_nonces", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -124,7 +136,7 @@ Global___Hello: _TypeAlias = Hello  # noqa: Y015
 @_typing.final
 class PeerMessage(_message.Message):
     """One message of one group. `kind` says which fields count (dledger/raft/messages.py documents each). Behind an APPEND
-    come frames, behind a RESET the log's small state (dledger/storage/log_state.py).
+    and a FETCH_RESPONSE come frames, behind a RESET the log's small state (dledger/storage/log_state.py).
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -147,6 +159,10 @@ class PeerMessage(_message.Message):
     IS_PRE_VOTE_FIELD_NUMBER: _builtins.int
     REQUEST_TERM_FIELD_NUMBER: _builtins.int
     KEEPS_LEASE_FIELD_NUMBER: _builtins.int
+    LAST_WANTED_FIELD_NUMBER: _builtins.int
+    MAX_BYTES_FIELD_NUMBER: _builtins.int
+    DISK_STATE_FIELD_NUMBER: _builtins.int
+    WALL_CLOCK_MS_FIELD_NUMBER: _builtins.int
     kind: Global___MessageKind.ValueType
     group: _builtins.str
     cluster_id: _builtins.str
@@ -165,6 +181,12 @@ class PeerMessage(_message.Message):
     is_pre_vote: _builtins.bool
     request_term: _builtins.int
     keeps_lease: _builtins.bool
+    last_wanted: _builtins.int
+    max_bytes: _builtins.int
+    disk_state: _builtins.int
+    """HEARTBEAT_RESPONSE: 0 ok, 1 low, 2 full, 3 hung."""
+    wall_clock_ms: _builtins.int
+    """HEARTBEAT_RESPONSE: milliseconds since the epoch."""
     def __init__(
         self,
         *,
@@ -186,10 +208,14 @@ class PeerMessage(_message.Message):
         is_pre_vote: _builtins.bool = ...,
         request_term: _builtins.int = ...,
         keeps_lease: _builtins.bool = ...,
+        last_wanted: _builtins.int = ...,
+        max_bytes: _builtins.int = ...,
+        disk_state: _builtins.int = ...,
+        wall_clock_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chain", b"chain", "cluster_id", b"cluster_id", "commit_position", b"commit_position", "group", b"group", "is_pre_vote", b"is_pre_vote", "keeps_lease", b"keeps_lease", "kind", b"kind", "last_position", b"last_position", "last_term", b"last_term", "leader_id", b"leader_id", "position", b"position", "position_term", b"position_term", "request_id", b"request_id", "request_term", b"request_term", "result", b"result", "round", b"round", "term", b"term", "transfer_leader_id", b"transfer_leader_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chain", b"chain", "cluster_id", b"cluster_id", "commit_position", b"commit_position", "disk_state", b"disk_state", "group", b"group", "is_pre_vote", b"is_pre_vote", "keeps_lease", b"keeps_lease", "kind", b"kind", "last_position", b"last_position", "last_term", b"last_term", "last_wanted", b"last_wanted", "leader_id", b"leader_id", "max_bytes", b"max_bytes", "position", b"position", "position_term", b"position_term", "request_id", b"request_id", "request_term", b"request_term", "result", b"result", "round", b"round", "term", b"term", "transfer_leader_id", b"transfer_leader_id", "wall_clock_ms", b"wall_clock_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -205,10 +231,13 @@ class ControlRecord(_message.Message):
     MEMBERS_FIELD_NUMBER: _builtins.int
     TRIM_FIELD_NUMBER: _builtins.int
     SETTINGS_FIELD_NUMBER: _builtins.int
+    PRODUCER_NAME_FIELD_NUMBER: _builtins.int
     cluster_id: _builtins.str
     """NO_OP: the cluster's id, and the members as the leader that opened the term knows them. MEMBERSHIP: all members from
     now on.
     """
+    producer_name: _builtins.str
+    """PRODUCER: empty, or the name under which the producer is found again. The first of a name keeps it."""
     @_builtins.property
     def members(self) -> _containers.RepeatedCompositeFieldContainer[Global___MemberRecord]: ...
     @_builtins.property
@@ -226,10 +255,11 @@ class ControlRecord(_message.Message):
         members: _abc.Iterable[Global___MemberRecord] | None = ...,
         trim: Global___TrimRecord | None = ...,
         settings: Global___GroupSettings | None = ...,
+        producer_name: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["settings", b"settings", "trim", b"trim"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "members", b"members", "settings", b"settings", "trim", b"trim"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "members", b"members", "producer_name", b"producer_name", "settings", b"settings", "trim", b"trim"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -329,13 +359,18 @@ class MemberRecord(_message.Message):
     VOTER_FIELD_NUMBER: _builtins.int
     NODE_UUID_FIELD_NUMBER: _builtins.int
     ADMITTED_START_COUNT_FIELD_NUMBER: _builtins.int
+    ADMITTED_START_NONCE_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     peer_address: _builtins.str
     voter: _builtins.bool
     node_uuid: _builtins.bytes
     """Which disk was admitted under this id; empty: whichever was met first."""
     admitted_start_count: _builtins.int
-    """The start of that disk which was admitted: earlier ones are not trusted."""
+    """The start of that disk which was admitted: earlier ones are not trusted. 0: a disk that the leader knew, and that no
+    change ever admitted.
+    """
+    admitted_start_nonce: _builtins.int
+    """Of that start."""
     def __init__(
         self,
         *,
@@ -344,10 +379,11 @@ class MemberRecord(_message.Message):
         voter: _builtins.bool = ...,
         node_uuid: _builtins.bytes = ...,
         admitted_start_count: _builtins.int = ...,
+        admitted_start_nonce: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["admitted_start_count", b"admitted_start_count", "id", b"id", "node_uuid", b"node_uuid", "peer_address", b"peer_address", "voter", b"voter"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["admitted_start_count", b"admitted_start_count", "admitted_start_nonce", b"admitted_start_nonce", "id", b"id", "node_uuid", b"node_uuid", "peer_address", b"peer_address", "voter", b"voter"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

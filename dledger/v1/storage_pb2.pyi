@@ -157,12 +157,15 @@ class ProducerRecord(_message.Message):
     NEXT_SEQUENCE_FIELD_NUMBER: _builtins.int
     LAST_TIMESTAMP_MS_FIELD_NUMBER: _builtins.int
     RANGES_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
     id: _builtins.int
     epoch: _builtins.int
     next_sequence: _builtins.int
     last_timestamp_ms: _builtins.int
     ranges: _builtins.bytes
     """The last ranges, oldest first; dledger/storage/producers.py draws them."""
+    name: _builtins.str
+    """Empty: it has none."""
     def __init__(
         self,
         *,
@@ -171,10 +174,11 @@ class ProducerRecord(_message.Message):
         next_sequence: _builtins.int = ...,
         last_timestamp_ms: _builtins.int = ...,
         ranges: _builtins.bytes = ...,
+        name: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "id", b"id", "last_timestamp_ms", b"last_timestamp_ms", "next_sequence", b"next_sequence", "ranges", b"ranges"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "id", b"id", "last_timestamp_ms", b"last_timestamp_ms", "name", b"name", "next_sequence", b"next_sequence", "ranges", b"ranges"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -218,11 +222,12 @@ class IdentityRecord(_message.Message):
     DURABILITY_FIELD_NUMBER: _builtins.int
     OWES_CATCH_UP_FIELD_NUMBER: _builtins.int
     GROUPS_FIELD_NUMBER: _builtins.int
+    START_NONCES_FIELD_NUMBER: _builtins.int
     node_id: _builtins.str
     node_uuid: _builtins.bytes
     """Minted at the first start."""
     start_count: _builtins.int
-    """Raised durably by every start."""
+    """Raised durably by every start, before it speaks with anyone."""
     boot_id: _builtins.str
     """Of the machine's boot during which the node last started; empty where the system does not tell."""
     durability: _builtins.str
@@ -232,6 +237,10 @@ class IdentityRecord(_message.Message):
     @_builtins.property
     def groups(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The groups whose hard state and log were made here, durably, and which are missing only if something was lost."""
+
+    @_builtins.property
+    def start_nonces(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Drawn by each of the last starts, in order."""
 
     def __init__(
         self,
@@ -243,10 +252,11 @@ class IdentityRecord(_message.Message):
         durability: _builtins.str = ...,
         owes_catch_up: _builtins.bool = ...,
         groups: _abc.Iterable[_builtins.str] | None = ...,
+        start_nonces: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "durability", b"durability", "groups", b"groups", "node_id", b"node_id", "node_uuid", b"node_uuid", "owes_catch_up", b"owes_catch_up", "start_count", b"start_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "durability", b"durability", "groups", b"groups", "node_id", b"node_id", "node_uuid", b"node_uuid", "owes_catch_up", b"owes_catch_up", "start_count", b"start_count", "start_nonces", b"start_nonces"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -284,6 +294,7 @@ class PeerRecord(_message.Message):
     START_NONCE_FIELD_NUMBER: _builtins.int
     ADMITTED_UUID_FIELD_NUMBER: _builtins.int
     ADMITTED_START_COUNT_FIELD_NUMBER: _builtins.int
+    ADMITTED_START_NONCE_FIELD_NUMBER: _builtins.int
     LOST_FRAMES_FIELD_NUMBER: _builtins.int
     node_id: _builtins.str
     node_uuid: _builtins.bytes
@@ -293,6 +304,7 @@ class PeerRecord(_message.Message):
     admitted_uuid: _builtins.bytes
     """The admission by the members that this rests on; empty: the peer was met before any."""
     admitted_start_count: _builtins.int
+    admitted_start_nonce: _builtins.int
     lost_frames: _builtins.bool
     """It lost frames that it had acknowledged and that were committed: in doubt until it is admitted anew."""
     def __init__(
@@ -304,11 +316,12 @@ class PeerRecord(_message.Message):
         start_nonce: _builtins.int = ...,
         admitted_uuid: _builtins.bytes = ...,
         admitted_start_count: _builtins.int = ...,
+        admitted_start_nonce: _builtins.int = ...,
         lost_frames: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["admitted_start_count", b"admitted_start_count", "admitted_uuid", b"admitted_uuid", "lost_frames", b"lost_frames", "node_id", b"node_id", "node_uuid", b"node_uuid", "start_count", b"start_count", "start_nonce", b"start_nonce"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["admitted_start_count", b"admitted_start_count", "admitted_start_nonce", b"admitted_start_nonce", "admitted_uuid", b"admitted_uuid", "lost_frames", b"lost_frames", "node_id", b"node_id", "node_uuid", b"node_uuid", "start_count", b"start_count", "start_nonce", b"start_nonce"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

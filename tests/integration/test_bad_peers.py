@@ -98,7 +98,7 @@ async def test_a_directory_of_another_cluster_is_refused(nodes: Nodes, tmp_path:
 
 
 def hello(**fields: Any) -> bytes:
-    wanted: dict[str, Any] = {"version": 1, "node_uuid": b"u" * 16, "start_count": 1} | fields
+    wanted: dict[str, Any] = {"version": 1, "node_uuid": b"u" * 16, "start_count": 1, "start_nonces": [1]} | fields
     return b"".join(pack(Hello(**wanted).SerializeToString()))
 
 

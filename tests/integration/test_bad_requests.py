@@ -84,6 +84,7 @@ AT_THE_API: dict[str, tuple[Call, str, str]] = {
         "NOT_FOUND",
         "UNKNOWN_GROUP",
     ),
+    "get from a group with an endless name": (get(0, group="x" * 1_000_000), "NOT_FOUND", "UNKNOWN_GROUP"),
     "get behind the end": (get(1 << 40), "OUT_OF_RANGE", "INDEX_OUT_OF_RANGE"),
     "get of a negative index": (get(-1), "OUT_OF_RANGE", "INDEX_LESS_THAN_LOCAL_BEGIN"),
     "get of the least index": (get(-(1 << 63)), "OUT_OF_RANGE", "INDEX_LESS_THAN_LOCAL_BEGIN"),
@@ -166,14 +167,20 @@ async def test_the_largest_record_and_the_largest_batch_are_not_refused(nodes: N
     assert answer.count == 4
 
 
+@pytest.mark.parametrize("method", ["LogService/Append", "LogService/Get", "AdminService/Status"])
+async def test_what_is_no_request_is_refused_like_any_other(nodes: Nodes, method: str) -> None:
+    async with nothing_written_nobody_hurt(nodes) as leader:
+        nonsense: Any = leader.channel.unary_unary(f"/dledger.v1.{method}")
+        refusal = await refusal_of(nonsense(b"\xff" * 100, timeout=CALL_TIMEOUT_S))
+    assert (refusal.status.name, refusal.reason) == ("INVALID_ARGUMENT", "UNEXPECTED_ARGUMENT")
+    assert "Traceback" not in "".join(map(nodes.log_of, nodes.ids))
+
+
 async def test_what_grpc_itself_refuses_hurts_nobody(nodes: Nodes) -> None:
     async with nothing_written_nobody_hurt(nodes) as leader:
         with pytest.raises(grpc.aio.AioRpcError) as failure:
             await leader.append(*[bytes(MIB)] * 20)
         assert failure.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-        nonsense: Any = leader.channel.unary_unary("/dledger.v1.LogService/Append")
-        with pytest.raises(grpc.aio.AioRpcError):
-            await nonsense(b"\xff" * 100, timeout=CALL_TIMEOUT_S)
         unknown: Any = leader.channel.unary_unary("/dledger.v1.LogService/Drop")
         with pytest.raises(grpc.aio.AioRpcError) as failure:
             await unknown(b"", timeout=CALL_TIMEOUT_S)

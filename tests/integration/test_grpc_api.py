@@ -343,3 +343,28 @@ async def test_a_retry_after_a_failover_is_not_doubled(nodes: Nodes) -> None:
     await nodes.restart(old)
     await nodes.settled()
     assert await read(nodes, old, first.base_index, consistency=COMMITTED) == [b"a", b"b", b"c"]
+
+
+# Producers by name, and segments -------------------------------------------------------------------------------------
+
+
+async def test_a_name_stands_for_one_producer_and_tells_its_epoch(nodes: Nodes) -> None:
+    leader = nodes[await nodes.leader()]
+    named = log_pb2.InitProducerRequest(name="import of June")
+    first = await leader.log.InitProducer(named, timeout=CALL_TIMEOUT_S)
+    await leader.append_stream(batch(b"x", producer_id=first.producer_id, producer_epoch=4))
+    again = await leader.log.InitProducer(named, timeout=CALL_TIMEOUT_S)
+    assert (again.producer_id, again.producer_epoch) == (first.producer_id, 4)
+
+
+async def test_a_name_is_not_too_long(nodes: Nodes) -> None:
+    leader = nodes[await nodes.leader()]
+    refusal = await refusal_of(leader.log.InitProducer(log_pb2.InitProducerRequest(name="n" * 256)))
+    assert refusal.reason == "UNEXPECTED_ARGUMENT"
+
+
+async def test_segments_cover_the_log_on_every_node(nodes: Nodes) -> None:
+    end = (await nodes.settled())[0] + 1
+    for node_id in nodes.ids:
+        listed = await nodes[node_id].log.ListSegments(log_pb2.ListSegmentsRequest(), timeout=CALL_TIMEOUT_S)
+        assert (listed.segments[0].base_index, listed.segments[-1].end_index, listed.commit_index) == (0, end, end - 1)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from random import Random
 from types import TracebackType
@@ -29,10 +30,10 @@ from dledger.server.replica import Replica
 from dledger.storage.frame import Frame
 from dledger.storage.hard_state import HardState
 from dledger.storage.memory import MemoryLog
-from dledger.storage.peer_book import NodeStart, PeerBook
+from dledger.storage.peer_book import PeerBook
 from dledger.transport.api import PeerIdentity
 from dledger.transport.memory import MemoryNetwork, MemoryTransport
-from dledger.types import DEFAULT_GROUP, Consistency, Entry, Member, NodeId, Position, Role, Term
+from dledger.types import DEFAULT_GROUP, Consistency, Entry, Member, NodeId, NodeStart, Position, Role, Term
 
 POLL_S = 0.005
 
@@ -49,7 +50,7 @@ class Backup(NamedTuple):
     """What is on a node's disk."""
 
     uuid: bytes
-    starts: int
+    nonces: tuple[int, ...]
     book: bytes
     saver: MemorySaver
     log: MemoryLog
@@ -86,19 +87,25 @@ class SimNode:
         self.saver = MemorySaver()
         self.uuid = node_id.encode()
         """Of its disk."""
-        self.starts = 0
+        self.nonces: tuple[int, ...] = ()
+        """Of the starts of its disk."""
         self.book = b""
         """Its peer book, as it is on its disk."""
         self.roles: list[RoleSeen] = []
         """What a role listener of all lives was told."""
         self.failure: DLedgerError | None = None
+        self.clock_offset_ms = 0
+        """By how much its wall clock is ahead."""
         self.has_caught_up = False
         """After ``wait_until_caught_up``."""
         self.is_up = False
         self.outbox: list[tuple[NodeId, Message]] | None = None
         """When set, what the node sends goes here and nowhere else."""
         self._cluster = cluster
-        self._nonce = 0
+        self._frozen: list[Callable[[], None]] | None = None
+        """What it is to do when it goes on; None unless it stands still."""
+        self._mail: list[Callable[[], None]] = []
+        """What came meanwhile."""
         self._wipes = 0
         self._acquaintances: Acquaintances | None = None
         self._replica: Replica | None = None
@@ -123,8 +130,7 @@ class SimNode:
         assert not self.is_up
         assert self.failure is None, f"{self.id} stopped: {self.failure}"
         cluster = self._cluster
-        self.starts += 1
-        self._nonce = cluster.random.getrandbits(64)
+        self.nonces += (cluster.random.getrandbits(64),)
         self._replica = Replica(
             cluster.config_of(self.id),
             DEFAULT_GROUP,
@@ -134,7 +140,7 @@ class SimNode:
             host=self,
             metrics=GroupMetrics(DEFAULT_GROUP, self.id),
             random=Random(cluster.random.getrandbits(32)),
-            wall_clock_ms=cluster.wall_clock_ms,
+            wall_clock_ms=lambda: cluster.wall_clock_ms() + self.clock_offset_ms,
             commit_index=await self._commit_index(),
         )
         self.is_up = True
@@ -178,9 +184,31 @@ class SimNode:
         """The power is lost: what was not durable is gone, nobody is told."""
         self.transport.crash()
         self.is_up = False
+        self._frozen, self._mail = None, []
         self.replica.fail(Code.SHUTTING_DOWN, "the power was lost")
         self.failure = None
         self.log.reopen()
+
+    def freeze(self) -> None:
+        """The process stands still, its connections stay: what is sent to it waits, and it says and does nothing."""
+        assert self.is_up
+        assert self._frozen is None
+        self._frozen = []
+        self._guard_with(self._frozen.append)
+
+    def thaw(self) -> None:
+        """It goes on: first with the messages that came, then with the timers that are late."""
+        late, self._frozen = self._frozen or [], None
+        self._guard_with(partial(Replica.guard, self.replica))
+        mail, self._mail = self._mail, []
+        for take in mail:
+            take()
+        for work in late:
+            self.replica.guard(work)
+
+    def _guard_with(self, guard: Callable[[Callable[[], None]], None]) -> None:
+        """Every callback of the loop goes through there."""
+        self.replica.guard = self.replica._elector._guard = guard  # type: ignore[method-assign, assignment]
 
     def wipe(self) -> None:
         """While down: comes back with an empty disk."""
@@ -188,19 +216,24 @@ class SimNode:
         self.log = self._cluster.new_log(self.id)
         self.saver = MemorySaver()
         self._wipes += 1
-        self.uuid, self.starts, self.book = f"{self.id} wiped {self._wipes}".encode(), 0, b""
+        self.uuid, self.nonces, self.book = f"{self.id} wiped {self._wipes}".encode(), (), b""
 
     def backup(self) -> Backup:
         """While down: its disk as it is now."""
         assert not self.is_up
-        return Backup(self.uuid, self.starts, self.book, copy.copy(self.saver), self._cluster.copy_log(self.log))
+        return Backup(self.uuid, self.nonces, self.book, copy.copy(self.saver), self._cluster.copy_log(self.log))
 
     def restore(self, backup: Backup) -> None:
         """While down: comes back with an older state of a disk."""
         assert not self.is_up
-        self.uuid, self.starts, self.book, self.saver, self.log = backup
+        self.uuid, self.nonces, self.book, self.saver, self.log = backup
 
     # What is asked of it -----------------------------------------------------------------------------------------
+
+    @property
+    def start_said(self) -> NodeStart:
+        """In its hellos."""
+        return NodeStart(self.uuid, len(self.nonces), self.nonces)
 
     @property
     def leads(self) -> bool:
@@ -248,6 +281,7 @@ class SimNode:
 
     def send(self, peer: NodeId, message: Message) -> bool:
         self._check_promise(message)
+        assert self._frozen is None, f"{self.id} stands still"
         if self.outbox is not None:
             self.outbox.append((peer, message))
             return True
@@ -285,6 +319,9 @@ class SimNode:
     def start_of(self, peer: NodeId) -> NodeStart | None:
         return self.acquaintances.start_of(peer)
 
+    def disk_of(self, node_id: NodeId) -> bytes:
+        return self.uuid if node_id == self.id else self.acquaintances.disk_of(node_id)
+
     def on_members(self, group: str, members: Sequence[Member], *, is_committed: bool) -> None:
         self.acquaintances.follow_members(members, is_committed=is_committed)
 
@@ -301,7 +338,10 @@ class SimNode:
     # TransportHandler --------------------------------------------------------------------------------------------
 
     def on_message(self, sender: NodeId, message: Message) -> None:
-        self.replica.on_message(sender, message)
+        if self._frozen is None:
+            self.replica.on_message(sender, message)
+        else:
+            self._mail.append(partial(self.replica.on_message, sender, message))
 
     def on_connected(self, peer: NodeId) -> None:
         self.replica.on_connected(peer)
@@ -315,7 +355,9 @@ class SimNode:
     def local_identity(self) -> PeerIdentity:
         cluster_id = self.log.state.cluster_id if self.commit_position else ""
         address = self._cluster.config_of(self.id).peer_address
-        return PeerIdentity(self.id, self.uuid, self.starts, self._nonce, cluster_id, f"{self.id}:1", "", address)
+        return PeerIdentity(
+            self.id, *self.start_said, cluster_id, f"{self.id}:1", "", address, self.log.last.position == 0
+        )
 
 
 class SimCluster:

@@ -109,7 +109,12 @@ def _where(task: asyncio.Task[Any]) -> str:
     return f"{task.get_name()} waits in {' > '.join(places)}"
 
 
-def run_virtual(coro: Coroutine[Any, Any, T], *, limit_s: float = LIMIT_S) -> T:
+def run_virtual(
+    coro: Coroutine[Any, Any, T],
+    *,
+    limit_s: float = LIMIT_S,
+    loop_factory: Callable[[], VirtualTimeLoop] = VirtualTimeLoop,
+) -> T:
     """Runs ``coro`` to its end on a fresh loop, cancels what it left behind, and gives back its result.
 
     Raises ``Deadlock``, ``LimitReached`` after ``limit_s`` virtual seconds, what ``coro`` raises, and, as a group, the
@@ -120,7 +125,7 @@ def run_virtual(coro: Coroutine[Any, Any, T], *, limit_s: float = LIMIT_S) -> T:
     def keep(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         lost.append(context.get("exception") or AssertionError(context["message"]))
 
-    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
         loop = runner.get_loop()
         assert isinstance(loop, VirtualTimeLoop)
         loop.set_exception_handler(keep)

@@ -30,10 +30,10 @@ class FakeAdmin:
         self.calls: list[tuple[Any, ...]] = []
         self.refusals: list[DLedgerError] = []
         self.on_wait: Callable[[DLedgerError], None] | None = None
-        self.changes = 0
+        self.may_be_earlier = False
 
-    async def transfer_leadership(self, to: str | None) -> tuple[str, int]:
-        self.calls.append(("transfer", to))
+    async def transfer_leadership(self, to: str | None, *, dry_run: bool) -> tuple[str, int]:
+        self.calls.append(("transfer", to, dry_run))
         return to or "n1", 4
 
     async def add_learner(self, node_id: str, peer_address: str, *, dry_run: bool) -> MembershipChange:
@@ -42,7 +42,7 @@ class FakeAdmin:
     async def promote(self, node_id: str, *, dry_run: bool = False, timeout_ms: float = 0) -> MembershipChange:
         return self._change(("promote", node_id, dry_run), node_id, voter=True)
 
-    async def remove(self, node_id: str, *, dry_run: bool) -> MembershipChange:
+    async def remove(self, node_id: str, *, dry_run: bool = False, timeout_ms: float = 0) -> MembershipChange:
         return self._change(("remove", node_id, dry_run), node_id, voter=None)
 
     async def readmit(self, node_id: str, *, dry_run: bool = False, timeout_ms: float = 0) -> MembershipChange:
@@ -55,10 +55,12 @@ class FakeAdmin:
         others = [Member(NodeId(each), f"{each}:2") for each in ("n0", "n1", "n2") if each != node_id]
         named = [] if voter is None else [Member(NodeId(node_id), f"{node_id}:2", voter=voter)]
         dry_run = call[-1]
+        if self.may_be_earlier:
+            return MembershipChange((*others, *named), 0, may_be_earlier=True)
         return MembershipChange((*others, *named), 0 if dry_run else 7)
 
-    async def set_preferred(self, priorities: dict[str, int]) -> GroupSettings:
-        self.calls.append(("preferred", priorities))
+    async def set_preferred(self, priorities: dict[str, int], *, dry_run: bool) -> GroupSettings:
+        self.calls.append(("preferred", priorities, dry_run))
         return GroupSettings(tuple(PreferredLeader(NodeId(each), of) for each, of in priorities.items()))
 
     async def trim(self, before: int, *, dry_run: bool) -> TrimResult:

@@ -17,7 +17,8 @@ AWAY = error(Code.CHANGE_REFUSED, "n2 is not connected", waits_for="connection")
 def test_transfer_names_the_new_leader(dledger: Run, fake: FakeLog) -> None:
     assert dledger("admin", "transfer", "--to", "n2", log=fake).out == b"transferred leader=n2 term=4\n"
     assert dledger("admin", "transfer", log=fake).code == 0
-    assert fake.admin.calls == [("transfer", "n2"), ("transfer", None)]
+    assert dledger("admin", "transfer", "--dry-run", log=fake).out == b"dry-run leader=n1 term=4\n"
+    assert fake.admin.calls == [("transfer", "n2", False), ("transfer", None, False), ("transfer", None, True)]
 
 
 # Who should lead -----------------------------------------------------------------------------------------------------
@@ -26,13 +27,18 @@ def test_transfer_names_the_new_leader(dledger: Run, fake: FakeLog) -> None:
 def test_preferred_leaders_are_set_and_cleared(dledger: Run, fake: FakeLog) -> None:
     assert dledger("admin", "preferred", "n1=10,n2=5", log=fake).out == b"preferred n1=10 n2=5\n"
     assert dledger("admin", "preferred", "--clear", log=fake).out == b"preferred nobody=-\n"
-    assert fake.admin.calls == [("preferred", {"n1": 10, "n2": 5}), ("preferred", {})]
+    assert dledger("admin", "preferred", "n1=10", "--dry-run", log=fake).out == b"dry-run n1=10\n"
+    assert fake.admin.calls == [
+        ("preferred", {"n1": 10, "n2": 5}, False),
+        ("preferred", {}, False),
+        ("preferred", {"n1": 10}, True),
+    ]
 
 
 def test_preferred_leaders_are_shown(dledger: Run) -> None:
     settings = GroupSettings((PreferredLeader(NodeId("n1"), 10),))
     log = FakeLog(status=ClusterStatus("default", 3, "n1", "", healthy().nodes, settings))
-    assert dledger("admin", "preferred", "-o", "json", log=log).last_json == {"preferred": {"n1": 10}}
+    assert dledger("admin", "preferred", "-o", "json", log=log).last_json == {"preferred": {"n1": 10}, "dry_run": False}
     assert log.admin.calls == []
 
 
@@ -70,6 +76,18 @@ def test_a_change_in_json_lists_the_members(dledger: Run, fake: FakeLog) -> None
     told = dledger("admin", "remove", "n2", "-o", "json", log=fake).last_json
     assert (told["id"], told["changed"], told["dry_run"], told["position"]) == ("n2", True, False, 7)
     assert told["members"] == [{"id": each, "peer_address": f"{each}:2", "voter": True} for each in ("n0", "n1")]
+
+
+def test_what_an_earlier_attempt_of_the_same_command_did_is_not_called_unchanged(dledger: Run, fake: FakeLog) -> None:
+    fake.admin.may_be_earlier = True
+    assert dledger("admin", "remove", "n2", log=fake).out == b"removed id=n2 voters=n0,n1 learners=-\n"
+    assert dledger("admin", "remove", "n2", "-o", "json", log=fake).last_json["changed"] is True
+
+
+def test_remove_waits_for_a_voter_that_lags(dledger: Run, fake: FakeLog) -> None:
+    fake.admin.refusals = [BEHIND]
+    outcome = dledger("admin", "remove", "n2", log=fake)
+    assert (outcome.code, outcome.err) == (0, "waiting: n5 is 5000 frames behind\n")
 
 
 def test_promote_waits_until_the_node_has_caught_up_and_says_what_for(dledger: Run, fake: FakeLog) -> None:

@@ -251,7 +251,7 @@ def test_status_tells_of_everyone(dledger: Run, fake: FakeLog) -> None:
     assert set(found["nodes"][0]) == {
         "id", "address", "peer_address", "http_address", "role", "term", "first_index", "commit_index", "last_index",
         "position", "chain", "pid", "data_dir", "durability", "version", "reachable",
-        "voter", "counts", "lag_frames", "disk", "log_size_bytes",
+        "voter", "counts", "lag_frames", "disk", "log_size_bytes", "damaged_frames", "repair_stuck",
     }  # fmt: skip
     lines = dledger("status", log=fake).out.decode().splitlines()
     assert lines[0].startswith("group default  leader n1  term 3")
@@ -280,6 +280,33 @@ def test_a_node_in_doubt_shows_in_status_and_health(dledger: Run) -> None:
     outcome = dledger("health", "-o", "json", log=log)
     assert (outcome.code, outcome.last_json["doubted"]) == (1, ["n1", "n2"])
     assert "n2 is in doubt (dledger admin readmit n2)" in outcome.last_json["reason"]
+
+
+def test_damage_shows_in_status_and_health_and_a_node_that_repairs_its_log_takes_no_appends(dledger: Run) -> None:
+    damaged = replace(node("n1", "recovering"), damaged_frames=7, repair_stuck=True)
+    nodes = (node("n0", "leader"), damaged, node("n2", "follower"))
+    log = FakeLog(status=ClusterStatus("default", 3, "n0", "", nodes))
+    head, _, row, _ = (line.split() for line in dledger("status", log=log).out.decode().splitlines()[2:])
+    assert row[head.index("damaged")] == "7"
+    assert dledger("health", log=log).out == b"healthy leader=n0 reachable=3 voters=3 damaged=n1\n"
+    alone = (node("n0", "leader"), damaged, node("n2", "unknown", reachable=False))
+    outcome = dledger("health", "-o", "json", log=FakeLog(status=ClusterStatus("default", 3, "n0", "", alone)))
+    assert outcome.code == 1
+    assert "n1 found no good copy of damaged frames yet" in outcome.last_json["reason"]
+
+
+def test_appends_that_a_full_disk_refuses_are_not_healthy(dledger: Run) -> None:
+    full = DiskInfo("full", 0)
+    leader, others = node("n0", "leader"), [node(f"n{i}", "follower") for i in (1, 2)]
+    one_full = (leader, replace(others[0], disk=full), others[1])
+    assert dledger("health", log=FakeLog(status=ClusterStatus("default", 3, "n0", "", one_full))).code == 0
+    for nodes, reason in [
+        ((replace(leader, disk=full), *others), "the disk of the leader, n0, is full"),
+        ((leader, *(replace(each, disk=full) for each in others)), "the disk of n1 is full; the disk of n2 is full"),
+    ]:
+        outcome = dledger("health", "-o", "json", log=FakeLog(status=ClusterStatus("default", 3, "n0", "", nodes)))
+        assert outcome.code == 1
+        assert reason in outcome.last_json["reason"]
 
 
 def test_health_counts_voters_alone(dledger: Run) -> None:

@@ -170,7 +170,10 @@ class FakeAdmin(admin_pb2_grpc.AdminServiceServicer):
         def keep() -> Any:
             settings = raft_pb2.GroupSettings()
             settings.CopyFrom(self.cluster.settings)
-            settings.retention_max_age_ms, settings.retention_max_bytes = request.max_age_ms, request.max_bytes
+            if request.HasField("max_age_ms"):
+                settings.retention_max_age_ms = request.max_age_ms
+            if request.HasField("max_bytes"):
+                settings.retention_max_bytes = request.max_bytes
             if not request.dry_run:
                 self.cluster.settings = settings
             return admin_pb2.SetRetentionResponse(settings=settings, trimmed_records=5, trimmed_bytes=500)

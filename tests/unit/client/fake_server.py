@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -72,6 +72,8 @@ class Faults:
     """The next operations on the cluster are refused with these."""
     drop_admin_answers: int = 0
     """So many operations are done, and the connection breaks instead of the answer."""
+    knows_no_names: bool = False
+    """As servers of an earlier version, which hand out a new producer whatever its name."""
     rot: bool = False
     """Batches read do not match their checksums."""
 
@@ -83,6 +85,9 @@ class FakeCluster:
         self.batches: list[StoredBatch] = []
         self.last_sequence: dict[int, int] = {}
         self.next_producer = 1
+        self.names: dict[str, int] = {}
+        self.epochs: dict[int, int] = {}
+        self.cluster_id = "fake"
         self.term = 1
         self.leader: FakeNode | None = None
         self.nodes: list[FakeNode] = []
@@ -157,6 +162,14 @@ class FakeCluster:
             self.appended.notify_all()
         return batch
 
+    def begin_epoch(self, producer_id: int, epoch: int) -> None:
+        """Sequences begin at 0 again; those of the last epoch are forgotten."""
+        self.epochs[producer_id] = epoch
+        self.last_sequence.pop(producer_id, None)
+        self.batches = [
+            replace(each, producer_id=0) if each.producer_id == producer_id else each for each in self.batches
+        ]
+
     def _duplicate(self, producer_id: int, sequence: int, count: int, body: bytes) -> StoredBatch:
         for batch in self.batches:
             if (batch.producer_id, batch.base_sequence, batch.count) == (producer_id, sequence, count):
@@ -220,8 +233,21 @@ class FakeNode(log_pb2_grpc.LogServiceServicer, FakeAdmin):
             await abort(context, refusal)
         if self.cluster.faults.disk_full:
             await abort(context, error(Code.DISK_FULL, "no room"))
-        self.cluster.next_producer += 1
-        return log_pb2.InitProducerResponse(producer_id=self.cluster.next_producer, producer_epoch=0)
+        cluster = self.cluster
+        if request.name in cluster.names:
+            producer_id = cluster.names[request.name]
+            return log_pb2.InitProducerResponse(
+                producer_id=producer_id, producer_epoch=cluster.epochs.get(producer_id, 0), name=request.name
+            )
+        cluster.next_producer += 1
+        if request.name:
+            cluster.names[request.name] = cluster.next_producer
+        name = "" if cluster.faults.knows_no_names else request.name
+        return log_pb2.InitProducerResponse(producer_id=cluster.next_producer, producer_epoch=0, name=name)
+
+    async def ListSegments(self, request: Any, context: Any) -> Any:
+        whole = log_pb2.SegmentInfo(base_index=self.cluster.first_index, end_index=self.cluster.end_index)
+        return log_pb2.ListSegmentsResponse(segments=[whole], commit_index=self.cluster.end_index - 1)
 
     async def Append(self, request: Any, context: Any) -> Any:
         try:
@@ -235,6 +261,8 @@ class FakeNode(log_pb2_grpc.LogServiceServicer, FakeAdmin):
         producer_id: int | None = None
         async for request in request_iterator:
             producer_id = request.producer_id if producer_id is None else producer_id
+            if request.producer_epoch > self.cluster.epochs.get(producer_id, 0):
+                self.cluster.begin_epoch(producer_id, request.producer_epoch)
             self.append_messages.append((producer_id, request.base_sequence, request.count))
             async with self.received:
                 self.received.notify_all()
@@ -371,7 +399,7 @@ class FakeNode(log_pb2_grpc.LogServiceServicer, FakeAdmin):
         ]
         return log_pb2.GetMetadataResponse(
             group="default",
-            cluster_id="fake",
+            cluster_id=self.cluster.cluster_id,
             term=term,
             leader_id=leader.id if leader else "",
             members=members,

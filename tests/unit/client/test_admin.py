@@ -12,6 +12,7 @@ from dledger.errors import (
     ChangeRefused,
     Code,
     DLedgerError,
+    InvalidRequest,
     OutcomeUnknown,
     TransferFailed,
     Unavailable,
@@ -38,6 +39,15 @@ async def test_a_dry_run_says_what_would_be_and_changes_nothing(cluster: FakeClu
     assert cluster.members == before
 
 
+async def test_a_change_whose_answer_was_lost_is_known_to_be_this_calls_own(
+    cluster: FakeCluster, log: client.Log
+) -> None:
+    cluster.faults.drop_admin_answers = 1
+    change = await log.admin.remove("n2")
+    assert (change.position, change.may_be_earlier) == (0, True)
+    assert not (await log.admin.remove("n2")).may_be_earlier
+
+
 @pytest.mark.usefixtures("cluster")
 async def test_what_is_so_already_has_no_position(log: client.Log) -> None:
     assert (await log.admin.promote("n1")).position == 0
@@ -59,6 +69,28 @@ async def test_a_limit_of_the_retention_that_is_not_named_stays(log: client.Log)
     await log.admin.set_retention(max_age_ms=1_000, max_bytes=2_000)
     kept = (await log.admin.set_retention(max_bytes=0)).settings
     assert (kept.retention_max_age_ms, kept.retention_max_bytes) == (1_000, 0)
+
+
+@pytest.mark.usefixtures("cluster")
+async def test_limits_that_are_set_at_once_keep_each_other(log: client.Log) -> None:
+    await asyncio.gather(log.admin.set_retention(max_age_ms=1_000), log.admin.set_retention(max_bytes=2_000))
+    kept = (await log.admin.set_retention()).settings
+    assert (kept.retention_max_age_ms, kept.retention_max_bytes) == (1_000, 2_000)
+
+
+@pytest.mark.usefixtures("cluster")
+async def test_numbers_that_cannot_be_are_refused_at_the_call(log: client.Log) -> None:
+    for refused in (
+        log.admin.trim(-1),
+        log.admin.trim(1 << 63),
+        log.admin.set_retention(max_age_ms=-1),
+        log.admin.set_retention(max_bytes=1 << 64),
+        log.admin.set_preferred({"n1": -5}),
+        log.admin.set_preferred({"n1": 0}),
+        log.admin.set_preferred({"n1": 1 << 32}),
+    ):
+        with pytest.raises(InvalidRequest):
+            await refused
 
 
 async def test_a_trim_says_where_the_log_begins_now(cluster: FakeCluster, log: client.Log) -> None:

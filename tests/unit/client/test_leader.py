@@ -45,15 +45,14 @@ async def test_all_who_ask_at_once_share_one_search(cluster: FakeCluster, channe
     assert cluster.nodes[1].metadata_calls == 1
 
 
-async def test_a_refusal_that_names_the_leader_is_followed_without_asking(
-    cluster: FakeCluster, channels: Channels
-) -> None:
+async def test_whom_a_refusal_names_as_the_leader_is_asked_first(cluster: FakeCluster, channels: Channels) -> None:
     leaders = Leaders(channels, [cluster.nodes[1].address], "default")
     await leaders.find()
+    cluster.lead(cluster.nodes[2])
     named = cluster.nodes[2].address
     leaders.lost(cluster.nodes[0].address, NotLeader("moved", metadata={"leader_address": named}))
     assert (await leaders.find()).address == named
-    assert cluster.nodes[1].metadata_calls == 1
+    assert [node.metadata_calls for node in cluster.nodes[:2]] == [0, 1], "the others were not asked again"
 
 
 async def test_a_refusal_of_another_than_the_leader_changes_nothing(cluster: FakeCluster, channels: Channels) -> None:

@@ -6,6 +6,8 @@ import pytest
 
 from dledger import client
 from dledger.client.members import AddressBook, MemberInfo, Metadata
+from dledger.errors import OutcomeUnknown, PeerRefused, UnknownMember
+from dledger.types import Consistency
 from tests.unit.client.fake_server import FakeCluster
 
 
@@ -46,6 +48,21 @@ def test_an_address_that_a_node_does_not_know_is_filled_in() -> None:
     book.learn(told("a", 1, "m:1", "m:2"), "m:1")
     assert book.learn(told("a", 2, "m:1", ""), "m:1").address_of("b") == "m:2"
     assert book.addresses == ["m:1", "m:2", "x:1"]
+
+
+def test_a_node_of_another_cluster_is_refused() -> None:
+    book = AddressBook(["x:1"])
+    book.learn(told("a", 1, "m:1"), "m:1")
+    with pytest.raises(PeerRefused, match="cluster other"):
+        book.learn(told("a", 9, "m:2")._replace(cluster_id="other"), "m:2")
+    assert book.addresses == ["m:1", "x:1"]
+
+
+def test_a_node_that_does_not_know_its_cluster_yet_says_nothing_against_it() -> None:
+    book = AddressBook(["x:1"])
+    book.learn(told(None, 0)._replace(cluster_id=""), "m:1")
+    book.learn(told("a", 1, "m:1"), "m:1")
+    book.learn(told(None, 0)._replace(cluster_id=""), "m:2")
 
 
 @pytest.fixture
@@ -139,4 +156,31 @@ async def test_what_a_removed_node_says_does_not_count_beside_a_member(five: Fak
         await five.replace(old)
     async with client.connect([removed.address, member.address], timeout_ms=5_000) as log:
         assert {each.id for each in (await log.metadata()).members} == set(five.members)
+    await stop(five)
+
+
+async def test_nothing_is_appended_to_another_cluster_that_took_the_place_of_the_first(five: FakeCluster) -> None:
+    async with client.connect(five.endpoints, timeout_ms=1_000) as log:
+        await log.append(b"0")
+        five.cluster_id = "founded anew"
+        five.lead(five.nodes[1])
+        with pytest.raises(OutcomeUnknown, match="founded anew"):
+            await log.append(b"1")
+        assert len(five.batches) == 1
+    await stop(five)
+
+
+async def test_who_follows_a_node_that_is_no_member_any_more_is_told(
+    five: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dledger.client.reader.SILENCE_S", 0.02)
+    monkeypatch.setattr("dledger.client.leader.REFRESH_INTERVAL_S", 0.02)
+    removed = five.nodes[4]
+    async with client.connect(five.endpoints, timeout_ms=5_000) as log:
+        await log.append(b"0")
+        entries = log.read(0, follow=True, consistency=Consistency.COMMITTED, node=removed.id)
+        assert (await anext(entries)).value == b"0"
+        del five.members[removed.id]
+        with pytest.raises(UnknownMember, match="gets nothing behind record 0"):
+            await anext(entries)
     await stop(five)

@@ -9,6 +9,7 @@ import pytest
 
 from dledger.errors import Code, ConfigError
 from dledger.metrics import GroupCollector, GroupMetrics, make_registry, start_metrics_server
+from dledger.metrics import server as metrics_server
 from dledger.types import NodeId
 
 
@@ -38,6 +39,20 @@ async def test_another_path_than_the_metrics_is_not_found() -> None:
         await server.close()
     with refusal.value as answer:
         assert (answer.code, answer.read()) == (404, b"the metrics are at /metrics\n")
+
+
+async def test_connections_that_say_nothing_take_no_more_than_their_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics_server, "MAX_CONNECTIONS", 1)
+    monkeypatch.setattr(metrics_server._Handler, "timeout", 0.2)
+    server = start_metrics_server(make_registry(), "127.0.0.1", 0)
+    try:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=5) as silent:
+            with socket.create_connection(("127.0.0.1", server.port), timeout=5) as beyond:
+                assert await asyncio.to_thread(beyond.recv, 1) == b""
+            assert await asyncio.to_thread(silent.recv, 1) == b""
+        assert "process_" in await asyncio.to_thread(fetch, server.port)
+    finally:
+        await server.close()
 
 
 def test_a_port_in_use_is_a_config_error_in_one_line() -> None:

@@ -16,6 +16,7 @@ from dledger.config import Limits, Timings
 from dledger.raft.effects import (
     Committed,
     Effect,
+    FetchTail,
     Persist,
     ReadsConfirmed,
     RoleChanged,
@@ -84,6 +85,7 @@ def make_node(
         timings=TIMINGS,
         limits=Limits(),
         random=Random(seed),
+        is_connected=lambda _peer: True,
         now_ms=now_ms,
         lease_reads=lease_reads,
     )
@@ -168,6 +170,8 @@ def say(effect: Effect) -> str:
             return f"committed {position}"
         case ReadsConfirmed(round_number):
             return f"reads confirmed {round_number}"
+        case FetchTail(peer):
+            return f"fetch the tail of {peer}"
         case TransferEnded(new_leader_id):
             return f"transfer ended {new_leader_id or '-'}"
         case Send(to, message):

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from dledger.raft.membership import MemberFacts, Membership
+from dledger.raft.fitness import MemberFacts
+from dledger.raft.membership import Membership
 from dledger.raft.messages import NOBODY, Message
 from dledger.raft.node import RaftNode
-from dledger.types import Member, NodeId, Position, Term
+from dledger.types import Member, NodeId, NodeStart, Position, Term
 from tests.unit.raft.watch import Item, ListLog
 
 
@@ -39,6 +40,23 @@ class PushAnswer:
     match: int
 
 
+@dataclass(frozen=True)
+class AskTail:
+    """What do you have behind ``after``, which holds ``item``?"""
+
+    after: int
+    item: Item | None
+
+
+@dataclass(frozen=True)
+class Tail:
+    """Some of a log behind ``after``, whoever has it."""
+
+    after: int
+    item: Item | None
+    items: tuple[Item, ...]
+
+
 class Identity(NamedTuple):
     disk: int
     start: int
@@ -51,7 +69,7 @@ class Letter(NamedTuple):
     sender_start: int
     to: NodeId
     to_start: int
-    message: Message | Push | PushReset | PushAnswer
+    message: Message | Push | PushReset | PushAnswer | AskTail | Tail
 
 
 class Peer:
@@ -148,8 +166,7 @@ def facts_of(leader: Peer, peers: dict[NodeId, Peer]) -> dict[NodeId, MemberFact
             is_connected=peers[peer].core is not None,
             counts=progress.counts,
             lag_frames=len(leader.log.items) - progress.match,
-            node_uuid=peers[peer].disk_uuid,
-            start_count=peers[peer].start,
+            start=NodeStart(peers[peer].disk_uuid, peers[peer].start, (peers[peer].start,)),
         )
         for peer, progress in leader.core.leadership.followers.items()
     }

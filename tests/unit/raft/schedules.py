@@ -14,9 +14,10 @@ from random import Random
 
 from dledger.config import Limits
 from dledger.errors import DLedgerError
-from dledger.raft.effects import Committed, Effect, Persist, RoleChanged, Send
+from dledger.raft.effects import Committed, Effect, FetchTail, Persist, RoleChanged, Send
+from dledger.raft.fitness import Measure
 from dledger.raft.following import judge_reset
-from dledger.raft.membership import UNHEARD, Membership, plan_add, plan_promote, plan_readmit, plan_remove
+from dledger.raft.membership import Membership, plan_add, plan_promote, plan_readmit, plan_remove
 from dledger.raft.messages import (
     NOBODY,
     Heartbeat,
@@ -31,10 +32,12 @@ from dledger.raft.messages import (
 from dledger.raft.node import RaftNode
 from dledger.types import LogPoint, Member, NodeId, Position, Role, Term
 from tests.unit.raft.harness import GROUP, START_MS, TIMINGS
-from tests.unit.raft.peers import Letter, Peer, Push, PushAnswer, PushReset, configuration, facts_of
+from tests.unit.raft.peers import AskTail, Letter, Peer, Push, PushAnswer, PushReset, Tail, configuration, facts_of
 from tests.unit.raft.watch import Watch
 
+Sent = Message | Push | PushReset | PushAnswer | AskTail | Tail
 LIMITS = Limits(max_transfer_lag_frames=8)
+MEASURE = Measure.of(LIMITS, TIMINGS)
 
 
 class Schedule:
@@ -266,6 +269,7 @@ class Schedule:
             timings=TIMINGS,
             limits=LIMITS,
             random=self.random,
+            is_connected=lambda other: self.peers[other].core is not None,
             now_ms=self._now(peer),
             lease_reads=self.lease_reads,
         )
@@ -293,13 +297,13 @@ class Schedule:
             case 0:
                 return plan_add(members, node_id, f"h:{100 + int(node_id[1:])}")
             case 1:
-                return plan_promote(members, node_id, facts.get(node_id, UNHEARD), LIMITS)
+                return plan_promote(members, node_id, peer.node_id, facts, MEASURE)
             case 2 if node_id != peer.node_id:  # a leader hands over first
-                return plan_remove(members, node_id, peer.node_id, facts)
+                return plan_remove(members, node_id, peer.node_id, facts, MEASURE)
             case 2:
                 return None
             case _:
-                return plan_readmit(members, node_id, peer.node_id, facts)
+                return plan_readmit(members, node_id, peer.node_id, facts, MEASURE)
 
     def append_change(self, peer: Peer, membership: Membership) -> None:
         """The leader writes it; from now on it counts by it."""
@@ -331,7 +335,7 @@ class Schedule:
 
     # Messages ----------------------------------------------------------------------------------------------------
 
-    def _post(self, sender: Peer, to: NodeId, message: Message | Push | PushReset | PushAnswer) -> None:
+    def _post(self, sender: Peer, to: NodeId, message: Sent) -> None:
         self.bag.append(Letter(sender.node_id, sender.start, to, self.peers[to].start, message))
 
     def _receive(self, letter: Letter) -> None:
@@ -346,7 +350,7 @@ class Schedule:
             assert (core.term, core.vote, core.role, core.leader_id) == before, f"{letter.sender} is no member"
         self._run(peer)
 
-    def _take(self, peer: Peer, core: RaftNode, sender: NodeId, what: Message | Push | PushReset | PushAnswer) -> None:
+    def _take(self, peer: Peer, core: RaftNode, sender: NodeId, what: Sent) -> None:
         now_ms = self._now(peer)
         match what:
             case VoteRequest() as message:
@@ -365,6 +369,10 @@ class Schedule:
                 self._on_reset(peer, core, sender, message)
             case PushAnswer() as message:
                 self._on_push_answer(peer, core, sender, message)
+            case AskTail() as message:
+                self._on_ask_tail(peer, sender, message)
+            case Tail() as message:
+                self._on_tail(peer, core, message)
             case message:
                 raise AssertionError(f"the core does not send {message}")
 
@@ -429,6 +437,20 @@ class Schedule:
             progress.match = Position(max(progress.match, answer.match))
             core.advance(Position(peer.log.durable), self._now(peer))
 
+    def _on_ask_tail(self, peer: Peer, sender: NodeId, ask: AskTail) -> None:
+        log = peer.log
+        if log.start <= ask.after < len(log.items) and log.item(ask.after) == ask.item:
+            self._post(peer, sender, Tail(ask.after, ask.item, tuple(log.items[ask.after : ask.after + 3])))
+
+    def _on_tail(self, peer: Peer, core: RaftNode, tail: Tail) -> None:
+        """What no leader sent: it is in the log from now on, and nothing more."""
+        log = peer.log
+        fits = len(log.items) == tail.after and log.item(tail.after) == tail.item
+        if core.takes_tail and fits and tail.items[-1][0] <= core.term:
+            self.watch.tails += 1
+            log.items.extend(tail.items)
+            self._follow_members(peer)
+
     # Effects -----------------------------------------------------------------------------------------------------
 
     def _run(self, peer: Peer) -> None:
@@ -453,6 +475,9 @@ class Schedule:
             case Send(to, message):
                 self._check_promise(peer, to, message)
                 self._post(peer, to, message)
+            case FetchTail(asked):
+                end = len(peer.log.items)
+                self._post(peer, asked, AskTail(end, peer.log.item(end)))
             case RoleChanged(Role.LEADER, term, _):
                 self.watch.led(peer.node_id, term, peer.log)
                 if core.leadership is not None and core.term == term:

@@ -46,7 +46,7 @@ def tick(node: RaftNode) -> float:
 def acknowledge(leader: RaftNode, peer: NodeId, position: int) -> None:
     leadership = leader.hear_follower(peer, leader.term, now_of(leader))
     assert leadership is not None
-    leadership.followers[peer].match = Position(position)
+    leadership.followers[peer].match, leadership.followers[peer].is_compared = Position(position), True
     leader.advance(leader._log.last.position, now_of(leader))
 
 

@@ -7,7 +7,7 @@ import pytest
 from dledger.raft.election import Ballot, VoteStage, judge_log, judge_membership, judge_vote
 from dledger.raft.messages import NOBODY, VoteRequest, VoteResult
 from dledger.raft.node import RaftNode
-from dledger.types import GENESIS, LogPoint, NodeId, Term
+from dledger.types import GENESIS, LogPoint, NodeId, Position, Term
 from tests.unit.raft.harness import (
     N0,
     N1,
@@ -26,6 +26,7 @@ from tests.unit.raft.harness import (
     point,
     transcript,
     vote_request,
+    vote_response,
 )
 
 STRANGER = NodeId("n9")
@@ -202,6 +203,30 @@ def test_a_node_that_cannot_rely_on_its_promises_does_not_vote() -> None:
     assert verdict(node, N1, vote_request(3)) is VoteResult.ACCEPT
 
 
+def test_an_empty_log_gets_no_vote_of_an_empty_one_before_the_founders_have_met() -> None:
+    node = make_node(N0)
+    node.set_may_found(False, START_MS)
+    assert verdict(node, N1, vote_request(2)) is VoteResult.NOT_FOUNDED
+    node.set_may_found(True, START_MS)
+    assert verdict(node, N1, vote_request(2)) is VoteResult.ACCEPT
+
+
+def test_a_log_with_something_in_it_gets_the_vote_of_an_empty_one() -> None:
+    node = make_node(N0)
+    node.set_may_found(False, START_MS)
+    assert verdict(node, N1, vote_request(2, LogPoint(Position(1), Term(1), 0))) is VoteResult.ACCEPT
+
+
+def test_a_node_with_an_empty_log_does_not_stand_before_the_founders_have_met() -> None:
+    node = make_node(N0)
+    node.set_may_found(False, START_MS)
+    node.tick(node.deadline_ms)
+    assert node.ballot is None
+    node.set_may_found(True, START_MS)
+    node.tick(node.deadline_ms)
+    assert node.ballot is not None
+
+
 # The order of judgement: each pair of faults is answered by the earlier rule -----------------------------------------
 
 
@@ -347,3 +372,48 @@ def test_a_handover_does_not_excuse_a_shorter_log() -> None:
     node = make_node(N0, term=3, log=LogEnd(point(5, 3)))
     follow(node, N1, term=3)
     assert verdict(node, N2, vote_request(4, point(4, 3), transfer_from=N1)) is VoteResult.SMALL_LEDGER_END_INDEX
+
+
+# A log that is not complete enough -----------------------------------------------------------------------------------
+
+
+def refused(node: RaftNode, *voters: NodeId, result: VoteResult = VoteResult.SMALL_LEDGER_END_INDEX) -> list[str]:
+    """What a candidate does when these refuse its pre-vote."""
+    node.tick(node.deadline_ms)
+    transcript(node)
+    for voter in voters:
+        answer = vote_response(node.term + 1, result, voter_term=node.term, is_pre_vote=True)
+        node.on_vote_response(voter, answer, node.deadline_ms - 1)
+    return [line for line in transcript(node) if line.startswith("fetch")]
+
+
+def test_a_candidate_whose_log_alone_is_refused_asks_for_what_it_lacks_when_others_had_their_chance() -> None:
+    node = make_node(N0)
+    assert refused(node, N1) == []
+    assert refused(node, N1) == ["fetch the tail of n1"]
+    assert refused(node, N1) == []
+    assert refused(node, N1) == ["fetch the tail of n1"]
+
+
+def test_a_candidate_that_has_no_majority_whatever_its_log_asks_nobody() -> None:
+    node = make_node(N0, membership=members(5))
+    assert [refused(node, N1) for _ in range(4)] == [[]] * 4
+
+
+def test_a_candidate_that_is_refused_for_another_reason_asks_nobody() -> None:
+    node = make_node(N0)
+    assert [refused(node, N1, result=VoteResult.ALREADY_HAS_LEADER) for _ in range(4)] == [[]] * 4
+
+
+def test_a_candidate_asks_nobody_that_is_in_doubt() -> None:
+    node = make_node(N0)
+    node.doubt(N1)
+    assert [refused(node, N1) for _ in range(4)] == [[]] * 4
+
+
+def test_whoever_knows_a_leader_takes_no_frames_of_others() -> None:
+    node = make_node(N0)
+    assert node.takes_tail
+    follow(node, N1, term=3)
+    assert not node.takes_tail
+    assert not make_leader(N0, term=3).takes_tail

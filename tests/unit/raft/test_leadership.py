@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dledger.config import Limits
+from dledger.raft.fitness import Need
 from dledger.raft.leadership import Leadership
 from dledger.raft.membership import Membership
 from dledger.raft.messages import Heartbeat, Message
@@ -17,7 +21,7 @@ LEARNER = NodeId("l0")
 TIMEOUT_MS = TIMINGS.election_timeout_min_ms
 
 
-def make_leadership(membership: Membership | None = None, last: int = 10) -> Leadership:
+def make_leadership(membership: Membership | None = None, last: int = 10, away: Sequence[NodeId] = ()) -> Leadership:
     return Leadership(
         group=GROUP,
         term=Term(3),
@@ -26,13 +30,16 @@ def make_leadership(membership: Membership | None = None, last: int = 10) -> Lea
         last=Position(last),
         now_ms=START_MS,
         timings=TIMINGS,
-        limits=Limits(),
+        limits=Limits(max_transfer_lag_frames=5),
+        is_connected=lambda peer: peer not in away,
     )
 
 
 def matched(leadership: Leadership, **matches: int) -> Leadership:
+    """Compared, up to there."""
     for peer, match in matches.items():
-        leadership.followers[NodeId(peer)].match = Position(match)
+        progress = leadership.followers[NodeId(peer)]
+        progress.match, progress.is_compared = Position(match), True
     return leadership
 
 
@@ -108,6 +115,39 @@ def test_no_quorum_is_heard_in_learners_and_doubted_nodes() -> None:
     assert not leadership.hears_quorum(later_ms)
 
 
+def tell_clocks(leadership: Leadership, **clocks_ms: int) -> None:
+    """As if said now, at START_MS."""
+    for peer, clock_ms in clocks_ms.items():
+        leadership.followers[NodeId(peer)].clock_offset_ms = clock_ms - START_MS
+
+
+@pytest.mark.parametrize(
+    ("own_ms", "clocks_ms", "agreed_ms"),
+    [
+        (1_000, {"n1": 1_001, "n2": 999}, 1_000),
+        (9_000, {"n1": 1_001, "n2": 999}, 1_001),
+        (1_000, {"n1": 9_000, "n2": 1_001}, 1_000),
+        (9_000, {"n1": 1_000}, 1_000),
+        (1_000, {"n1": 9_000}, 1_000),
+        (1_000, {}, 0),
+        (5, {"n1": 1_001, "n2": 999}, 5),
+    ],
+)
+def test_no_single_wrong_clock_of_three_moves_the_agreed_one_ahead(
+    own_ms: int, clocks_ms: dict[str, int], agreed_ms: int
+) -> None:
+    leadership = make_leadership(members(3))
+    tell_clocks(leadership, **clocks_ms)
+    assert leadership.agreed_clock_ms(own_ms, START_MS) == agreed_ms
+
+
+def test_the_agreed_clock_goes_on_with_time_and_ends_with_the_majority() -> None:
+    leadership = make_leadership(members(3))
+    tell_clocks(leadership, n1=1_000, n2=1_000)
+    assert leadership.agreed_clock_ms(9_000, START_MS + 100) == 1_100
+    assert leadership.agreed_clock_ms(9_000, START_MS + TIMEOUT_MS) == 0
+
+
 def test_standing_still_is_not_held_against_the_followers() -> None:
     leadership = make_leadership()
     leadership.forgive(300)
@@ -179,12 +219,47 @@ def test_a_handover_is_due_once_the_target_is_level() -> None:
     assert leadership.take_transfer(Position(10)) is None, "it was told"
 
 
-def test_the_closest_follower_is_a_voter_that_counts_with_the_smallest_lag() -> None:
-    leadership = matched(make_leadership(members(4, learners=[LEARNER])), n1=8, n2=9, n3=10, l0=11)
+def test_only_a_voter_that_is_fit_may_take_over() -> None:
+    leadership = matched(make_leadership(members(5, learners=[LEARNER]), away=[N4]), n1=5, n2=20, n3=20, n4=20, l0=20)
     leadership.followers[N3].counts = False
-    assert leadership.closest_follower([N1, N2, N3, LEARNER]) == N2
-    assert leadership.closest_follower([N1]) == N1
-    assert leadership.closest_follower([LEARNER]) is None
+    lacks = leadership.lacks(Position(20), START_MS)
+    assert {peer: lack and lack.need for peer, lack in lacks.items()} == {
+        N1: Need.CATCH_UP,
+        N2: None,
+        N3: Need.IDENTITY,
+        N4: Need.CONNECTION,
+    }
+    assert leadership.fit(Position(20), START_MS) == [N2]
+
+
+def test_who_was_not_heard_lately_is_not_fit_though_it_is_connected() -> None:
+    leadership = matched(make_leadership(members(3)), n1=20, n2=20)
+    later_ms = START_MS + TIMEOUT_MS
+    leadership.followers[N2].contact_ms = later_ms
+    assert leadership.fit(Position(20), later_ms - 1) == [N1, N2]
+    assert leadership.fit(Position(20), later_ms) == [N2]
+
+
+def test_who_was_not_compared_yet_is_behind_by_nobody_knows_how_much() -> None:
+    leadership = make_leadership(members(3), last=1)
+    assert leadership.fit(Position(2), START_MS) == []
+
+
+def test_the_closest_has_the_smallest_lag() -> None:
+    leadership = matched(make_leadership(), n1=8, n2=9)
+    assert leadership.closest([N1, N2]) == N2
+    assert leadership.closest([]) is None
+
+
+def test_a_write_may_be_committed_while_a_majority_follows_however_far_behind() -> None:
+    leadership = make_leadership()
+    later_ms = START_MS + TIMEOUT_MS
+    leadership.followers[N1].contact_ms = later_ms
+    assert not leadership.follows_quorum(Position(99), later_ms)
+    leadership.followers[N2].contact_ms = later_ms
+    assert leadership.follows_quorum(Position(99), later_ms)
+    leadership.followers[N2].counts = False
+    assert not leadership.follows_quorum(Position(99), later_ms)
 
 
 def test_a_change_of_members_keeps_what_is_known_of_those_who_stay() -> None:
@@ -203,9 +278,8 @@ def preferred(**priorities: int) -> GroupSettings:
     return GroupSettings(tuple(PreferredLeader(NodeId(peer), priority) for peer, priority in priorities.items()))
 
 
-def target(leadership: Leadership, settings: GroupSettings, connected: tuple[NodeId, ...] = (N1, N2, N3, N4)) -> str:
-    limits = Limits(max_transfer_lag_frames=5)
-    return leadership.preferred_target(settings, connected, Position(20), limits) or "-"
+def target(leadership: Leadership, settings: GroupSettings, among: Sequence[NodeId] = (N1, N2, N3, N4)) -> str:
+    return leadership.preferred(among, settings) or "-"
 
 
 def test_the_highest_priority_above_the_leaders_own_should_lead() -> None:
@@ -214,19 +288,7 @@ def test_the_highest_priority_above_the_leaders_own_should_lead() -> None:
     assert target(leadership, preferred(n0=7, n1=5, n2=10)) == "n2"
     assert target(leadership, preferred(n0=10, n1=5, n2=10)) == "-"
     assert target(leadership, preferred()) == "-"
-
-
-def test_a_preferred_leader_that_is_away_lags_or_is_in_doubt_is_passed_over_for_the_next() -> None:
-    leadership = matched(make_leadership(), n1=20, n2=14, n3=20, n4=15)
-    settings = preferred(n1=1, n2=40, n3=30, n4=20)
-    leadership.followers[N3].counts = False
-    assert target(leadership, settings) == "n4"
-    assert target(leadership, settings, connected=(N1, N2, N3)) == "n1"
-
-
-def test_a_learner_leads_by_no_preference() -> None:
-    leadership = matched(make_leadership(members(3, learners=[LEARNER])), l0=20)
-    assert target(leadership, preferred(l0=9), connected=(LEARNER,)) == "-"
+    assert target(leadership, preferred(n1=5, n2=10), [N1, N3]) == "n1"
 
 
 def test_of_two_preferred_alike_the_closer_one_leads() -> None:

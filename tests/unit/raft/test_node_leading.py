@@ -111,7 +111,7 @@ def test_answers_of_another_term_or_of_strangers_keep_no_leader_alive() -> None:
 def acknowledge(leader: RaftNode, peer: NodeId, position: int) -> None:
     leadership = leader.hear_follower(peer, leader.term, now_of(leader))
     assert leadership is not None
-    leadership.followers[peer].match = Position(position)
+    leadership.followers[peer].match, leadership.followers[peer].is_compared = Position(position), True
     leader.advance(leader._log.last.position, now_of(leader))
 
 

@@ -47,6 +47,8 @@ class Watch:
         self.committed: list[Item] = []
         self.lease_reads = 0
         self.resets = 0
+        self.tails = 0
+        """How often a node took frames that no leader sent it."""
 
     def voted(self, voter: NodeId, disk: int, term: Term, candidate: NodeId) -> None:
         given = self.votes.setdefault((voter, disk, term), candidate)

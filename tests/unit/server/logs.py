@@ -29,6 +29,9 @@ class FullLog(MemoryLog):
             raise error(Code.DISK_FULL, "no room")
         super().append(frames, sync_after_turn=sync_after_turn)
 
+    async def prove_room(self) -> bool:
+        return not self.is_full
+
 
 class BrokenLog(MemoryLog):
     """Its next append raises ``failure``, and has written what it was given if ``has_written``."""

@@ -12,7 +12,7 @@ from dledger.errors import Code, PeerRefused
 from dledger.server.acquaintances import MAX_STRANGERS, Acquaintances
 from dledger.storage.peer_book import PeerBook
 from dledger.transport.api import PeerIdentity
-from dledger.types import Member, NodeId
+from dledger.types import GENESIS, Member, NodeId
 
 N0, N1, N2, N3 = (NodeId(f"n{at}") for at in range(4))
 CLUSTER = "c"
@@ -26,19 +26,23 @@ FOUNDERS = [member(node_id) for node_id in (N0, N1, N2)]
 
 
 def hello(node_id: NodeId, **fields: Any) -> PeerIdentity:
-    return PeerIdentity(node_id, b"u", 1, 7, CLUSTER, "client:1", "", f"{node_id}:1")._replace(**fields)
+    return PeerIdentity(node_id, b"u", 1, (7,), CLUSTER, "client:1", "", f"{node_id}:1")._replace(**fields)
 
 
 class Roster:
     """Writes down what it is told."""
 
     def __init__(self) -> None:
-        self.log: Any = SimpleNamespace(state=SimpleNamespace(cluster_id=CLUSTER))
+        self.log: Any = SimpleNamespace(state=SimpleNamespace(cluster_id=CLUSTER, last=GENESIS))
+        self.founds = False
         self.doubted: set[NodeId] = set()
         self.forgotten: list[NodeId] = []
 
     def doubt(self, peer: NodeId) -> None:
         self.doubted.add(peer)
+
+    def may_found(self, may_found: bool) -> None:
+        self.founds = may_found
 
     def trust(self, peer: NodeId) -> None:
         self.doubted.remove(peer)
@@ -192,7 +196,7 @@ def test_a_later_start_of_the_same_disk_is_no_news() -> None:
     """What it acknowledged is still held against it: only so is it noticed when some of that is gone."""
     scene = Scene()
     scene.meet(hello(N1))
-    scene.meet(hello(N1, start_count=2, start_nonce=8))
+    scene.meet(hello(N1, start_count=2, start_nonces=(7, 8)))
     assert not scene.roster.doubted
     assert scene.roster.forgotten == []
 
@@ -207,7 +211,7 @@ def test_another_disk_is_in_doubt_and_what_the_first_acknowledged_forgotten() ->
 
 def test_the_right_disk_ends_the_doubt_and_inherits_nothing() -> None:
     scene = Scene()
-    for identity in (hello(N1), hello(N1, node_uuid=b"v"), hello(N1, start_count=2, start_nonce=8)):
+    for identity in (hello(N1), hello(N1, node_uuid=b"v"), hello(N1, start_count=2, start_nonces=(7, 8))):
         scene.meet(identity)
     assert not scene.roster.doubted
     assert scene.roster.forgotten == [N1, N1]
@@ -223,7 +227,7 @@ def test_an_admission_lifts_the_doubt_when_it_is_appended_and_brings_it_back_whe
     scene.of_n0.follow_members(FOUNDERS, is_committed=True)
     assert scene.roster.doubted == {N1}
     scene.of_n0.follow_members(admitted, is_committed=True)
-    scene.meet(hello(N1, node_uuid=b"v", start_count=2, start_nonce=8))
+    scene.meet(hello(N1, node_uuid=b"v", start_count=2, start_nonces=(7, 8)))
     assert not scene.roster.doubted
 
 
@@ -232,7 +236,7 @@ def test_lost_frames_are_a_doubt_of_their_own() -> None:
     scene.meet(hello(N1))
     scene.of_n0.lost_frames(N1)
     assert scene.roster.doubted == {N1}
-    scene.meet(hello(N1, start_count=2, start_nonce=8))
+    scene.meet(hello(N1, start_count=2, start_nonces=(7, 8)))
     assert scene.roster.doubted == {N1}, "a restart mends nothing"
 
 
@@ -248,3 +252,26 @@ def test_of_two_under_one_id_the_connected_one_stays_unless_only_that_one_is_in_
     scene.wires.connected.add(N1)
     assert scene.meet(hello(N1)) is None
     assert not scene.roster.doubted
+
+
+# Founding ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_cluster_is_founded_by_founders_who_have_all_met_new() -> None:
+    scene = Scene()
+    assert not scene.roster.founds
+    scene.meet(hello(N1, is_new=True))
+    assert scene.of_n0.founders_missing == [N2]
+    scene.meet(hello(N2, is_new=True))
+    assert scene.roster.founds
+
+
+def test_a_founder_that_holds_a_log_forbids_another_founding() -> None:
+    scene = Scene()
+    scene.meet(hello(N1, is_new=True))
+    scene.meet(hello(N2, is_new=False))
+    assert not scene.roster.founds
+
+
+def test_a_founder_alone_has_nobody_to_meet() -> None:
+    assert Scene(members=[member(N0)], configured=[N0]).roster.founds

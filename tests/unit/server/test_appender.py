@@ -10,13 +10,14 @@ import pytest
 
 from dledger.batch import build_body, crc32c
 from dledger.config import Limits
-from dledger.errors import Code, DLedgerError, error
+from dledger.errors import Code, DLedgerError, Unavailable, error
 from dledger.raft.messages import Append
-from dledger.server.appender import Source
+from dledger.server.appender import GATHER_S, Source
 from dledger.server.quorum_ack_checker import AppendResult
 from dledger.storage.control import read_control
 from dledger.storage.frame import ControlKind
 from dledger.transport.faults import Rule
+from dledger.types import DiskState
 from tests.support.cluster import SimCluster, SimNode, outcome
 from tests.support.virtual_time import settle, virtual_time
 from tests.unit.server.logs import BrokenLog, FullLog
@@ -105,6 +106,54 @@ async def test_appends_of_different_turns_do_not() -> None:
 
 
 @virtual_time
+async def test_what_comes_while_a_shared_frame_is_under_way_gathers_for_the_next() -> None:
+    async with SimCluster(3) as cluster:
+        leader = await cluster.leader()
+        futures = []
+        for _ in range(4):
+            futures.append(leader.submit(b"one by one"))
+            await asyncio.sleep(0)
+        results = await asyncio.gather(*futures)
+        assert [result.base_index for result in results] == [0, 1, 2, 3]
+        assert [len(frame) for frame in data_frames(leader)] == [1, 3]
+
+
+@virtual_time
+async def test_what_gathers_does_not_wait_for_a_quorum_that_is_not_there() -> None:
+    async with SimCluster(3) as cluster:
+        leader = await cluster.leader()
+        stop_pushes(cluster)
+        pending = [leader.submit(b"first")]
+        await asyncio.sleep(0)
+        pending += [leader.submit(b"second"), leader.submit(b"third")]
+        await asyncio.sleep(2 * GATHER_S)
+        assert [len(frame) for frame in data_frames(leader)] == [1, 2]
+        assert await asyncio.gather(*map(outcome, pending)) == [Code.WAIT_QUORUM_ACK_TIMEOUT] * 3
+
+
+@virtual_time
+async def test_what_gathered_is_handed_over_too() -> None:
+    async with SimCluster(3) as cluster:
+        leader = await cluster.leader()
+        first = leader.submit(b"first")
+        await asyncio.sleep(0)
+        second = leader.submit(b"second")
+        await leader.replica.handover.transfer(cluster.others(leader)[0].id)
+        assert [(await first).base_index, (await second).base_index] == [0, 1]
+
+
+@virtual_time
+async def test_callers_whose_appends_gather_count_as_pending() -> None:
+    async with SimCluster(1, limits=Limits(max_pending_batches=3)) as cluster:
+        leader = await cluster.leader()
+        futures = [leader.submit(b"x") for _ in range(3)]
+        with pytest.raises(DLedgerError, match="wait for a quorum") as refused:
+            leader.submit(b"one too many")
+        assert refused.value.code is Code.LEADER_PENDING_FULL
+        await asyncio.gather(*futures)
+
+
+@virtual_time
 async def test_batches_keep_their_own_frames_and_share_the_write() -> None:
     async with SimCluster(1) as cluster:
         leader = await cluster.leader()
@@ -180,6 +229,7 @@ async def test_a_full_disk_refuses_appends_and_takes_them_again_when_there_is_ro
         assert await outcome(leader.append(b"x")) is Code.DISK_FULL
         assert leader.leads
         log.is_full = False
+        await cluster.until(lambda: leader.replica.disk_watch.state is DiskState.OK, within_s=2)
         assert (await leader.append(b"x")).base_index == 0
 
 
@@ -192,9 +242,14 @@ async def test_a_leader_elected_with_a_full_disk_opens_its_term_when_there_is_ro
         await node.start()
         await cluster.until(lambda: node.leads)
         await asyncio.sleep(1)
-        assert await outcome(node.append(b"x")) is Code.LEADER_NOT_READY
+        with pytest.raises(Unavailable, match="its disk is full") as refused:
+            await node.append(b"x")
+        assert refused.value.code is Code.LEADER_NOT_READY
+        with pytest.raises(Unavailable, match="its disk is full"):
+            await node.get(0)
         log.is_full = False
         await cluster.leader(within_s=0.2)
+        await cluster.until(lambda: node.replica.disk_watch.state is DiskState.OK, within_s=2)
         assert (await node.append(b"x")).base_index == 0
         assert [frame.header.attributes for frame in node.frames()] == [ControlKind.NO_OP, ControlKind.DATA]
 
@@ -383,3 +438,42 @@ async def test_a_refused_write_that_cannot_be_undone_is_of_unknown_outcome_and_s
         assert leader.failure is not None
         assert leader.failure.code is Code.DISK_ERROR, "what is asked later is surely not done"
         leader.failure = None
+
+
+# Names --------------------------------------------------------------------------------------------------------------
+
+
+@virtual_time
+async def test_two_that_ask_for_one_name_in_one_turn_get_the_same_producer() -> None:
+    async with SimCluster(3) as cluster:
+        appender = (await cluster.leader()).replica.appender
+        first, second = await asyncio.gather(appender.named_producer("job"), appender.named_producer("job"))
+        assert first == second == await appender.named_producer("job")
+
+
+@virtual_time
+async def test_a_name_outlives_its_leader() -> None:
+    async with SimCluster(3) as cluster:
+        leader = await cluster.leader()
+        producer = await leader.replica.appender.named_producer("job")
+        await batch(leader, b"x", producer=producer.id, epoch=3)
+        await cluster.level()
+        leader.crash()
+        successor = await cluster.leader()
+        assert await successor.replica.appender.named_producer("job") == (producer.id, 3)
+
+
+@virtual_time
+async def test_a_name_is_told_only_once_it_is_committed() -> None:
+    async with SimCluster(3) as cluster:
+        leader = await cluster.leader()
+        await cluster.level()
+        rule = stop_pushes(cluster)
+        first = asyncio.ensure_future(leader.replica.appender.named_producer("job"))
+        await settle()
+        second = asyncio.ensure_future(leader.replica.appender.named_producer("job"))
+        await settle()
+        assert not first.done()
+        assert not second.done()
+        cluster.faults.remove(rule)
+        assert await first == await second

@@ -7,15 +7,18 @@ import os
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from dledger.batch import Buffer
 from dledger.config import NodeConfig
-from dledger.errors import Code, DLedgerError
+from dledger.errors import Code, CorruptLog, DLedgerError
 from dledger.server.node import Node
 from dledger.storage.disk import Disk, OsDisk
+from dledger.storage.identity import open_identity
 from dledger.storage.syncer import Handle
+from dledger.types import NodeId
 
 
 async def opened(data_dir: Path, disk: Disk | None = None) -> None:
@@ -56,6 +59,19 @@ async def test_a_directory_that_lost_its_group_is_damage_not_a_new_one(
         with pytest.raises(DLedgerError, match="readmit") as refused:
             await opened(tmp_path)
         assert refused.value.code is Code.CORRUPT_LOG
+
+
+async def test_a_directory_that_lost_the_book_of_its_peers_is_damage_once_the_node_has_spoken(tmp_path: Path) -> None:
+    await opened(tmp_path)
+    (tmp_path / "peers").unlink()
+    await opened(tmp_path)  # nobody has heard of it yet
+    identity = await open_identity(OsDisk(), tmp_path, NodeId("n0"), Random(1))
+    await identity.begin_start()
+    await identity.close()
+    (tmp_path / "peers").unlink()
+    for _ in range(2):
+        with pytest.raises(CorruptLog, match="readmit"):
+            await opened(tmp_path)
 
 
 class DyingDisk(OsDisk):

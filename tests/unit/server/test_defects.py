@@ -58,7 +58,7 @@ async def divergent(cluster: SimCluster, *, theirs: int, ours: int) -> tuple[Sim
 
 
 def vote_request(term: int) -> VoteRequest:
-    return VoteRequest("default", Term(term), is_pre_vote=False, last_term=Term(0), last_position=Position(0))
+    return VoteRequest("default", Term(term), is_pre_vote=False, last_term=Term(1), last_position=Position(1))
 
 
 @virtual_time

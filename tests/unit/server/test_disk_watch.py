@@ -8,9 +8,8 @@ import logging
 import pytest
 
 from dledger.config import MIB
-from dledger.errors import Code, DiskFull
-from dledger.server.disk_watch import DiskState
-from dledger.types import Consistency
+from dledger.errors import Code, DiskFull, TransferFailed
+from dledger.types import Consistency, DiskState, NodeId, PreferredLeader
 from tests.support.cluster import SimCluster, SimNode, outcome
 from tests.support.virtual_time import virtual_time
 from tests.unit.server.logs import HungLog
@@ -18,6 +17,13 @@ from tests.unit.server.logs import HungLog
 
 def leave_free(node: SimNode, free_bytes: int) -> None:
     node.log.free_space_bytes = free_bytes
+
+
+async def fill_all(cluster: SimCluster, free_bytes: int = 0) -> None:
+    """Nobody could take over."""
+    for node in cluster.up():
+        leave_free(node, free_bytes)
+    await cluster.until(lambda: all(state_of(node) is DiskState.FULL for node in cluster.up()), within_s=2)
 
 
 def state_of(node: SimNode) -> DiskState:
@@ -32,8 +38,7 @@ async def test_below_the_watermark_appends_are_refused_before_the_device_says_so
     async with SimCluster(3) as cluster:
         leader = await cluster.leader()
         await leader.append(b"before")
-        leave_free(leader, 100 * MIB)
-        await cluster.until(lambda: state_of(leader) is DiskState.FULL, within_s=2)
+        await fill_all(cluster, 100 * MIB)
         with pytest.raises(DiskFull, match="100 MiB left"):
             await leader.append(b"refused")
         assert leader.committed() == [b"before"]
@@ -57,8 +62,7 @@ async def test_reads_and_elections_go_on_while_every_disk_is_full() -> None:
 async def test_with_room_again_appends_are_taken_again_by_itself() -> None:
     async with SimCluster(3) as cluster:
         leader = await cluster.leader()
-        leave_free(leader, 0)
-        await cluster.until(lambda: state_of(leader) is DiskState.FULL, within_s=2)
+        await fill_all(cluster)
         leave_free(leader, 1 << 40)
         took_s = await cluster.until(lambda: state_of(leader) is DiskState.OK, within_s=2)
         assert took_s <= 1.5
@@ -71,9 +75,59 @@ async def test_a_full_disk_can_still_be_trimmed() -> None:
         leader = await cluster.leader()
         for _ in range(50):
             await leader.append(b"x")
-        leave_free(leader, 0)
-        await cluster.until(lambda: state_of(leader) is DiskState.FULL, within_s=2)
+        await fill_all(cluster)
         assert (await leader.replica.retention.trim(30)).first_index == 29
+
+
+@virtual_time
+async def test_what_the_device_says_stands_whatever_the_watermark_says_until_room_is_proven() -> None:
+    async with SimCluster(1) as cluster:
+        leader = await cluster.leader()
+        leader.log.has_no_room = True
+        assert await outcome(leader.append(b"x")) is Code.DISK_FULL
+        assert state_of(leader) is DiskState.FULL
+        await asyncio.sleep(10)
+        assert state_of(leader) is DiskState.FULL
+        leader.log.has_no_room = False
+        await cluster.until(lambda: state_of(leader) is DiskState.OK, within_s=2)
+        await leader.append(b"x")
+
+
+@virtual_time
+async def test_a_node_that_starts_on_a_full_device_knows_it_before_it_writes() -> None:
+    async with SimCluster(1, start=[]) as cluster:
+        node = cluster[0]
+        node.log.has_no_room = True
+        await node.start()
+        await cluster.until(lambda: state_of(node) is DiskState.FULL, within_s=2)
+
+
+@virtual_time
+async def test_a_leader_whose_device_is_full_hands_over_before_anything_else_helps() -> None:
+    async with SimCluster(3) as cluster:
+        leader = await cluster.leader()
+        await cluster.level()
+        leader.log.has_no_room = True
+        assert await outcome(leader.append(b"x")) is Code.DISK_FULL
+        await cluster.until(lambda: not leader.leads)
+        await (await cluster.leader()).append(b"x")
+
+
+@virtual_time
+async def test_a_full_disk_takes_no_new_producers_and_what_makes_room() -> None:
+    async with SimCluster(3, segment_frames=10) as cluster:
+        leader = await cluster.leader()
+        for _ in range(30):
+            await leader.append(b"x")
+        await fill_all(cluster)
+        for ask in (leader.replica.appender.new_producer, lambda: leader.replica.appender.append_records([b"x"])):
+            with pytest.raises(DiskFull):
+                await ask()
+        with pytest.raises(DiskFull):
+            await leader.replica.appender.named_producer("job")
+        await leader.replica.settings.change(lambda settings: settings._replace(retention_max_bytes=1))
+        await leader.replica.members.add(NodeId("n9"), "n9:1")
+        await cluster.until(lambda: leader.first_index > 0, within_s=3)
 
 
 @virtual_time
@@ -91,6 +145,76 @@ async def test_each_change_is_one_line_in_the_log(caplog: pytest.LogCaptureFixtu
         ]
         assert node.replica.metrics.disk_state == 0
         assert node.replica.metrics.disk_free_bytes == 1 << 40
+
+
+@virtual_time
+async def test_a_leader_with_a_full_disk_hands_over_to_one_with_room() -> None:
+    async with SimCluster(3) as cluster:
+        leader = await cluster.leader()
+        await cluster.level()
+        full, roomy = sorted(cluster.others(leader), key=lambda node: node.id)
+        leave_free(full, 0)
+        await cluster.until(lambda: state_of(full) is DiskState.FULL, within_s=2)
+        await asyncio.sleep(0.2)
+        leave_free(leader, 0)
+        assert await cluster.until(lambda: roomy.leads) < 5
+        await cluster.leader()
+        await roomy.append(b"x")
+        await asyncio.sleep(60)
+        assert roomy.leads, "nor does it come back while it is full"
+
+
+@virtual_time
+async def test_a_leader_with_a_full_disk_stays_while_nobody_has_room_and_says_so_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with SimCluster(3) as cluster:
+        leader = await cluster.leader()
+        await cluster.level()
+        for node in cluster.others(leader):
+            leave_free(node, 0)
+        await asyncio.sleep(2)
+        leave_free(leader, 0)
+        term = leader.replica.term
+        await asyncio.sleep(60)
+        assert (leader.leads, leader.replica.term) == (True, term)
+        said = [record for record in caplog.records if "nobody else can take" in record.message]
+        why = "; ".join(f"{node.id} has a full disk" for node in cluster.others(leader))
+        assert [record.why for record in said] == [why]  # type: ignore[attr-defined]
+
+
+@virtual_time
+async def test_no_handover_chooses_a_node_with_a_full_disk() -> None:
+    async with SimCluster(3) as cluster:
+        leader = await cluster.leader()
+        await cluster.level()
+        full, other = sorted(cluster.others(leader), key=lambda node: node.id)
+        leave_free(full, 0)
+        await asyncio.sleep(2)
+        handover = leader.replica.handover
+        with pytest.raises(TransferFailed, match=f"{full.id} has a full disk"):
+            await handover.transfer(full.id)
+        await leader.replica.settings.set_preferred([PreferredLeader(full.id, 9)])
+        await asyncio.sleep(30)
+        assert leader.leads
+        leave_free(full, 1 << 40)
+        await cluster.until(lambda: full.leads)
+        leave_free(leader, 0)
+        await asyncio.sleep(2)
+        await full.stop()
+        assert other.leads
+
+
+@virtual_time
+async def test_who_is_told_to_take_it_with_a_disk_that_has_just_filled_up_does_not() -> None:
+    async with SimCluster(3) as cluster:
+        leader = await cluster.leader()
+        await cluster.level()
+        full = cluster.others(leader)[0]
+        full.replica.core.disk = DiskState.FULL  # the leader has not heard of it yet
+        with pytest.raises(TransferFailed, match="did not take"):
+            await leader.replica.handover.transfer(full.id)
+        await leader.append(b"goes on")
 
 
 # Hung ----------------------------------------------------------------------------------------------------------------
@@ -131,6 +255,7 @@ async def test_a_node_whose_disk_hangs_does_not_stand_and_does_when_it_is_back()
         hung.come_back()
         await cluster.until(lambda: state_of(sick) is DiskState.OK, within_s=2)
         await cluster.level()
+        await asyncio.sleep(0.2)  # a heartbeat's answer tells the leader
         leader = await cluster.leader()
         await leader.replica.handover.transfer(sick.id)
         assert (await cluster.leader()) is sick

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from dledger.config import Timings
+from dledger.raft.messages import Append
 from dledger.transport.faults import Rule
 from dledger.types import Role
 from tests.support.cluster import SimCluster
@@ -147,12 +148,71 @@ async def test_an_isolated_leader_is_replaced_and_follows_when_it_is_back() -> N
 
 @virtual_time
 async def test_no_majority_no_leader() -> None:
-    async with SimCluster(5, start=[0, 1]) as cluster:
+    async with SimCluster(5) as cluster:
+        leader = await cluster.leader()
+        term = leader.replica.term
+        away = [leader, *cluster.others(leader)[:2]]
+        for node in away:
+            node.crash()
+        await asyncio.sleep(20)
+        assert list(cluster.leaders) == [term]
+        assert [node.replica.term for node in cluster.up()] == [term, term]
+        await away[0].start()
+        await cluster.leader(within_s=3)
+
+
+# Founding ------------------------------------------------------------------------------------------------------------
+
+
+@virtual_time
+async def test_a_cluster_is_founded_when_all_its_founders_have_met() -> None:
+    async with SimCluster(3, start=[0, 1]) as cluster:
         await asyncio.sleep(20)
         assert cluster.leaders == {}
         assert [node.replica.term for node in cluster.up()] == [0, 0]
+        assert cluster[0].acquaintances.founders_missing == ["n2"]
         await cluster[2].start()
         await cluster.leader(within_s=3)
+        cluster[2].crash()
+        await (await cluster.leader()).append(b"with two of three from then on")
+
+
+@virtual_time
+async def test_a_majority_of_emptied_disks_founds_no_second_cluster() -> None:
+    async with SimCluster(3) as cluster:
+        keeper = await cluster.leader()
+        await keeper.append(b"acknowledged")
+        emptied = cluster.others(keeper)
+        for node in emptied:
+            node.crash()
+            node.wipe()
+        keeper.crash()
+        for node in emptied:
+            await node.start()
+        await asyncio.sleep(10)
+        await keeper.start()
+        await asyncio.sleep(10)
+        assert not any(node.leads for node in cluster.up())
+        assert keeper.records() == [b"acknowledged"]
+        assert [node.records() for node in emptied] == [[], []]
+        for node in cluster.up():
+            node.crash()
+
+
+@virtual_time
+async def test_a_founder_whose_log_is_still_empty_elects_one_whose_is_not() -> None:
+    async with SimCluster(3) as cluster:
+        empty = cluster[0]
+        cluster.faults.add(Rule(lambda _from, to, m: to == empty.id and isinstance(m, Append), drop_share=1))
+        leader = await cluster.leader()
+        assert leader is not empty, "choose another seed"
+        await leader.append(b"x")
+        other = next(node for node in cluster.others(leader) if node is not empty)
+        leader.crash()
+        empty.crash()
+        await empty.start()
+        await cluster.until(lambda: other.leads)
+        assert other.records() == [b"x"]
 
 
 @virtual_time

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from dledger.config import Limits, Timings
-from dledger.errors import Code, DLedgerError
-from dledger.raft.messages import Append, Message, TakeLeadership
+from dledger.errors import Code, DLedgerError, TransferFailed
+from dledger.raft.messages import Append, Compare, Message, TakeLeadership
 from dledger.transport.faults import Rule
 from dledger.types import DEFAULT_GROUP, NodeId
 from tests.support.cluster import SimCluster, SimNode, outcome
@@ -32,6 +32,77 @@ async def test_without_a_target_the_follower_with_the_smallest_lag_is_taken() ->
         for _ in range(5):
             await leader.append(b"x")
         assert await leader.replica.handover.transfer(None) == level.id
+
+
+async def with_one_that_stands_still(cluster: SimCluster) -> tuple[SimNode, SimNode, SimNode]:
+    """The leader; a follower that is connected, holds everything, and was not heard lately; and another one."""
+    leader = await cluster.leader()
+    await cluster.level()
+    frozen, other = cluster.others(leader)
+    if frozen.id > other.id:  # of two that are equally close the lower id would be taken
+        frozen, other = other, frozen
+    frozen.freeze()
+    await asyncio.sleep(TIMINGS.election_timeout_min_ms / 1000)
+    assert leader.is_connected(frozen.id)
+    return leader, frozen, other
+
+
+@virtual_time
+async def test_the_leadership_does_not_go_to_a_follower_that_stands_still() -> None:
+    async with SimCluster(3) as cluster:
+        leader, frozen, other = await with_one_that_stands_still(cluster)
+        assert await refusal_of(leader, frozen.id) is Code.FALL_BEHIND_TOO_MUCH
+        assert await leader.replica.handover.transfer(None) == other.id
+
+
+@virtual_time
+async def test_a_clean_stop_hands_over_to_one_that_answers() -> None:
+    async with SimCluster(3) as cluster:
+        leader, _, other = await with_one_that_stands_still(cluster)
+        await leader.stop()
+        assert other.leads
+
+
+@virtual_time
+async def test_a_voter_in_doubt_is_not_handed_the_leadership_and_it_is_said_why() -> None:
+    async with SimCluster(3) as cluster:
+        leader = await cluster.leader()
+        doubted, other = cluster.others(leader)
+        doubted.crash()
+        doubted.wipe()
+        await doubted.start()
+        await cluster.until(lambda: doubted.id in leader.replica.core.doubted)
+        await cluster.level()
+        with pytest.raises(TransferFailed, match=f"{doubted.id} is in doubt"):
+            await leader.replica.handover.transfer(doubted.id)
+        other.crash()
+        await cluster.until(lambda: not leader.is_connected(other.id))
+        with pytest.raises(
+            TransferFailed, match=f"{doubted.id} is in doubt.*{other.id} is not connected|{other.id} is not"
+        ):
+            await leader.replica.handover.transfer(None)
+
+
+@virtual_time
+async def test_who_was_not_compared_yet_is_waited_for() -> None:
+    async with SimCluster(3) as cluster:
+        leader = await cluster.leader()
+        cluster.faults.add(Rule(lambda _s, _t, m: isinstance(m, Compare), drop_share=1))
+        await leader.replica.handover.transfer(cluster.others(leader)[0].id)
+        await cluster.until(lambda: any(node.leads for node in cluster.others(leader)))
+        new = next(node for node in cluster.others(leader) if node.leads)
+        assert await refusal_of(new, leader.id) is Code.LEADER_NOT_READY
+        assert await refusal_of(new, None) is Code.LEADER_NOT_READY
+
+
+@virtual_time
+async def test_a_dry_run_says_who_would_lead_and_refuses_what_would_be_refused() -> None:
+    async with SimCluster(3) as cluster:
+        leader, frozen, other = await with_one_that_stands_still(cluster)
+        assert await leader.replica.handover.transfer(None, dry_run=True) == other.id
+        with pytest.raises(TransferFailed):
+            await leader.replica.handover.transfer(frozen.id, dry_run=True)
+        assert leader.leads
 
 
 @virtual_time

@@ -7,10 +7,11 @@ import asyncio
 
 import pytest
 
-from dledger.errors import Code, NotLeader
+from dledger.config import Limits
+from dledger.errors import ChangeRefused, Code, NotLeader
 from dledger.raft.messages import Append, VoteRequest, VoteResponse
 from dledger.transport.faults import Rule
-from dledger.types import NodeId, Position, Role
+from dledger.types import NodeId, Position, PreferredLeader, Role
 from tests.support.cluster import SimCluster, SimNode, address_of, outcome
 from tests.support.virtual_time import settle, virtual_time
 from tests.unit.server.changes import (
@@ -54,7 +55,7 @@ async def test_a_promoted_learner_is_a_voter_on_every_node_with_the_disk_it_has(
         await cluster.level()
         for node in cluster.up():
             member = node.replica.core.membership.members[new.id]
-            assert (member.voter, member.node_uuid, member.admitted_start_count) == (True, new.uuid, new.starts)
+            assert (member.voter, member.node_uuid, member.admitted_start_count) == (True, new.uuid, len(new.nonces))
         assert new.replica.role is Role.FOLLOWER
 
 
@@ -210,11 +211,78 @@ async def test_a_removal_that_would_lose_the_quorum_is_refused() -> None:
         assert voters_of(leader) == {leader.id, other.id}
 
 
+async def silent(cluster: SimCluster, node: SimNode) -> None:
+    """``node`` stands still, and nothing but its silence shows it."""
+    node.freeze()
+    leader = await cluster.leader()
+    await asyncio.sleep(leader.replica.config.timings.election_timeout_min_ms / 1000)
+    assert leader.is_connected(node.id)
+
+
+@virtual_time
+async def test_a_removal_that_would_rest_on_a_voter_that_stands_still_is_refused() -> None:
+    async with SimCluster(3) as cluster:
+        leader = await cluster.leader()
+        await cluster.level()
+        frozen, other = cluster.others(leader)
+        await silent(cluster, frozen)
+        members = leader.replica.members
+        assert await refusal_of(members.remove(other.id)) is Code.CHANGE_REFUSED
+        assert await refusal_of(members.remove(leader.id)) is Code.CHANGE_REFUSED
+        await leader.append(b"two of three are there")
+        frozen.thaw()
+        await cluster.level()
+        await members.remove(other.id)
+        await leader.append(b"two of two are there")
+
+
+@virtual_time
+async def test_a_learner_that_stands_still_is_not_promoted() -> None:
+    async with SimCluster(3) as cluster:
+        learner = await add(cluster, 3)
+        leader = await cluster.leader()
+        cluster.others(leader)[0].crash()
+        await silent(cluster, learner)
+        assert await refusal_of(leader.replica.members.promote(learner.id)) is Code.CHANGE_REFUSED
+        learner.thaw()
+        await asyncio.sleep(0.2)  # it answers heartbeats again
+        await leader.replica.members.promote(learner.id)
+        await leader.append(b"three of four")
+
+
+@virtual_time
+async def test_a_removal_that_would_rest_on_a_voter_that_lags_is_refused_until_it_has_caught_up() -> None:
+    async with SimCluster(3, limits=Limits(max_transfer_lag_frames=5)) as cluster:
+        leader = await cluster.leader()
+        lagging, other = cluster.others(leader)
+        slow = cluster.faults.add(Rule(lambda _s, to, m: to == lagging.id and isinstance(m, Append), drop_share=1))
+        for at in range(10):
+            await leader.append(b"%d" % at)
+        with pytest.raises(ChangeRefused, match=f"{lagging.id} is 1[0-9] frames behind") as refused:
+            await leader.replica.members.remove(other.id)
+        assert refused.value.metadata == {"waits_for": "catch_up"}
+        cluster.faults.remove(slow)
+        await cluster.level()
+        await asyncio.sleep(0.01)  # its last acknowledgement is on its way
+        await leader.replica.members.remove(other.id)
+
+
 @virtual_time
 async def test_the_last_voter_is_not_removed() -> None:
     async with SimCluster(1) as cluster:
         leader = await cluster.leader()
         assert await refusal_of(leader.replica.members.remove(leader.id)) is Code.CHANGE_REFUSED
+
+
+@virtual_time
+async def test_who_is_removed_is_preferred_no_more() -> None:
+    async with SimCluster(3) as cluster:
+        leader = await cluster.leader()
+        gone, other = cluster.others(leader)
+        chosen = [PreferredLeader(leader.id, 9), PreferredLeader(gone.id, 5), PreferredLeader(other.id, 1)]
+        await leader.replica.settings.set_preferred(chosen)
+        await remove(cluster, gone)
+        assert leader.log.state.settings.preferred == (chosen[0], chosen[2])
 
 
 @virtual_time
@@ -451,6 +519,38 @@ async def test_a_disk_restored_from_a_backup_is_in_doubt_and_can_be_readmitted()
 
 
 @virtual_time
+async def test_a_disk_restored_from_a_backup_stays_in_doubt_however_often_it_restarts() -> None:
+    async with SimCluster(3) as cluster:
+        leader = await cluster.leader()
+        victim = cluster.others(leader)[0]
+        await victim.stop()
+        backup = victim.backup()
+        await victim.start()
+        await leader.append(b"x")
+        await victim.stop()
+        victim.restore(backup)
+        for _ in range(3):
+            await victim.start()
+            await cluster.until(lambda: leader.is_connected(victim.id))
+            assert victim.id in leader.replica.core.doubted
+            await victim.stop()
+
+
+@virtual_time
+async def test_who_never_met_a_member_knows_by_the_log_that_its_disk_is_another_one() -> None:
+    async with SimCluster(3) as cluster:
+        leader = await cluster.leader()
+        victim = cluster.others(leader)[0]
+        await victim.stop()
+        new = await add_voter(cluster, 3)
+        await cluster.level()
+        victim.wipe()
+        await victim.start()
+        await cluster.until(lambda: new.is_connected(victim.id))
+        assert victim.id in new.replica.core.doubted
+
+
+@virtual_time
 async def test_the_right_disk_ends_the_doubt_that_another_raised() -> None:
     async with SimCluster(3) as cluster:
         leader = await cluster.leader()
@@ -501,7 +601,7 @@ async def test_an_impostor_with_a_members_id_is_turned_away_while_the_member_is_
     async with SimCluster(3) as cluster:
         leader = await cluster.leader()
         victim = cluster.others(leader)[0]
-        impostor = victim.local_identity()._replace(node_uuid=b"another", start_nonce=1)
+        impostor = victim.local_identity()._replace(node_uuid=b"another", start_nonces=(1,))
         with pytest.raises(Exception, match="is connected already"):
             leader.check_peer(impostor)
         assert victim.id not in leader.replica.core.doubted

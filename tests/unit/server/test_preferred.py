@@ -119,6 +119,21 @@ async def test_the_leadership_never_goes_through_a_node_that_lags() -> None:
 
 
 @virtual_time
+async def test_the_leadership_does_not_go_to_a_preferred_node_that_stands_still() -> None:
+    async with SimCluster(3) as cluster:
+        leader = await cluster.leader()
+        preferred = follower_of(cluster, leader)
+        await cluster.level()
+        preferred.freeze()
+        await prefer(cluster, **{preferred.id: 10})
+        sent = takes(cluster)
+        await asyncio.sleep(30)
+        assert sent == []
+        preferred.thaw()
+        await cluster.until(lambda: preferred.leads)
+
+
+@virtual_time
 async def test_a_preferred_node_that_cannot_be_elected_is_left_alone_for_longer_each_time_and_appends_go_on() -> None:
     """DLedger's #85 and #247: the candidate that is to take over never wins."""
     async with SimCluster(3) as cluster:

@@ -9,6 +9,7 @@ import pytest
 from dledger.config import Limits
 from dledger.errors import Code, NotLeader
 from dledger.raft.messages import Append, Compare, Message, Truncate
+from dledger.server.appender import GATHER_S
 from dledger.transport.faults import Rule
 from dledger.types import Consistency, NodeId
 from tests.support.cluster import SimCluster, SimNode, outcome
@@ -114,7 +115,7 @@ async def test_with_the_network_gone_appends_time_out_with_an_unknown_outcome_an
         pending = []
         for index in range(10):
             pending.append(leader.submit(b"%d" % index))
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(2 * GATHER_S)  # a frame each
         outcomes = await asyncio.gather(*map(outcome, pending))
         assert outcomes == [Code.WAIT_QUORUM_ACK_TIMEOUT] * 10
         assert await outcome(leader.append(b"one more")) is Code.LEADER_PENDING_FULL
@@ -230,7 +231,7 @@ async def test_a_longer_divergent_log_is_truncated_under_the_new_leader() -> Non
         divergent = []
         for index in range(10):
             divergent.append(asyncio.ensure_future(outcome(old.append(b"old %d" % index))))
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(2 * GATHER_S)  # a frame each
         assert old.log.last.position == 11
         new = await cluster.leader()
         for index in range(5):
@@ -265,23 +266,27 @@ async def test_an_entry_of_an_old_term_is_not_committed_until_one_of_the_new_lea
 
 @pytest.mark.parametrize("frames", [1, 50])
 @virtual_time
-async def test_an_empty_follower_is_filled_while_nothing_is_appended(frames: int) -> None:
-    async with SimCluster(3, start=[0, 1]) as cluster:
+async def test_a_follower_that_was_away_is_filled_while_nothing_is_appended(frames: int) -> None:
+    async with SimCluster(3) as cluster:
         leader = await cluster.leader()
+        away = cluster.others(leader)[0]
+        await away.stop()
         for index in range(frames):
             await leader.append(b"%d" % index)
-        await cluster[2].start()
-        await cluster.until(lambda: cluster[2].commit_index == frames - 1, within_s=1)
+        await away.start()
+        await cluster.until(lambda: away.commit_index == frames - 1, within_s=1)
 
 
 @virtual_time
 async def test_catching_up_takes_large_pushes_and_not_one_a_frame() -> None:
-    async with SimCluster(3, start=[0, 1]) as cluster:
+    async with SimCluster(3) as cluster:
         leader = await cluster.leader()
+        away = cluster.others(leader)[0]
+        await away.stop()
         for index in range(100):
             await leader.append(b"%d" % index)
-        pushes = cluster.faults.add(Rule(lambda _f, to, m: to == "n2" and isinstance(m, Append)))
-        await cluster[2].start()
+        pushes = cluster.faults.add(Rule(lambda _f, to, m: to == away.id and isinstance(m, Append)))
+        await away.start()
         await cluster.level()
         assert pushes.seen <= 2
 

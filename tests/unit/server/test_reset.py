@@ -9,7 +9,7 @@ import pytest
 
 from dledger.errors import Code, OutOfRange, error
 from dledger.raft.messages import Append, Compare, CompareResponse, PushResult, Reset, ResetResponse
-from dledger.server.appender import Source
+from dledger.server.appender import GATHER_S, Source
 from dledger.storage.frame import Frame
 from dledger.storage.log_state import LogState
 from dledger.transport.faults import Rule
@@ -160,9 +160,9 @@ async def test_a_follower_whose_uncommitted_tail_reaches_past_the_leaders_start_
         await cluster.level()
         cluster.faults.partition([old.id], [other.id for other in cluster.others(old)])
         pending = [asyncio.ensure_future(outcome(old.append(b"lost"))) for _ in range(1)]
-        for index in range(100):
+        for index in range(50):
             pending.append(asyncio.ensure_future(outcome(old.append(b"old %d" % index))))
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(GATHER_S)  # about a frame each
         new = await cluster.leader()
         await fill(new, 50)
         await new.replica.retention.trim(45)

@@ -7,12 +7,13 @@ import asyncio
 import pytest
 
 from dledger.config import Limits
-from dledger.errors import ChangePending, Code, DLedgerError, NotLeader, OutOfRange
+from dledger.errors import ChangePending, Code, DiskFull, DLedgerError, NotLeader, OutOfRange
 from dledger.raft.messages import Append
 from dledger.server.retention import Trimmed
+from dledger.storage.api import SegmentSpan
 from dledger.storage.frame import ControlKind
 from dledger.transport.faults import Rule
-from dledger.types import Consistency, GroupSettings
+from dledger.types import Consistency, DiskState, GroupSettings, TrimPoint
 from tests.support.cluster import SimCluster, SimNode, outcome
 from tests.support.virtual_time import virtual_time
 
@@ -114,6 +115,43 @@ async def test_a_boundary_that_is_not_committed_is_left_alone() -> None:
         assert planned.first_index == 9
         cluster.faults.remove(rule)
         await asyncio.gather(*pending)
+
+
+@virtual_time
+async def test_a_trim_that_a_full_disk_prevents_says_so() -> None:
+    async with SimCluster(1) as cluster:
+        leader = await cluster.leader()
+        await fill(leader, 50)
+        spans = [SegmentSpan(0, 20, 1, 1), SegmentSpan(20, 50, 1, 1)]
+        leader.log.segments = lambda: spans  # type: ignore[method-assign]
+        assert (await leader.replica.retention.trim(30)).records == 0, "a segment in use, or not sealed yet"
+        leader.replica.core.disk = DiskState.FULL
+        with pytest.raises(DiskFull, match="the small state that the log would begin with had no room"):
+            await leader.replica.retention.trim(30)
+        assert (await leader.replica.retention.trim(19)).records == 0, "no whole segment lies before it"
+
+
+@virtual_time
+async def test_a_trim_is_done_here_when_it_returns_though_an_earlier_one_was_under_way() -> None:
+    async with SimCluster(1, segment_frames=10) as cluster:
+        leader = await cluster.leader()
+        await fill(leader, 50)
+        done, trim, may_go_on = [], leader.log.trim, asyncio.Event()
+
+        async def slow_trim(to: TrimPoint) -> None:
+            await may_go_on.wait()
+            await trim(to)
+            done.append(to.first_index)
+
+        leader.log.trim = slow_trim  # type: ignore[method-assign]
+        first = asyncio.ensure_future(leader.replica.retention.trim(15))
+        await asyncio.sleep(0.1)
+        second = asyncio.ensure_future(leader.replica.retention.trim(35))
+        await asyncio.sleep(0.1)
+        may_go_on.set()
+        await second
+        assert done == [9, 29]
+        await first
 
 
 @virtual_time
@@ -223,6 +261,51 @@ async def test_segments_whose_newest_record_is_too_old_go_by_themselves() -> Non
         await asyncio.sleep(200)
         assert {node.first_index for node in cluster.up()} == {49}
         assert leader.committed() == [b"49"], "the last segment stays, however old"
+
+
+FOUR_DAYS_MS = 4 * 24 * 3_600_000
+
+
+@pytest.mark.parametrize("who", ["the leader", "a follower"])
+@virtual_time
+async def test_one_clock_that_is_days_ahead_makes_nothing_old(who: str) -> None:
+    async with SimCluster(3, segment_frames=10) as cluster:
+        leader = await cluster.leader()
+        await fill(leader, 50)
+        await leader.replica.retention.set(300_000, 0)
+        wrong = leader if who == "the leader" else cluster.others(leader)[0]
+        wrong.clock_offset_ms = FOUR_DAYS_MS
+        await asyncio.sleep(60)
+        assert leader.first_index == 0
+        await asyncio.sleep(300)
+        assert leader.first_index == 49, "what is too old by the other clocks goes"
+
+
+@virtual_time
+async def test_what_a_leader_with_a_clock_ahead_wrote_stays_longer_and_not_shorter() -> None:
+    async with SimCluster(3, segment_frames=10) as cluster:
+        leader = await cluster.leader()
+        leader.clock_offset_ms = 600_000
+        await fill(leader, 50)
+        await leader.replica.retention.set(300_000, 0)
+        leader.clock_offset_ms = 0
+        await asyncio.sleep(800)
+        assert leader.first_index == 0
+        await asyncio.sleep(200)
+        assert leader.first_index == 49
+
+
+@virtual_time
+async def test_a_leader_whose_clock_is_ahead_of_the_others_is_warned(caplog: pytest.LogCaptureFixture) -> None:
+    async with SimCluster(3, segment_frames=10) as cluster:
+        leader = await cluster.leader()
+        await fill(leader, 50)
+        await leader.replica.retention.set(3_600_000, 0)
+        leader.clock_offset_ms = FOUR_DAYS_MS
+        await asyncio.sleep(5)
+        said = [record for record in caplog.records if "clock is ahead" in record.message]
+        assert len(said) == 1
+        assert said[0].ahead_ms == pytest.approx(FOUR_DAYS_MS, abs=5)  # type: ignore[attr-defined]
 
 
 @virtual_time

@@ -55,6 +55,26 @@ async def test_what_is_so_already_is_not_written_again() -> None:
 
 
 @virtual_time
+async def test_a_wish_that_is_in_the_log_and_not_committed_is_waited_for() -> None:
+    """Whoever asked for it first may have given up."""
+    async with SimCluster(3) as cluster:
+        leader = await cluster.leader()
+        wanted = prefers(leader.id)
+        followers = cluster.others(leader)
+        for follower in followers:
+            follower.crash()
+        first = asyncio.ensure_future(leader.replica.settings.set_preferred(wanted))
+        await cluster.until(lambda: leader.log.state.settings == GroupSettings(wanted))
+        first.cancel()
+        again = asyncio.ensure_future(leader.replica.settings.set_preferred(wanted))
+        await asyncio.sleep(0.1)
+        assert not again.done()
+        for follower in followers:
+            await follower.start()
+        assert await again == GroupSettings(wanted)
+
+
+@virtual_time
 async def test_the_preference_is_cleared_by_an_empty_one() -> None:
     async with SimCluster(3) as cluster:
         leader = await cluster.leader()
@@ -79,3 +99,15 @@ async def test_a_follower_changes_nothing() -> None:
         with pytest.raises(NotLeader) as refused:
             await cluster.others(leader)[0].replica.settings.set_preferred([])
         assert refused.value.code is Code.NOT_LEADER
+
+
+@virtual_time
+async def test_a_dry_run_says_who_would_be_preferred_and_writes_nothing() -> None:
+    async with SimCluster(3) as cluster:
+        leader = await cluster.leader()
+        last, wanted = leader.log.last, [PreferredLeader(NodeId("n1"), 9)]
+        told = await leader.replica.settings.set_preferred(wanted, dry_run=True)
+        assert told.preferred == tuple(wanted)
+        with pytest.raises(UnknownMember):
+            await leader.replica.settings.set_preferred([PreferredLeader(NodeId("n9"), 9)], dry_run=True)
+        assert (leader.log.last, leader.log.state.settings) == (last, GroupSettings())

@@ -16,9 +16,10 @@ from dledger.storage.api import Log
 from dledger.storage.disk import Disk, OsDisk
 from dledger.storage.frame import Frame, make_frame
 from dledger.storage.log import FileLog
+from dledger.storage.memory import MemoryLog
 from dledger.storage.recovery import open_log
 from dledger.storage.syncer import Handle, OnSynced, Syncer, ThreadSyncer
-from dledger.types import Durability, LogPoint, Member, NodeId, Position
+from dledger.types import Durability, LogPoint, Member, NodeId, Position, TrimPoint
 
 SMALL = Limits(segment_max_bytes=16 * 1024)
 MEMBERS = (Member(NodeId("n0"), "127.0.0.1:1"),)
@@ -97,6 +98,7 @@ async def open_at(
     *,
     durability: Durability = Durability.FSYNC,
     group: str = "default",
+    must_exist: bool = False,
 ) -> FileLog:
     return await open_log(
         disk or OsDisk(),
@@ -106,7 +108,17 @@ async def open_at(
         limits=limits,
         timings=Timings(),
         initial_members=MEMBERS,
+        must_exist=must_exist,
     )
+
+
+async def state_behind(last: int) -> bytes:
+    """What a leader sends whose log begins behind position ``last``."""
+    log = MemoryLog("default", MEMBERS)
+    Witness(log)
+    log.append(frames_after(log, last, size_bytes=1, term=3))
+    await log.trim(TrimPoint(log.last, log.state.next_index))
+    return await log.state_at_start()
 
 
 async def abandon(log: FileLog) -> None:

@@ -13,11 +13,10 @@ from dledger.config import Limits
 from dledger.errors import DLedgerError
 from dledger.storage.log import FileLog
 from dledger.storage.log_state import LogState
-from dledger.storage.memory import MemoryLog
 from dledger.storage.syncer import Handle
 from dledger.storage.verify import verify
-from dledger.types import Position, TrimPoint
-from tests.unit.storage.harness import MEMBERS, CarelessDisk, Witness, all_frames, frames_after, open_at
+from dledger.types import Position
+from tests.unit.storage.harness import CarelessDisk, Witness, all_frames, frames_after, open_at, state_behind
 
 LIMITS = Limits(segment_max_bytes=8192, segment_max_frames=8)
 
@@ -64,15 +63,6 @@ class DyingDisk(CarelessDisk):
         self._change()
 
 
-async def elsewhere(last: int) -> bytes:
-    """What a leader sends whose log begins behind position ``last``."""
-    log = MemoryLog("default", MEMBERS)
-    Witness(log)
-    log.append(frames_after(log, last, size_bytes=1, term=3))
-    await log.trim(TrimPoint(log.last, log.state.next_index))
-    return await log.state_at_start()
-
-
 class Life:
     """Opens, appends over several rolls, cuts back, trims, is reset, appends after each, stops. Knows at any moment
     what is durable, and where the log may begin."""
@@ -112,7 +102,7 @@ class Life:
 
     async def _reset(self, log: FileLog, witness: Witness) -> None:
         self.begins.append(50)
-        await log.reset(await elsewhere(50))
+        await log.reset(await state_behind(50))
         self._floor, self.begins = 50, [50]
         await self._append(log, witness, 12, term=4)
 

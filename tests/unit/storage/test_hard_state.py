@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
 import pytest
 
-from dledger.errors import CorruptLog
+from dledger.errors import Code, CorruptLog, DLedgerError
 from dledger.storage.disk import OsDisk
 from dledger.storage.hard_state import HardState, HardStateStore
+from dledger.storage.syncer import Handle
 from dledger.storage.two_slot import SLOT_BYTES
 from dledger.types import NodeId, Term
 
@@ -46,6 +48,26 @@ async def test_one_damaged_copy_is_repaired_from_the_other(tmp_path: Path, slot:
     path.write_bytes(damaged)
     assert await reopened(tmp_path) == FIRST
     assert path.read_bytes() == whole
+
+
+class DeafDisk(OsDisk):
+    """It can be read, and not be made to keep anything."""
+
+    def fdatasync(self, handle: Handle) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def fsync_directory(self, path: str) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+async def test_a_disk_that_fails_at_the_start_is_a_disk_error(tmp_path: Path, is_new: bool) -> None:
+    if not is_new:
+        path = await saved(tmp_path / "group", FIRST)
+        path.write_bytes(bytes(SLOT_BYTES) + path.read_bytes()[SLOT_BYTES:])
+    with pytest.raises(DLedgerError, match="Input/output error") as refused:
+        await HardStateStore.open(DeafDisk(), tmp_path / "group")
+    assert refused.value.code is Code.DISK_ERROR
 
 
 @pytest.mark.parametrize("torn_at", range(0, 48, 7))

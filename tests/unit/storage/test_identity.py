@@ -13,24 +13,66 @@ import pytest
 from dledger.batch import Buffer
 from dledger.errors import ConfigError, CorruptLog
 from dledger.storage.disk import OsDisk
-from dledger.storage.identity import Identity, open_identity
+from dledger.storage.identity import MAX_START_NONCES, Identity, open_identity
 from dledger.storage.syncer import Handle
-from dledger.types import Durability, NodeId
+from dledger.types import Durability, NodeId, NodeStart
 
 N0, N1 = NodeId("n0"), NodeId("n1")
 
 
 async def start(directory: Path, node_id: NodeId = N0) -> Identity:
-    return await open_identity(OsDisk(), directory, node_id, Random(7))
+    identity = await open_identity(OsDisk(), directory, node_id, Random(7))
+    await identity.begin_start()
+    return identity
 
 
 async def test_every_start_raises_the_counter_and_keeps_the_uuid(tmp_path: Path) -> None:
-    first = await start(tmp_path)
-    await first.close()
-    second = await start(tmp_path)
-    await second.close()
+    first, second = await starts(tmp_path, 2)
     assert (first.start_count, second.start_count) == (1, 2)
     assert first.node_uuid == second.node_uuid
+
+
+async def starts(directory: Path, count: int) -> list[NodeStart]:
+    """One after the other."""
+    seen = []
+    for at in range(count):
+        identity = await open_identity(OsDisk(), directory, N0, Random(at))
+        await identity.begin_start()
+        seen.append(identity.start)
+        await identity.close()
+    return seen
+
+
+async def test_a_start_knows_the_nonces_of_those_before_it(tmp_path: Path) -> None:
+    first, second, third = await starts(tmp_path, 3)
+    assert [third.nonce_of(at) for at in range(5)] == [
+        None,
+        first.start_nonces[-1],
+        second.start_nonces[-1],
+        third.start_nonces[-1],
+        None,
+    ]
+
+
+async def test_of_very_many_starts_the_last_nonces_are_kept(tmp_path: Path) -> None:
+    identity = await open_identity(OsDisk(), tmp_path, N0, Random(7))
+    for _ in range(MAX_START_NONCES + 1):
+        await identity.begin_start()
+    await identity.close()
+    last = (await starts(tmp_path, 1))[0]
+    assert len(last.start_nonces) == MAX_START_NONCES
+    assert last.nonce_of(3) is not None
+    assert last.nonce_of(2) is None
+
+
+async def test_a_start_that_never_spoke_is_none(tmp_path: Path) -> None:
+    """Else a node that fails to start, again and again, would use up the nonces that prove where it comes from."""
+    (before,) = await starts(tmp_path, 1)
+    silent = await open_identity(OsDisk(), tmp_path, N0, Random(7))
+    await silent.close()
+    (after,) = await starts(tmp_path, 1)
+    assert after.start_count == 2
+    assert after.nonce_of(1) == before.start_nonces[-1]
 
 
 async def test_a_directory_in_use_is_refused_with_its_holder(tmp_path: Path) -> None:
@@ -123,5 +165,6 @@ async def test_a_full_disk_does_not_keep_a_node_from_starting(tmp_path: Path) ->
     disk = FullDisk()
     disk.is_full = True
     again = await open_identity(disk, tmp_path, N0, Random(7))
-    assert again.start_count == 2
+    await again.begin_start()
+    assert again.start.start_count == 2
     await again.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dledger.errors import Code, DLedgerError
+from dledger.storage.control import producer_body
 from dledger.storage.frame import ControlKind
 from dledger.storage.log_state import LogState
 from dledger.storage.producers import MAX_PRODUCERS, PRODUCER_EXPIRY_MS, RANGES_KEPT, KnownRange
@@ -152,3 +153,42 @@ def test_a_state_goes_on_as_if_it_had_never_been_asked_for(state: LogState) -> N
         append(state, sequence)
         append(other, sequence)
     assert state.encode() == other.encode()
+
+
+def register(state: LogState, name: str) -> int:
+    """A frame that hands out a producer id under a name; its position."""
+    state.apply(control_frame(state.last, state.next_index, ControlKind.PRODUCER, producer_body(name)))
+    return state.last.position
+
+
+def test_a_name_stands_for_its_producer_and_the_epoch_it_wrote_last_in(state: LogState) -> None:
+    producer = register(state, "job")
+    append(state, 0, epoch=7, producer=producer)
+    assert state.producers.named("job") == (producer, 7)
+    assert state.producers.named("another") is None
+
+
+def test_the_first_to_ask_for_a_name_keeps_it(state: LogState) -> None:
+    first, second = register(state, "job"), register(state, "job")
+    assert state.producers.named("job") == (first, 0)
+    assert second not in state.producers
+
+
+def test_a_name_goes_with_its_producer(state: LogState) -> None:
+    first = register(state, "job")
+    late = state.last_timestamp_ms + PRODUCER_EXPIRY_MS
+    state.apply(data_frame(state.last, state.next_index, timestamp_ms=late))
+    assert state.producers.named("job") is None
+    assert register(state, "job") > first
+
+
+def test_a_producer_that_writes_at_the_last_moment_is_not_forgotten_by_that_write(state: LogState) -> None:
+    producer = register(state, "job")
+    late = state.last_timestamp_ms + PRODUCER_EXPIRY_MS
+    state.apply(data_frame(state.last, state.next_index, [b"x"], producer_id=producer, timestamp_ms=late))
+    assert state.producers.named("job") == (producer, 0)
+
+
+def test_names_survive_encoding(state: LogState) -> None:
+    producer = register(state, "job")
+    assert LogState.decode(state.encode()).producers.named("job") == (producer, 0)

@@ -11,7 +11,15 @@ from pathlib import Path
 import pytest
 
 from dledger.errors import CorruptLog
-from dledger.storage.segment import FIRST_PAGE_BYTES, SECTOR_BYTES, TRAILER_BYTES
+from dledger.storage.damage import Damaged
+from dledger.storage.segment import (
+    FIRST_PAGE_BYTES,
+    SECTOR_BYTES,
+    SEGMENT_SUFFIX,
+    TRAILER_BYTES,
+    SegmentHeader,
+    pack_first_page,
+)
 from tests.unit.storage.harness import (
     CarelessDisk,
     FaultyDisk,
@@ -132,12 +140,10 @@ async def test_no_damaged_byte_of_a_log_is_ever_served(tmp_path: Path) -> None:
 async def test_rot_in_a_sealed_segment_is_found_when_it_is_read(tmp_path: Path) -> None:
     await write_log(tmp_path, 300)
     flip(segments_of(tmp_path)[0], FIRST_PAGE_BYTES + 1000)
-    log = await open_at(tmp_path)
-    witness = Witness(log)
-    with pytest.raises(CorruptLog, match="damaged at offset"):
-        await all_frames(log)
-    assert isinstance(await witness.failure(), CorruptLog)
-    await log.close()
+    async with opened(tmp_path) as log:
+        with pytest.raises(Damaged, match="damaged at offset"):
+            await all_frames(log)
+        assert [damaged.first for damaged in log.damaged()] == [6]
 
 
 async def test_a_bad_footer_is_built_again_from_the_frames(tmp_path: Path) -> None:
@@ -174,11 +180,27 @@ async def test_segments_that_are_all_missing_stop_the_start(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("which", [0, 2, -1])
-async def test_a_bad_first_page_stops_the_start(tmp_path: Path, which: int) -> None:
+@pytest.mark.parametrize("offset", [3, 30, 60])
+async def test_a_bad_header_of_a_segment_is_written_anew(tmp_path: Path, which: int, offset: int) -> None:
     await write_log(tmp_path, 300)
-    flip(segments_of(tmp_path)[which], 30)
+    path = segments_of(tmp_path)[which]
+    header = path.read_bytes()[:SECTOR_BYTES]
+    flip(path, offset)
+    async with opened(tmp_path) as log:
+        assert len(await all_frames(log)) == 300
+    assert path.read_bytes()[:SECTOR_BYTES] == header
+
+
+async def test_a_bad_header_that_nothing_tells_stops_the_start(tmp_path: Path) -> None:
+    await write_log(tmp_path, 300)
+    before, path = segments_of(tmp_path)[1:3]
+    flip(path, 30)
+    flip(before, before.stat().st_size - 1)
+    path.with_suffix(".state").unlink()
+    content = path.read_bytes()
     with pytest.raises(CorruptLog, match="first page"):
         await open_at(tmp_path)
+    assert path.read_bytes() == content
 
 
 async def test_a_segment_of_another_group_stops_the_start(tmp_path: Path) -> None:
@@ -196,8 +218,9 @@ async def test_good_frames_in_each_others_place_are_found_when_read(tmp_path: Pa
     content[first], content[second] = content[second], content[first]
     path.write_bytes(content)
     async with opened(tmp_path) as log:
-        with pytest.raises(CorruptLog, match="stands in the place of"):
+        with pytest.raises(Damaged):
             await all_frames(log)
+        assert [(damaged.first, damaged.last) for damaged in log.damaged()] == [(4, 5)]
 
 
 async def test_nothing_is_sealed_before_the_next_segment_is_durable(tmp_path: Path) -> None:
@@ -277,6 +300,20 @@ async def test_a_roll_that_only_got_its_file_is_undone(tmp_path: Path, size_byte
     async with opened(tmp_path) as log:
         assert log.last.position == 20
         assert not blank.exists()
+
+
+@pytest.mark.parametrize("size_bytes", [SECTOR_BYTES, 3 * SECTOR_BYTES, FIRST_PAGE_BYTES - 1])
+async def test_a_roll_of_which_a_part_of_the_first_page_is_there_is_undone(tmp_path: Path, size_bytes: int) -> None:
+    await write_log(tmp_path, 20, crash=True)
+    async with opened(tmp_path) as log:
+        header = SegmentHeader("default", 20, log.last)
+    begun = tmp_path / header.name.file(SEGMENT_SUFFIX)
+    begun.write_bytes(pack_first_page(header, 0)[:size_bytes])
+    for _ in range(2):
+        await abandon(await open_at(tmp_path))
+    async with opened(tmp_path) as log:
+        assert log.last.position == 20
+        assert not begun.exists()
 
 
 async def test_files_that_were_being_made_are_removed(tmp_path: Path) -> None:

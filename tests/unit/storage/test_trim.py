@@ -51,6 +51,22 @@ def bases(directory: Path) -> list[int]:
     return [int(path.stem.split("-")[1]) for path in segments_of(directory)]
 
 
+async def test_segments_span_all_records_from_the_first_kept(tmp_path: Path) -> None:
+    log = await ten_a_segment(tmp_path)
+    assert [(each.base_index, each.end_index) for each in log.segments()] == [
+        (0, 10),
+        (10, 20),
+        (20, 30),
+        (30, 40),
+        (40, 45),
+    ]
+    assert all(each.size_bytes > 0 for each in log.segments())
+    await log.trim(await point(log, 15))
+    first = log.segments()[0]
+    assert (first.base_index, first.end_index) == (15, 20)
+    await log.close()
+
+
 async def test_boundaries_lie_between_segments_and_say_what_they_free(tmp_path: Path) -> None:
     log = await ten_a_segment(tmp_path)
     found = log.boundaries()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dledger.config import Limits
-from dledger.errors import CorruptLog
+from dledger.storage.damage import Damaged
 from dledger.storage.segment import FIRST_PAGE_BYTES
 from dledger.types import Position
 from tests.unit.storage.harness import (
@@ -164,16 +164,42 @@ async def test_a_segment_that_was_cut_away_is_not_looked_for_in_the_page_cache(t
         assert not witness.failures
 
 
-async def test_a_cut_that_reads_rot_is_told_and_final(tmp_path: Path) -> None:
+async def test_a_cut_that_reads_rot_changes_nothing_and_is_done_once_it_is_repaired(tmp_path: Path) -> None:
     await write_log(tmp_path, 300)
-    log = await open_at(tmp_path)
+    async with opened(tmp_path) as log:
+        segment = log._files.segments[1]
+        after = Position(segment.name.base_position + 8)
+        rotten = await log.read(Position(after - 7), 1)
+        path = segments_of(tmp_path)[1]
+        content = bytearray(path.read_bytes())
+        content[FIRST_PAGE_BYTES + 300] ^= 1
+        path.write_bytes(content)
+        with pytest.raises(Damaged, match=path.name):
+            await log.truncate(after)
+        (damaged,) = log.damaged()
+        assert (log.last.position, damaged.first) == (300, rotten[0].header.position)
+        await log.repair(damaged, rotten)
+        await log.truncate(after)
+        assert (log.last.position, log.damaged()) == (after, [])
+
+
+async def test_a_sync_that_was_dropped_for_a_cut_that_changed_nothing_is_done_again(tmp_path: Path) -> None:
+    await write_log(tmp_path, 300)
+    disk = FaultyDisk()
+    log = await open_at(tmp_path, disk)
     witness = Witness(log)
+    after = Position(log._files.segments[1].name.base_position + 8)
     path = segments_of(tmp_path)[1]
     content = bytearray(path.read_bytes())
     content[FIRST_PAGE_BYTES + 300] ^= 1
     path.write_bytes(content)
-    with pytest.raises(CorruptLog, match=path.name):
-        await log.truncate(Position(log._files.segments[1].name.base_position + 8))
-    assert isinstance(await witness.failure(), CorruptLog)
-    assert log.last.position == 300
+    disk.hold_syncs = asyncio.Event()
+    log.append(frames_after(log, 3))
+    truncation = asyncio.create_task(log.truncate(after))
+    await asyncio.sleep(0)
+    disk.hold_syncs.set()
+    with pytest.raises(Damaged):
+        await truncation
+    await witness.all_durable()
+    assert log.durable_position == log.last.position == 303
     await log.close()

@@ -12,8 +12,16 @@ from dledger.batch import crc32c
 from dledger.errors import ConfigError
 from dledger.storage.frame import make_frame
 from dledger.storage.segment import FIRST_PAGE_BYTES
-from dledger.storage.verify import dump, verify
-from tests.unit.storage.harness import Witness, frames_after, open_at, segments_of, write_log
+from dledger.storage.verify import dump, dump_records, verify
+from tests.unit.storage.harness import (
+    Witness,
+    files_of,
+    frames_after,
+    open_at,
+    opened,
+    segments_of,
+    write_log,
+)
 
 
 async def test_a_whole_log_is_ok_and_counted(tmp_path: Path) -> None:
@@ -61,6 +69,21 @@ async def test_rot_is_named_with_file_and_offset(tmp_path: Path) -> None:
     assert not report.ok
     assert report.bad is not None
     assert (report.bad.file, report.bad.offset) == (str(path), FIRST_PAGE_BYTES)
+
+
+@pytest.mark.parametrize("damage", ["a byte", "gone"])
+async def test_a_trimmed_log_without_the_state_it_begins_with_is_bad(tmp_path: Path, damage: str) -> None:
+    await write_log(tmp_path, 300)
+    async with opened(tmp_path) as log:
+        await log.trim(log.boundaries()[1].trim)
+    first = files_of(tmp_path, ".state")[0]
+    if damage == "gone":
+        first.unlink()
+    else:
+        first.write_bytes(first.read_bytes()[:-1] + b"?")
+    bad = verify(tmp_path).bad
+    assert bad is not None
+    assert bad.file == str(first)
 
 
 async def test_offsets_that_lie_under_a_good_checksum_are_named(tmp_path: Path) -> None:
@@ -115,6 +138,12 @@ async def test_a_live_log_is_ok_and_left_alone(tmp_path: Path) -> None:
     await witness.all_durable()
     assert verify(tmp_path).frames == 200
     await log.close()
+
+
+async def test_dump_gives_the_records_from_an_index_on(tmp_path: Path) -> None:
+    await write_log(tmp_path, 50, size_bytes=7)
+    assert list(map(len, dump_records(tmp_path))) == [7] * 50
+    assert list(dump_records(tmp_path, 48)) == list(dump_records(tmp_path))[48:]
 
 
 async def test_dump_prints_a_line_for_each_frame_from_an_index_on(tmp_path: Path) -> None:

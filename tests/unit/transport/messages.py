@@ -7,10 +7,10 @@ from typing import Any, get_args
 from hypothesis import strategies as st
 
 from dledger.batch import build_body, crc32c
-from dledger.raft.messages import Append, Heartbeat, Message, Reset
+from dledger.raft.messages import Append, FetchResponse, Heartbeat, Message, Reset
 from dledger.storage.frame import Frame, make_frame
 from dledger.storage.record import RecordKind, pack_record
-from dledger.types import GENESIS, LogPoint, NodeId, Position, Term
+from dledger.types import GENESIS, DiskState, LogPoint, NodeId, Position, Term
 
 MESSAGE_TYPES: tuple[type[Message], ...] = get_args(Message)
 
@@ -64,11 +64,17 @@ st.register_type_strategy(LogPoint, st.builds(LogPoint, u64, u64, u64))
 
 def messages() -> st.SearchStrategy[Message]:
     """Any message of any kind."""
-    integers: Any = {"round": u64, "request_id": u64}
+    told: Any = {
+        "round": u64,
+        "request_id": u64,
+        "max_bytes": st.integers(0, 2**32 - 1),
+        "wall_clock_ms": u64,
+        "disk": st.sampled_from(DiskState),
+    }
 
     def build(kind: type[Message]) -> st.SearchStrategy[Message]:
-        fields = {name: strategy for name, strategy in integers.items() if name in kind.__annotations__}
-        if kind is Append:
+        fields = {name: strategy for name, strategy in told.items() if name in kind.__annotations__}
+        if kind in (Append, FetchResponse):
             fields["frames"] = _frames()
         if kind is Reset:
             fields["log_state"] = st.binary(max_size=50).map(

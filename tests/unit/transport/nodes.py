@@ -76,8 +76,10 @@ def rounds(handler: Recorder) -> list[int]:
 
 
 def hello(node: NodeId, expected: NodeId, **fields: object) -> bytes:
-    message = {"version": VERSION, "node_id": node, "node_uuid": b"u", "expected_node_id": expected} | fields
-    return b"".join(pack(pb.Hello(**message).SerializeToString()))  # type: ignore[arg-type]
+    said = {"node_uuid": b"u", "start_count": 1, "start_nonces": [7]} | fields
+    message = pb.Hello(version=VERSION, node_id=node, expected_node_id=expected)
+    message.MergeFrom(pb.Hello(**said))  # type: ignore[arg-type]
+    return b"".join(pack(message.SerializeToString()))
 
 
 def wire(message: Append | Heartbeat, sender: NodeId, cluster_id: str = "c") -> bytes:

@@ -95,4 +95,4 @@ class Recorder(Condition):
             self.judge(identity)
 
     def local_identity(self) -> PeerIdentity:
-        return PeerIdentity(self.node, f"uuid-{self.node}".encode(), 1, 7, self.cluster_id, "client:1", "http:2")
+        return PeerIdentity(self.node, f"uuid-{self.node}".encode(), 1, (7,), self.cluster_id, "client:1", "http:2")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 
 from dledger.errors import Code, DLedgerError
-from dledger.raft.messages import Append, Message
+from dledger.raft.messages import Append, FetchResponse, Message
 from dledger.storage.producers import MAX_PRODUCERS, RANGES_KEPT
 from dledger.transport import codec
 from dledger.transport.framing import pack
@@ -33,7 +33,7 @@ def refusal(header: pb.PeerMessage, body: bytes = b"") -> DLedgerError:
 def comparable(message: Message) -> tuple[object, ...]:
     """Frames compare by their stored bytes."""
     fields = {f.name: getattr(message, f.name) for f in dataclasses.fields(message)}
-    if isinstance(message, Append):
+    if isinstance(message, Append | FetchResponse):
         fields["frames"] = [(frame.header, frame.raw) for frame in message.frames]
     return type(message), fields
 
@@ -71,7 +71,7 @@ def header(kind: int = pb.MESSAGE_KIND_APPEND_RESPONSE, **fields: object) -> pb.
         (header(group=""), "no group"),
         (header(result=77), "77 is not a PushResult"),
         (header(pb.MESSAGE_KIND_COMPARE_RESPONSE, result=6), "6 is not a PushResult"),
-        (header(pb.MESSAGE_KIND_VOTE_RESPONSE, result=9), "9 is not a VoteResult"),
+        (header(pb.MESSAGE_KIND_VOTE_RESPONSE, result=99), "99 is not a VoteResult"),
     ],
 )
 def test_a_field_out_of_its_range_is_refused(wrong: pb.PeerMessage, what: str) -> None:

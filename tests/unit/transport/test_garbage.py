@@ -45,6 +45,9 @@ BEFORE_THE_HELLO = {
     "no protobuf": struct.pack("<III", 15, 3, crc32c(b"\xff\xff\xff")) + b"\xff\xff\xff",
     "an id no node has": hello(NodeId("b\n"), A),
     "no uuid": hello(B, A, node_uuid=b""),
+    "no starts": hello(B, A, start_nonces=[]),
+    "more starts than it counts": hello(B, A, start_nonces=[1, 2]),
+    "more starts than are ever told": hello(B, A, start_count=1_000, start_nonces=[0] * 300),
 }
 AFTER_THE_HELLO = {
     "http": b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",

@@ -7,8 +7,10 @@ import pytest
 from dledger.errors import Code, PeerRefused
 from dledger.transport import connection, peer
 from dledger.transport.api import PeerIdentity
-from dledger.transport.hello import VERSION
+from dledger.transport.hello import VERSION, judge_answer, judge_dial
 from dledger.types import NodeId
+from dledger.v1 import raft_pb2 as pb
+from tests.fuzz.decoders import Stranger
 from tests.unit.transport.nodes import (
     CANNOT_CONNECT,
     A,
@@ -93,11 +95,32 @@ async def test_a_connection_without_a_hello_is_closed_in_time(nodes: Nodes, monk
         assert await silent.rest() == b""
 
 
-async def test_strangers_beyond_the_limit_are_closed_at_once(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_with_a_stranger_beyond_the_limit_the_oldest_is_closed_so_that_a_member_gets_in(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(peer, "MAX_STRANGERS", 1)
     await nodes.start(A)
-    async with stranger(nodes) as first:
-        async with stranger(nodes) as second:
-            assert await second.rest() == b""
-        first.writer.write(hello(B, A))
-        assert (await first.answer()).node_id == A
+    async with stranger(nodes) as silent, stranger(nodes, hello(B, A)) as member:
+        assert await silent.rest() == b""
+        assert (await member.answer()).node_id == A
+        async with stranger(nodes) as later:
+            later.writer.write(hello(B, A))
+            assert (await later.answer()).node_id == A
+
+
+def test_a_refusal_in_a_strangers_words_is_one_line_of_a_log() -> None:
+    words = "a\nb\x1b[31m\u202e" + "x" * 5_000
+    hello = pb.Hello(version=1, refusal_reason="UNEXPECTED_MEMBER", refusal_message=words).SerializeToString()
+    with pytest.raises(PeerRefused) as refusal:
+        judge_answer(hello, Stranger("a"), NodeId("b"))
+    assert str(refusal.value).isprintable()
+    assert len(str(refusal.value)) < 1_100
+
+
+def test_a_hello_for_somebody_with_an_endless_name_is_refused_in_a_few_words() -> None:
+    hello = pb.Hello(
+        version=1, node_id="b", node_uuid=b"u", start_count=1, start_nonces=[1], expected_node_id="x" * 10_000
+    )
+    with pytest.raises(PeerRefused) as refusal:
+        judge_dial(hello.SerializeToString(), Stranger("a"))
+    assert len(str(refusal.value)) < 500

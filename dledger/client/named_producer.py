@@ -1,0 +1,278 @@
+"""A producer under a name: what one process appended, another one finds appended.
+
+A name stands for the same producer for as long as the log knows it (seven days without an append, by the log's time).
+Whoever opens it with an **epoch** and makes the same calls as somebody before, in the same order, appends only what
+that one did not get to. A higher epoch begins anew, and ends every lower one. So a job that may be run again, by itself
+or by a scheduler, takes its own number for the epoch: appended exactly once, however often it died.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+from dledger.batch import crc32c
+from dledger.client.conversation import Conversation
+from dledger.client.pending import build_bodies
+from dledger.client.results import AckSpan
+from dledger.client.retry import ASKS_ELSEWHERE, PASSING, Backoff
+from dledger.client.rpc import unary
+from dledger.client.verdict import leaves_doubt
+from dledger.client.wire import encode_append
+from dledger.errors import Code, DeadlineExceeded, DLedgerError, InternalError, OutcomeUnknown, error
+from dledger.v1 import log_pb2
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Sequence
+    from types import TracebackType
+
+    from dledger.batch import Buffer
+    from dledger.client.channels import Endpoint
+    from dledger.client.leader import Leaders
+    from dledger.client.options import ClientOptions
+
+INIT_TIMEOUT_MS = 1_500
+FORGOTTEN_INDEX = -1
+"""Where a batch is that was appended so long ago that the log does not tell any more."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, eq=False)
+class _Batch:
+    """One batch, from its call to its outcome. Its place in the sequence never changes."""
+
+    base_sequence: int
+    body: Buffer
+    body_crc: int
+    count: int
+    settled: asyncio.Future[AckSpan]
+    doubtful: bool = False
+    """Whether it was sent, and nothing said what became of it."""
+
+
+class NamedProducer:
+    """Used as ``async with log.producer("name", epoch=7) as producer:``; leaving waits for everything appended.
+
+    Calls must be made in the same order, with the same records, by everybody who opens the same name and epoch: what
+    differs under a known sequence is SEQUENCE_CONFLICT. After a failure nothing more is appended; open it again, with
+    the same epoch, to go on.
+    """
+
+    def __init__(
+        self, name: str, epoch: int, sequence: int, *, leaders: Leaders, options: ClientOptions, rng: random.Random
+    ) -> None:
+        """``sequence``: so many records were appended in this epoch before; 0 to begin at its beginning."""
+        self.name = name
+        self.epoch = epoch
+        self._leaders = leaders
+        self._group = options.group
+        self._limits = options.limits
+        self._window = options.max_batches_in_flight
+        self._timeout_s = options.timeout_ms / 1000
+        self._backoff = Backoff(rng)
+        self._producer_id = 0
+        self._next_sequence = sequence
+        self._waiting: deque[_Batch] = deque()
+        """Not settled, the oldest first."""
+        self._changed = asyncio.Event()
+        """Something was appended, or settled."""
+        self._failure: DLedgerError | None = None
+        self._last_refusal: DLedgerError | None = None
+        self._progress_at = 0.0
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        """Finds the producer, or has it made. Raises PRODUCER_FENCED when a higher epoch has begun."""
+        if not self.name or not 0 <= self.epoch < 1 << 32 or self._next_sequence < 0:
+            text = (
+                f"producer {self.name!r} with epoch {self.epoch}: give a name, and an epoch from 0 to {(1 << 32) - 1}"
+            )
+            raise error(Code.UNEXPECTED_ARGUMENT, text)
+        self._loop = asyncio.get_running_loop()
+        self._progress_at = self._loop.time()
+        while not self._producer_id:
+            try:
+                await self._identify(await self._leaders.find())
+            except DLedgerError as refusal:
+                self._may_go_on(refusal)
+                await asyncio.sleep(self._backoff.next_s())
+        self._task = asyncio.create_task(self._run(), name=f"dledger-producer {self.name}")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            if value is None:
+                await self.flush()
+        finally:
+            if self._task is not None:
+                self._task.cancel()
+                await asyncio.wait({self._task})
+            self._fail(error(Code.SHUTTING_DOWN, f"producer {self.name!r} was closed"))
+
+    async def append_many(self, records: Sequence[Buffer]) -> list[asyncio.Future[AckSpan]]:
+        """Appends the records in order, as one batch or, beyond ``max_batch_bytes``, as several.
+
+        Waits for room in the window, not for the outcome: that is what the futures are for, and ``flush``. An index of
+        ``FORGOTTEN_INDEX`` says that the batch was in the log already, long ago. Raises what the producer failed of.
+        """
+        bodies = build_bodies(records, self._limits.max_record_bytes, self._limits.max_batch_bytes)
+        return [await self.append_body(body, count) for body, count in bodies]
+
+    async def append_body(self, body: Buffer, count: int) -> asyncio.Future[AckSpan]:
+        """As ``append_many``, with a ready-made body (dledger.batch draws it) of ``count`` records."""
+        while len(self._waiting) >= self._window and self._failure is None:
+            self._changed.clear()
+            await self._changed.wait()
+        self._check()
+        settled: asyncio.Future[AckSpan] = self._loop.create_future()
+        settled.add_done_callback(_retrieve)
+        if not self._waiting:
+            self._progress_at = self._loop.time()
+        self._waiting.append(_Batch(self._next_sequence, body, crc32c(body), count, settled))
+        self._next_sequence += count
+        self._changed.set()
+        return settled
+
+    async def flush(self) -> None:
+        """Returns when everything appended so far is in the log. Raises what the producer failed of."""
+        while self._waiting and self._failure is None:
+            self._changed.clear()
+            await self._changed.wait()
+        self._check()
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise self._failure.copy()
+        if self._task is None:
+            raise error(Code.SHUTTING_DOWN, "the producer is not open: use it inside `async with log.producer(…)`")
+
+    # Sending ----------------------------------------------------------------------------------------------------
+
+    async def _identify(self, endpoint: Endpoint) -> None:
+        try:
+            request = log_pb2.InitProducerRequest(group=self._group, name=self.name)
+            answer = await unary(endpoint, endpoint.log.InitProducer, request, INIT_TIMEOUT_MS)
+        except DLedgerError as refusal:
+            if refusal.code in ASKS_ELSEWHERE:
+                self._leaders.lost(endpoint.address, refusal)
+            raise
+        if answer.name != self.name:
+            text = f"{endpoint.address} runs a version that does not know producers by name: upgrade every node first"
+            raise error(Code.UNSUPPORTED, text)
+        if answer.producer_epoch > self.epoch:
+            text = f"producer {self.name!r} has begun epoch {answer.producer_epoch}: epoch {self.epoch} is over"
+            raise error(Code.PRODUCER_FENCED, text, epoch=answer.producer_epoch)
+        self._producer_id = answer.producer_id
+
+    async def _run(self) -> None:
+        try:
+            while self._failure is None:
+                while not self._waiting:
+                    self._changed.clear()
+                    await self._changed.wait()
+                await self._attempt()
+        except Exception as bug:
+            logger.exception("a named producer ended on a bug")
+            self._fail(InternalError(f"producer {self.name!r} met a bug: {bug!r}; please report it"))
+
+    async def _attempt(self) -> None:
+        """One stream, from finding the leader to its end, and what its end means."""
+        try:
+            endpoint = await self._leaders.find()
+        except DLedgerError as refusal:
+            end = refusal
+        else:
+            stream = Conversation(endpoint.append_stream(), endpoint.address, _Sender(self), self._leaders)
+            end = await stream.hold()
+            if end.code in ASKS_ELSEWHERE or end.code is Code.OUT_OF_ORDER:
+                self._leaders.lost(endpoint.address, end)
+            if leaves_doubt(end.code):
+                for batch in self._waiting:
+                    batch.doubtful = True
+        if end.code is Code.REPEATED_REQUEST and self._waiting:
+            self.settle(FORGOTTEN_INDEX, 0, 0)
+            return
+        try:
+            # A gap where we left none: who says so does not know the newest of the log, and learns of it.
+            self._may_go_on(end, passes=end.code is Code.OUT_OF_ORDER)
+        except DLedgerError as failure:
+            self._fail(failure)
+            return
+        await asyncio.sleep(self._backoff.next_s())
+
+    def _may_go_on(self, refusal: DLedgerError, *, passes: bool = False) -> None:
+        """Raises what will not pass, or has lasted for too long."""
+        doubtful = bool(self._waiting) and self._waiting[0].doubtful
+        if refusal.code not in PASSING and not passes:
+            raise refusal
+        self._last_refusal = refusal
+        waited_s = self._loop.time() - self._progress_at
+        if waited_s >= self._timeout_s:
+            text = f"producer {self.name!r} got nowhere for {waited_s:.0f} s: {refusal}"
+            raise OutcomeUnknown(text) if doubtful else DeadlineExceeded(text)
+
+    def settle(self, base_index: int, term: int, timestamp_ms: int) -> None:
+        """The oldest batch is in the log."""
+        batch = self._waiting.popleft()
+        if not batch.settled.done():
+            batch.settled.set_result(AckSpan(base_index, batch.count, term, timestamp_ms))
+        self._progress_at = self._loop.time()
+        self._backoff.reset()
+        self._changed.set()
+
+    def _fail(self, failure: DLedgerError) -> None:
+        if self._failure is None:
+            self._failure = failure
+        while self._waiting:
+            batch = self._waiting.popleft()
+            if not batch.settled.done():
+                batch.settled.set_exception(failure.copy())
+        self._changed.set()
+
+
+class _Sender:
+    """What one stream says: everything that waits once more, then what comes."""
+
+    def __init__(self, producer: NamedProducer) -> None:
+        self._producer = producer
+        self._sent = 0
+        """How many of those that wait were sent on this stream."""
+
+    @property
+    def waiting(self) -> bool:
+        return bool(self._producer._waiting)
+
+    async def next_request(self) -> bytes:
+        producer = self._producer
+        while self._sent >= len(producer._waiting):
+            producer._changed.clear()
+            await producer._changed.wait()
+        batch = producer._waiting[self._sent]
+        self._sent += 1
+        head = log_pb2.AppendStreamRequest(
+            group=producer._group,
+            producer_id=producer._producer_id,
+            producer_epoch=producer.epoch,
+            base_sequence=batch.base_sequence,
+            count=batch.count,
+            body_crc=batch.body_crc,
+        )
+        return encode_append(head, batch.body)
+
+    def settle(self, answer: log_pb2.AppendStreamResponse) -> DLedgerError | None:
+        self._sent -= 1
+        self._producer.settle(answer.base_index, answer.term, answer.timestamp_ms)
+        return None
+
+
+def _retrieve(settled: asyncio.Future[AckSpan]) -> None:
+    """Who does not look at the future is told by ``flush``."""
+    if not settled.cancelled():
+        settled.exception()

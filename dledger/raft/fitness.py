@@ -1,0 +1,95 @@
+"""Whom a leader can rely on: one measure for all that rests on another node, be it a majority, a stop or a handover.
+
+::
+
+    connected ─▶ heard lately ─▶ not in doubt ─▶ room on its disk ─▶ close to the leader
+    └────────────── it follows ─────────────┘                                         │
+    └────────────── it is fit: for a majority that rests on it, and to lead ──────────┘
+
+A connection alone says little: that of a process that stands still, or of a machine that was unplugged a moment ago, is
+there. "Lately" is the shortest election timeout, the same for everything here as for check-quorum.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple, Self
+
+from dledger.config import Limits, Timings
+from dledger.types import DiskState, NodeStart
+
+
+class Need(Enum):
+    """What a node may lack, in the order in which it is looked for. The value is what an operator waits for."""
+
+    CONNECTION = "connection"
+    ANSWER = "answer"
+    IDENTITY = "readmission"
+    DISK = "disk"
+    COMPARED = "compare"
+    """Its log was not compared with this leader's yet: how far behind it is, nobody knows. It takes a round trip."""
+    CATCH_UP = "catch_up"
+
+
+class Lack(NamedTuple):
+    """The first of its needs that is not met, and what is the matter: it goes on where the node's id ends."""
+
+    need: Need
+    why: str
+
+
+class MemberFacts(NamedTuple):
+    """What the leader knows of another member."""
+
+    is_connected: bool
+    counts: bool
+    """Not in doubt: quorums may rest on it."""
+    lag_frames: int | None
+    """The leader's last position minus what the member holds durably; None before both logs were compared."""
+    silent_ms: float = 0.0
+    """Since it was last heard."""
+    disk: DiskState = DiskState.OK
+    """By its own word."""
+    start: NodeStart | None = None
+    """As it last said hello; None before it ever did."""
+
+
+UNHEARD = MemberFacts(is_connected=False, counts=False, lag_frames=None)
+
+
+class Measure(NamedTuple):
+    """What is asked of a node."""
+
+    max_silence_ms: float
+    max_lag_frames: int
+
+    @classmethod
+    def of(cls, limits: Limits, timings: Timings) -> Self:
+        return cls(timings.election_timeout_min_ms, limits.max_transfer_lag_frames)
+
+    def lack(self, facts: MemberFacts) -> Lack | None:
+        """None: it is fit, as a voter that a majority needs and as the next leader."""
+        if not facts.is_connected:
+            return Lack(Need.CONNECTION, "is not connected")
+        if self.is_silent(facts.silent_ms):
+            return Lack(Need.ANSWER, f"has not answered for {facts.silent_ms / 1000:.1f} s")
+        if not facts.counts:
+            return Lack(Need.IDENTITY, "is in doubt, its disk is not the one that was admitted")
+        if not facts.disk.takes_appends:
+            return Lack(Need.DISK, "has a full disk" if facts.disk is DiskState.FULL else "has a disk that hangs")
+        return self._lag(facts.lag_frames)
+
+    def _lag(self, lag_frames: int | None) -> Lack | None:
+        if lag_frames is None:
+            return Lack(Need.COMPARED, "was not compared with the leader yet")
+        if lag_frames > self.max_lag_frames:
+            return Lack(Need.CATCH_UP, f"is {lag_frames} frames behind, {self.max_lag_frames} are allowed")
+        return None
+
+    def follows(self, facts: MemberFacts) -> bool:
+        """Whether it may yet acknowledge what was written: it takes what there is room for, and catches up."""
+        lack = self.lack(facts)
+        return lack is None or lack.need in (Need.DISK, Need.COMPARED, Need.CATCH_UP)
+
+    def is_silent(self, silent_ms: float) -> bool:
+        return silent_ms >= self.max_silence_ms

@@ -1,0 +1,63 @@
+"""What the leader says in control frames of one kind, one after the other: a second waits until the first is committed.
+
+A frame that was appended may be committed whatever became of whoever asked for it, so its place is taken until its
+outcome is known, not until its caller is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from dledger.errors import Code, error
+from dledger.server.appender import Appender
+from dledger.server.context import GroupContext
+from dledger.server.quorum_ack_checker import AppendResult
+from dledger.storage.frame import ControlKind
+
+logger = logging.getLogger(__name__)
+
+
+class ControlFrames:
+    """Of one kind, in one group. ``what`` one of them is, in words."""
+
+    def __init__(self, context: GroupContext, appender: Appender, kind: ControlKind, what: str) -> None:
+        self._context = context
+        self._appender = appender
+        self._kind = kind
+        self._what = what
+        self._appending: asyncio.Future[AppendResult] | None = None
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether one is not in the log yet, or not committed, as far as this leader began it."""
+        return self._appending is not None
+
+    def check_free(self) -> None:
+        """Raises CHANGE_PENDING."""
+        if self._appending is not None:
+            raise error(Code.CHANGE_PENDING, f"another {self._what} is not committed yet; try again after a moment")
+
+    async def wait_until_free(self) -> None:
+        """Returns once the outcome of the last one is known."""
+        while self._appending is not None:
+            await asyncio.wait([self._appending])
+
+    async def append(self, body: bytes) -> AppendResult:
+        """Returns once it is committed; ``base_index`` is its position. A caller that gives up takes nothing back.
+
+        Raises CHANGE_PENDING, and what an append raises.
+        """
+        return await asyncio.shield(self.begin(body))
+
+    def begin(self, body: bytes) -> asyncio.Future[AppendResult]:
+        """The same, for whoever does not wait: a failure is logged."""
+        self.check_free()
+        appending = self._appending = self._appender.append_control(self._kind, body)
+        appending.add_done_callback(self._appended)
+        return appending
+
+    def _appended(self, appending: asyncio.Future[AppendResult]) -> None:
+        self._appending = None
+        if not appending.cancelled() and (failure := appending.exception()) is not None:
+            logger.warning("a %s was not committed", self._what, extra={"group": self._context.group, "why": failure})

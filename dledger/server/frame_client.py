@@ -1,0 +1,57 @@
+"""FrameClient: asks other nodes for frames, one question at a time to each."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import count
+
+from dledger.errors import DLedgerError
+from dledger.raft.messages import Fetch, FetchResponse, FetchResult
+from dledger.server.frame_server import Correspondent
+from dledger.storage.frame import check_link
+from dledger.types import LogPoint, NodeId, Position
+
+ANSWER_TIMEOUT_S = 2.0
+
+
+class FrameClient:
+    def __init__(self, context: Correspondent) -> None:
+        self._context = context
+        self._request_ids = count(1)
+        self._asked: dict[tuple[NodeId, int], asyncio.Future[FetchResponse]] = {}
+
+    async def ask(self, peer: NodeId, previous: LogPoint, last_wanted: Position) -> FetchResponse | None:
+        """Frames behind ``previous``, each linked to the one before it, that ``peer`` has; None: no answer in time, or
+        none that can be used."""
+        request_id = next(self._request_ids)
+        context = self._context
+        max_bytes = context.config.limits.push_message_bytes
+        fetch = Fetch(context.group, context.term, previous, last_wanted, max_bytes, request_id)
+        answered = self._asked[peer, request_id] = asyncio.get_running_loop().create_future()
+        try:
+            if not context.send(peer, fetch):
+                return None
+            async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                answer = await answered
+        except TimeoutError:
+            return None
+        finally:
+            del self._asked[peer, request_id]
+        return answer if _fits(answer, previous, last_wanted) else None
+
+    def on_response(self, sender: NodeId, answer: FetchResponse) -> None:
+        asked = self._asked.get((sender, answer.request_id))
+        if asked is not None and not asked.done():
+            asked.set_result(answer)
+
+
+def _fits(answer: FetchResponse, previous: LogPoint, last_wanted: Position) -> bool:
+    if bool(answer.frames) != (answer.result is FetchResult.SUCCESS):
+        return False
+    try:
+        for frame in answer.frames:
+            check_link(previous, frame.header.base_index, frame.header, frame.raw)
+            previous = frame.header.point
+    except DLedgerError:
+        return False
+    return previous.position <= last_wanted or not answer.frames

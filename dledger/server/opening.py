@@ -1,0 +1,170 @@
+"""Opening a group's files: a ``Replica`` where its log can be opened, else a ``RecoveringReplica``, until it can."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+from dledger.config import NodeConfig
+from dledger.errors import Code, CorruptLog, error
+from dledger.metrics.group import GroupMetrics
+from dledger.server.host import Host
+from dledger.server.recovering import RecoveringReplica
+from dledger.server.replica import Replica
+from dledger.storage.api import Log
+from dledger.storage.damage import Damaged
+from dledger.storage.damaged_log import DamagedLog, open_damaged
+from dledger.storage.disk import Disk
+from dledger.storage.hard_state import HardStateStore
+from dledger.storage.identity import Identity
+from dledger.storage.log import FileLog
+from dledger.storage.recovery import open_log
+from dledger.types import Member, NodeId
+
+AnyReplica = Replica | RecoveringReplica
+
+
+class Opener:
+    """Of one node's groups. ``on_repaired`` is told of a group whose log can be opened now (``reopen``)."""
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        disk: Disk,
+        identity: Identity,
+        *,
+        host: Host,
+        metrics: dict[str, GroupMetrics],
+        random: Random,
+        wall_clock_ms: Callable[[], int],
+        on_repaired: Callable[[str], None],
+    ) -> None:
+        self._config = config
+        self._disk = disk
+        self._identity = identity
+        self._host = host
+        self._metrics = metrics
+        self._random = random
+        self._wall_clock_ms = wall_clock_ms
+        self._on_repaired = on_repaired
+
+    async def open(self, group: str) -> AnyReplica:
+        """Raises CORRUPT_LOG where promises are lost, what is missing is not known, or nobody is there to repair it;
+        CONFIG_ERROR, UNSUPPORTED_VERSION, DISK_FULL and DISK_ERROR."""
+        directory = self._config.data_dir / "groups" / group
+        must_exist = self._identity.has_group(group)  # made here by an earlier start
+        saver = await HardStateStore.open(self._disk, directory, must_exist=must_exist)
+        return await self._open(group, saver, must_exist=must_exist)
+
+    async def reopen(self, recovering: RecoveringReplica) -> AnyReplica:
+        """After it was stopped. Raises as ``open``."""
+        return await self._open(recovering.group, recovering.saver, must_exist=True)
+
+    async def _open(self, group: str, saver: HardStateStore, *, must_exist: bool) -> AnyReplica:
+        log: FileLog | DamagedLog
+        try:
+            log = await self._open_log(group, must_exist=must_exist)
+        except CorruptLog as why:
+            log = await self._open_damaged(group, why)
+        try:
+            self._check_cluster_id(log)
+            await self._identity.keep_group(group)
+            if isinstance(log, DamagedLog):
+                return self._recover(log, saver)
+            return await self._make_replica(log, saver)
+        except BaseException:
+            await log.close()
+            raise
+
+    async def _open_log(self, group: str, *, must_exist: bool) -> FileLog:
+        config = self._config
+        return await open_log(
+            self._disk,
+            config.data_dir / "groups" / group,
+            group,
+            durability=config.durability,
+            limits=config.limits,
+            timings=config.timings,
+            initial_members=self._founders(),
+            must_exist=must_exist,
+        )
+
+    async def _open_damaged(self, group: str, why: CorruptLog) -> DamagedLog:
+        directory = self._config.data_dir / "groups" / group
+        log = await open_damaged(self._disk, directory, group, members=self._founders(), why=why)
+        known = {member.id for member in log.state.members} | self._config.peers.keys()
+        if known <= {self._config.id}:
+            await log.close()
+            raise why
+        return log
+
+    def _founders(self) -> list[Member]:
+        """A node that joins has no members of its own: those of the group come with the frames."""
+        config = self._config
+        is_founder = config.id in config.peers
+        return [Member(NodeId(peer), address) for peer, address in config.peers.items()] if is_founder else []
+
+    def _metrics_of(self, group: str) -> GroupMetrics:
+        return self._metrics.setdefault(group, GroupMetrics(group, NodeId(self._config.id)))
+
+    def _recover(self, log: DamagedLog, saver: HardStateStore) -> RecoveringReplica:
+        return RecoveringReplica(
+            self._config,
+            log,
+            saver=saver,
+            host=self._host,
+            metrics=self._metrics_of(log.group),
+            random=self._random,
+            identity=self._identity,
+            on_repaired=lambda: self._on_repaired(log.group),
+        )
+
+    async def _make_replica(self, log: FileLog, saver: HardStateStore) -> Replica:
+        metrics = self._metrics_of(log.group)
+        metrics.torn_bytes_cut = log.recovery.torn_bytes
+        replica = Replica(
+            self._config,
+            log.group,
+            log,
+            saver.state,
+            saver=saver,
+            host=self._host,
+            metrics=metrics,
+            random=self._random,
+            wall_clock_ms=self._wall_clock_ms,
+            commit_index=await _commit_index_at(log),
+        )
+        if await self._owes_catch_up(log):
+            replica.wait_until_caught_up()
+        if log.recovery.torn_bytes:
+            replica.ask_for_tail()
+        return replica
+
+    async def _owes_catch_up(self, log: FileLog) -> bool:
+        """Whether what this node acknowledged may be gone. Not when only the process died, for what it wrote is in the
+        machine's memory; nor when the stop before the power loss was in order. A sole voter has nobody to ask."""
+        if self._identity.debt_is_new and log.recovery.clean_stop:
+            await self._identity.settle_debt()
+        has_others = any(member.voter and member.id != self._config.id for member in log.state.members)
+        return self._identity.owes_catch_up and has_others
+
+    def _check_cluster_id(self, log: FileLog | DamagedLog) -> None:
+        stored, configured = log.state.cluster_id, self._config.cluster_id
+        if stored and configured and stored != configured:
+            raise error(
+                Code.CONFIG_ERROR,
+                f"{self._config.data_dir} belongs to cluster {stored}, not {configured}: "
+                "fix --cluster-id, or use another directory",
+            )
+
+
+async def _commit_index_at(log: Log) -> int:
+    """The last record committed as far as the commit hint says."""
+    position = min(log.commit_hint, log.last.position)
+    if position <= log.state.start.position:
+        return log.state.first_index - 1
+    try:
+        frames = await log.read(position, 1)
+    except Damaged:
+        return log.state.first_index - 1  # less than is committed, never more
+    return frames[0].header.end_index - 1

@@ -1,0 +1,131 @@
+"""TailQuery: before its first vote after an unclean stop, a node that cut something asks the voters what followed.
+
+What it cut was most likely a torn write, which it never acknowledged. It may have been rot, in frames of its last
+group, acknowledged a moment before the power went, and not marked yet: then a candidate without them must not get its
+vote. Frames that go on where its log ends are taken; a chain shows that they do, and whoever leads next cuts what is
+not its.
+
+It votes when a majority of the voters, itself included, has answered. An election needs as many alive, and whoever asks
+answers others meanwhile, so nobody waits for ever, not after a power cut of all either. A frame that it acknowledged
+lies on a majority too, but the two may have no other node in common: so for ``election_timeout_max_ms`` it waits for
+all voters, and is certain when they all answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+from dledger.errors import Code, DLedgerError
+from dledger.raft.messages import NOBODY, FetchResult
+from dledger.server.context import GroupContext
+from dledger.server.frame_client import FrameClient
+from dledger.storage.frame import Frame, check_frame_body, check_link
+from dledger.types import NodeId, Position
+
+logger = logging.getLogger(__name__)
+
+RETRY_S = 0.2
+_AS_FAR_AS_IT_GOES = Position((1 << 63) - 1)
+_TELLS = frozenset({FetchResult.SUCCESS, FetchResult.BEHIND_END, FetchResult.TRIMMED, FetchResult.OTHER_LOG})
+"""Answers that say what the voter has; one that is damaged there says nothing yet."""
+
+
+class Follower(Protocol):
+    """The EntryHandler, as far as others than a leader may write."""
+
+    @property
+    def is_busy(self) -> bool: ...
+
+
+class TailQuery:
+    def __init__(
+        self, context: GroupContext, client: FrameClient, follower: Follower, on_answered: Callable[[], None]
+    ) -> None:
+        """``on_answered``: it may vote from now on."""
+        self._context = context
+        self._client = client
+        self._follower = follower
+        self._on_answered = on_answered
+        self._answered: set[NodeId] = set()
+        self._task: asyncio.Task[None] | None = None
+        self.frames_taken = 0
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run(), name=f"tail-{self._context.group}")
+        self._task.add_done_callback(self._context.watch_task)
+
+    def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _run(self) -> None:
+        context, core = self._context, self._context.core
+        patient_until_s = context.now_s() + context.config.timings.election_timeout_max_ms / 1000
+        while True:
+            voters = [peer for peer in core.membership.others(core.node_id) if peer in core.membership.voters]
+            missing = [peer for peer in voters if peer not in self._answered]
+            has_majority = len(voters) - len(missing) + 1 >= core.membership.majority
+            if not missing or (has_majority and context.now_s() >= patient_until_s):
+                break
+            await asyncio.gather(*map(self._ask, missing))
+            if any(peer not in self._answered for peer in missing):
+                await asyncio.sleep(RETRY_S)
+        logger.info(
+            "the voters were asked for what followed the end of this log; voting again",
+            extra={"group": context.group, "answers": len(self._answered), "frames": self.frames_taken},
+        )
+        self._on_answered()
+
+    async def _ask(self, peer: NodeId) -> None:
+        """All that ``peer`` has behind the end of this log."""
+        while True:
+            previous = self._context.log.last
+            answer = await self._client.ask(peer, previous, _AS_FAR_AS_IT_GOES)
+            if answer is None or answer.result not in _TELLS:
+                return
+            if self._context.log.last != previous:
+                continue  # another voter was quicker: is there more?
+            frames = self._fitting(answer.frames)
+            if not frames or self._has_leader:
+                self._answered.add(peer)
+                return
+            if not self._take(frames):
+                return
+
+    @property
+    def _has_leader(self) -> bool:
+        """It was elected by those who hold what is committed, and brings this log up to its own."""
+        return self._context.core.leader_id != NOBODY or self._follower.is_busy
+
+    def _take(self, frames: list[Frame]) -> bool:
+        context = self._context
+        try:
+            context.log.append(frames)
+        except DLedgerError as refusal:
+            if refusal.code is not Code.DISK_FULL:
+                raise
+            logger.warning("no room for the end of the log", extra={"group": context.group, "why": str(refusal)})
+            return False
+        self.frames_taken += len(frames)
+        context.guard(lambda: context.on_appended(frames))
+        return True
+
+    def _fitting(self, offered: tuple[Frame, ...]) -> list[Frame]:
+        """Those that this node may have acknowledged: of no term that it had not heard of."""
+        log, limits = self._context.log, self._context.config.limits
+        previous, next_index, frames = log.last, log.state.next_index, []
+        try:
+            for frame in offered:
+                header = frame.header
+                check_link(previous, next_index, header, frame.buffers[0])
+                check_frame_body(frame, limits.max_record_bytes)
+                if header.term > self._context.core.term:
+                    break
+                frames.append(frame)
+                previous, next_index = header.point, header.end_index
+        except DLedgerError as refusal:
+            logger.warning("frames that do not fit", extra={"group": self._context.group, "why": str(refusal)})
+        return frames

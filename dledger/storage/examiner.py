@@ -1,0 +1,81 @@
+"""What a log does about bad frames: it looks closer at the segment, remembers what it lacks, and takes it back."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from dledger.storage.api import OnDamage
+from dledger.storage.damage import DamagedRange, Hole, Reach
+from dledger.storage.frame import Frame
+from dledger.storage.repair import write_back
+from dledger.storage.segment import Segment
+from dledger.storage.segment_files import SegmentFiles
+
+logger = logging.getLogger(__name__)
+
+
+class Examiner:
+    """Its methods are called one at a time, while no segment may leave the log."""
+
+    def __init__(self, files: SegmentFiles) -> None:
+        self._files = files
+        self.on_damage: OnDamage | None = None
+
+    async def examine(self, segment: Segment, reach: Callable[[], Reach]) -> bool:
+        """Reads all of ``segment`` again. Whether it lacks anything else than was known. Raises OSError."""
+        files = self._files
+        holes = await files.disk.run(partial(files.look, segment, reach()))
+        known = files.damage.of(segment)
+        if holes == known or segment.gone:
+            return False
+        files.damage.found(segment, holes)
+        for hole in holes:
+            if hole not in known:
+                _tell(files.group, hole)
+        if self.on_damage is not None:
+            self.on_damage()
+        return True
+
+    async def repair(self, damaged: DamagedRange, frames: Sequence[Frame]) -> None:
+        """Raises CORRUPT_LOG when ``frames`` are not what is lacking, and OSError."""
+        files = self._files
+        hole = files.damage.find(damaged)
+        if hole is None:
+            return  # trimmed, truncated, or repaired meanwhile
+        await files.disk.run(partial(write_back, files.disk, hole, frames))
+        segment = hole.segment
+        end_offset = hole.offset + sum(frame.header.stored_bytes for frame in frames)
+        segment.end_offset = max(segment.end_offset, end_offset)
+        segment.size_bytes = max(segment.size_bytes, end_offset)  # its file may have been cut short
+        files.damage.found(segment, [each for each in files.damage.of(segment) if each != hole])
+        await self._index_anew(segment)
+        logger.warning(
+            "damaged frames were repaired",
+            extra={"group": files.group, "path": segment.path, "first": hole.first, "last": hole.last},
+        )
+        if self.on_damage is not None:
+            self.on_damage()
+
+    async def _index_anew(self, segment: Segment) -> None:
+        """An index that was built around holes names no frame in them."""
+        files = self._files
+        if segment.sealed:
+            segment.index = None  # its footer is read when it is needed
+        elif segment is not files.active:
+            with files.pinned(segment) as handle:
+                segment.index = await files.disk.run(partial(files.build_index, segment, handle))
+
+
+def _tell(group: str, hole: Hole) -> None:
+    logger.error(
+        "stored frames are damaged; they are not served, and will be repaired from the other nodes",
+        extra={
+            "group": group,
+            "path": hole.segment.path,
+            "offset": hole.offset,
+            "first": hole.first,
+            "last": hole.last,
+        },
+    )

@@ -1,0 +1,166 @@
+"""Appends under a name through a log that misbehaves: made again by others, they are in the log once."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from functools import partial
+
+import pytest
+
+from dledger import client
+from dledger.client.options import DEFAULT_BATCHES_IN_FLIGHT
+from dledger.errors import Code, InvalidRequest, OutcomeUnknown, SequenceError, Unsupported
+from tests.unit.client.fake_server import FakeCluster
+
+
+def numbered(count: int, start: int = 0) -> list[bytes]:
+    return [b"%d" % number for number in range(start, start + count)]
+
+
+async def append_all(log: client.Log, records: list[bytes], *, epoch: int = 0, batch: int = 10) -> None:
+    async with log.producer("job", epoch=epoch) as producer:
+        for start in range(0, len(records), batch):
+            await producer.append_many(records[start : start + batch])
+
+
+async def test_what_was_appended_under_a_name_is_not_appended_again(cluster: FakeCluster, log: client.Log) -> None:
+    records = numbered(95)
+    await append_all(log, records)
+    await append_all(log, records)
+    assert cluster.records() == records
+
+
+async def test_another_process_appends_what_the_first_did_not_get_to(cluster: FakeCluster, log: client.Log) -> None:
+    records = numbered(95)
+    await append_all(log, records[:40])
+    async with client.connect(cluster.endpoints) as other:
+        await append_all(other, records)
+    assert cluster.records() == records
+
+
+async def test_a_higher_epoch_begins_anew_and_ends_the_lower(cluster: FakeCluster, log: client.Log) -> None:
+    await append_all(log, [b"one"])
+    await append_all(log, [b"two"], epoch=1)
+    with pytest.raises(SequenceError) as fenced:
+        await append_all(log, [b"late"])
+    assert fenced.value.code is Code.PRODUCER_FENCED
+    assert cluster.records() == [b"one", b"two"]
+
+
+async def test_each_outcome_says_where_the_batch_is(log: client.Log) -> None:
+    async with log.producer("job") as producer:
+        [first] = await producer.append_many(numbered(3))
+        [second] = await producer.append_many(numbered(2))
+    assert (first.result().first_index, second.result().first_index) == (0, 3)
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_whatever_goes_wrong_each_record_is_there_once_and_in_order(seed: int) -> None:
+    cluster = FakeCluster()
+    for _ in range(3):
+        await cluster.add_node()
+    cluster.lead(cluster.nodes[0])
+    cluster.faults.chaos = random.Random(seed)
+    records = numbered(400)
+    async with client.connect(cluster.endpoints, rng=random.Random(seed)) as log:
+        await append_all(log, records)
+    assert cluster.records() == records
+    for node in cluster.nodes:
+        await node.stop()
+
+
+async def test_other_records_under_the_same_sequence_are_refused(cluster: FakeCluster, log: client.Log) -> None:
+    await append_all(log, [b"one"])
+    with pytest.raises(SequenceError) as conflict:
+        await append_all(log, [b"another"])
+    assert conflict.value.code is Code.SEQUENCE_CONFLICT
+    assert cluster.records() == [b"one"]
+
+
+async def test_a_batch_whose_place_is_forgotten_is_in_the_log(cluster: FakeCluster, log: client.Log) -> None:
+    cluster.faults.refuse_appends = [Code.REPEATED_REQUEST]
+    async with log.producer("job") as producer:
+        [known] = await producer.append_many([b"long ago"])
+        await producer.flush()
+        assert known.result().first_index == client.FORGOTTEN_INDEX
+
+
+async def test_what_was_sent_and_never_answered_is_of_unknown_outcome(cluster: FakeCluster) -> None:
+    cluster.faults.drop_answers = 1_000_000
+    async with client.connect(cluster.endpoints, timeout_ms=300) as log:
+        with pytest.raises(OutcomeUnknown, match="got nowhere"):
+            await append_all(log, [b"x"])
+
+
+async def test_the_window_bounds_what_waits(cluster: FakeCluster, log: client.Log) -> None:
+    cluster.faults.hold = asyncio.Event()
+    async with log.producer("job") as producer:
+        for number in range(DEFAULT_BATCHES_IN_FLIGHT):
+            await producer.append_many([b"%d" % number])
+        one_more = asyncio.ensure_future(producer.append_many([b"more"]))
+        done, _ = await asyncio.wait({one_more}, timeout=0.05)
+        assert not done
+        cluster.faults.hold.set()
+        await one_more
+
+
+@pytest.mark.parametrize(("name", "epoch"), [("", 0), ("job", -1), ("job", 1 << 32)])
+async def test_a_name_and_an_epoch_are_needed(log: client.Log, name: str, epoch: int) -> None:
+    with pytest.raises(InvalidRequest, match="give a name"):
+        async with log.producer(name, epoch=epoch):
+            pass
+
+
+async def test_after_a_failure_nothing_more_is_appended(cluster: FakeCluster, log: client.Log) -> None:
+    cluster.faults.refuse_appends = [Code.SEQUENCE_CONFLICT]
+    producer = log.producer("job")
+    await producer.__aenter__()
+    await producer.append_many([b"refused"])
+    for call in (producer.flush, partial(producer.append_many, [b"behind it"])):
+        with pytest.raises(SequenceError):
+            await call()
+    with pytest.raises(SequenceError):
+        await producer.__aexit__(None, None, None)
+    assert cluster.records() == []
+
+
+def test_the_blocking_one_does_the_same() -> None:
+    records = numbered(30)
+    cluster = FakeCluster()
+
+    async def start() -> None:
+        await cluster.add_node()
+        cluster.lead(cluster.nodes[0])
+
+    with asyncio.Runner() as runner:
+        runner.run(start())
+
+        def append() -> None:
+            for _ in range(2):
+                with client.connect_blocking(cluster.endpoints) as log, log.producer("job") as producer:
+                    producer.append_many(records)
+
+        async def both() -> None:
+            await asyncio.to_thread(append)
+            await cluster.nodes[0].stop()
+
+        runner.run(both())
+    assert cluster.records() == records
+
+
+async def test_another_goes_on_behind_what_the_first_appended(cluster: FakeCluster, log: client.Log) -> None:
+    await append_all(log, numbered(30))
+    for _ in range(2):
+        async with log.producer("job", sequence=30) as producer:
+            await producer.append_many([b"the rest"])
+    assert cluster.records() == [*numbered(30), b"the rest"]
+
+
+async def test_a_server_that_knows_no_names_is_refused_before_anything_is_appended(
+    cluster: FakeCluster, log: client.Log
+) -> None:
+    cluster.faults.knows_no_names = True
+    with pytest.raises(Unsupported, match="does not know producers by name"):
+        await append_all(log, [b"x"])
+    assert cluster.records() == []

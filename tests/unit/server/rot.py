@@ -1,0 +1,104 @@
+"""Three real nodes on simulated disks, and disks that rot."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+
+from dledger.config import Timings
+from dledger.storage.frame import HEADER_BYTES, parse_header
+from dledger.storage.segment import FIRST_PAGE_BYTES
+from dledger.types import Position
+from tests.simulation.cluster import SimHost, SimulatedCluster
+from tests.simulation.platter import SimFile
+from tests.simulation.trace import Trace
+
+POLL_S = 0.01
+
+
+@asynccontextmanager
+async def rotting(
+    size: int = 3, *, appends: int = 60, timings: Timings | None = None
+) -> AsyncIterator[tuple[SimulatedCluster, list[SimHost]]]:
+    """A cluster whose logs of ``appends`` frames are level; its machines with the leader first."""
+    cluster = SimulatedCluster(size, 1, Trace())
+    cluster._timings = timings or cluster._timings
+    await cluster.start()
+    try:
+        await until(lambda: any(host.leads and host.replica.core.is_ready for host in cluster.up()))
+        leader = cluster.leaders()[0]
+        await append(leader, appends)
+        await level(cluster)
+        yield cluster, [leader, *(host for host in cluster.hosts.values() if host is not leader)]
+    finally:
+        await cluster.bury()
+
+
+async def append(leader: SimHost, count: int) -> None:
+    for at in range(count):
+        await leader.ask(partial(append_one, leader, b"%05d" % at * 30))
+
+
+async def append_one(leader: SimHost, record: bytes) -> None:
+    await leader.replica.appender.append_records([record])
+
+
+async def until(holds: Callable[[], bool], within_s: float = 30.0) -> None:
+    async with asyncio.timeout(within_s):
+        while not holds():  # noqa: ASYNC110 – what is waited for is many nodes' state
+            await asyncio.sleep(POLL_S)
+
+
+async def level(cluster: SimulatedCluster) -> None:
+    """Everybody is up, holds the same, undamaged, and knows it committed."""
+
+    def is_level() -> bool:
+        hosts = cluster.hosts.values()
+        if not all(host.is_up and not host.replica.log.damaged() for host in hosts) or not cluster.leaders():
+            return False
+        points = {(host.replica.log.last, host.replica.core.commit_position) for host in hosts}
+        return len(points) == 1 and all(last.position == commit for last, commit in points)
+
+    await until(is_level)
+
+
+def segments(host: SimHost) -> list[SimFile]:
+    """The files of its log, in order."""
+    names = host.platter._names
+    return [names[path] for path in sorted(names) if path.endswith(".log")]
+
+
+def places(host: SimHost) -> dict[Position, tuple[SimFile, int, int]]:
+    """Where each frame lies: file, offset, size. All of them must be good."""
+    found = {}
+    for file in segments(host):
+        offset = FIRST_PAGE_BYTES
+        while any(file.data[offset : offset + HEADER_BYTES]):
+            if file.data[offset : offset + 3] != b"DLF":
+                break  # the footer
+            header = parse_header(file.data, offset)
+            found[Position(header.position)] = (file, offset, header.stored_bytes)
+            offset += header.stored_bytes
+    return found
+
+
+def damage(file: SimFile, offset: int, size_bytes: int = 1) -> None:
+    """Flips bits where they lie, in memory and on the medium."""
+    for content in (file.data, file.medium):
+        for at in range(offset, min(offset + size_bytes, len(content))):
+            content[at] ^= 0x55
+
+
+def rot(host: SimHost, *positions: int, part: float = 0.5) -> None:
+    """Damages these frames, each at ``part`` of its length."""
+    where = places(host)
+    for position in positions:
+        file, offset, size_bytes = where[Position(position)]
+        damage(file, offset + int(part * (size_bytes - 1)))
+
+
+def frames(host: SimHost) -> dict[Position, bytes]:
+    """The stored bytes of every frame."""
+    return {at: bytes(file.data[offset : offset + size]) for at, (file, offset, size) in places(host).items()}

@@ -1,0 +1,240 @@
+"""Rot heals from the other nodes while one of them has a good copy, and is neither served nor cut while none has."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+import pytest
+
+from dledger.config import Timings
+from dledger.errors import CorruptLog
+from dledger.types import DEFAULT_GROUP, Consistency, Position, Role
+from tests.simulation.cluster import SimHost
+from tests.simulation.process import in_world
+from tests.simulation.violation import Violation
+from tests.unit.server.rot import append, append_one, damage, frames, level, places, rot, rotting, segments, until
+
+
+def last_of(host: SimHost) -> int:
+    return max(places(host))
+
+
+async def stop(*hosts: SimHost) -> None:
+    for host in hosts:
+        await host.stop()
+
+
+async def start(*hosts: SimHost) -> None:
+    for host in hosts:
+        await host.start()
+
+
+@pytest.mark.parametrize("part", [0.0, 0.1, 0.5, 1.0])
+@pytest.mark.parametrize("clean", [True, False])
+@in_world
+async def test_rot_that_keeps_a_log_from_being_opened_is_repaired_by_the_others(part: float, clean: bool) -> None:
+    async with rotting() as (cluster, (leader, patient, _)):
+        good, last = frames(leader), last_of(patient)
+        await stop(patient) if clean else patient.crash()
+        rot(patient, last, last - 2, last - 3, part=part)
+        await patient.start()
+        await level(cluster)
+        assert {at: frames(patient)[at] for at in good} == good
+        assert patient.replica.metrics.frames_repaired == 3
+
+
+@in_world
+async def test_rot_in_an_old_segment_is_repaired_when_somebody_reads_it() -> None:
+    async with rotting(appends=200) as (cluster, (leader, patient, _)):
+        good = frames(leader)
+        await stop(patient)
+        rot(patient, 5, 6, 30)
+        await patient.start()
+        await level(cluster)
+        log = patient.replica.log
+        with pytest.raises(CorruptLog):
+            await patient.ask(lambda: log.read(Position(5), 1))
+        assert log.damaged()
+        await level(cluster)
+        assert (await patient.ask(lambda: log.read(Position(5), 1)))[0].raw == good[Position(5)]
+        assert {at: frames(patient)[at] for at in good} == good
+
+
+@in_world
+async def test_other_rot_on_every_node_heals_and_they_elect() -> None:
+    async with rotting() as (cluster, hosts):
+        good, last = frames(hosts[0]), last_of(hosts[0])
+        await stop(*hosts)
+        for at, host in enumerate(hosts):
+            rot(host, last - at, last - 10 - 3 * at, last - 11 - 3 * at)
+        await start(*hosts)
+        await level(cluster)
+        for host in hosts:
+            assert {at: frames(host)[at] for at in good} == good
+
+
+@in_world
+async def test_one_range_may_be_put_together_from_several_nodes() -> None:
+    async with rotting() as (cluster, hosts):
+        good, last = frames(hosts[0]), last_of(hosts[0])
+        await stop(*hosts)
+        rot(hosts[0], *range(last - 9, last + 1))
+        rot(hosts[1], *range(last - 9, last - 5))
+        rot(hosts[2], *range(last - 5, last + 1))
+        await start(*hosts)
+        await level(cluster)
+        for host in hosts:
+            assert {at: frames(host)[at] for at in good} == good
+
+
+@in_world
+async def test_a_leader_that_finds_rot_gives_up_its_leadership_and_is_repaired() -> None:
+    async with rotting(appends=200) as (cluster, (leader, *_)):
+        good = frames(leader)
+        rot(leader, 7)
+        log, reader = leader.replica.log, leader.replica.reader
+        index = (await leader.ask(lambda: log.read(Position(8), 1)))[0].header.base_index
+        with pytest.raises(CorruptLog):
+            await leader.ask(lambda: log.read(Position(7), 1))
+        await until(lambda: bool(cluster.leaders()) and cluster.leaders() != [leader])
+        await level(cluster)
+        assert {at: frames(leader)[at] for at in good} == good
+        point = await leader.ask(lambda: reader.read_point(Consistency.COMMITTED))
+        assert (await leader.ask(lambda: reader.get(index, point))).index == index
+
+
+@in_world
+async def test_while_nobody_has_a_good_copy_a_node_is_stuck_alive_and_heals_when_one_comes() -> None:
+    async with rotting() as (cluster, hosts):
+        leader, patient, healthy = hosts
+        good, last = frames(leader), last_of(leader)
+        await stop(*hosts)
+        rot(leader, last - 4)
+        rot(patient, last - 4)
+        before = bytes(segments(patient)[-1].data)
+        await start(leader, patient)
+        await asyncio.sleep(60)
+        assert leader.is_recovering
+        assert patient.is_recovering
+        assert not cluster.leaders()
+        node = patient.life.node
+        assert node is not None
+        recovering = node.recovering[DEFAULT_GROUP]
+        assert recovering.exchange.repairer.is_stuck
+        assert recovering.metrics.damaged_frames == 1
+        with pytest.raises(CorruptLog, match="repaired from the other nodes"):
+            node.replica(DEFAULT_GROUP)
+        assert bytes(segments(patient)[-1].data) == before, "nothing was cut"
+        await healthy.start()
+        await level(cluster)
+        assert {at: frames(patient)[at] for at in good} == good
+
+
+@in_world
+async def test_a_damaged_node_votes_by_what_it_promised() -> None:
+    async with rotting() as (cluster, (leader, patient, behind)):
+        behind.crash()
+        await append(leader, 10)
+        await until(lambda: patient.replica.log.durable_position == leader.replica.log.last.position)
+        last = last_of(patient)
+        await stop(patient, leader)
+        rot(patient, last)
+        await start(patient, behind)
+        await asyncio.sleep(60)
+        assert not cluster.leaders(), "what the stopped leader and the damaged node hold may be committed"
+        await leader.start()
+        await level(cluster)
+        assert behind.replica.log.last.position >= last
+
+
+@in_world
+async def test_a_damaged_node_hears_the_leader_and_follows_it_when_it_is_repaired() -> None:
+    async with rotting() as (cluster, (leader, patient, other)):
+        last = last_of(patient)
+        await stop(patient)
+        rot(patient, *range(last - 20, last))
+        await append(leader, 50)
+        await patient.start()
+        await level(cluster)
+        assert cluster.leaders() == [leader]
+        assert patient.replica.role is Role.FOLLOWER
+        assert frames(patient) == frames(other)
+
+
+@in_world
+async def test_a_sole_node_with_rot_stops() -> None:
+    async with rotting(1) as (_, (host,)):
+        last = last_of(host)
+        await stop(host)
+        damage(segments(host)[-1], places(host)[Position(last)][1] + 20)
+        with pytest.raises(Violation, match=r"what is written can be read"):
+            await host.start()
+        assert not host.is_up
+        assert not host.is_recovering
+
+
+@in_world
+async def test_a_scrub_finds_rot_that_nobody_reads_within_its_period() -> None:
+    async with rotting(appends=200, timings=Timings(scrub_period_s=60)) as (cluster, (leader, patient, other)):
+        good = frames(leader)
+        for host, position in ((leader, 9), (patient, 9), (other, 50)):
+            rot(host, position)
+            if host is not other:
+                rot(host, position + 20)
+        assert not any(host.replica.log.damaged() for host in cluster.up())
+        await asyncio.sleep(130)
+        await level(cluster)
+        for host in (leader, patient, other):
+            assert {at: frames(host)[at] for at in good} == good
+            assert host.replica.metrics.corruptions_found > 0
+            assert host.replica.metrics.scrub_passes > 0
+
+
+async def with_a_tail_of_its_own(leader: SimHost, others: list[SimHost]) -> tuple[int, int]:
+    """The leader, down, with frames at its end that nobody else got. Returns the last shared position, and its last."""
+    shared = leader.replica.log.last.position
+    for host in others:
+        host.crash()
+    waiting = []
+    for at in range(12):
+        waiting.append(leader.ask(partial(append_one, leader, b"%d" % at)))
+        await asyncio.sleep(0.02)
+    await until(lambda: leader.replica.log.durable_position == leader.replica.log.last.position)
+    await asyncio.sleep(0.1)  # the mark is written
+    last = leader.replica.log.last.position
+    assert last == shared + 12
+    leader.crash()
+    for future in waiting:
+        assert future.exception() is not None
+    return shared, last
+
+
+@pytest.mark.parametrize("damaged", [[1], [6], [12], [1, 2, 12], [-1, 3], [-2, -1, 1, 6]])
+@in_world
+async def test_damaged_frames_that_were_never_committed_are_cut_by_the_leaders_word(damaged: list[int]) -> None:
+    async with rotting() as (cluster, (patient, *others)):
+        shared, last = await with_a_tail_of_its_own(patient, others)
+        rot(patient, *(shared + at + (at < 0) for at in damaged))
+        await start(*others)
+        await until(lambda: bool(cluster.leaders()))
+        await append(cluster.leaders()[0], 30)
+        await patient.start()
+        await level(cluster)
+        assert patient.replica.core.may_vote
+        assert frames(patient) == frames(others[0])
+        assert last > shared
+
+
+@in_world
+async def test_damage_before_the_leaders_trim_point_is_not_missed() -> None:
+    async with rotting(appends=30) as (cluster, (leader, patient, _)):
+        await patient.stop()
+        first = min(places(patient))
+        rot(patient, first + 3, max(places(patient)) - 1)
+        await append(leader, 400)
+        await leader.ask(lambda: leader.replica.retention.trim(leader.replica.commit_index - 20))
+        assert leader.replica.log.state.start.position > max(places(patient))
+        await patient.start()
+        await level(cluster)
+        assert patient.replica.core.may_vote

@@ -1,0 +1,83 @@
+"""A node that cut the end of its log asks the others what was there before it votes; nobody waits for ever."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from dledger.storage.frame import HEADER_BYTES
+from dledger.storage.segment import FIRST_PAGE_BYTES
+from dledger.types import GENESIS, Position
+from tests.simulation.cluster import SimHost
+from tests.simulation.process import in_world
+from tests.unit.server.rot import append, damage, frames, level, places, rotting, segments, until
+
+
+async def cut_short(leader: SimHost, patient: SimHost) -> Position:
+    """Both lose power right after ``patient`` acknowledged a frame that no mark covers yet; there it rots."""
+    await append(leader, 1)
+    last = leader.replica.log.last.position
+    await until(lambda: patient.replica.log.durable_position == last)
+    leader.crash()
+    patient.crash()
+    file, offset, _ = places(patient)[last]
+    damage(file, offset + HEADER_BYTES + 4)
+    patient.promised = GENESIS  # rot takes what no crash may take
+    return last
+
+
+def tear(host: SimHost) -> None:
+    """As a write that the power cut: bytes behind the last frame that are none."""
+    file = segments(host)[-1]
+    last = max(places(host).values(), key=lambda place: (place[0] is file, place[1]))
+    end = last[1] + last[2] if last[0] is file else FIRST_PAGE_BYTES
+    damage(file, end, 40)
+
+
+@in_world
+async def test_an_acknowledged_frame_that_was_cut_is_taken_back_before_the_first_vote() -> None:
+    async with rotting() as (cluster, (leader, patient, other)):
+        await other.stop()
+        other.wipe()  # it knows nothing, and says so
+        last = await cut_short(leader, patient)
+        await patient.start()
+        assert patient.replica.log.recovery.torn_bytes > 0  # type: ignore[attr-defined]
+        assert patient.replica.log.last.position == last - 1
+        await asyncio.sleep(10)
+        assert not patient.replica.core.may_vote
+        await leader.start()
+        await until(lambda: patient.replica.log.last.position >= last)
+        assert not cluster.leaders(), "it had it before anybody could be elected"
+        await until(lambda: bool(cluster.leaders()))
+        assert patient.replica.core.may_vote
+
+
+@pytest.mark.parametrize("alive", [2, 3])
+@in_world
+async def test_a_power_cut_of_all_that_tears_every_log_is_over_soon(alive: int) -> None:
+    async with rotting() as (cluster, hosts):
+        good = frames(hosts[0])
+        for host in hosts:
+            host.crash()
+            tear(host)
+        for host in hosts[:alive]:
+            await host.start()
+        await until(lambda: bool(cluster.leaders()), within_s=5)
+        for host in hosts[alive:]:
+            await host.start()
+        await level(cluster)
+        for host in hosts:
+            assert {at: frames(host)[at] for at in good} == good
+
+
+@in_world
+async def test_alone_it_does_not_vote() -> None:
+    async with rotting() as (cluster, hosts):
+        for host in hosts:
+            host.crash()
+            tear(host)
+        await hosts[1].start()
+        await asyncio.sleep(60)
+        assert not hosts[1].replica.core.may_vote
+        assert not cluster.leaders()

@@ -1,0 +1,67 @@
+"""A batch's message, decoded by hand: what protobuf would say of it, without its copies."""
+
+from __future__ import annotations
+
+import pytest
+from google.protobuf.message import DecodeError
+
+from dledger.client.wire import encode_append
+from dledger.server.wire import LARGE_BYTES, decode_append
+from dledger.v1 import log_pb2
+
+HEAD = log_pb2.AppendStreamRequest(
+    group="default", producer_id=1 << 40, producer_epoch=3, base_sequence=300, count=2, body_crc=0xDEADBEEF
+)
+SIZES = [0, 1, 127, LARGE_BYTES - 1, LARGE_BYTES, 1 << 21]
+
+
+def body_of(size_bytes: int) -> bytes:
+    return (b"\x3a\x01\x00\xff" * (size_bytes // 4 + 1))[:size_bytes]
+
+
+@pytest.mark.parametrize("size_bytes", SIZES)
+@pytest.mark.parametrize("head", [HEAD, log_pb2.AppendStreamRequest()])
+def test_it_decodes_what_the_client_encodes(head: log_pb2.AppendStreamRequest, size_bytes: int) -> None:
+    decoded = decode_append(encode_append(head, body_of(size_bytes)))
+    decoded.head.ClearField("body")
+    assert decoded.head == head
+    assert bytes(decoded.body) == body_of(size_bytes)
+
+
+def test_a_large_body_is_looked_at_in_place() -> None:
+    message = encode_append(HEAD, body_of(LARGE_BYTES))
+    body = decode_append(message).body
+    assert isinstance(body, memoryview)
+    assert body.obj is message
+
+
+@pytest.mark.parametrize(
+    "elsewhere",
+    [
+        pytest.param(lambda m: m + HEAD.SerializeToString(), id="fields behind it"),
+        pytest.param(lambda m: m + m, id="two bodies"),
+        pytest.param(lambda m: b"\xf8\x07\x01" + m, id="an unknown field of a long tag"),
+        pytest.param(lambda m: b"\x79" + b"\x01" * 8 + m, id="an unknown fixed field"),
+        pytest.param(lambda m: m + b"\xf8\x07\x01", id="an unknown field behind it"),
+    ],
+)
+def test_any_other_order_of_fields_means_what_protobuf_says(elsewhere: object) -> None:
+    assert callable(elsewhere)
+    message = elsewhere(encode_append(HEAD, body_of(LARGE_BYTES)))
+    expected = log_pb2.AppendStreamRequest.FromString(message)
+    decoded = decode_append(message)
+    assert bytes(decoded.body) == expected.body
+    assert decoded.head.base_sequence == expected.base_sequence
+    assert decoded.head.body_crc == expected.body_crc
+
+
+@pytest.mark.parametrize("cut", [1, 5, 100])
+def test_half_a_message_is_none(cut: int) -> None:
+    message = encode_append(HEAD, body_of(LARGE_BYTES))
+    with pytest.raises(DecodeError):
+        decode_append(message[:-cut])
+
+
+def test_noise_is_none() -> None:
+    with pytest.raises(DecodeError):
+        decode_append(b"\xff" * LARGE_BYTES)
