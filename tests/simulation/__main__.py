@@ -8,9 +8,14 @@ import sys
 import time
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from pathlib import Path
 
-from tests.simulation.plant import hunt, mutants
+from tests.simulation.branches import missing
+from tests.simulation.plant import Mutant, Results, Verdict, canaries, hunt, mutants
 from tests.simulation.run import Outcome, run_seed
+
+ENOUGH_SEEDS = 100
+"""So many must meet every kind of fault, and take every branch that has a name."""
 
 
 def main() -> int:
@@ -20,6 +25,8 @@ def main() -> int:
     parser.add_argument("--seeds", default="0:100", help="FIRST:END, the end not included")
     parser.add_argument("--until-failure", metavar="FIRST:END", help="the first seed that fails, or clean")
     parser.add_argument("--mutants", nargs="?", const="", metavar="NAME", help="the planted bugs, or those named so")
+    parser.add_argument("--canaries", action="store_true", help="the planted bugs that a few seeds find")
+    parser.add_argument("--results", type=Path, help="keeps the verdicts on planted bugs here, and goes on from there")
     parser.add_argument("--max-seeds", type=int, default=1000, help="for each mutant")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args()
@@ -27,8 +34,9 @@ def main() -> int:
         return _one(options.seed, show=options.trace)
     if options.until_failure:
         return _until_failure(_range(options.until_failure))
-    if options.mutants is not None:
-        return _mutants(options.mutants, options.max_seeds, options.jobs)
+    if options.mutants is not None or options.canaries:
+        chosen = canaries() if options.canaries else mutants(options.mutants)
+        return _mutants(chosen, options.max_seeds, options.jobs, Results(options.results))
     return _many(_range(options.seeds), options.jobs)
 
 
@@ -47,12 +55,19 @@ def _until_failure(seeds: range) -> int:
     return 0
 
 
-def _mutants(only: str, max_seeds: int, jobs: int) -> int:
+def _mutants(chosen: list[Mutant], max_seeds: int, jobs: int, results: Results) -> int:
     """A line each; 1 when one was missed."""
+
+    def verdict_on(mutant: Mutant) -> Verdict:
+        verdict = results.find(mutant, max_seeds)
+        if verdict is None:
+            verdict = hunt(mutant, max_seeds)
+            results.keep(verdict)
+        return verdict
+
     missed = 0
-    chosen = mutants(only)
     with ThreadPoolExecutor(jobs) as pool:
-        for verdict in pool.map(hunt, chosen, [max_seeds] * len(chosen)):
+        for verdict in pool.map(verdict_on, chosen):
             print(verdict, flush=True)
             missed += not verdict.invariant
     print(f"{len(chosen) - missed} caught, {missed} missed")
@@ -85,10 +100,13 @@ def _many(seeds: range, jobs: int) -> int:
                 print(f"{done} seeds, {len(failed)} failed, {rate:.2f} a second", file=sys.stderr, flush=True)
     for name, count in sorted(hits.items()):
         print(f"{count:8d}  {name}")
+    never_met = missing(hits) if len(seeds) >= ENOUGH_SEEDS else []
+    for name in never_met:
+        print(f"NEVER MET: {name}")
     seconds = time.monotonic() - began_s
     print(f"{len(seeds) / seconds:.2f} seeds a second, {simulated_s / 3600:.2f} simulated hours")
-    print(f"{len(seeds) - len(failed)} passed, {len(failed)} failed")
-    return 1 if failed else 0
+    print(f"{len(seeds) - len(failed)} passed, {len(failed) + len(never_met)} failed")
+    return 1 if failed or never_met else 0
 
 
 if __name__ == "__main__":

@@ -1,140 +1,220 @@
-"""Clients that remember what they were told: producers that retry, and readers."""
+"""Clients that remember what they were told: producers that pipeline and retry, and readers."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from random import Random
 
-from dledger.batch import build_body, crc32c
+from dledger.batch import build_body, crc32c, record_at
 from dledger.errors import Code, DLedgerError, OutcomeUnknown
 from dledger.server.appender import Source
 from dledger.server.quorum_ack_checker import AppendResult
 from dledger.types import Consistency
 from tests.simulation.cluster import SimHost, SimulatedCluster
-from tests.simulation.watch import Violation
+from tests.simulation.journal import Journal
+from tests.simulation.process import GoneError
+from tests.simulation.violation import Violation
 
-FENCED = {Code.UNKNOWN_PRODUCER, Code.PRODUCER_FENCED, Code.SEQUENCE_CONFLICT, Code.REPEATED_REQUEST}
+GIVEN_UP = {Code.UNKNOWN_PRODUCER, Code.PRODUCER_FENCED, Code.SEQUENCE_CONFLICT, Code.REPEATED_REQUEST}
+"""A producer that hears one of these begins anew, under another id."""
+PAUSE_S = 0.2
+"""Between two rounds of a producer, on average."""
+IsOver = Callable[[], bool]
 
 
-@dataclass
-class Journal:
-    """What all clients know together."""
+@dataclass(eq=False, slots=True)
+class Sent:
+    """One batch of a producer."""
 
-    acknowledged: dict[int, bytes] = field(default_factory=dict)
-    attempted: set[bytes] = field(default_factory=set)
-    refused: set[bytes] = field(default_factory=set)
-    """Surely not appended."""
-    reads: int = 0
-
-    def acknowledge(self, base_index: int, records: list[bytes]) -> None:
-        for index, record in enumerate(records, base_index):
-            known = self.acknowledged.setdefault(index, record)
-            if known != record:
-                raise Violation("one value an index", f"index {index} was acknowledged to {known!r} and {record!r}")
-
-    @property
-    def highest(self) -> int:
-        return max(self.acknowledged, default=-1)
-
-    def saw(self, index: int, value: bytes, *, who: str) -> None:
-        """A committed read."""
-        known = self.acknowledged.get(index)
-        if known is not None and known != value:
-            raise Violation("reads are what was acknowledged", f"{who} read {value!r} at {index}, not {known!r}")
-        if value in self.refused:
-            raise Violation("what failed is not there", f"{who} read {value!r}, which was refused")
-        if value not in self.attempted:
-            raise Violation("what is read was appended", f"{who} read {value!r} at {index}, which nobody appended")
-
-    def check(self, committed: list[bytes], first_index: int, *, who: str) -> None:
-        """Nothing acknowledged is lost or moved, nothing that failed is there, nothing is there twice."""
-        for index, record in self.acknowledged.items():
-            if index < first_index:
-                continue
-            at = index - first_index
-            if at >= len(committed) or committed[at] != record:
-                there = committed[at] if at < len(committed) else "nothing"
-                raise Violation("no acknowledged loss", f"{who} has {there!r} at {index}, {record!r} was acknowledged")
-        if len(set(committed)) != len(committed):
-            raise Violation("no duplicates", f"a record is twice in the log of {who}")
-        for index, record in enumerate(committed, first_index):
-            self.saw(index, record, who=who)
+    records: list[bytes]
+    source: Source
+    highest_before: int
+    """What was acknowledged to anyone before it was first sent."""
+    in_doubt: bool = False
+    """It may be in the log."""
+    base_index: int = -1
+    """Where it is, once acknowledged."""
 
 
 class ProducerClient:
-    """One idempotent producer: keeps a batch until its outcome is known, wherever the leader is."""
+    """One idempotent producer. Keeps its batches, in order, until their outcome is known, wherever the leader is."""
 
     def __init__(self, name: str, cluster: SimulatedCluster, journal: Journal, random: Random) -> None:
         self._name = name
         self._cluster = cluster
         self._journal = journal
         self._random = random
+        self._window = random.choice((1, 3, 6))
         self._producer_id = 0
+        self._epoch = 0
         self._sequence = 0
         self._number = 0
+        self._pending: list[Sent] = []
+        self._done: list[Sent] = []
+        """The last few that were acknowledged."""
         self.acknowledged = 0
 
-    async def run(self, is_over: Callable[[], bool]) -> None:
-        while not is_over():
-            records = [self._record() for _ in range(self._random.choice((1, 1, 2, 5)))]
-            self._journal.attempted.update(records)
-            await self._append(records, is_over)
-            await asyncio.sleep(self._random.expovariate(1 / 0.04))
-
-    def _record(self) -> bytes:
-        self._number += 1
-        return f"{self._name}-{self._number}-".encode() + b"." * self._random.choice((0, 10, 300))
-
-    async def _append(self, records: list[bytes], is_over: Callable[[], bool]) -> None:
-        in_doubt = False
+    async def run(self, is_over: IsOver) -> None:
         while not is_over():
             host = self._some_leader()
             if host is None:
                 await asyncio.sleep(0.05)
-                continue
-            try:
-                base_index = await self._attempt(host, records)
-            except TimeoutError:
-                in_doubt = True
-                continue
-            except DLedgerError as refusal:
-                in_doubt |= isinstance(refusal, OutcomeUnknown)
-                if refusal.code in FENCED:
-                    self._producer_id = 0
-                    if in_doubt:
-                        return  # may be there, may come later
-                await asyncio.sleep(self._random.uniform(0.01, 0.1))
-                continue
-            self._journal.acknowledge(base_index, records)
-            self._cluster.trace.note("ack", self._name, base_index, len(records))
-            self._sequence += len(records)
-            self.acknowledged += len(records)
-            return
-        if not in_doubt:
-            self._journal.refused.update(records)
-
-    async def _attempt(self, host: SimHost, records: list[bytes]) -> int:
-        async with asyncio.timeout(self._random.choice((0.2, 1.0, 6.0))):
-            appender = host.replica.appender
-            if not self._producer_id:
-                result = await _outcome(appender.new_producer())
-                self._producer_id, self._sequence = result.base_index, 0
-            body = build_body(records)
-            source = Source(self._producer_id, 0, self._sequence)
-            result = await _outcome(appender.append_body(body, crc32c(body), len(records), source))
-        return result.base_index
+            elif not self._producer_id:
+                await self._register(host)
+            else:
+                await self._round(host)
+        self._abandon()
 
     def _some_leader(self) -> SimHost | None:
         leading = self._cluster.leaders()
         return self._random.choice(leading) if leading else None
 
+    def _abandon(self) -> None:
+        """What was never in doubt is surely not there."""
+        for sent in self._pending:
+            if not sent.in_doubt:
+                self._journal.refused.update(sent.records)
+        self._pending.clear()
+        self._done.clear()
+        self._producer_id = 0
 
-async def _outcome(future: asyncio.Future[AppendResult]) -> AppendResult:
-    """What the server says, if this client still listens then; the append goes on when it does not."""
-    future.add_done_callback(lambda done: done.cancelled() or done.exception())
-    return await asyncio.shield(future)
+    async def _register(self, host: SimHost) -> None:
+        try:
+            async with asyncio.timeout(1.0):
+                registered = await host.ask(host.replica.appender.new_producer)
+        except (DLedgerError, TimeoutError, GoneError):
+            await asyncio.sleep(self._random.uniform(0.01, 0.1))
+        else:
+            self._producer_id, self._epoch, self._sequence = registered.base_index, 0, 0
+
+    # Rounds ------------------------------------------------------------------------------------------------------
+
+    async def _round(self, host: SimHost) -> None:
+        """Sends what is pending, in order as a rule, and waits for all the answers."""
+        self._fill()
+        batches = list(self._pending)
+        if self._random.random() < 0.05:
+            self._random.shuffle(batches)
+        if self._done and self._random.random() < 0.05:
+            batches.append(self._random.choice(self._done))  # a request that was long under way
+        timeout_s = self._random.choice((0.2, 1.0, 6.0))
+        answers = [asyncio.ensure_future(self._attempt(host, sent, timeout_s)) for sent in batches]
+        await asyncio.wait(answers)
+        codes = [code for answer in answers if (code := answer.result()) is not None]
+        self._pending = [sent for sent in self._pending if sent.base_index < 0]
+        if GIVEN_UP.intersection(codes):
+            self._abandon()
+        elif not self._pending and self._random.random() < 0.03:
+            await self._fence(host)
+        await asyncio.sleep(self._random.uniform(0.01, 0.1) if codes else self._random.expovariate(1 / PAUSE_S))
+
+    def _fill(self) -> None:
+        while len(self._pending) < self._window and (not self._pending or self._random.random() < 0.7):
+            records = [self._record() for _ in range(self._random.choice((1, 1, 2, 5)))]
+            source = Source(self._producer_id, self._epoch, self._sequence)
+            self._sequence += len(records)
+            self._pending.append(Sent(records, source, self._journal.highest))
+
+    def _record(self) -> bytes:
+        self._number += 1
+        record = f"{self._name}-{self._number}-".encode() + b"." * self._random.choice((0, 10, 300))
+        self._journal.attempted.add(record)
+        return record
+
+    async def _attempt(self, host: SimHost, sent: Sent, timeout_s: float) -> Code | None:
+        """Why it is not acknowledged; None: it is."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                result = await host.ask(lambda: _append(host, sent))
+        except (TimeoutError, GoneError):
+            sent.in_doubt = True
+            return Code.TERM_CHANGED
+        except DLedgerError as refusal:
+            sent.in_doubt |= isinstance(refusal, OutcomeUnknown)
+            self._cluster.trace.hit(f"branch refused {refusal.code.name}")
+            # What was acknowledged long ago may be forgotten; then its producer goes on nevertheless.
+            return None if sent.base_index >= 0 else refusal.code
+        self._acknowledge(sent, result)
+        return None
+
+    def _acknowledge(self, sent: Sent, result: AppendResult) -> None:
+        if sent.base_index >= 0:
+            if result.base_index != sent.base_index:
+                raise Violation("a retry is the same", f"{sent.records[0]!r} got {sent.base_index}, then {result}")
+            return
+        sent.base_index = result.base_index
+        self._journal.acknowledge(result.base_index, sent.records, sent.highest_before)
+        self._cluster.trace.note("ack", self._name, result.base_index, len(sent.records))
+        self.acknowledged += len(sent.records)
+        self._done = [*self._done[-9:], sent]
+
+    async def _fence(self, host: SimHost) -> None:
+        """Goes on under the next epoch; an append of the old one is refused from then on."""
+        old = Source(self._producer_id, self._epoch, self._sequence)
+        self._epoch, self._sequence = self._epoch + 1, 0
+        records = [self._record()]
+        self._sequence = len(records)
+        first = Sent(records, Source(self._producer_id, self._epoch, 0), self._journal.highest)
+        self._pending.append(first)
+        code = await self._attempt(host, first, 6.0)
+        if code is not None:
+            return
+        self._pending.remove(first)
+        self._done.clear()
+        late = Sent([self._record()], old, self._journal.highest)
+        code = await self._attempt(host, late, 6.0)
+        if code is None:
+            raise Violation("a fenced producer is refused", f"{old} was taken behind {first.source}")
+        if not late.in_doubt:
+            self._journal.refused.update(late.records)
+
+
+async def _append(host: SimHost, sent: Sent) -> AppendResult:
+    """Inside the server."""
+    body = build_body(sent.records)
+    return await host.replica.appender.append_body(body, crc32c(body), len(sent.records), sent.source)
+
+
+class PlainClient:
+    """Appends without a producer: never tries again, so what is in doubt may be there, once."""
+
+    def __init__(self, name: str, cluster: SimulatedCluster, journal: Journal, random: Random) -> None:
+        self._name = name
+        self._cluster = cluster
+        self._journal = journal
+        self._random = random
+        self._number = 0
+
+    async def run(self, is_over: IsOver) -> None:
+        while not is_over():
+            leading = self._cluster.leaders()
+            if leading:
+                together = [self._append(self._random.choice(leading)) for _ in range(self._random.choice((1, 2, 4)))]
+                await asyncio.gather(*together)
+            await asyncio.sleep(self._random.expovariate(1 / 0.25))
+
+    async def _append(self, host: SimHost) -> None:
+        self._number += 1
+        records = [f"{self._name}-{self._number}-{at}".encode() for at in range(self._random.choice((1, 1, 3)))]
+        self._journal.attempted.update(records)
+        highest = self._journal.highest
+        if not host.is_up:
+            return
+        try:
+            async with asyncio.timeout(6):
+                result = await host.ask(lambda: _append_plainly(host, records))
+        except (TimeoutError, GoneError, OutcomeUnknown):
+            return
+        except DLedgerError:
+            self._journal.refused.update(records)
+            return
+        self._journal.acknowledge(result.base_index, records, highest)
+
+
+async def _append_plainly(host: SimHost, records: list[bytes]) -> AppendResult:
+    return await host.replica.appender.append_records(records)
 
 
 class ReaderClient:
@@ -145,44 +225,69 @@ class ReaderClient:
         self._journal = journal
         self._random = random
 
-    async def run(self, is_over: Callable[[], bool]) -> None:
+    async def run(self, is_over: IsOver) -> None:
         while not is_over():
-            for host in self._cluster.leaders():
-                if host.is_up:  # still: the one before took its time
-                    await self._linearizable(host)
+            reads = [self._linearizable(host) for host in self._cluster.leaders()]
             if up := self._cluster.up():
-                await self._committed(self._random.choice(up))
+                reads.append(self._committed(self._random.choice(up)))
+            await asyncio.gather(*reads)
             await asyncio.sleep(self._random.expovariate(1 / 0.1))
 
     async def _linearizable(self, host: SimHost) -> None:
         acknowledged = self._journal.highest
-        replica = host.replica
+
+        async def read() -> tuple[int, bytes | None]:
+            reader = host.replica.reader
+            if host.has_lease:
+                self._cluster.trace.hit("branch lease read", host.id)
+            point = await reader.read_point(Consistency.LINEARIZABLE)
+            if point.commit_index < acknowledged or acknowledged < 0:
+                return point.commit_index, None
+            return point.commit_index, (await reader.get(acknowledged, point)).value
+
         try:
             async with asyncio.timeout(2):
-                point = await replica.reader.read_point(Consistency.LINEARIZABLE)
-                if point.commit_index < acknowledged:
-                    raise Violation(
-                        "linearizable reads",
-                        f"{host.id} reads up to {point.commit_index}, {acknowledged} was acknowledged before",
-                    )
-                if acknowledged >= 0:
-                    entry = await replica.reader.get(acknowledged, point)
-                    self._journal.saw(acknowledged, entry.value, who=host.id)
-        except (DLedgerError, TimeoutError):
+                commit_index, value = await host.ask(read)
+        except (DLedgerError, TimeoutError, GoneError):
             return
+        if commit_index < acknowledged:
+            raise Violation(
+                "linearizable reads", f"{host.id} reads up to {commit_index}, {acknowledged} was acknowledged before"
+            )
+        self._check_committed(host, commit_index)
+        if value is not None:
+            self._journal.saw(acknowledged, value, who=host.id)
         self._journal.reads += 1
 
+    def _check_committed(self, host: SimHost, commit_index: int) -> None:
+        committed = self._cluster.watch.chronicle.committed_index
+        if commit_index > committed:
+            raise Violation("only what is committed is read", f"{host.id} reads up to {commit_index} of {committed}")
+
     async def _committed(self, host: SimHost) -> None:
-        reader = host.replica.reader
+        """From some record on, as far as this node knows of commits."""
+        share = self._random.random()
+
+        async def read() -> tuple[int, dict[int, bytes]]:
+            reader, first = host.replica.reader, host.replica.log.state.first_index
+            point = await reader.read_point(Consistency.COMMITTED)
+            begin = max(first, point.commit_index - int(share * 40))
+            seen: dict[int, bytes] = {}
+            async for frames, _ in reader.read(begin, None, point, follow=False):
+                for frame in frames:
+                    header = frame.header
+                    for at in range(header.count):
+                        seen[header.base_index + at] = record_at(frame.body, header.count, at)
+            return point.commit_index, seen
+
         try:
             async with asyncio.timeout(2):
-                point = await reader.read_point(Consistency.COMMITTED)
-                first = host.replica.log.state.first_index
-                if point.commit_index < first:
-                    return
-                index = self._random.randint(first, point.commit_index)
-                entry = await reader.get(index, point)
-        except (DLedgerError, TimeoutError):
+                commit_index, seen = await host.ask(read)
+        except (DLedgerError, TimeoutError, GoneError):
             return
-        self._journal.saw(index, entry.value, who=host.id)
+        self._check_committed(host, commit_index)
+        if seen and sorted(seen) != list(range(min(seen), max(seen) + 1)):
+            raise Violation("reads have no gap", f"{host.id} read {sorted(seen)}")
+        for index, value in seen.items():
+            self._journal.saw(index, value, who=host.id)
         self._journal.reads += 1

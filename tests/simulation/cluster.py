@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from random import Random
+from typing import TypeVar
 
 from dledger.config import Limits, NodeConfig, Timings
 from dledger.errors import Code, DLedgerError
-from dledger.raft.messages import AppendResponse, Message, VoteResponse
+from dledger.raft.messages import AppendResponse, Message, PushResult
 from dledger.server.node import Node
 from dledger.server.replica import Replica
-from dledger.transport.memory import MemoryNetwork, MemoryTransport
-from dledger.types import DEFAULT_GROUP, NodeId, Position, Role, Term
-from tests.simulation.disk import DiskMood, Platter, SimDisk
+from dledger.storage.segment import SEGMENT_SUFFIX
+from dledger.types import GENESIS, LogPoint, NodeId, Role, Term
+from tests.simulation.disk import DiskMood, SimDisk
+from tests.simulation.life import Life
+from tests.simulation.network import SimNetwork
+from tests.simulation.platter import Platter, Rot
+from tests.simulation.process import GoneError, ProcessLoop, WorldLoop
 from tests.simulation.trace import Trace
+from tests.simulation.truth import known_disk
+from tests.simulation.violation import Violation
 from tests.simulation.watch import Watch
+
+T = TypeVar("T")
 
 LIMITS = Limits(
     segment_max_bytes=24 * 1024,
@@ -25,208 +35,304 @@ LIMITS = Limits(
     read_message_bytes=4 * 1024,
     push_window_bytes=32 * 1024,
 )
-
-
-class WatchedTransport(MemoryTransport):
-    """Shows the watch what a node says, before anybody hears it."""
-
-    def __init__(self, network: MemoryNetwork, host: SimHost) -> None:
-        super().__init__(network, host.id)
-        self._host = host
-
-    def send(self, peer: NodeId, message: Message) -> bool:
-        self._host.says(peer, message)
-        return super().send(peer, message)
+LEASE_SHARE = 0.35
+"""Of the seeds: reads by lease, which rest on the clocks."""
+STOP_S = 10.0
+"""A stop that takes longer ends as a kill."""
+SELF_INFLICTED = ("INTERNAL_ERROR", "DIVERGED", "CORRUPT_LOG")
+"""Why no node may stop, or not start, whatever its surroundings do, unless its disk rots."""
 
 
 class SimHost:
     """One machine over all its lives: its disk, its clock, and the node that runs there now, if any."""
 
-    def __init__(self, cluster: SimulatedCluster, node_id: NodeId, address: str) -> None:
+    def __init__(self, cluster: SimulatedCluster, node_id: NodeId, address: str, rate: float) -> None:
         self.id = node_id
         self.address = address
         self.peers: dict[str, str] = {}
         """Its configuration's."""
+        self.cluster = cluster
         self.mood = DiskMood()
+        self.rate = rate
+        """Of its clock."""
         self.clock_ahead_ms = 0
-        self._cluster = cluster
+        self.rot: list[Rot] = []
+        """What its medium does not hold any more: to be repaired."""
+        self.is_beyond_repair = False
+        """It refuses to start, for what rotted there: an operator has to give it another disk."""
+        self.lives = 0
+        self.was_member = False
+        """A machine that was removed is not taken again under the same name."""
         self._disks = 0
         self._boots = 1
         self.platter = self._new_platter()
-        self._disk: SimDisk | None = None
-        self._node: Node | None = None
-        self._transport: WatchedTransport | None = None
-        self._promised = Position(0)
-        """No crash may take these: durable by the word of the last life."""
+        self._life: Life | None = None
         self._starting = False
-        self.was_member = False
-        """A machine that was removed is not taken again under the same name."""
-        self.lives = 0
+        self.promised: LogPoint = GENESIS
+        """No crash may take it: durable by the word of the last life."""
+
+    # Disks -------------------------------------------------------------------------------------------------------
 
     def _new_platter(self) -> Platter:
         self._disks += 1
-        platter = Platter(Random(self._cluster.random.getrandbits(64)))
+        platter = Platter(Random(self.cluster.random.getrandbits(64)))
         platter.mkdir("/data")
         return platter
 
     def wipe(self) -> None:
         """While down: another disk, and an empty one."""
-        assert self._node is None
+        assert self._life is None
         self.platter = self._new_platter()
-        self._promised = Position(0)
+        self.promised = GENESIS
+        self.rot.clear()
+        self.is_beyond_repair = False
 
     def restore(self, backup: Platter) -> None:
         """While down: the disk is what it was when ``backup`` was made."""
-        assert self._node is None
+        assert self._life is None
         self._disks += 1
         self.platter = backup
-        self._promised = Position(0)
+        self.promised = GENESIS
+        self.rot.clear()
+        self.is_beyond_repair = False
+
+    @property
+    def is_rotten(self) -> bool:
+        """Something that rotted is neither repaired nor gone."""
+        self.rot = [rot for rot in self.rot if not rot.is_healed(self.platter)]
+        return bool(self.rot)
 
     @property
     def disk_name(self) -> str:
         return f"{self.id}/{self._disks}"
 
     @property
+    def awaits_repair(self) -> bool:
+        """Frames of it rotted. A small state that did is passed over: an older one, and the frames, do as well."""
+        return self.is_rotten and any(rot.path.endswith(SEGMENT_SUFFIX) for rot in self.rot)
+
+    def knows(self, peer: NodeId) -> tuple[bytes, int]:
+        """Which disk of ``peer``, and which start of it at least, it knows of, whatever befalls it now."""
+        return known_disk(self.platter, f"/data/{self.id}/peers", peer)
+
+    # What it is --------------------------------------------------------------------------------------------------
+
+    @property
     def is_starting(self) -> bool:
         return self._starting
 
     @property
-    def sectors_lost(self) -> int:
-        return self.platter.sectors_lost
+    def is_down(self) -> bool:
+        return self._life is None
 
     @property
     def is_up(self) -> bool:
-        return self._node is not None and not self._starting
+        return self._life is not None and not self._starting and self._life.is_open
+
+    @property
+    def is_recovering(self) -> bool:
+        """Its log is being repaired before it can be opened."""
+        return self._life is not None and not self._starting and not self._life.is_open
+
+    @property
+    def is_paused(self) -> bool:
+        return self._life is not None and self._life.process.is_paused
+
+    @property
+    def life(self) -> Life:
+        assert self._life is not None, f"{self.id} is down"
+        return self._life
 
     @property
     def replica(self) -> Replica:
-        assert self._node is not None, f"{self.id} is down"
-        return self._node.replicas[DEFAULT_GROUP]
+        return self.life.replica
 
     @property
     def leads(self) -> bool:
         return self.is_up and self.replica.role is Role.LEADER
 
+    @property
+    def term(self) -> Term:
+        return self.replica.core.term if self.is_up else Term(0)
+
+    @property
+    def has_lease(self) -> bool:
+        """By its own clock, and by its own word."""
+        return self.is_up and self.replica.core.has_lease(self.life.process.time() * 1000)
+
     def wall_clock_ms(self) -> int:
-        return int(asyncio.get_running_loop().time() * 1000) + self.clock_ahead_ms
+        return int(self.life.process.time() * 1000) + self.clock_ahead_ms
+
+    def describe(self) -> str:
+        if not self.is_up:
+            return f"{self.id} {'down' if self.is_down else 'starting' if self._starting else 'recovering'}"
+        replica = self.replica
+        return (
+            f"{self.id} {'paused ' * self.is_paused}{replica.role.value} term {replica.term} "
+            f"last {replica.log.last.position} commit {replica.core.commit_position}"
+        )
+
+    def ask(self, work: Callable[[], Awaitable[T]]) -> asyncio.Future[T]:
+        """Has the node that runs here do ``work``. GoneError when it ends, or is down."""
+        if self._life is None:
+            gone = self.cluster.world.create_future()
+            gone.set_exception(GoneError())
+            return gone
+        return self._life.process.ask(work)
 
     # Lives -------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        assert self._node is None
+        """Returns when the node is up, refuses to start, or has ended again."""
+        assert self._life is None
         self.lives += 1
-        cluster = self._cluster
-        disk = self._disk = SimDisk(self.platter, self.mood, f"boot-{self._boots}")
-        transport = self._transport = WatchedTransport(cluster.network, self)
+        cluster = self.cluster
+        process = ProcessLoop(cluster.world, rate=self.rate)  # type: ignore[abstract]  # it has what nodes ask for
+        disk = SimDisk(
+            self.platter,
+            self.mood,
+            f"boot-{self._boots}",
+            world=cluster.world,
+            hit=lambda name: cluster.trace.hit(name, self.id),
+        )
+        life = self._life = Life(self, process, disk)
+        cluster.lives.append(life)
         self._starting = True
-        node = self._node = Node(
+        try:
+            await process.ask(lambda: self._live(life))
+        except DLedgerError as refusal:
+            # A process that cannot start ends, and is started again by whoever watches over it.
+            cluster.trace.hit(f"branch start refused {refusal.code.name}", self.id, refusal)
+            self.is_beyond_repair = self.is_rotten and refusal.code is Code.CORRUPT_LOG
+            if self._life is life:
+                self.crash(power=False)
+            if refusal.code.name in SELF_INFLICTED and not self.is_beyond_repair:
+                raise Violation("what is written can be read", f"{self.id} does not start: {refusal}") from refusal
+        except GoneError:
+            return
+
+    async def _live(self, life: Life) -> None:
+        cluster = self.cluster
+        node = Node(
             cluster.config_of(self),
-            disk=disk,
-            transport=transport,
+            disk=life.disk,
+            transport=life.transport,
             random=Random(cluster.random.getrandbits(64)),
             wall_clock_ms=self.wall_clock_ms,
         )
+        life.observe(node)
         node.add_listener(self._on_role)
-        try:
-            await node.open()
-            if self._node is not node:
-                return  # the power went meanwhile
-            replica = node.replicas[DEFAULT_GROUP]
-            cluster.trace.note("opened", self.id, replica.log.last, replica.core.term)
-            cluster.watch.restarted(self.id, self.disk_name, replica, self._promised)
-            self._starting = False
-            await node.join()
-        except DLedgerError as refusal:
-            # A process that cannot start ends, and is started again by whoever watches over it.
-            cluster.trace.hit("branch start refused", self.id, refusal.code.name, refusal)
-            if self._node is node:
-                self.crash(power=False)
-        except asyncio.CancelledError:
-            if not disk.is_dead:
-                raise
-        else:
-            cluster.trace.note("started", self.id)
+        await node.open()
+        self._starting = False
+        await node.join()
+        cluster.trace.note("started", self.id)
 
     def crash(self, *, power: bool = True) -> None:
         """The process ends at once; with ``power``, the machine forgets what was not synced too."""
-        node, disk, transport = self._node, self._disk, self._transport
-        if node is None or disk is None or transport is None:
+        life = self._life
+        if life is None:
             return
-        if not self._starting:
-            self._promised = self.replica.log.durable_position
-        self._node = None
+        if life.is_open:
+            self._keep_promise(life)
+        self._life = None
         self._starting = False
-        disk.cut_power()
-        transport.crash()
-        for replica in node.replicas.values():
-            replica.fail(Code.SHUTTING_DOWN, "the power was lost")
+        life.disk.cut_power()
+        life.process.end()
+        life.transport.crash()
         if power:
-            self.platter.crash()
-            self._boots += 1
+            self._forget_what_was_not_synced()
         else:
             self.platter.kill()
-        self._cluster.trace.note("crashed", self.id, "power" if power else "kill", self._promised)
+        self.cluster.trace.note("crashed", self.id, "power" if power else "kill", self.promised)
+
+    def _forget_what_was_not_synced(self) -> None:
+        platter, hit = self.platter, self.cluster.trace.hit
+        lost, torn = platter.sectors_lost, platter.sectors_torn
+        platter.crash()
+        self._boots += 1
+        if platter.sectors_lost > lost:
+            hit("fault sectors lost", self.id, platter.sectors_lost - lost)
+        if platter.sectors_torn > torn:
+            hit("fault torn sector", self.id, platter.sectors_torn - torn)
+
+    def _keep_promise(self, life: Life) -> None:
+        log = life.replica.log
+        position = log.durable_position if life.cut_to is None else min(log.durable_position, life.cut_to)
+        # A trim that others committed may have moved the start past what this disk holds: nothing is kept up to there.
+        is_kept = position >= log.state.start.position
+        self.promised = LogPoint(position, log.term_at(position), 0) if is_kept else GENESIS
+
+    def pause(self) -> None:
+        self.life.process.pause()
+
+    def resume(self) -> None:
+        if self._life is not None and self._life.process.is_paused:
+            self._life.process.resume()
 
     async def stop(self) -> None:
-        """A clean stop; after ten seconds the process is killed."""
-        node = self._node
-        assert node is not None
-        try:
-            async with asyncio.timeout(10):
-                await node.stop()
-        except TimeoutError:
-            self.crash(power=False)
+        """A clean stop; after ten seconds the process is killed. Nothing where one is under way."""
+        life = self.life
+        if life.is_stopping:
             return
-        except OSError:
-            if self._node is node:
-                raise
-            return  # the power went meanwhile
-        if self._node is node:
-            self._node = None
-            self._promised = node.replicas[DEFAULT_GROUP].log.last.position
-
-    def describe(self) -> str:
-        if not self.is_up:
-            return f"{self.id} {'starting' if self._starting else 'down'}"
-        replica = self.replica
-        return (
-            f"{self.id} {replica.role.value} term {replica.term} last {replica.log.last.position} "
-            f"commit {replica.core.commit_position}"
-        )
+        life.is_stopping = True
+        assert life.node is not None
+        try:
+            async with asyncio.timeout(STOP_S):
+                await life.process.ask(life.node.stop)
+        except TimeoutError:
+            if self._life is life:
+                self.crash(power=False)
+            return
+        except (GoneError, OSError):
+            if self._life is life:
+                self.crash(power=False)
+            return
+        if self._life is life:
+            if life.is_open:
+                self._keep_promise(life)
+            self._life = None
+            life.process.end()
 
     # What it says ------------------------------------------------------------------------------------------------
 
     def says(self, peer: NodeId, message: Message) -> None:
-        watch = self._cluster.watch
-        if self._cluster.network.is_up(self.id, peer):
-            self._cluster.meets(self, peer)
-        self._cluster.trace.note("send", self.id, peer, type(message).__name__, message.term)
-        watch.sent(self.id, self.disk_name, message)
-        if isinstance(message, VoteResponse):
-            watch.granted(self.disk_name, peer, message)
-        elif isinstance(message, AppendResponse):
-            watch.acknowledged(self.id, message, self.replica)
+        cluster = self.cluster
+        cluster.trace.note("send", self.id, peer, type(message).__name__, message.term)
+        cluster.watch.said(self, peer, message)
+        if isinstance(message, AppendResponse) and message.result is PushResult.SUCCESS:
+            cluster.watch.check_ack(self, cluster.hosts[peer], message)
 
     def _on_role(self, group: str, role: Role, term: Term, leader_id: NodeId) -> None:
         del group
-        self._cluster.trace.note("role", self.id, role.value, term, leader_id)
+        self.cluster.trace.note("role", self.id, role.value, term, leader_id)
+        if self.life.role is Role.LEADER and role is Role.CANDIDATE:
+            self.cluster.trace.hit("branch check-quorum", self.id)
+        self.life.role = role
         if role is Role.LEADER:
-            self._cluster.watch.leads(self.id, term)
+            self.cluster.watch.elected(self, self.cluster.up())
+            self.cluster.on_leader(self)
 
 
 class SimulatedCluster:
-    """``size`` machines; nothing runs before ``start``."""
+    """``size`` machines; nothing runs before ``start``. To be made inside a ``WorldLoop``."""
 
-    def __init__(self, size: int, seed: int, trace: Trace) -> None:
+    def __init__(self, size: int, seed: int, trace: Trace, *, lease_reads: bool | None = None) -> None:
+        """``lease_reads``: as the seed will have it by default."""
+        world = asyncio.get_running_loop()
+        assert isinstance(world, WorldLoop)
+        self.world = world
         self.random = Random(seed)
         self.trace = trace
-        self.watch = Watch()
-        self._met: dict[tuple[NodeId, NodeId], tuple[int, int, float]] = {}
-        self._knows: dict[tuple[NodeId, NodeId], int] = {}
-        self.network = MemoryNetwork(Random(seed + 1), latency_s=0.0005, jitter_s=0.002)
+        trace.clock = world.time
+        self.watch = Watch(trace.hit)
+        self.lease_reads = self.random.random() < LEASE_SHARE if lease_reads is None else lease_reads
         self._timings = Timings()
+        self.network = SimNetwork(Random(seed + 1), latency_s=0.0005, jitter_s=0.002, loop=world)
         self.hosts: dict[NodeId, SimHost] = {}
         """Every machine there ever was, members or not."""
+        self.lives: list[Life] = []
+        self.on_leader: Callable[[SimHost], None] = lambda _: None
+        """Told of every new leader."""
         for _ in range(size):
             self.new_host()
         peers = {str(host.id): host.address for host in self.hosts.values()}
@@ -234,9 +340,13 @@ class SimulatedCluster:
             host.peers = peers
 
     def new_host(self) -> SimHost:
-        """A machine that nobody knows yet."""
+        """A machine that nobody knows yet. No two clocks drift apart by more than leases allow for."""
         number = len(self.hosts)
-        host = SimHost(self, NodeId(f"n{number}"), f"h{number}:{1000 + 10 * number}")
+        drift = 0.99 * self._timings.max_clock_drift / 2
+        rate = self.random.choice((1.0, 1.0 - drift, 1.0 + drift, self.random.uniform(1.0 - drift, 1.0 + drift)))
+        host = SimHost(self, NodeId(f"n{number}"), f"h{number}:{1000 + 10 * number}", rate)
+        if rate != 1.0:
+            self.trace.hit("fault clock drift", host.id, rate)
         self.hosts[host.id] = host
         return host
 
@@ -248,26 +358,19 @@ class SimulatedCluster:
             data_dir=Path(f"/data/{host.id}"),
             limits=LIMITS,
             timings=self._timings,
+            lease_reads=self.lease_reads,
         )
 
     async def start(self) -> None:
         for host in self.hosts.values():
             await host.start()
 
-    def meets(self, host: SimHost, peer: NodeId) -> None:
-        """``host`` speaks with ``peer``; after a while it has durably noted which start of which disk that is."""
-        now_s = asyncio.get_running_loop().time()
-        other = self.hosts[peer]
-        lives = (host.lives, other.lives)
-        met = self._met.get((host.id, peer))
-        if met is None or met[:2] != lives:
-            self._met[host.id, peer] = (*lives, now_s)
-        elif now_s > met[2] + 2.0:
-            self._knows[host.id, peer] = other.lives
-
-    def known_start(self, host: SimHost, peer: NodeId) -> int:
-        """The newest life of ``peer`` that ``host`` durably knows of; 0: none."""
-        return self._knows.get((host.id, peer), 0)
+    async def bury(self) -> None:
+        """After the last step: what all lives have left is closed."""
+        for host in self.up():
+            host.crash()
+        for life in self.lives:
+            await life.process.bury()
 
     def describe(self) -> str:
         return "; ".join(host.describe() for host in self.hosts.values())
@@ -276,12 +379,12 @@ class SimulatedCluster:
         return [host for host in self.hosts.values() if host.is_up]
 
     def down(self) -> list[SimHost]:
-        return [host for host in self.hosts.values() if host._node is None]
+        return [host for host in self.hosts.values() if host.is_down]
 
     def leaders(self) -> list[SimHost]:
         return [host for host in self.up() if host.leads]
 
     def check(self) -> None:
-        """Every node's commit agrees with everybody's."""
+        """What must hold between two steps."""
         for host in self.up():
-            self.watch.commits(host.id, host.lives, host.replica)
+            self.watch.looked_at(host.life, host.life.process.time() * 1000)

@@ -5,21 +5,33 @@ A patch begins with two lines of its own::
     class: 7 commit arithmetic
     bug: commits a position of an older term by counting
 
-A mutant that no seed betrays is a hole in the watch, or in the trouble it makes.
+A mutant that no seed betrays is a hole in the watch, or in the trouble it makes. A bug is planted by hand in a clean
+tree and recorded, which takes it out again; patches that the code has moved away from are made to fit::
+
+    python -m tests.simulation.plant record NAME --bug-class "7 commit arithmetic" --bug "commits …"
+    python -m tests.simulation.plant refresh
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
 MUTANTS = Path(__file__).parent / "mutants"
+CANARIES = ("own-ack-before-sync", "minority-commits", "vote-before-persist", "no-truncate", "read-without-a-round")
+"""Found within a few seeds: if they are not, the simulator sees nothing any more."""
 _COPIED = ("dledger", "tests/simulation", "tests/support")
+_SIMULATION = "python -m tests.simulation"
 
 
 class Mutant(NamedTuple):
@@ -40,7 +52,7 @@ class Verdict(NamedTuple):
 
     def __str__(self) -> str:
         outcome = f"caught by {self.invariant!r} in seed {self.seeds}" if self.invariant else "MISSED"
-        return f"{self.mutant.name:32s} {self.mutant.bug_class:40s} {outcome}"
+        return f"{self.mutant.name:34s} {self.mutant.bug_class:44s} {outcome}"
 
 
 def mutants(only: str = "") -> list[Mutant]:
@@ -48,20 +60,49 @@ def mutants(only: str = "") -> list[Mutant]:
     return [_read(patch) for patch in sorted(MUTANTS.glob("*.patch")) if only in patch.stem]
 
 
+def canaries() -> list[Mutant]:
+    return [_read(MUTANTS / f"{name}.patch") for name in CANARIES]
+
+
 def _read(patch: Path) -> Mutant:
     first, second, *_ = patch.read_text().splitlines()
     return Mutant(patch.stem, first.removeprefix("class: "), second.removeprefix("bug: "), patch)
 
 
-def hunt(mutant: Mutant, max_seeds: int) -> Verdict:
-    """Runs seeds against the mutant until one fails. Raises RuntimeError when the patch does not apply any more."""
-    with tempfile.TemporaryDirectory(prefix="dledger-mutant-") as copy:
+@contextmanager
+def planted(mutant: Mutant) -> Iterator[Path]:
+    """A copy of the package, and of the simulation, with the bug in it. Raises RuntimeError when it does not fit."""
+    with _copy() as copy:
+        done = _run(["git", "apply", "-p1", str(mutant.patch)], copy)
+        if done.returncode:
+            raise RuntimeError(
+                f"{mutant.patch.name} does not apply any more: {done.stderr.strip()}; see {_SIMULATION}.plant"
+            )
+        yield copy
+
+
+@contextmanager
+def _copy() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="dledger-mutant-") as name:
+        copy = Path(name)
         for part in _COPIED:
-            shutil.copytree(ROOT / part, Path(copy, part), ignore=shutil.ignore_patterns("__pycache__", "mutants"))
-        Path(copy, "tests", "__init__.py").touch()
-        _apply(mutant, copy)
-        command = [sys.executable, "-m", "tests.simulation", "--until-failure", f"0:{max_seeds}"]
-        done = subprocess.run(command, cwd=copy, env={"PYTHONPATH": copy}, capture_output=True, text=True, check=False)
+            shutil.copytree(ROOT / part, copy / part, ignore=shutil.ignore_patterns("__pycache__", "mutants"))
+        (copy / "tests" / "__init__.py").touch()
+        yield copy
+
+
+def _run(command: list[str], directory: Path) -> subprocess.CompletedProcess[str]:
+    environment = {"PYTHONPATH": str(directory), "PATH": "/usr/bin:/bin"}
+    return subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, check=False)
+
+
+# The hunt ------------------------------------------------------------------------------------------------------------
+
+
+def hunt(mutant: Mutant, max_seeds: int) -> Verdict:
+    """Runs seeds against the mutant until one fails."""
+    with planted(mutant) as copy:
+        done = _run([sys.executable, "-m", "tests.simulation", "--until-failure", f"0:{max_seeds}"], copy)
     word, _, rest = done.stdout.strip().rpartition("\n")[2].partition(" ")
     if word == "clean":
         return Verdict(mutant, "", max_seeds)
@@ -71,8 +112,88 @@ def hunt(mutant: Mutant, max_seeds: int) -> Verdict:
     return Verdict(mutant, invariant, int(seed))
 
 
-def _apply(mutant: Mutant, directory: str) -> None:
-    command = ["git", "apply", "-p1", str(mutant.patch)]
-    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"{mutant.patch.name} does not apply any more: {done.stderr.strip()}")
+class Results:
+    """Verdicts kept in a file, a line each, for as long as neither the code nor the patch changes: a hunt that was
+    interrupted goes on where it was."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._code = _fingerprint(ROOT / part for part in _COPIED)
+        self._known: dict[str, tuple[str, int]] = {}
+        if path is not None and path.exists():
+            for line in path.read_text().splitlines():
+                key, invariant, seeds = json.loads(line)
+                self._known[key] = invariant, seeds
+
+    def find(self, mutant: Mutant, max_seeds: int) -> Verdict | None:
+        invariant, seeds = self._known.get(self._key(mutant), ("", 0))
+        return Verdict(mutant, invariant, seeds) if invariant or seeds >= max_seeds else None
+
+    def keep(self, verdict: Verdict) -> None:
+        if self._path is not None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with self._path.open("a") as file:
+                file.write(json.dumps([self._key(verdict.mutant), verdict.invariant, verdict.seeds]) + "\n")
+
+    def _key(self, mutant: Mutant) -> str:
+        return f"{mutant.name} {self._code} {_fingerprint([mutant.patch])}"
+
+
+def _fingerprint(places: Iterator[Path] | list[Path]) -> str:
+    digest = blake2b(digest_size=8)
+    for place in places:
+        for file in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
+            digest.update(str(file.relative_to(ROOT)).encode() + file.read_bytes())
+    return digest.hexdigest()
+
+
+# Making patches ------------------------------------------------------------------------------------------------------
+
+
+def _write(name: str, bug_class: str, bug: str, diff: str) -> None:
+    kept = [line for line in diff.splitlines() if not line.startswith(("diff --git", "index "))]
+    (MUTANTS / f"{name}.patch").write_text("\n".join([f"class: {bug_class}", f"bug: {bug}", "", *kept]) + "\n")
+
+
+def record(name: str, bug_class: str, bug: str) -> None:
+    """Takes what was changed in dledger/ since the last commit for the bug, and takes it back."""
+    diff = subprocess.run(["git", "diff", "--", "dledger"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    if not diff:
+        raise SystemExit("nothing was changed in dledger/: plant the bug first")
+    _write(name, bug_class, bug, diff)
+    subprocess.run(["git", "apply", "-R"], cwd=ROOT, input=diff, text=True, check=True)
+
+
+def refresh() -> int:
+    """Makes the patches fit the code that moved, where it is clear how; names those where it is not."""
+    stale = 0
+    for mutant in mutants():
+        with _copy() as copy:
+            for command in (["git", "init", "-q"], ["git", "add", "dledger"]):
+                _run(command, copy)
+            done = _run(["patch", "-p1", "--fuzz=3", "--no-backup-if-mismatch", "-i", str(mutant.patch)], copy)
+            if done.returncode:
+                stale += 1
+                print(f"{mutant.name}: plant it anew\n{done.stdout}", file=sys.stderr)
+            else:
+                _write(mutant.name, mutant.bug_class, mutant.bug, _run(["git", "diff", "--", "dledger"], copy).stdout)
+    return 1 if stale else 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog=f"{_SIMULATION}.plant", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    recording = commands.add_parser("record")
+    recording.add_argument("name")
+    recording.add_argument("--bug-class", required=True)
+    recording.add_argument("--bug", required=True)
+    commands.add_parser("refresh")
+    options = parser.parse_args()
+    if options.command == "refresh":
+        return refresh()
+    record(options.name, options.bug_class, options.bug)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

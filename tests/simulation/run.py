@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import traceback
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
-from dledger.batch import records_of
-from dledger.types import Position
-from tests.simulation.clients import Journal, ProducerClient, ReaderClient
-from tests.simulation.cluster import SimHost, SimulatedCluster
+from tests.simulation.branches import LOGGED
+from tests.simulation.clients import PlainClient, ProducerClient, ReaderClient
+from tests.simulation.cluster import SELF_INFLICTED, SimHost, SimulatedCluster
+from tests.simulation.journal import Journal
 from tests.simulation.nemesis import Nemesis
+from tests.simulation.process import WorldLoop
+from tests.simulation.replicas import check_equal
 from tests.simulation.trace import Trace
-from tests.simulation.watch import Violation
+from tests.simulation.violation import Violation
 from tests.support.virtual_time import run_virtual
 
 SAFETY_S = 30.0
@@ -23,21 +27,10 @@ SAFETY_S = 30.0
 MAX_SAFETY_S = 120.0
 MIN_ELECTIONS = 3
 MIN_ACKNOWLEDGED = 500
+PROGRESS_S = 15.0
+"""A connected majority commits something within it."""
 LIVENESS_S = 60.0
-CHECK_S = 0.01
-
-BRANCHES = {
-    "cutting a tail that the leader does not have": "branch truncate",
-    "this log ends before the leader's begins; it begins anew there": "branch reset",
-    "trimming the log": "branch trim",
-    "a member is not what it was; no quorum rests on it": "branch doubt",
-    "a member is what it should be again": "branch doubt lifted",
-    "handing the leadership to a preferred leader": "branch preferred leader",
-    "a follower lost frames that it had acknowledged and that are committed": "branch follower lost frames",
-    "caught up after an unclean stop; voting again": "branch caught up",
-    "refused a push that does not fit": "branch push refused",
-}
-"""What the product logs when it takes a branch worth counting."""
+CHECK_S = 0.02
 
 
 @dataclass
@@ -51,6 +44,7 @@ class Outcome:
     simulated_s: float = 0.0
     elections: int = 0
     acknowledged: int = 0
+    sectors_lost: int = 0
     hits: Counter[str] = field(default_factory=Counter)
 
 
@@ -60,7 +54,7 @@ class _BranchCounter(logging.Handler):
         self._trace = trace
 
     def emit(self, record: logging.LogRecord) -> None:
-        name = BRANCHES.get(record.msg)
+        name = LOGGED.get(record.msg)
         if name is not None:
             self._trace.hit(name)
 
@@ -75,8 +69,9 @@ def run_seed(seed: int, *, show: bool = False) -> Outcome:
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     logger.propagate = show
+    gc.disable()  # a seed is over before it would pay
     try:
-        run_virtual(_simulate(seed, trace, outcome), limit_s=MAX_SAFETY_S + LIVENESS_S + 600)
+        run_virtual(_simulate(seed, trace, outcome), limit_s=MAX_SAFETY_S + 1_000, loop_factory=WorldLoop)
     except BaseException as failure:
         if isinstance(failure, KeyboardInterrupt):
             raise
@@ -86,7 +81,8 @@ def run_seed(seed: int, *, show: bool = False) -> Outcome:
         logger.removeHandler(handler)
         logger.setLevel(before[0])
         logger.propagate = before[1]
-    outcome.digest = trace.digest
+        gc.enable()
+    outcome.digest = outcome.digest or trace.digest
     outcome.hits = trace.hits
     return outcome
 
@@ -98,94 +94,139 @@ def _invariant_of(failure: BaseException) -> str:
 
 
 async def _simulate(seed: int, trace: Trace, outcome: Outcome) -> None:
-    random = Random(seed)
-    loop = asyncio.get_running_loop()
-    began_s = loop.time()
-    cluster = SimulatedCluster(random.choice((3, 5)), seed, trace)
-    journal = Journal()
-    nemesis = Nemesis(cluster, Random(seed + 2))
-    await cluster.start()
+    cluster = SimulatedCluster(Random(seed).choice((3, 5)), seed, trace)
+    try:
+        await _Seed(seed, cluster, outcome).run()
+    finally:
+        outcome.digest = trace.digest
+        await cluster.bury()
 
-    def is_enough() -> bool:
-        spent_s = loop.time() - began_s
-        lost = sum(host.sectors_lost for host in cluster.hosts.values())
-        met = min(cluster.watch.elections / MIN_ELECTIONS, len(journal.acknowledged) / MIN_ACKNOWLEDGED, lost) >= 1
-        return spent_s >= MAX_SAFETY_S or (spent_s >= SAFETY_S and met)
 
-    producers = [ProducerClient(f"p{at}", cluster, journal, Random(seed + 10 + at)) for at in range(3)]
-    async with asyncio.TaskGroup() as tasks:
-        checking = tasks.create_task(_check_always(cluster), name="check")
+class _Seed:
+    def __init__(self, seed: int, cluster: SimulatedCluster, outcome: Outcome) -> None:
+        self._seed = seed
+        self._cluster = cluster
+        self._outcome = outcome
+        self._journal = Journal()
+        self._nemesis = Nemesis(cluster, Random(seed + 2))
+        self._began_s = cluster.world.time()
+
+    async def run(self) -> None:
+        await self._cluster.start()
+        async with asyncio.TaskGroup() as tasks:
+            checking = tasks.create_task(self._check_always(), name="check")
+            await self._safety()
+            await self._nemesis.settle()
+            await self._progress()
+            await self._nemesis.end()
+            await self._rest()
+            checking.cancel()
+        await check_equal(self._member_hosts(), self._journal)
+        self._account()
+
+    # Safety ------------------------------------------------------------------------------------------------------
+
+    @property
+    def _spent_s(self) -> float:
+        return self._cluster.world.time() - self._began_s
+
+    def _has_its_share(self) -> bool:
+        lost = self._cluster.trace.hits["fault sectors lost"]
+        elections, acknowledged = self._cluster.watch.elections, len(self._journal.acknowledged)
+        return elections >= MIN_ELECTIONS and acknowledged >= MIN_ACKNOWLEDGED and lost > 0
+
+    def _is_enough(self) -> bool:
+        return self._spent_s >= MAX_SAFETY_S or (self._spent_s >= SAFETY_S and self._has_its_share())
+
+    async def _safety(self) -> None:
+        cluster, journal, seed = self._cluster, self._journal, self._seed
+        clients: list[ProducerClient | PlainClient | ReaderClient] = [
+            *(ProducerClient(f"p{at}", cluster, journal, Random(seed + 10 + at)) for at in range(3)),
+            PlainClient("plain", cluster, journal, Random(seed + 20)),
+            ReaderClient(cluster, journal, Random(seed + 3)),
+        ]
         async with asyncio.TaskGroup() as working:
-            for producer in producers:
-                working.create_task(producer.run(is_enough), name="producer")
-            working.create_task(ReaderClient(cluster, journal, Random(seed + 3)).run(is_enough), name="reader")
-            working.create_task(nemesis.run(is_enough), name="nemesis")
-        await nemesis.end()
-        await _come_to_rest(cluster, nemesis, journal)
-        checking.cancel()
-    outcome.simulated_s = loop.time() - began_s
-    outcome.elections = cluster.watch.elections
-    outcome.acknowledged = len(journal.acknowledged)
-    for member in cluster.leaders()[0].replica.log.state.members:
-        await _check_log(cluster.hosts[member.id], journal)
-    for host in cluster.up():
-        host.crash()
+            for client in clients:
+                working.create_task(client.run(self._is_enough), name=type(client).__name__)
+            working.create_task(self._nemesis.run(self._is_enough, lambda: self._spent_s > SAFETY_S), name="nemesis")
+        if not self._has_its_share():
+            lost = cluster.trace.hits["fault sectors lost"]
+            raise Violation(
+                "a seed has its share",
+                f"after {self._spent_s:.0f} s {cluster.watch.elections} elections, {len(journal.acknowledged)} "
+                f"acknowledged, {lost} crashes that lost sectors; {cluster.describe()}",
+            )
 
+    async def _check_always(self) -> None:
+        while True:
+            self._cluster.check()
+            self._end_failed()
+            await asyncio.sleep(CHECK_S)
 
-async def _check_always(cluster: SimulatedCluster) -> None:
-    while True:
-        cluster.check()
-        _revive_failed(cluster)
-        await asyncio.sleep(CHECK_S)
-
-
-def _revive_failed(cluster: SimulatedCluster) -> None:
-    """A node that stopped on an error of its disk ends as a process would; the nemesis starts it again."""
-    for host in cluster.up():
-        failure = host.replica.failure
-        if failure is not None:
-            cluster.trace.hit("branch node stopped", host.id, failure.code.name)
-            if failure.code.name in ("INTERNAL_ERROR", "DIVERGED", "CORRUPT_LOG"):
+    def _end_failed(self) -> None:
+        """A node that stopped on an error of its disk ends as a process would; the nemesis starts it again."""
+        for host in self._cluster.hosts.values():
+            present = None if host.is_down else host.life.present
+            failure = present.failure if present is not None else None
+            if failure is None:
+                continue
+            self._cluster.trace.hit(f"branch node stopped {failure.code.name}", host.id)
+            if failure.code.name in SELF_INFLICTED and not (host.is_rotten and failure.code.name == "CORRUPT_LOG"):
                 raise Violation("no node stops for itself", f"{host.id}: {failure}")
             host.crash(power=False)
 
+    # Liveness ----------------------------------------------------------------------------------------------------
 
-async def _come_to_rest(cluster: SimulatedCluster, nemesis: Nemesis, journal: Journal) -> None:
-    """Liveness: with everything whole, a leader comes, appends go on, and all logs become level."""
-    loop = asyncio.get_running_loop()
-    deadline_s = loop.time() + LIVENESS_S
-    probe = ProducerClient("probe", cluster, journal, Random(0))
-    while not _is_level(cluster):
-        if loop.time() > deadline_s:
-            raise Violation("liveness", f"no rest within {LIVENESS_S:g} s: {cluster.describe()}")
-        await nemesis.mend()
-        if probe.acknowledged == 0 and cluster.leaders():
-            soon_s = loop.time() + 0.05
-            await probe.run(lambda soon_s=soon_s: loop.time() > soon_s)  # type: ignore[misc]
-        await asyncio.sleep(0.05)
+    async def _progress(self) -> None:
+        """A random majority that is connected commits, whatever became of the others."""
+        chosen = self._nemesis.connected_majority()
+        if not chosen:
+            return
+        await self._nemesis.leave_alone(chosen)
+        names = [host.id for host in chosen]
+        self._cluster.trace.hit("branch liveness of a majority", *names)
+        if not await self._probe(lambda: False, PROGRESS_S):
+            where = self._cluster.describe()
+            raise Violation("a majority makes progress", f"{names} committed nothing for {PROGRESS_S:g} s: {where}")
 
+    async def _probe(self, is_over: Callable[[], bool], limit_s: float) -> bool:
+        """Appends until something is acknowledged."""
+        deadline_s = self._cluster.world.time() + limit_s
+        probe = ProducerClient(f"probe-{deadline_s:g}", self._cluster, self._journal, Random(0))
+        await probe.run(lambda: is_over() or probe.acknowledged > 0 or self._cluster.world.time() > deadline_s)
+        return probe.acknowledged > 0
 
-def _is_level(cluster: SimulatedCluster) -> bool:
-    leaders = cluster.leaders()
-    if not leaders:
-        return False
-    hosts = [cluster.hosts[member.id] for member in leaders[0].replica.log.state.members]
-    if not all(host.is_up for host in hosts):
-        return False
-    points = {(host.replica.log.last, host.replica.core.commit_position) for host in hosts}
-    leading = [host for host in hosts if host.leads and host.replica.core.is_ready]
-    (last, commit) = next(iter(points)) if len(points) == 1 else (None, None)
-    return len(leading) == 1 and last is not None and last.position == commit
+    async def _rest(self) -> None:
+        """With everything whole, a leader comes, appends go on, and all logs become level."""
+        deadline_s = self._cluster.world.time() + LIVENESS_S
+        is_probed = False
+        while not is_probed or not self._is_level():
+            if self._cluster.world.time() > deadline_s:
+                raise Violation("liveness", f"no rest within {LIVENESS_S:g} s: {self._cluster.describe()}")
+            await self._nemesis.mend()
+            is_probed = is_probed or await self._probe(lambda: False, 1.0)
+            await asyncio.sleep(0.05)
 
+    def _member_hosts(self) -> list[SimHost]:
+        leaders = self._cluster.leaders()
+        members = leaders[0].replica.log.state.members if leaders else ()
+        return [self._cluster.hosts[member.id] for member in members]
 
-async def _check_log(host: SimHost, journal: Journal) -> None:
-    log = host.replica.log
-    committed: list[bytes] = []
-    position = Position(log.state.start.position + 1)
-    while position <= host.replica.core.commit_position:
-        frames = await log.read(position, 1 << 20)
-        for frame in frames:
-            if frame.header.count:
-                committed += records_of(frame.body, frame.header.count)
-        position = Position(frames[-1].header.position + 1)
-    journal.check(committed, log.state.first_index, who=host.id)
+    def _is_level(self) -> bool:
+        hosts = self._member_hosts()
+        if not hosts or not all(host.is_up for host in hosts) or self._nemesis.is_mending:
+            return False
+        points = {(host.replica.log.last, host.replica.core.commit_position) for host in hosts}
+        leading = [host for host in hosts if host.leads and host.replica.core.is_ready]
+        if len(points) != 1 or len(leading) != 1:
+            return False
+        ((last, commit),) = points
+        return last.position == commit
+
+    def _account(self) -> None:
+        outcome, cluster = self._outcome, self._cluster
+        outcome.simulated_s = self._spent_s
+        outcome.elections = cluster.watch.elections
+        outcome.acknowledged = len(self._journal.acknowledged)
+        for host in cluster.hosts.values():
+            outcome.sectors_lost += host.platter.sectors_lost

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections import Counter
+from collections.abc import Callable
 from hashlib import blake2b
 
 
 class Trace:
-    """``note`` everything that a run may differ in. Keeps the lines when it is to ``show`` them."""
+    """``note`` everything that a run may differ in. Writes the lines too when it is to ``show`` them."""
 
     def __init__(self, *, show: bool = False) -> None:
         self._hash = blake2b(digest_size=8)
         self._show = show
+        self.clock: Callable[[], float] = lambda: 0.0
         self.hits: Counter[str] = Counter()
         """How often each fault, and each named branch, was met."""
 
     def note(self, what: str, *details: object) -> None:
-        now_s = asyncio.get_running_loop().time()
-        line = f"{now_s:.6f} {what} {' '.join(map(str, details))}"
-        self._hash.update(line.encode() + b"\n")
+        line = f"{self.clock():.6f} {what} {' '.join(map(str, details))}\n"
+        self._hash.update(line.encode())
         if self._show:
-            sys.stdout.write(line + "\n")
+            sys.stdout.write(line)
 
     def hit(self, name: str, *details: object) -> None:
         """A fault bit, or a branch was taken."""

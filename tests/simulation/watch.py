@@ -1,41 +1,57 @@
 """What must never happen, asked at every step: one place that knows what all nodes said and hold.
 
-Each check names the invariant in the message of its ``Violation``.
+Each check names the invariant in its ``Violation``. What a node holds is asked of its platter (truth.py), what logs say
+of each other of the chronicle. A step is whatever a node does that others could rely on: a message it sends, a frame it
+writes, cuts or commits, a term it leads; and besides, everybody is looked at every few milliseconds.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
 from dledger.raft.messages import (
     AppendResponse,
+    CompareResponse,
     Message,
     PushResult,
+    ResetResponse,
+    TakeLeadership,
+    TruncateResponse,
     VoteRequest,
     VoteResponse,
     VoteResult,
 )
+from dledger.raft.quorum import majority
 from dledger.server.replica import Replica
-from dledger.types import LogPoint, NodeId, Position, Term
+from dledger.storage.frame import ControlKind, Frame
+from dledger.types import GENESIS, LogPoint, Member, NodeId, Position, Role, Term
+from tests.simulation.chronicle import Chronicle, Fact
+from tests.simulation.violation import Violation
 
+if TYPE_CHECKING:
+    from tests.simulation.cluster import SimHost
+    from tests.simulation.life import Life
 
-class Violation(AssertionError):
-    """An invariant is broken. ``invariant`` is its name."""
-
-    def __init__(self, invariant: str, message: str) -> None:
-        super().__init__(f"{invariant}: {message}")
-        self.invariant = invariant
+Hit = Callable[..., None]
 
 
 class Watch:
     """Remembers over all lives of all nodes. What it holds against a node is keyed by the node's disk."""
 
-    def __init__(self) -> None:
+    def __init__(self, hit: Hit = lambda *_: None) -> None:
         self.leaders: dict[Term, NodeId] = {}
         self.elections = 0
-        self.committed: list[LogPoint] = []
-        """Every committed frame, by position − 1."""
+        self.chronicle = Chronicle()
+        self._hit = hit
         self._votes: dict[tuple[str, Term], NodeId] = {}
+        self._voters: dict[Term, dict[NodeId, NodeId]] = {}
+        """By term: whom each node voted for."""
         self._terms: dict[str, Term] = {}
-        self._commits: dict[tuple[NodeId, int], Position] = {}
+        self._members: dict[NodeId, bool] = {}
+        """Of the last committed change: who votes."""
+        self._acks: dict[Term, dict[NodeId, Position]] = {}
+        """By term: how far each node acknowledged."""
 
     # Elections ---------------------------------------------------------------------------------------------------
 
@@ -45,66 +61,226 @@ class Watch:
             raise Violation("election safety", f"{known} and {node} lead term {term}")
         self.elections += 1
 
-    def sent(self, node: NodeId, disk: str, message: Message) -> None:
-        """``node`` puts ``message`` on the wire: it binds its disk from now on."""
-        if isinstance(message, VoteRequest | VoteResponse) and message.is_pre_vote:
-            return
-        self._terms[disk] = max(self._terms.get(disk, Term(0)), message.term)
-        if isinstance(message, VoteRequest):
-            self._vote(disk, message.term, node)
+    def elected(self, host: SimHost, others: Sequence[SimHost]) -> None:
+        """``host`` has just become a leader."""
+        core, log = host.replica.core, host.replica.log
+        self.leads(host.id, core.term)
+        voters = [member.id for member in log.state.members if member.voter]
+        ballots = self._voters.get(core.term, {})
+        given = sum(ballots.get(voter) == host.id for voter in voters if voter != host.id) + (host.id in voters)
+        if given < majority(len(voters)):
+            raise Violation("a majority elects", f"{host.id} leads term {core.term} by {given} votes of {voters}")
+        committed = self.chronicle.commit_position
+        if committed and not self._holds(host.replica, self.chronicle.committed[-1]):
+            raise Violation("leader completeness", f"{host.id} leads term {core.term} without committed {committed}")
+        for other in others:
+            if other is not host and other.term < core.term and other.has_lease:
+                raise Violation("one lease", f"{other.id} reads by its lease, {host.id} leads term {core.term}")
 
-    def granted(self, disk: str, candidate: NodeId, message: VoteResponse) -> None:
-        if message.result is VoteResult.ACCEPT and not message.is_pre_vote:
-            self._vote(disk, message.request_term, candidate)
+    def _holds(self, replica: Replica, point: LogPoint) -> bool:
+        log = replica.log
+        if not log.state.start.position <= point.position <= log.last.position:
+            return point.position < log.state.start.position
+        return log.term_at(point.position) == point.term
 
-    def _vote(self, disk: str, term: Term, candidate: NodeId) -> None:
+    def voted(self, disk: str, term: Term, node: NodeId, candidate: NodeId) -> None:
         known = self._votes.setdefault((disk, term), candidate)
         if known != candidate:
             raise Violation("one vote a term", f"the disk {disk} voted for {known} and {candidate} in term {term}")
+        self._voters.setdefault(term, {})[node] = candidate
 
-    # The log -----------------------------------------------------------------------------------------------------
+    # What a node says --------------------------------------------------------------------------------------------
 
-    def commits(self, node: NodeId, life: int, replica: Replica) -> None:
-        """``node`` has just raised its commit position: it must say what everybody says."""
-        key, position = (node, life), replica.core.commit_position
-        before = self._commits.get(key, Position(0))
-        if position < before:
-            raise Violation("commit only rises", f"{node} fell from {before} to {position}")
-        self._commits[key] = position
-        log = replica.log
-        first = max(before, log.state.start.position) + 1
-        for at in range(first, position + 1):
-            frames = log.cached(Position(at), 1)
-            if frames:
-                self._agree(node, frames[0].header.point)
+    def said(self, host: SimHost, peer: NodeId, message: Message) -> None:
+        """``host`` puts ``message`` on the wire: it binds its disk from now on."""
+        life = host.life
+        if isinstance(message, VoteRequest | VoteResponse):
+            self._ballot(host, peer, message)
+        if not (isinstance(message, VoteRequest | VoteResponse) and message.is_pre_vote):
+            self._terms[host.disk_name] = max(self._terms.get(host.disk_name, Term(0)), message.term)
+            if message.term > life.proven_term:
+                present = life.present
+                assert present is not None
+                life.proven_term = max(life.promises().term, present.log.last.term)
+                if message.term > life.proven_term:
+                    raise Violation("persist before send", f"{host.id} speaks of term {message.term}, unsaved")
+        match message:
+            case AppendResponse():
+                self._hit(f"branch push {message.result.name}")
+                if message.result is PushResult.SUCCESS:
+                    self._acknowledged(host, message)
+            case CompareResponse() | TruncateResponse() | ResetResponse():
+                kind = type(message).__name__.removesuffix("Response").lower()
+                self._hit(f"branch {kind} {message.result.name}")
+                if message.result is PushResult.DIVERGED:
+                    raise Violation("no two logs diverge", f"{host.id} answers {message} to {peer}")
+            case TakeLeadership():
+                self._hit("branch take")
 
-    def _agree(self, node: NodeId, point: LogPoint) -> None:
-        at = point.position - 1
-        if at < len(self.committed):
-            known = self.committed[at]
-            if known.position and known != point:
-                raise Violation("state machine safety", f"{node} committed {point}, {known} was committed before")
-            self.committed[at] = point
+    def _ballot(self, host: SimHost, peer: NodeId, message: VoteRequest | VoteResponse) -> None:
+        stage = "WAIT_TO_REVOTE" if message.is_pre_vote else "WAIT_TO_VOTE_NEXT"
+        if isinstance(message, VoteRequest):
+            self._hit(f"branch {stage}")
         else:
-            missing = at - len(self.committed)
-            self.committed.extend([LogPoint(Position(0), Term(0), 0)] * missing)
-            self.committed.append(point)
+            self._hit(f"branch {stage} {message.result.name}")
+        if message.is_pre_vote:
+            return
+        if isinstance(message, VoteRequest):
+            term, candidate = message.term, host.id
+        elif message.result is VoteResult.ACCEPT:
+            term, candidate = message.request_term, peer
+        else:
+            return
+        self.voted(host.disk_name, term, host.id, candidate)
+        kept = host.life.promises()
+        if (kept.term, kept.vote) != (term, candidate) and kept.term <= term:
+            raise Violation("persist before send", f"{host.id} votes for {candidate} in term {term}, and saved {kept}")
 
-    def acknowledged(self, node: NodeId, message: AppendResponse, replica: Replica) -> None:
-        if message.result is PushResult.SUCCESS and message.position > replica.log.durable_position:
-            raise Violation(
-                "persist before send",
-                f"{node} acknowledged {message.position}, durable is {replica.log.durable_position}",
-            )
+    def _acknowledged(self, host: SimHost, message: AppendResponse) -> None:
+        position, term = message.position, message.term
+        if not host.life.truth.holds(position):
+            raise Violation("persist before send", f"{host.id} acknowledged {position}, which a power cut would take")
+        acks = self._acks.setdefault(term, {})
+        acks[host.id] = max(position, acks.get(host.id, Position(0)))
+
+    def check_ack(self, host: SimHost, leader: SimHost, message: AppendResponse) -> None:
+        """What is acknowledged equals the leader's own."""
+        if not leader.leads or leader.term != message.term:
+            return
+        position, mine, theirs = message.position, host.replica.log, leader.replica.log
+        if position <= max(mine.state.start.position, theirs.state.start.position):
+            return
+        if position > theirs.last.position or mine.term_at(position) != theirs.term_at(position):
+            raise Violation("an ack is of the leader's log", f"{host.id} acknowledged {position} of another log")
+
+    # What a node writes ------------------------------------------------------------------------------------------
+
+    def trying(self, host: SimHost, frames: Sequence[Frame]) -> list[Fact]:
+        previous, facts = host.replica.log.last, []
+        for frame in frames:
+            facts.append(self.chronicle.trying(frame, previous))
+            previous = facts[-1].point
+        return facts
+
+    def appended(
+        self, host: SimHost, facts: Sequence[Fact], members_before: tuple[Member, ...], changed: Position
+    ) -> None:
+        """``changed``: where the members were changed last, before these."""
+        replica = host.replica
+        for fact in facts:
+            self.chronicle.appended(host.id, fact)
+            members = self.chronicle.members(fact.point)
+            if members is None or fact.header.term != replica.core.term or not host.leads:
+                continue
+            self._hit("branch members changed")
+            before, after = ({each.id for each in some if each.voter} for some in (members_before, members))
+            if len(before ^ after) > 1:
+                raise Violation("one voter at a time", f"{host.id} goes from {sorted(before)} to {sorted(after)}")
+            if changed > self.chronicle.commit_position or not replica.core.is_ready:
+                raise Violation("one change at a time", f"{host.id} changes the members behind {changed}, uncommitted")
+
+    def refused(self, facts: Sequence[Fact]) -> None:
+        for fact in facts:
+            self.chronicle.refused(fact)
+
+    def truncating(self, host: SimHost, after: Position) -> None:
+        replica, committed = host.replica, self.chronicle.commit_position
+        first_cut = Position(after + 1)
+        if first_cut <= committed and replica.log.term_at(first_cut) == self.chronicle.committed[after].term:
+            raise Violation("nothing committed is cut", f"{host.id} cuts behind {after}, {committed} is committed")
+        acked = self._acks.get(replica.core.term, {}).get(host.id, Position(0))
+        if after < acked:
+            raise Violation("nothing acknowledged is cut", f"{host.id} cuts behind {after}, it acknowledged {acked}")
+
+    def trimming(self, host: SimHost) -> None:
+        state = host.replica.log.state
+        if not self.chronicle.is_committed(state.trim_position, host.replica.log.term_at(state.trim_position)):
+            raise Violation("a trim is committed first", f"{host.id} trims by frame {state.trim_position}")
+
+    def restated(self, host: SimHost) -> None:
+        """After a start, a truncation or a reset: the small state is that of the log's own frames."""
+        log = host.replica.log
+        start = log.state.start.position
+        for producer in log.state.producers._producers.values():
+            for position, term in zip(producer.ranges[3::7], producer.ranges[4::7], strict=True):
+                is_known = position <= log.last.position
+                if not is_known or (position > start and log.term_at(Position(position)) != term):
+                    raise Violation(
+                        "the small state is the log's", f"{host.id} knows frame {position} of term {term} of a producer"
+                    )
+
+    # Commit ------------------------------------------------------------------------------------------------------
+
+    def committed(self, host: SimHost) -> None:
+        """``host`` has just raised its commit position."""
+        replica = host.replica
+        core, log = replica.core, replica.log
+        position = core.commit_position
+        point = self.chronicle.point(position, log.term_at(position))
+        if position > self.chronicle.commit_position:
+            self._check_quorum(host, position)
+        for fact in self.chronicle.commit(host.id, point):
+            self._count_commit(fact)
+
+    def _check_quorum(self, host: SimHost, position: Position) -> None:
+        replica = host.replica
+        core, log = replica.core, replica.log
+        if core.leadership is None:
+            raise Violation("a leader commits first", f"{host.id} committed {position}, which no leader did")
+        if log.term_at(position) != core.term:
+            raise Violation("commit in the own term", f"{host.id} of term {core.term} counted {position} of another")
+        voters = [member.id for member in log.state.members if member.voter]
+        acks = self._acks.get(core.term, {})
+        held = [voter for voter in voters if voter != host.id and acks.get(voter, 0) >= position]
+        if host.id in voters and host.life.truth.holds(position):
+            held.append(host.id)
+        if len(held) < majority(len(voters)):
+            raise Violation("a majority holds it", f"{host.id} committed {position}, which {held} of {voters} hold")
+
+    def _count_commit(self, fact: Fact) -> None:
+        header = fact.header
+        if not header.count:
+            self._hit(f"branch committed {ControlKind(header.attributes).name}")
+        members = self.chronicle.members(fact.point)
+        if members is not None:
+            before, self._members = self._members, {member.id: member.voter for member in members}
+            for each in sorted(before.keys() - self._members.keys()):
+                self._hit("branch member removed", each)
+            for each, votes in sorted(self._members.items()):
+                if before.get(each, votes) != votes:
+                    self._hit(f"branch member {'promoted' if votes else 'demoted'}", each)
 
     # Lives -------------------------------------------------------------------------------------------------------
 
-    def restarted(self, node: NodeId, disk: str, replica: Replica, promised: Position) -> None:
+    def restarted(self, host: SimHost, promised: LogPoint) -> None:
         """After a crash: what the node said was durable, and what it promised, is still there."""
+        replica, disk = host.replica, host.disk_name
+        log = replica.log
         if replica.core.term < self._terms.get(disk, Term(0)):
+            raise Violation("promises survive", f"{host.id} spoke of {self._terms[disk]}, now of {replica.core.term}")
+        if host.life.was_damaged and not self.chronicle.is_committed(promised.position, promised.term):
+            promised = GENESIS  # a leader may have cut it meanwhile
+        if log.last.position < promised.position or not self._holds(replica, promised):
+            raise Violation("durable survives", f"{host.id} had {promised} durable and came back with {log.last}")
+        if log.last != GENESIS:
+            self.chronicle.found(host.id, log.last)
+        if not host.life.truth.is_all_there():
             raise Violation(
-                "promises survive", f"{node} spoke of term {self._terms[disk]} and came back with {replica.core.term}"
+                "what a start finds is durable", f"{host.id} came back with {log.last}, not all on the disk"
             )
-        last = replica.log.last.position
-        if last < promised:
-            raise Violation("durable survives", f"{node} had {promised} durable and came back with {last}")
+        self.restated(host)
+
+    def looked_at(self, life: Life, now_ms: float) -> None:
+        """Between two steps: what must hold at all times."""
+        replica = life.replica
+        core, state = replica.core, replica.log.state
+        if replica._elector.is_holding or replica.failure is not None:
+            return
+        is_news = life.seen_members is not state.members or life.seen_membership is not core.membership
+        if is_news and core.membership.members != {member.id: member for member in state.members}:
+            raise Violation("the members are the log's", f"{core.node_id} goes by {sorted(core.membership.members)}")
+        life.seen_members, life.seen_membership = state.members, core.membership
+        if core.role is not Role.LEADER and core.deadline_ms > now_ms + 5_000:
+            raise Violation("nobody waits for ever", f"{core.node_id} will not look before {core.deadline_ms}")
+        if state.start.position > core.commit_position:
+            raise Violation("a trim is committed first", f"{core.node_id} begins at {state.start}, uncommitted")

@@ -7,10 +7,12 @@ from random import Random
 
 import pytest
 
-from tests.simulation.disk import SECTOR_BYTES, DiskMood, Platter, SimDisk
+from tests.simulation.disk import DiskMood, SimDisk
+from tests.simulation.platter import SECTOR_BYTES, Platter
 
 A, B = b"a" * SECTOR_BYTES, b"b" * SECTOR_BYTES
 SEEDS = range(60)
+SECTORS = range(0, 4 * SECTOR_BYTES, SECTOR_BYTES)
 
 
 def disk_of(platter: Platter, mood: DiskMood | None = None) -> SimDisk:
@@ -44,7 +46,15 @@ def test_unsynced_sectors_survive_independently_of_each_other() -> None:
     assert any(A in (text[:512], text[512:1024]) and text[-512:] == B for text in left), (
         "a later one without an earlier"
     )
-    assert all(text[at : at + 512] in (A, B) for text in left for at in range(0, 2048, 512))
+
+
+def test_a_sector_that_was_being_written_may_be_torn_its_beginning_new_and_its_end_old() -> None:
+    sectors = {
+        text[at : at + SECTOR_BYTES] for seed in SEEDS for text in [survivors(seed, sync=False)] for at in SECTORS
+    }
+    torn = sectors - {A, B}
+    assert torn
+    assert all(sector == B[: sector.count(b"b")] + A[sector.count(b"b") :] for sector in torn)
 
 
 def test_a_name_that_no_directory_sync_covers_may_go_with_its_bytes() -> None:

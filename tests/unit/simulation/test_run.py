@@ -9,30 +9,40 @@ from pathlib import Path
 
 import pytest
 
-from dledger.raft.messages import VoteResponse, VoteResult
 from dledger.types import NodeId, Term
-from tests.simulation.clients import Journal
+from tests.simulation.journal import Journal
 from tests.simulation.run import MIN_ACKNOWLEDGED, MIN_ELECTIONS, SAFETY_S, run_seed
-from tests.simulation.watch import Violation, Watch
+from tests.simulation.violation import Violation
+from tests.simulation.watch import Watch
 
 ROOT = Path(__file__).parents[3]
 
 
-def digest(hash_seed: str) -> str:
+BETRAYED = (9, 24, 28, 33, 68, 93, 139, 157, 175, 224)
+"""Seeds that failed once: they found a bug of the product, or of the watch."""
+
+
+def digest(seed: int, hash_seed: str) -> str:
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
-    command = [sys.executable, "-m", "tests.simulation", "--seed", "3"]
+    command = [sys.executable, "-m", "tests.simulation", "--seed", str(seed)]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
     return done.stdout.splitlines()[-1]
 
 
-def test_two_runs_of_a_seed_are_the_same_whatever_strings_hash_to() -> None:
-    first, second = digest("1"), digest("2")
+@pytest.mark.parametrize("seed", BETRAYED)
+def test_a_seed_that_failed_once_passes(seed: int) -> None:
+    assert not run_seed(seed).failure
+
+
+@pytest.mark.parametrize("seed", [3, 12])
+def test_two_runs_of_a_seed_are_the_same_whatever_strings_hash_to(seed: int) -> None:
+    first, second = digest(seed, "1"), digest(seed, "2")
     assert first.startswith("trace hash ")
     assert first == second
 
 
 def test_two_seeds_differ_and_each_has_its_share_of_trouble() -> None:
-    outcomes = [run_seed(seed) for seed in (5, 6)]
+    outcomes = [run_seed(seed) for seed in (2, 7)]
     for outcome in outcomes:
         assert not outcome.failure
         assert outcome.elections >= MIN_ELECTIONS
@@ -51,10 +61,9 @@ def test_two_leaders_of_a_term_are_seen() -> None:
 
 def test_two_votes_in_a_term_are_seen_over_restarts() -> None:
     watch = Watch()
-    answer = VoteResponse("default", Term(2), is_pre_vote=False, request_term=Term(2), result=VoteResult.ACCEPT)
-    watch.granted("n0/1", NodeId("n1"), answer)
+    watch.voted("n0/1", Term(2), NodeId("n0"), NodeId("n1"))
     with pytest.raises(Violation, match="one vote a term"):
-        watch.granted("n0/1", NodeId("n2"), answer)
+        watch.voted("n0/1", Term(2), NodeId("n0"), NodeId("n2"))
 
 
 def test_a_lost_a_moved_and_a_doubled_record_are_seen() -> None:

@@ -1,0 +1,125 @@
+"""What a run over many seeds must have met: each kind of fault, and each branch of the product that has a name here.
+
+A zero among them says that the simulator, or the product, has lost something.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+LOGGED = {
+    "a member is not what it was; no quorum rests on it": "branch doubt",
+    "a member is what it should be again": "branch doubt lifted",
+    "handing the leadership over": "branch preferred leader",
+    "refused a push that does not fit": "branch push that does not fit",
+    "the disk's state changed": "branch disk watch",
+    "damaged frames were repaired": "branch repaired",
+    "the voters were asked for what followed the end of this log; voting again": "branch tail asked for",
+    "this log is not complete enough to lead, and nobody else does; asking for what it lacks": "branch tail fetched",
+    "a segment cannot be sealed": "branch seal failed",
+    "a small state has no room": "branch small state without room",
+}
+"""What the product logs when it takes a branch worth counting."""
+
+FAULTS = (
+    "EIO at an operation",
+    "add learner",
+    "bit flip",
+    "bridge",
+    "change in vain",
+    "clean stop",
+    "clock drift",
+    "clock jump",
+    "completion out of order",
+    "connection reset",
+    "failed fdatasync",
+    "full disk",
+    "hasty change",
+    "hung disk",
+    "kill",
+    "kill at an operation",
+    "late completion",
+    "leader isolated",
+    "learner that stays",
+    "loss, duplication, reordering",
+    "misdirected sector",
+    "old backup",
+    "one-way cut",
+    "partition",
+    "pause",
+    "power cut",
+    "power cut at an operation",
+    "power cut of all",
+    "power cut of two",
+    "preferred",
+    "promote",
+    "readmit",
+    "remove",
+    "retention",
+    "ring",
+    "rotten slot",
+    "sectors lost",
+    "slow disk",
+    "slow link",
+    "stale sector",
+    "torn sector",
+    "transfer",
+    "trim",
+    "wiped disk",
+)
+"""Not here, for too few seeds meet them: "rotten disk replaced"."""
+BRANCHES = (
+    "WAIT_TO_REVOTE",
+    "WAIT_TO_REVOTE ACCEPT",
+    "WAIT_TO_REVOTE ALREADY_HAS_LEADER",
+    "WAIT_TO_REVOTE EXPIRED_VOTE_TERM",
+    "WAIT_TO_VOTE_NEXT",
+    "WAIT_TO_VOTE_NEXT ACCEPT",
+    "WAIT_TO_VOTE_NEXT ALREADY_VOTED",
+    "append refused DISK_ERROR",
+    "append refused DISK_FULL",
+    "check-quorum",
+    "committed MEMBERSHIP",
+    "committed NO_OP",
+    "committed PRODUCER",
+    "committed SETTINGS",
+    "committed TRIM",
+    "compare INCONSISTENT_STATE",
+    "compare SUCCESS",
+    "disk watch",
+    "doubt",
+    "doubt lifted",
+    "duplicate answered",
+    "lease read",
+    "liveness of a majority",
+    "member demoted",
+    "member promoted",
+    "member removed",
+    "members changed",
+    "members taken back",
+    "node stopped DISK_ERROR",
+    "preferred leader",
+    "push DISK_FULL",
+    "push SUCCESS",
+    "read-index round",
+    "recovery",
+    "refused NOT_LEADER",
+    "refused OUT_OF_ORDER",
+    "refused PRODUCER_FENCED",
+    "refused TERM_CHANGED",
+    "repaired",
+    "reset",
+    "tail asked for",
+    "tail cut",
+    "tail fetched",
+    "take",
+    "trim",
+    "truncate",
+)
+"""Not here, for too few seeds meet them: "damaged start", "stale completion", "start refused CORRUPT_LOG"."""
+
+
+def missing(hits: Counter[str]) -> list[str]:
+    """What was never met."""
+    expected = [*(f"fault {name}" for name in FAULTS), *(f"branch {name}" for name in BRANCHES)]
+    return [name for name in expected if not hits[name]]

@@ -1,0 +1,126 @@
+"""Every frame that anybody ever appended, and those that are committed: what all logs are held against.
+
+A frame's chain names everything before it, so one point that two logs share stands for all that lies below.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from dledger.storage.control import check_control, members_of
+from dledger.storage.frame import ControlKind, Frame, FrameHeader
+from dledger.types import GENESIS, LogPoint, Member, Position, Term
+from tests.simulation.violation import Violation
+
+
+class Fact(NamedTuple):
+    """One frame: where it stands, behind which one, and what its header says."""
+
+    point: LogPoint
+    previous: LogPoint
+    header: FrameHeader
+
+
+class Chronicle:
+    def __init__(self) -> None:
+        self._facts: dict[tuple[int, int], Fact] = {}
+        self._tried: dict[LogPoint, Fact] = {}
+        """What was being written when the power went, perhaps."""
+        self._members: dict[LogPoint, tuple[Member, ...]] = {}
+        self.committed: list[LogPoint] = []
+        """By position − 1."""
+        self.committed_index = -1
+        """Of the last committed record."""
+        self._sequences: dict[tuple[int, int], int] = {}
+        self._last_timestamp_ms = 0
+
+    @property
+    def commit_position(self) -> Position:
+        return Position(len(self.committed))
+
+    def trying(self, frame: Frame, previous: LogPoint) -> Fact:
+        """It is about to be written; whether it is there after a power cut, nobody knows."""
+        header = frame.header
+        fact = Fact(header.point, previous, header)
+        self._tried[fact.point] = fact
+        if not header.count and header.attributes == ControlKind.MEMBERSHIP:
+            self._members[fact.point] = members_of(check_control(frame).members)
+        return fact
+
+    def refused(self, fact: Fact) -> None:
+        """It was not written, and is not there."""
+        self._tried.pop(fact.point, None)
+
+    def appended(self, node: str, fact: Fact) -> None:
+        """Log matching: under one (position, term) stands one frame, behind one other, in every log."""
+        self._tried.pop(fact.point, None)
+        known = self._facts.setdefault((fact.point.position, fact.point.term), fact)
+        if known.point != fact.point or known.previous != fact.previous:
+            raise Violation(
+                "log matching",
+                f"{node} holds {fact.point} behind {fact.previous}, {known.point} stood behind {known.previous}",
+            )
+
+    def point(self, position: int, term: int) -> LogPoint:
+        """Of the frame ``position`` of ``term``, which somebody appended."""
+        if not position:
+            return GENESIS
+        fact = self._facts.get((position, term))
+        if fact is None:
+            raise Violation("what is there was appended", f"nobody ever appended a frame {position} of term {term}")
+        return fact.point
+
+    def found(self, node: str, last: LogPoint) -> None:
+        """A log that was opened ends at ``last``."""
+        point = last
+        while (fact := self._tried.get(point)) is not None:
+            self.appended(node, fact)
+            point = fact.previous
+        if last != self.point(last.position, last.term):
+            raise Violation("log matching", f"{node} came back with {last}, which nobody appended")
+
+    def commit(self, node: str, last: LogPoint) -> list[Fact]:
+        """``node`` takes ``last``, and all below it, for committed. Returns what is so for the first time."""
+        if last.position <= self.commit_position:
+            known = self.committed[last.position - 1] if last.position else GENESIS
+            if known != last:
+                raise Violation("state machine safety", f"{node} committed {last}, {known} was committed before")
+            return []
+        news: list[Fact] = []
+        point = last
+        while point.position > self.commit_position:
+            fact = self._facts[point.position, point.term]
+            news.append(fact)
+            point = fact.previous
+        known = self.committed[-1] if self.committed else GENESIS
+        if point != known:
+            raise Violation("state machine safety", f"{node} committed {last} behind {point}, but {known} is committed")
+        news.reverse()
+        for fact in news:
+            self._take(fact)
+        return news
+
+    def _take(self, fact: Fact) -> None:
+        header = fact.header
+        if header.base_index != self.committed_index + 1:
+            raise Violation("contiguous indexes", f"{fact.point} begins at {header.base_index}")
+        if header.timestamp_ms < self._last_timestamp_ms:
+            raise Violation("time does not run back", f"{fact.point} is of {header.timestamp_ms}")
+        if header.count and header.producer_id:
+            key = header.producer_id, header.producer_epoch
+            expected = self._sequences.get(key, 0)
+            if header.base_sequence != expected:
+                raise Violation(
+                    "each sequence once", f"{fact.point}: producer {key} at {header.base_sequence}, not {expected}"
+                )
+            self._sequences[key] = expected + header.count
+        self._last_timestamp_ms = header.timestamp_ms
+        self.committed_index += header.count
+        self.committed.append(fact.point)
+
+    def members(self, point: LogPoint) -> tuple[Member, ...] | None:
+        """What a MEMBERSHIP frame says; None for another one."""
+        return self._members.get(point)
+
+    def is_committed(self, position: Position, term: Term) -> bool:
+        return 0 < position <= self.commit_position and self.committed[position - 1].term == term

@@ -1,0 +1,181 @@
+"""One life of a node: its process, its disk as that sees it, the node itself, and an observer around its log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from dledger.errors import Code, DLedgerError
+from dledger.server.node import Node
+from dledger.server.opening import AnyReplica
+from dledger.server.replica import Replica
+from dledger.storage.frame import Frame
+from dledger.storage.hard_state import HardState
+from dledger.storage.log import FileLog
+from dledger.types import DEFAULT_GROUP, Position, Role, Term, TrimPoint
+from tests.simulation.disk import SimDisk
+from tests.simulation.network import WatchedTransport
+from tests.simulation.process import ProcessLoop
+from tests.simulation.truth import LogTruth, promised
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster import SimHost
+
+
+class Life:
+    """From a start to whatever ends it."""
+
+    def __init__(self, host: SimHost, process: ProcessLoop, disk: SimDisk) -> None:
+        self.host = host
+        self.process = process
+        self.disk = disk
+        self.transport = WatchedTransport(host.cluster.network, host, self)
+        self.node: Node | None = None
+        self.is_open = False
+        """Its log is there, and watched."""
+        self.proven_term = Term(0)
+        """The platter was found to hold this one."""
+        self.is_stopping = False
+        self.cut_to: Position | None = None
+        """A cut that goes so far is under way: nothing behind it is promised any more."""
+        self.was_damaged = False
+        """Its log was opened once a leader, and the others, had seen to what rotted."""
+        self.role = Role.FOLLOWER
+        self.seen_members: object = None
+        self.seen_membership: object = None
+        """When they were looked at last, they were found to be the same."""
+        self._hard_state = f"/data/{host.id}/groups/{DEFAULT_GROUP}/hard_state"
+
+    @property
+    def present(self) -> AnyReplica | None:
+        """What runs of the group, also while its log is being repaired; None before anything does."""
+        if self.node is None:
+            return None
+        return self.node.replicas.get(DEFAULT_GROUP) or self.node.recovering.get(DEFAULT_GROUP)
+
+    @property
+    def replica(self) -> Replica:
+        assert self.node is not None
+        return self.node.replicas[DEFAULT_GROUP]
+
+    def promises(self) -> HardState:
+        """What a power cut now would leave of term and vote."""
+        return promised(self.host.platter, self._hard_state)
+
+    def observe(self, node: Node) -> None:
+        """Shows the watch whatever ``node`` tells its log to do, once it has one. The product knows nothing of it."""
+        self.node = node
+        take = node._take
+
+        def on_take(replica: AnyReplica) -> None:
+            take(replica)
+            if isinstance(replica, Replica):
+                self._opened(replica)
+            else:
+                self.was_damaged = True
+                self.host.cluster.trace.hit("branch damaged start", self.host.id)
+
+        node._take = on_take  # type: ignore[method-assign]
+
+    def _opened(self, replica: Replica) -> None:
+        log, cluster = replica.log, self.host.cluster
+        assert isinstance(log, FileLog)
+        self.truth = LogTruth(self.host.platter, log)
+        self.is_open = True
+        Observer(self, log)
+        cluster.trace.note("opened", self.host.id, log.last, replica.core.term)
+        cluster.watch.restarted(self.host, self.host.promised)
+        self.count_recovery()
+
+    def count_recovery(self) -> None:
+        log, hit = self.replica.log, self.host.cluster.trace.hit
+        assert isinstance(log, FileLog)
+        if log.recovery.torn_bytes:
+            hit("branch tail cut", self.host.id, log.recovery.torn_bytes)
+        if log.recovery.frames_replayed and not log.recovery.clean_stop:
+            hit("branch recovery", self.host.id)
+
+
+class Observer:
+    """Stands around a log's methods: checks before, tells afterwards."""
+
+    def __init__(self, life: Life, log: FileLog) -> None:
+        self._life = life
+        self._host = life.host
+        self._watch = life.host.cluster.watch
+        self._hit = life.host.cluster.trace.hit
+        self._log = log
+        self._append, self._truncate, self._reset, self._trim = log.append, log.truncate, log.reset, log.trim
+        log.append = self._on_append  # type: ignore[method-assign]
+        log.truncate = self._on_truncate  # type: ignore[method-assign]
+        log.reset = self._on_reset  # type: ignore[method-assign]
+        log.trim = self._on_trim  # type: ignore[method-assign]
+        replica = life.replica
+        core, commits, appender = replica.core, log._commit, replica.appender
+        self._commit, self._done, self._answer = core._commit, commits._done, appender._answer_duplicate
+        self._begin_round = core.begin_read_round
+        core.begin_read_round = self._on_round  # type: ignore[method-assign]
+        core._commit = self._on_commit  # type: ignore[method-assign]
+        commits._done = self._on_done  # type: ignore[assignment, method-assign]
+        appender._answer_duplicate = self._on_duplicate  # type: ignore[method-assign]
+
+    def _on_append(self, frames: Sequence[Frame], *, sync_after_turn: bool = False) -> None:
+        log, watch = self._log, self._watch
+        active, state = log._files.active, log.state
+        end_before, members_before, changed = (active.path, active.end_offset), state.members, state.members_position
+        facts = watch.trying(self._host, frames)
+        try:
+            self._append(frames, sync_after_turn=sync_after_turn)
+        except DLedgerError as refusal:
+            self._hit(f"branch append refused {refusal.code.name}", self._host.id)
+            if refusal.code is not Code.TERM_CHANGED:
+                watch.refused(facts)
+            raise
+        self._life.truth.appended(frames, end_before)
+        watch.appended(self._host, facts, members_before, changed)
+
+    async def _on_truncate(self, after: Position) -> None:
+        self._watch.truncating(self._host, after)
+        self._hit("branch truncate", self._host.id, after)
+        if self._log.state.members_position > after:
+            self._hit("branch members taken back", self._host.id)
+        self._life.cut_to = after
+        try:
+            await self._truncate(after)
+        finally:
+            if self._log._commit.failure is None:
+                self._life.cut_to = None
+        self._life.truth.cut(after)
+        self._watch.restated(self._host)
+
+    async def _on_reset(self, log_state: bytes) -> None:
+        await self._reset(log_state)
+        self._hit("branch reset", self._host.id)
+        self._life.truth.begun_anew()
+        self._watch.restated(self._host)
+
+    async def _on_trim(self, to: TrimPoint) -> None:
+        if to.point.position > self._log.state.start.position:
+            self._watch.trimming(self._host)
+            self._hit("branch trim", self._host.id)
+        await self._trim(to)
+
+    def _on_commit(self, position: Position) -> None:
+        core = self._life.replica.core
+        before = core.commit_position
+        self._commit(position)
+        if core.commit_position > before:
+            self._watch.committed(self._host)
+
+    def _on_done(self, generation: int, *rest: object) -> None:
+        if generation != self._log._commit._generation:
+            self._hit("branch stale completion", self._host.id)
+        self._done(generation, *rest)  # type: ignore[arg-type]
+
+    def _on_round(self, now_ms: float) -> int:
+        self._hit("branch read-index round", self._host.id)
+        return self._begin_round(now_ms)
+
+    def _on_duplicate(self, batch: object, known: object) -> None:
+        self._hit("branch duplicate answered", self._host.id)
+        self._answer(batch, known)  # type: ignore[arg-type]

@@ -1,0 +1,72 @@
+"""The wires between simulated processes: what arrives where nothing runs now waits, and no hello is answered there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dledger.raft.messages import Message
+from dledger.transport.api import PeerIdentity, TransportHandler
+from dledger.transport.memory import RETRY_S, MemoryNetwork, MemoryTransport, _Connection
+from dledger.types import NodeId
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster import SimHost
+    from tests.simulation.life import Life
+
+
+class _Gate:
+    """Where messages enter a process: a ``TransportHandler`` that the network may call from outside."""
+
+    def __init__(self, life: Life, handler: TransportHandler) -> None:
+        self._process = life.process
+        self._handler = handler
+
+    def on_message(self, sender: NodeId, message: Message) -> None:
+        self._process.call_soon(self._handler.on_message, sender, message)
+
+    def on_connected(self, peer: NodeId) -> None:
+        self._process.call_soon(self._handler.on_connected, peer)
+
+    def on_disconnected(self, peer: NodeId) -> None:
+        self._process.call_soon(self._handler.on_disconnected, peer)
+
+    def check_peer(self, identity: PeerIdentity) -> None:
+        with self._process:
+            self._handler.check_peer(identity)
+
+    def local_identity(self) -> PeerIdentity:
+        return self._handler.local_identity()
+
+
+class WatchedTransport(MemoryTransport):
+    """Shows the watch what a node says, before anybody hears it."""
+
+    def __init__(self, network: SimNetwork, host: SimHost, life: Life) -> None:
+        super().__init__(network, host.id)
+        self._host = host
+        self._life = life
+
+    async def start(self, handler: TransportHandler) -> None:
+        await super().start(_Gate(self._life, handler))
+
+    def send(self, peer: NodeId, message: Message) -> bool:
+        if self._life.process.has_ended:
+            return False
+        self._host.says(peer, message)
+        return super().send(peer, message)
+
+    @property
+    def is_silent(self) -> bool:
+        """The process stands still: the kernel takes what comes, and nobody answers a hello."""
+        return self._life.process.is_paused
+
+
+class SimNetwork(MemoryNetwork):
+    def _shake_hands(self, connection: _Connection) -> None:
+        if self._is_current(connection) and any(
+            isinstance(end, WatchedTransport) and end.is_silent for end in (connection.source, connection.target)
+        ):
+            self._forget(connection)
+            self._dial_one(connection.source, connection.target.node, RETRY_S)
+            return
+        super()._shake_hands(connection)

@@ -1,0 +1,273 @@
+"""The medium of a simulated disk: what reads see, what a power cut would leave, and what rots.
+
+Unsynced sectors persist independently of each other, at any time, and may be torn: the first bytes new, the rest old. A
+size and a name may be there before the bytes, and the other way round. A failed fdatasync leaves pages that look clean
+and never reached the medium.
+"""
+
+# Paths are names as the operating system takes them, and their directories are looked up by the hundred thousand:
+# ruff: noqa: PTH119, PTH120
+from __future__ import annotations
+
+import errno
+import os
+from dataclasses import dataclass, field
+from random import Random
+
+SECTOR_BYTES = 512
+TORN_SHARE = 0.1
+"""Of the sectors that were being written when the power went."""
+
+Captured = dict[int, tuple[int, bytes]]
+"""Sectors as they were: by number, which write and its bytes."""
+
+
+@dataclass(eq=False, slots=True)
+class SimFile:
+    """``data`` is what reads see, ``medium`` what a power cut leaves of it."""
+
+    data: bytearray = field(default_factory=bytearray)
+    medium: bytearray = field(default_factory=bytearray)
+    dirty: set[int] = field(default_factory=set)
+    """Sectors that were written and not synced."""
+    lost: set[int] = field(default_factory=set)
+    """Sectors that look clean, and whose write failed: gone as soon as the cache is dropped."""
+    written: dict[int, int] = field(default_factory=dict)
+    """How often each sector was written."""
+    reached: dict[int, int] = field(default_factory=dict)
+    """Which of those writes the medium holds."""
+    before: dict[int, bytes] = field(default_factory=dict)
+    """What the medium held of a sector before the last write that changed it: what a lost write would leave there."""
+
+    def capture(self) -> Captured:
+        """What a sync that begins now has to make durable."""
+        data, written = self.data, self.written
+        return {
+            number: (written[number], bytes(data[number * SECTOR_BYTES : (number + 1) * SECTOR_BYTES]))
+            for number in sorted(self.dirty)
+        }
+
+    def persist(self, sectors: Captured) -> None:
+        """The medium holds ``sectors`` from now on, or what was written to them since and is there already."""
+        medium, reached = self.medium, self.reached
+        for number, (version, piece) in sectors.items():
+            if version < reached.get(number, 0):
+                continue
+            reached[number] = version
+            begin = number * SECTOR_BYTES
+            end = begin + len(piece)
+            if len(medium) < end:
+                medium.extend(bytes(end - len(medium)))
+            old = medium[begin:end]
+            if old != piece:
+                if any(old):
+                    self.before[number] = bytes(old)
+                medium[begin:end] = piece
+
+    def tear(self, number: int, piece: bytes, size_bytes: int) -> None:
+        """Only the first bytes of ``piece`` reach the medium."""
+        begin = number * SECTOR_BYTES
+        size_bytes = min(size_bytes, len(piece))
+        if len(self.medium) < begin + size_bytes:
+            self.medium.extend(bytes(begin + size_bytes - len(self.medium)))
+        self.medium[begin : begin + size_bytes] = piece[:size_bytes]
+
+    def settle(self, sectors: Captured) -> None:
+        """They are clean, unless they were written again meanwhile."""
+        self.dirty.difference_update(number for number, (at, _) in sectors.items() if self.written[number] == at)
+
+    def spoil(self, offset: int, rotten: bytes) -> None:
+        """The medium, and whatever is read from it, says ``rotten`` from now on."""
+        self.medium[offset : offset + len(rotten)] = rotten
+        self.data[offset : offset + len(rotten)] = rotten
+
+    def holds(self, begin: int, end: int) -> bool:
+        """Whether a power cut now would leave these bytes as they are read."""
+        return self.medium[begin:end] == self.data[begin:end]
+
+
+@dataclass(frozen=True, slots=True)
+class Rot:
+    """Where something rotted, and what stood there."""
+
+    path: str
+    file: SimFile
+    offset: int
+    good: bytes
+    rotten: bytes
+    written: int
+    """How often its sector was written until then."""
+
+    def is_healed(self, platter: Platter) -> bool:
+        """It is as it was, or something else was written there, durably; or nobody has the file any more."""
+        if not platter.exists(self.path) or platter.find(self.path) is not self.file:
+            return True
+        end = self.offset + len(self.good)
+        now = self.file.data[self.offset : end]
+        is_written_anew = now != self.rotten and self.file.written.get(self.offset // SECTOR_BYTES, 0) > self.written
+        return (now == self.good or is_written_anew) and self.file.holds(self.offset, end)
+
+
+NameChange = tuple[str, SimFile | None]
+"""A path, and what it names from then on."""
+
+
+class Platter:
+    """The files of one node. Everything is in memory; ``crash`` is a power cut."""
+
+    def __init__(self, random: Random) -> None:
+        self.random = random
+        self.capacity_bytes = 1 << 30
+        self._names: dict[str, SimFile] = {}
+        self._durable_names: dict[str, SimFile] = {}
+        self._pending: dict[str, list[tuple[NameChange, ...]]] = {}
+        """By directory: changes since its last sync, in order; those of one rename belong together."""
+        self._directories: set[str] = {"/"}
+        self.locks: set[str] = set()
+        self.sectors_lost = 0
+        self.sectors_torn = 0
+        self.names_lost = 0
+
+    # Names -------------------------------------------------------------------------------------------------------
+
+    def find(self, path: str) -> SimFile:
+        try:
+            return self._names[path]
+        except KeyError:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path) from None
+
+    def durable(self, path: str) -> SimFile | None:
+        """The file that a power cut now would leave under this name."""
+        return self._durable_names.get(path)
+
+    def paths(self) -> list[str]:
+        return sorted(self._names)
+
+    def create(self, path: str) -> SimFile:
+        file = SimFile()
+        self._change((path, file))
+        return file
+
+    def rename(self, source: str, target: str) -> None:
+        self._change((target, self.find(source)), (source, None))
+
+    def unlink(self, path: str) -> None:
+        self.find(path)
+        self._change((path, None))
+
+    def _change(self, *changes: NameChange) -> None:
+        for path, file in changes:
+            if file is None:
+                self._names.pop(path, None)
+            else:
+                self._names[path] = file
+        self._pending.setdefault(os.path.dirname(changes[0][0]), []).append(changes)
+
+    def exists(self, path: str) -> bool:
+        return path in self._names or path in self._directories
+
+    def listdir(self, directory: str) -> list[str]:
+        if directory not in self._directories:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), directory)
+        every = [*self._names, *self._directories]
+        return sorted(os.path.basename(path) for path in every if os.path.dirname(path) == directory and path != "/")
+
+    def mkdir(self, path: str) -> None:
+        self._directories.add(path)
+
+    def sync_directory(self, path: str) -> None:
+        for changes in self._pending.pop(path, []):
+            self._make_durable(changes)
+
+    def _make_durable(self, changes: tuple[NameChange, ...]) -> None:
+        for path, file in changes:
+            if file is None:
+                self._durable_names.pop(path, None)
+            else:
+                self._durable_names[path] = file
+
+    # Bytes -------------------------------------------------------------------------------------------------------
+
+    @property
+    def used_bytes(self) -> int:
+        return sum(len(file.data) for file in self._names.values())
+
+    def write(self, file: SimFile, data: bytes, offset: int) -> None:
+        end = offset + len(data)
+        if end > len(file.data):
+            self.claim(end - len(file.data))
+            file.data.extend(bytes(end - len(file.data)))
+        file.data[offset:end] = data
+        touched = range(offset // SECTOR_BYTES, (end + SECTOR_BYTES - 1) // SECTOR_BYTES)
+        written = file.written
+        for number in touched:
+            written[number] = written.get(number, 0) + 1
+        file.dirty.update(touched)
+        if file.lost:
+            file.lost.difference_update(touched)
+        if self.random.random() < 0.05:
+            self._write_back(file)
+
+    def claim(self, size_bytes: int) -> None:
+        if self.used_bytes + size_bytes > self.capacity_bytes:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def _write_back(self, file: SimFile) -> None:
+        """The kernel writes out whatever it likes, whenever it likes; it stays dirty, for nobody may rely on it."""
+        file.persist({number: piece for number, piece in file.capture().items() if self.random.random() < 0.5})
+
+    def resize(self, file: SimFile, size_bytes: int) -> None:
+        if size_bytes > len(file.data):
+            self.claim(size_bytes - len(file.data))
+            file.data.extend(bytes(size_bytes - len(file.data)))
+        else:
+            del file.data[size_bytes:]
+            file.dirty = {sector for sector in file.dirty if sector * SECTOR_BYTES < size_bytes}
+
+    def drop_cache(self, file: SimFile) -> None:
+        for sector in sorted(file.lost - file.dirty):
+            begin = sector * SECTOR_BYTES
+            piece = file.medium[begin : begin + SECTOR_BYTES].ljust(SECTOR_BYTES, b"\0")
+            file.data[begin : begin + SECTOR_BYTES] = piece[: len(file.data) - begin]
+        file.lost.clear()
+
+    # Power -------------------------------------------------------------------------------------------------------
+
+    def crash(self) -> None:
+        """The power goes: unsynced sectors and names survive by chance, and all locks end."""
+        random = self.random
+        for directory in sorted(self._pending):
+            changes = self._pending[directory]
+            kept = random.randint(0, len(changes))
+            self.names_lost += len(changes) - kept
+            for change in changes[:kept]:
+                self._make_durable(change)
+        self._pending.clear()
+        for path in sorted(self._durable_names):
+            self._crash_file(self._durable_names[path])
+        self._names = dict(self._durable_names)
+        self.locks.clear()
+
+    def _crash_file(self, file: SimFile) -> None:
+        random = self.random
+        share = random.choice((0.0, 0.5, 0.5, 0.9, 1.0))
+        kept: Captured = {}
+        for number, (version, piece) in file.capture().items():
+            if random.random() < share:
+                kept[number] = version, piece
+            elif random.random() < TORN_SHARE:
+                file.tear(number, piece, random.randrange(SECTOR_BYTES))
+                self.sectors_torn += 1
+        self.sectors_lost += len(file.dirty) - len(kept)
+        file.persist(kept)
+        # The size is of its own: it may be there without the bytes, which read as zeros then.
+        size_bytes = random.choice((len(file.data), max(len(file.medium), 0)))
+        file.medium.extend(bytes(max(0, size_bytes - len(file.medium))))
+        del file.medium[size_bytes:]
+        file.data = bytearray(file.medium)
+        file.dirty.clear()
+        file.lost.clear()
+
+    def kill(self) -> None:
+        """The process is killed: what it wrote is in the machine's memory."""
+        self.locks.clear()

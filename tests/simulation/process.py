@@ -1,0 +1,295 @@
+"""One world, many processes: every node has an event loop of its own, with its own clock, which may stand still or end.
+
+::
+
+    WorldLoop     one heap of timers, one queue, true time; the network, the disks, clients and the nemesis live here
+      ▲  ▲
+      │  └── ProcessLoop n1   the loop that n1's code finds running: its clock runs at n1's rate; paused, everything of
+      │                       n1 waits, as behind a SIGSTOP; ended, nothing of n1 ever runs again, as behind a SIGKILL
+      └───── ProcessLoop n0   …
+
+Futures of one loop are awaited there alone. ``ProcessLoop.ask`` carries a question into a process and its answer out,
+as an RPC does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from asyncio import events
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine
+from contextvars import Context
+from heapq import heappop, heappush
+from inspect import CORO_CREATED, getcoroutinestate
+from itertools import count
+from math import inf
+from typing import Any, ParamSpec, TypeVar, TypeVarTuple
+
+from tests.simulation.violation import Violation
+from tests.support.virtual_time import Deadlock, LimitReached, VirtualTimeLoop, run_virtual
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+
+BURIAL_ROUNDS = 5
+
+
+class GoneError(Exception):
+    """The process ended before it answered: whether it did what it was asked is unknown."""
+
+
+class WorldLoop(VirtualTimeLoop):
+    """Virtual time without a selector: timers in the order of their time, and of their making where that is one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._now_s = super().time()
+        self._end_s = inf
+        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._made = count()
+        self._failure: BaseException | None = None
+        self._queue: deque[asyncio.Handle] = self._ready  # type: ignore[attr-defined]  # BaseEventLoop's
+
+    def time(self) -> float:
+        return self._now_s
+
+    def set_limit(self, limit_s: float) -> None:
+        self._end_s = self._now_s + limit_s
+
+    def call_at(
+        self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        self.arm(when, timer)
+        return timer
+
+    def call_later(
+        self, delay: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self._now_s + delay, callback, *args, context=context)
+
+    def arm(self, when_s: float, timer: asyncio.TimerHandle) -> None:
+        heappush(self._timers, (when_s, next(self._made), timer))
+
+    def enqueue(self, handle: asyncio.Handle) -> None:
+        self._queue.append(handle)
+
+    def fail(self, failure: BaseException) -> None:
+        """Raises it out of the loop before anything else is done."""
+        self._failure = self._failure or failure
+
+    def _timer_handle_cancelled(self, _handle: asyncio.TimerHandle) -> None:
+        """It goes when its time comes."""
+
+    def _run_once(self) -> None:
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+        queue, timers = self._queue, self._timers
+        while timers and timers[0][2].cancelled():
+            heappop(timers)
+        if not queue:
+            if not timers:
+                raise Deadlock(f"nothing is ready and no timer is set at {self._now_s:.6f} s{self._describe_waiting()}")
+            if timers[0][0] > self._end_s:
+                self._end_s = inf  # what is cancelled now may take its time
+                raise LimitReached(f"not done in its virtual time, at {self._now_s:.6f} s{self._describe_waiting()}")
+            self._now_s = max(self._now_s, timers[0][0])
+        now_s = self._now_s
+        while timers and timers[0][0] <= now_s:
+            queue.append(heappop(timers)[2])
+        for _ in range(len(queue)):
+            handle = queue.popleft()
+            if not handle._cancelled:
+                handle._run()
+
+
+def in_world(test: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
+    """As ``virtual_time``, for a test of simulated processes."""
+
+    @functools.wraps(test)
+    def run(*args: P.args, **kwargs: P.kwargs) -> T:
+        return run_virtual(test(*args, **kwargs), loop_factory=WorldLoop)
+
+    return run
+
+
+class _Call(asyncio.Handle):
+    """Something that a process is to do."""
+
+    __slots__ = ()
+    _loop: ProcessLoop
+
+    def _run(self) -> None:
+        process = self._loop
+        if process.is_paused:
+            process.wait_for_resume(self)
+        elif not process.has_ended:
+            with process:
+                super()._run()
+
+
+class _Timer(asyncio.TimerHandle):
+    __slots__ = ()
+    _loop: ProcessLoop
+
+    def _run(self) -> None:
+        process = self._loop
+        if process.is_paused:
+            process.wait_for_resume(self)
+        elif not process.has_ended:
+            with process:
+                super()._run()
+
+
+class ProcessLoop(asyncio.AbstractEventLoop):
+    """The event loop of one life of one node. ``rate``: how fast its clock runs, 1.0 being true."""
+
+    def __init__(self, world: WorldLoop, *, rate: float = 1.0) -> None:
+        self._world = world
+        self._rate = rate
+        self.is_paused = False
+        self.has_ended = False
+        self._waiting: list[asyncio.Handle] = []
+        self._late: list[asyncio.Handle] = []
+        self._asked: dict[asyncio.Future[Any], None] = {}
+        self._tasks: dict[asyncio.Task[Any], None] = {}
+
+    # What runs in it ---------------------------------------------------------------------------------------------
+
+    def __enter__(self) -> None:
+        events._set_running_loop(self)
+
+    def __exit__(self, *_: object) -> None:
+        events._set_running_loop(self._world)
+
+    def time(self) -> float:
+        return self._world.time() * self._rate
+
+    def call_soon(
+        self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.Handle:
+        call = _Call(callback, args, self, context)
+        self._world.enqueue(call)
+        return call
+
+    def call_later(
+        self, delay: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self.time() + delay, callback, *args, context=context)
+
+    def call_at(
+        self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        timer = _Timer(when, callback, args, self, context)
+        self._world.arm(when / self._rate, timer)
+        return timer
+
+    def _timer_handle_cancelled(self, _timer: asyncio.TimerHandle) -> None:
+        """It goes when its time comes."""
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return asyncio.Future(loop=self)
+
+    def create_task(self, coro: Any, *, name: str | None = None, context: Context | None = None) -> asyncio.Task[Any]:
+        task = asyncio.Task(coro, loop=self, name=name, context=context)
+        self._tasks[task] = None
+        task.add_done_callback(self._forget)
+        return task
+
+    def _forget(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.pop(task, None)
+        failure = task._exception  # looked at, not taken: nobody may pick it up
+        if isinstance(failure, Violation):
+            self._world.fail(failure)
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        if isinstance(violation := context.get("exception"), Violation):
+            self._world.fail(violation)
+        elif not self.has_ended:
+            self._world.call_exception_handler(context)
+
+    def get_debug(self) -> bool:
+        return False
+
+    def is_running(self) -> bool:
+        return not self.has_ended
+
+    def is_closed(self) -> bool:
+        return False
+
+    # What is done to it ------------------------------------------------------------------------------------------
+
+    def ask(self, work: Callable[[], Awaitable[T]]) -> asyncio.Future[T]:
+        """Has the process do ``work``; the future, the world's, tells what came of it. ``GoneError`` when the process
+        ends before. Who asks may stop listening; the work goes on."""
+        answer: asyncio.Future[T] = self._world.create_future()
+        answer.add_done_callback(_listen)
+        if self.has_ended:
+            answer.set_exception(GoneError())
+            return answer
+        self._asked[answer] = None
+        self.call_soon(lambda: self.create_task(self._serve(work, answer), name="served"))
+        return answer
+
+    async def _serve(self, work: Callable[[], Awaitable[T]], answer: asyncio.Future[T]) -> None:
+        try:
+            result = await work()
+        except asyncio.CancelledError:
+            self._answer(answer, functools.partial(answer.set_exception, GoneError()))
+        except BaseException as failure:  # noqa: BLE001 – it is the caller's
+            self._answer(answer, functools.partial(answer.set_exception, failure))
+        else:
+            self._answer(answer, functools.partial(answer.set_result, result))
+
+    def _answer(self, answer: asyncio.Future[T], tell: Callable[[], None]) -> None:
+        self._asked.pop(answer, None)
+        if not answer.done():
+            tell()
+
+    def pause(self) -> None:
+        """Nothing of it runs; what would have, waits."""
+        self.is_paused = True
+
+    def wait_for_resume(self, handle: asyncio.Handle) -> None:
+        (self._late if isinstance(handle, _Timer) else self._waiting).append(handle)
+
+    def resume(self) -> None:
+        """What has arrived is taken first, then the timers fire, late: as a loop that comes out of its ``select``."""
+        self.is_paused = False
+        for handle in (*self._waiting, *self._late):
+            self._world.enqueue(handle)
+        self._waiting, self._late = [], []
+
+    def end(self) -> None:
+        """Nothing of it runs any more, and who waits for an answer hears that it is gone."""
+        self.has_ended = True
+        self._waiting, self._late = [], []
+        asked, self._asked = self._asked, {}
+        for answer in asked:
+            if not answer.done():
+                answer.set_exception(GoneError())
+
+    async def bury(self) -> None:
+        """Long after its end: closes what was running in it, so that nothing complains of being forgotten."""
+        self.has_ended = self.is_paused = False
+        for _ in range(BURIAL_ROUNDS):
+            for task in list(self._tasks):
+                task.cancel()
+            await asyncio.sleep(0.1)
+            if not self._tasks:
+                break
+        for task in self._tasks:
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+            if getcoroutinestate(coro := task.get_coro()) == CORO_CREATED:  # type: ignore[arg-type]
+                coro.close()
+        self.has_ended = True
+
+
+def _listen(answer: asyncio.Future[Any]) -> None:
+    """An error that nobody waits for any more is nobody's."""
+    if not answer.cancelled():
+        answer.exception()

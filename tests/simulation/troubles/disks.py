@@ -1,0 +1,271 @@
+"""Disks and clocks: slow, full, hung, failing, rotten, another's, an older one."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from functools import partial
+
+from dledger.server.replica import Replica
+from dledger.storage.segment import FIRST_PAGE_BYTES, SEGMENT_SUFFIX, STATE_SUFFIX, unpack_mark
+from dledger.storage.two_slot import SLOT_BYTES
+from dledger.types import NodeStart, Position
+from tests.simulation.cluster import SimHost
+from tests.simulation.disk import Trap
+from tests.simulation.platter import SECTOR_BYTES, Rot
+from tests.simulation.troubles.scene import Scene, Trouble
+
+
+class DiskTroubles:
+    def __init__(self, scene: Scene) -> None:
+        self._scene = scene
+        self._cluster = scene.cluster
+        self._random = scene.random
+
+    def all(self) -> list[Trouble]:
+        return [
+            Trouble(3, self.slow_disk),
+            Trouble(2, self.failing_sync),
+            Trouble(2, self.failing_operation),
+            Trouble(2, self.full_disk),
+            Trouble(2, self.hung_disk),
+            Trouble(2, self.mend_disk, is_gentle=True),
+            Trouble(2, self.clock_jump),
+            Trouble(2, self.wipe),
+            Trouble(2, self.back_up),
+            Trouble(4, self.restore),
+            Trouble(4, self.rot),
+            Trouble(6, self.rot_of_the_beginning),
+            Trouble(1, self.rot_of_a_slot),
+            Trouble(5, self.readmit, is_gentle=True),
+            Trouble(3, self.scrub, is_gentle=True),
+        ]
+
+    # How it behaves ----------------------------------------------------------------------------------------------
+
+    async def slow_disk(self) -> None:
+        host = self._scene.any()
+        host.mood.sync_s = self._random.choice(((0.0001, 0.002), (0.005, 0.05), (0.0001, 0.3)))
+        self._scene.hit("slow disk", host.id, host.mood.sync_s)
+
+    async def failing_sync(self) -> None:
+        if host := self._scene.any_up():
+            host.mood.fails_next_sync = True
+
+    async def failing_operation(self) -> None:
+        """EIO at one of the next operations, whichever it is."""
+        host = self._scene.any()
+        host.mood.trap = Trap(self._random.randrange(1, 40), partial(self._scene.hit, "EIO at an operation", host.id))
+
+    async def full_disk(self) -> None:
+        host = self._scene.any()
+        full = host.platter.capacity_bytes > host.platter.used_bytes + 4096
+        host.platter.capacity_bytes = host.platter.used_bytes if full else 1 << 30
+        self._scene.hit("full disk", host.id, full)
+
+    async def hung_disk(self) -> None:
+        host = self._scene.any()
+        host.mood.is_hung = not host.mood.is_hung
+        self._scene.hit("hung disk", host.id, host.mood.is_hung)
+
+    async def mend_disk(self) -> None:
+        for host in self._cluster.hosts.values():
+            host.mood.mend()
+            host.platter.capacity_bytes = 1 << 30
+
+    async def clock_jump(self) -> None:
+        host = self._scene.any()
+        host.clock_ahead_ms = self._random.choice((0, -3_600_000, 5, 3_600_000))
+        self._scene.hit("clock jump", host.id, host.clock_ahead_ms)
+
+    # What it forgets ---------------------------------------------------------------------------------------------
+
+    async def wipe(self) -> None:
+        if (host := self._scene.any_up()) and (start := _start_of(host)):
+            await self._forget("wiped disk", host, start._replace(start_count=0), host.wipe)
+
+    async def back_up(self) -> None:
+        host = self._scene.any_up()
+        if host is not None and self._scene.backup is None and not host.is_rotten and (start := _start_of(host)):
+            host.crash()
+            self._scene.backup = host, start, copy.deepcopy(host.platter)
+
+    async def restore(self) -> None:
+        if self._scene.backup is not None:
+            host, start, backup = self._scene.backup
+            if await self._forget("old backup", host, start, lambda: host.restore(backup)):
+                self._scene.backup = None
+
+    async def _forget(self, name: str, host: SimHost, before: NodeStart, change: Callable[[], None]) -> bool:
+        """``host`` comes back with another disk."""
+        if not self._may_forget(host, before):
+            return False
+        host.crash()
+        change()
+        self._scene.forgetful = host
+        self._scene.hit(name, host.id)
+        return True
+
+    def _may_forget(self, host: SimHost, before: NodeStart) -> bool:
+        """Those who know a start of it after ``before`` can tell; a voter that does not is the stated limit, so all
+        others must."""
+        members = self._scene.members()
+        voters = [member.id for member in members if member.voter]
+        others = [self._cluster.hosts[member.id] for member in members if member.id != host.id]
+        if self._scene.forgetful is not None or host.id not in voters or host.is_starting:
+            return False
+        if any(other.is_beyond_repair or other.awaits_repair for other in others):
+            return False
+        known = [other.knows(host.id) for other in others]
+        return all(uuid == before.node_uuid and count > before.start_count for uuid, count in known)
+
+    # What rots ---------------------------------------------------------------------------------------------------
+
+    async def rot(self) -> None:
+        """One bit, one sector in another's place, or one that was never written: in what is marked as durable. The node
+        never serves it, and never cuts it; it takes it back from the others, or says that it is beyond repair."""
+        host = self._rotting(self._cluster.up())
+        if host is None:
+            return
+        found = [(path, *extent) for path in host.platter.paths() if (extent := _durable_extent(host, path))]
+        if not found:
+            return
+        path, begin, end = self._random.choice(found)
+        name = self._damage(host, path, begin, end)
+        if name:
+            self._scene.hit(name, host.id, path)
+            if self._random.random() < 0.5:
+                host.crash()
+
+    async def rot_of_the_beginning(self) -> None:
+        """What a trimmed log begins with stands nowhere else: it is beyond repair, and says so when it starts."""
+        host = self._rotting([host for host in self._cluster.up() if _beginning(host)])
+        path = _beginning(host) if host is not None else None
+        if host is None or path is None:
+            return
+        file = host.platter.find(path)
+        name = self._damage(host, path, 0, len(file.data)) if not file.dirty else ""
+        if name:
+            self._scene.hit(name, host.id, path)
+            host.crash()
+
+    def _rotting(self, among: list[SimHost]) -> SimHost | None:
+        """One whose disk the others could do without."""
+        host = self._random.choice(among) if among else None
+        start = _start_of(host) if host is not None else None
+        is_spare = host is not None and start is not None and self._may_forget(host, start._replace(start_count=0))
+        return host if is_spare else None
+
+    def _damage(self, host: SimHost, path: str, begin: int, end: int) -> str:
+        file = host.platter.find(path)
+        offset = self._random.randrange(begin, end)
+        number = offset // SECTOR_BYTES
+        sector = number * SECTOR_BYTES
+        kind = self._random.choice(("bit flip", "misdirected sector", "stale sector"))
+        if kind == "bit flip":
+            rotten, at = bytes([file.data[offset] ^ 1 << self._random.randrange(8)]), offset
+        else:
+            if kind == "stale sector":
+                source = file.before.get(number, bytes(SECTOR_BYTES))
+            else:
+                other = self._random.randrange(-(-len(file.data) // SECTOR_BYTES)) * SECTOR_BYTES
+                source = bytes(file.data[other : other + SECTOR_BYTES])
+            at = max(sector, begin)
+            rotten = source[at - sector : min(SECTOR_BYTES, end - sector)]
+        if not rotten or file.data[at : at + len(rotten)] == rotten:
+            return ""
+        good = bytes(file.data[at : at + len(rotten)])
+        host.rot.append(Rot(path, file, at, good, rotten, file.written.get(number, 0)))
+        file.spoil(at, rotten)
+        return kind
+
+    async def rot_of_a_slot(self) -> None:
+        """One of two copies: the other counts."""
+        down = [host for host in self._cluster.down() if host.lives]
+        if not down:
+            return
+        host = self._random.choice(down)
+        slots = [path for path in host.platter.paths() if path.endswith(("/hard_state", "/identity"))]
+        if slots:
+            file = host.platter.find(self._random.choice(slots))
+            at = self._random.randrange(2) * SLOT_BYTES + self._random.randrange(24)
+            if at < len(file.data):
+                file.spoil(at, bytes([file.data[at] ^ 0x10]))
+                self._scene.hit("rotten slot", host.id)
+                host.mood.mend()
+                await host.start()
+
+    async def readmit(self) -> None:
+        """As an operator does: a disk that is beyond repair is replaced by an empty one; the disk that is there is
+        admitted as a learner's, and promoted when it has caught up."""
+        for lost in self._cluster.hosts.values():
+            if lost.is_beyond_repair and lost.is_down and self._scene.forgetful is None:
+                lost.wipe()
+                self._scene.forgetful = lost
+                self._scene.hit("rotten disk replaced", lost.id)
+        host = self._scene.forgetful
+        if host is None or host.is_starting:
+            return
+        if host.is_down:
+            self._scene.begin(host.start(), f"start {host.id}")
+        if not host.is_up or not any(member.id == host.id for member in self._scene.members()):
+            return
+
+        async def readmit(replica: Replica) -> None:
+            if not _has_met(replica, host):
+                raise LookupError  # what it says of the disk would be said of the one before
+            await replica.members.readmit(host.id)
+            await replica.members.promote(host.id)
+
+        if await self._scene.ask("readmit", readmit):
+            self._scene.forgetful = None
+
+    async def scrub(self) -> None:
+        """Reads every frame that is there: what rotted, and nobody read since, is found."""
+        for host in self._cluster.up():
+            if host.is_rotten:
+                await self._scene.ask("scrub", _read_all, host)
+
+
+async def _read_all(replica: Replica) -> None:
+    log = replica.log
+    position = Position(log.state.start.position + 1)
+    while frames := await log.read(position, 1 << 20):
+        position = Position(frames[-1].header.position + 1)
+
+
+def _has_met(replica: Replica, host: SimHost) -> bool:
+    """Whether the present start of ``host`` has said hello there."""
+    start = _start_of(host)
+    return start is not None and replica.start_of(host.id) == start
+
+
+def _start_of(host: SimHost) -> NodeStart | None:
+    node = host.life.node if host.is_up else None
+    return node._identity.start if node is not None and node._identity is not None else None
+
+
+def _beginning(host: SimHost) -> str | None:
+    """The small state without which a trimmed log cannot be opened."""
+    first = host.replica.log._files.segments[0]  # type: ignore[attr-defined]
+    return str(first.state_path) if first.previous.position else None
+
+
+def _durable_extent(host: SimHost, path: str) -> tuple[int, int] | None:
+    """Which bytes of a file say something that is durable for certain, and not to be written again."""
+    file = host.platter.find(path)
+    if path.endswith(STATE_SUFFIX) and not file.dirty and path != _beginning(host):
+        return (0, len(file.data)) if file.data else None
+    if not path.endswith(SEGMENT_SUFFIX):
+        return None
+    log = host.replica.log
+    segments = [each for each in log._files.segments if each.path == path]  # type: ignore[attr-defined]
+    if not segments:
+        return None
+    segment = segments[0]
+    if segment.sealed and not file.dirty:
+        return FIRST_PAGE_BYTES, segment.end_offset
+    mark = unpack_mark(bytes(file.medium[:FIRST_PAGE_BYTES]))
+    if mark is None or mark.point.position <= Position(segment.previous.position):
+        return None
+    return FIRST_PAGE_BYTES, mark.offset

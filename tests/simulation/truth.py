@@ -1,0 +1,108 @@
+"""What a power cut at this instant would leave of a node: asked of the platter, never of the node."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from dledger.storage.frame import Frame
+from dledger.storage.hard_state import HardState
+from dledger.storage.log import FileLog
+from dledger.storage.peer_book import PEER_BOOK_SLOT_BYTES
+from dledger.storage.record import RecordKind, unpack_record
+from dledger.storage.segment import FIRST_PAGE_BYTES, SECTOR_BYTES
+from dledger.storage.two_slot import SLOT_BYTES
+from dledger.types import NodeId, Position, Term
+from dledger.v1.storage_pb2 import HardStateRecord, PeerBookRecord
+from tests.simulation.platter import Platter, SimFile
+
+
+class _Stored(NamedTuple):
+    position: int
+    path: str
+    file: SimFile
+    begin: int
+    end: int
+
+
+class LogTruth:
+    """Which frames of one life's log are on the medium, under a name that is."""
+
+    def __init__(self, platter: Platter, log: FileLog) -> None:
+        self._platter = platter
+        self._log = log
+        self._unproven: deque[_Stored] = deque()
+        self._proven = Position(0)
+
+    def is_all_there(self) -> bool:
+        """After a start: the node says that everything it found is durable."""
+        segments = self._log._files.segments
+        for segment in segments:
+            file = self._platter.durable(segment.path)
+            if file is None or not file.holds(0, SECTOR_BYTES) or not file.holds(FIRST_PAGE_BYTES, segment.end_offset):
+                return False
+        self._proven = self._log.last.position
+        return True
+
+    def appended(self, frames: Sequence[Frame], end_before: tuple[str, int]) -> None:
+        """``end_before``: the active segment's path, and where it ended, before they were written."""
+        path, offset = end_before
+        for frame in frames:
+            header = frame.header
+            segment = self._log._files.by_position(header.position)
+            if segment.path != path:
+                path, offset = segment.path, FIRST_PAGE_BYTES
+            end = offset + header.stored_bytes
+            self._unproven.append(_Stored(header.position, path, self._platter.find(path), offset, end))
+            offset = end
+
+    def cut(self, after: Position) -> None:
+        self._proven = min(self._proven, after)
+        while self._unproven and self._unproven[-1].position > after:
+            self._unproven.pop()
+
+    def begun_anew(self) -> None:
+        self._unproven.clear()
+        self._proven = self._log.last.position
+
+    def holds(self, position: Position) -> bool:
+        """Everything up to ``position`` would be there after a power cut."""
+        unproven = self._unproven
+        while unproven and unproven[0].position <= position:
+            if not self._is_there(unproven[0]):
+                return False
+            self._proven = Position(unproven.popleft().position)
+        return position <= max(self._proven, self._log.state.start.position)
+
+    def _is_there(self, stored: _Stored) -> bool:
+        if stored.position <= self._log.state.start.position:
+            return True
+        file = stored.file
+        if self._platter.durable(stored.path) is not file or not file.holds(stored.begin, stored.end):
+            return False
+        return stored.begin > FIRST_PAGE_BYTES or file.holds(0, SECTOR_BYTES)
+
+
+def promised(platter: Platter, path: str) -> HardState:
+    """Term and vote that a start after a power cut would find."""
+    record = HardStateRecord.FromString(_durable_payload(platter, path, RecordKind.HARD_STATE, SLOT_BYTES))
+    return HardState(Term(record.term), NodeId(record.vote))
+
+
+def known_disk(platter: Platter, path: str, peer: NodeId) -> tuple[bytes, int]:
+    """The disk of ``peer`` that a start after a power cut would know of, and the newest start of it; b"": none."""
+    payload = _durable_payload(platter, path, RecordKind.PEER_BOOK, PEER_BOOK_SLOT_BYTES)
+    for record in PeerBookRecord.FromString(payload).peers:
+        if record.node_id == peer:
+            return record.node_uuid, record.start_count
+    return b"", 0
+
+
+def _durable_payload(platter: Platter, path: str, kind: RecordKind, slot_bytes: int) -> bytes:
+    """The newer of two slots; b"" where neither is good."""
+    file = platter.durable(path)
+    medium = bytes(file.medium[: 2 * slot_bytes]) if file is not None else b""
+    slots = [unpack_record(kind, medium[at : at + slot_bytes]) for at in (0, slot_bytes)]
+    good = [slot for slot in slots if slot is not None]
+    return max(good).payload if good else b""

@@ -1,0 +1,30 @@
+"""The planted bugs fit the code they are planted in, and the simulator sees one."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from tests.simulation.plant import Mutant, canaries, hunt, mutants, planted
+
+
+@pytest.mark.parametrize("mutant", mutants(), ids=lambda mutant: mutant.name)
+def test_every_patch_applies(mutant: Mutant) -> None:
+    with planted(mutant):
+        pass
+
+
+def test_every_class_of_bugs_is_planted_several_times() -> None:
+    planted_bugs = mutants()
+    classes = Counter(int(mutant.bug_class.split()[0]) for mutant in planted_bugs)
+    assert len(planted_bugs) >= 40
+    assert set(classes) == set(range(1, 13))
+    assert min(classes.values()) >= 2
+
+
+def test_a_planted_bug_is_found() -> None:
+    canary, *_ = canaries()
+    verdict = hunt(canary, 20)
+    assert verdict.invariant
+    assert canary.name in str(verdict)
