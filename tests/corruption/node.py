@@ -1,0 +1,148 @@
+"""A small node's whole disk, and what each of its bytes belongs to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from random import Random
+from typing import NamedTuple
+
+from dledger.storage.frame import HEADER_BYTES, parse_header
+from dledger.storage.hard_state import HardState, HardStateStore
+from dledger.storage.identity import open_identity
+from dledger.storage.inventory import Durable, take_inventory
+from dledger.storage.peer_book import PeerBook
+from dledger.storage.record import RECORD_HEADER_BYTES
+from dledger.storage.segment import FIRST_PAGE_BYTES, PREPARED_SUFFIX, SECTOR_BYTES, TRAILER_BYTES, Segment
+from dledger.storage.segment_files import SegmentFiles
+from dledger.storage.two_slot import SLOT_BYTES
+from dledger.types import Member, NodeId, NodeStart, Term
+from tests.crashes.medium import Image, RecordedPlatter, RecordingDisk
+from tests.crashes.promises import DATA, GROUP, LIMITS
+from tests.unit.storage.harness import Witness, abandon, all_frames, frames_after, open_at
+
+VOTE = HardState(Term(7), NodeId("n2"))
+PEERS = {NodeId("n1"): b"1" * 16, NodeId("n2"): b"2" * 16}
+_IDLE_S = 0.05
+_PAGE_PARTS = ("segment header", "sync mark", "commit hint", "sync mark", "origin")
+_SLOTS = {"hard_state": SLOT_BYTES, "identity": SLOT_BYTES, "peers": 16 * SLOT_BYTES}
+UNUSED = "room that nothing uses"
+
+
+class Region(NamedTuple):
+    """Bytes of one file that belong together."""
+
+    begin: int
+    end: int
+    structure: str
+
+
+class StoredNode(NamedTuple):
+    """A node that crashed: what it has stored, and what a start must find."""
+
+    image: Image
+    frames: tuple[bytes, ...]
+    marked: int
+    """The position of the newest sync mark: behind it lies what the last crash may explain."""
+    state: bytes
+    """The small state at the end."""
+    node_uuid: bytes
+
+    def regions(self) -> dict[str, list[Region]]:
+        """By path: every byte of every file belongs to one region."""
+        disk = RecordingDisk(RecordedPlatter(self.image))
+        files = SegmentFiles(disk, GROUP, "default")
+        durable = take_inventory(files, disk.listdir(str(GROUP)))
+        segments = {segment.path: segment for segment in files.segments}
+        return {
+            path: list(_filled(_regions(path, content, segments, durable), len(content)))
+            for path, content in self.image.files
+        }
+
+
+async def stored_node() -> StoredNode:
+    """Several sealed segments behind an origin, an active one with frames on both sides of its mark, and all else."""
+    platter = RecordedPlatter()
+    disk = RecordingDisk(platter)
+    identity = await open_identity(disk, DATA, NodeId("n0"), Random(1))
+    store = await HardStateStore.open(disk, GROUP)
+    log = await open_at(GROUP, disk, LIMITS)
+    await identity.keep_group("default")
+    await identity.begin_start()
+    book = await PeerBook.open(disk, DATA)
+    for peer, node_uuid in PEERS.items():
+        book.remember(Member(peer, "127.0.0.1:2"), NodeStart(node_uuid, 3, (1, 2, 3)))
+    await book.save()
+    await store.save(VOTE)
+    witness = Witness(log)
+    for count in (4, 4, 4, 4, 2):
+        log.append(frames_after(log, count, size_bytes=37))
+        await witness.all_durable()
+        await log._sealer.drain()
+    await log.trim(log.boundaries()[0].trim)
+    await asyncio.sleep(_IDLE_S)
+    marked = log.last.position
+    log.append(frames_after(log, 2, size_bytes=37))
+    await witness.all_durable()
+    image = platter.image()
+    frames = tuple(frame.raw for frame in await all_frames(log))
+    node = StoredNode(image, frames, marked, log.state.encode(), identity.start.node_uuid)
+    await abandon(log)
+    await identity.close()
+    return node
+
+
+def _regions(path: str, content: bytes, segments: dict[str, Segment], durable: Durable) -> Iterator[Region]:
+    name = path.rpartition("/")[2]
+    if path in segments:
+        yield from _of_segment(content, segments[path], durable)
+    elif name in _SLOTS:
+        for slot in (0, 1):
+            yield from _record(content, slot * _SLOTS[name], f"{name}, slot {slot}")
+    elif name.endswith(".state"):
+        yield Region(0, len(content), "small state")
+    elif name.endswith(PREPARED_SUFFIX):
+        yield Region(0, len(content), UNUSED)
+    else:
+        yield Region(0, len(content), name)
+
+
+def _of_segment(content: bytes, segment: Segment, durable: Durable) -> Iterator[Region]:
+    for sector, part in enumerate(_PAGE_PARTS):
+        yield from _record(content, sector * SECTOR_BYTES, part)
+    position, offset = segment.name.base_position, FIRST_PAGE_BYTES
+    end = segment.end_offset if segment.sealed else len(content)
+    while offset < end and any(content[offset : offset + HEADER_BYTES]):
+        header = parse_header(content, offset)
+        where = " above the mark" if position > durable.point.position else ""
+        yield Region(offset, offset + HEADER_BYTES, f"frame header{where}")
+        yield Region(offset + HEADER_BYTES, offset + header.frame_len, f"frame body{where}")
+        yield Region(offset + header.frame_len, offset + header.stored_bytes, f"frame padding{where}")
+        offset += header.stored_bytes
+        position += 1
+    if segment.sealed:
+        yield Region(offset, len(content) - TRAILER_BYTES, "footer")
+        yield Region(len(content) - TRAILER_BYTES, len(content), "trailer")
+    else:
+        yield Region(offset, len(content), "room for frames to come")
+
+
+def _record(content: bytes, offset: int, structure: str) -> Iterator[Region]:
+    """The record at ``offset``, if one was written there."""
+    head = content[offset : offset + RECORD_HEADER_BYTES]
+    if any(head):
+        length = int.from_bytes(head[16:20], "little")
+        yield Region(offset, offset + RECORD_HEADER_BYTES + length, structure)
+
+
+def _filled(regions: Iterator[Region], size_bytes: int) -> Iterator[Region]:
+    """With what lies between them."""
+    at = 0
+    for region in regions:
+        if region.begin > at:
+            yield Region(at, region.begin, UNUSED)
+        if region.end > region.begin:
+            yield region
+        at = region.end
+    if at < size_bytes:
+        yield Region(at, size_bytes, UNUSED)

@@ -1,0 +1,67 @@
+"""``python -m tests.crashes [--quick] [SCENARIO …]``: a line for each scenario, and what was tried in all.
+
+A scenario is cut at every call that changes something on the disk, before it and after it; then its recovery is, at
+every such call of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+
+from tests.crashes.explore import Tally, explore, explore_recovery
+from tests.crashes.medium import Depth
+from tests.crashes.scenarios import OF_THE_LOG, SCENARIOS
+
+FULL = Depth(exhaustive_up_to=16, samples=1000)
+RECOVERY = Depth(exhaustive_up_to=8, samples=32)
+QUICK = Depth(exhaustive_up_to=8, samples=16)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.crashes", description=__doc__)
+    parser.add_argument("scenarios", nargs="*", metavar="SCENARIO", help=f"of {', '.join(SCENARIOS)}; all by default")
+    parser.add_argument("--quick", action="store_true", help="a cut that takes seconds")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    options = parser.parse_args()
+    chosen = options.scenarios or list(SCENARIOS)
+    unknown = sorted(set(chosen) - set(SCENARIOS))
+    if unknown:
+        parser.error(f"there is no scenario {', '.join(unknown)}; there are: {', '.join(SCENARIOS)}")
+    total = Tally("all")
+    with ProcessPoolExecutor(options.jobs, initializer=_quiet) as pool:
+        for done in as_completed(_jobs(pool, chosen, quick=options.quick)):
+            tally = done.result()
+            total.add(tally)
+            print(_line(tally), flush=True)
+            for failure in tally.failures:
+                print(f"  FAILED {failure}", flush=True)
+    print(_line(total))
+    tried = f"{total.points} crash points, {total.outcomes} outcomes, {total.starts} starts"
+    print(f"{tried}, {len(total.failures)} failed")
+    return 1 if total.failures else 0
+
+
+def _quiet() -> None:
+    logging.disable(logging.CRITICAL)  # every start of thousands would tell what it found
+
+
+def _jobs(pool: ProcessPoolExecutor, chosen: list[str], *, quick: bool) -> list[Future[Tally]]:
+    depth = QUICK if quick else FULL
+    how = {"every": 6, "most_outcomes": 3} if quick else {"every": 1, "most_outcomes": 50}
+    jobs = [pool.submit(explore_recovery, name, RECOVERY, **how) for name in chosen if name in OF_THE_LOG]
+    return jobs + [pool.submit(explore, name, depth) for name in chosen]
+
+
+def _line(tally: Tally) -> str:
+    return (
+        f"{tally.scenario:32s} {tally.calls:7d} calls {tally.points:7d} points ({tally.sampled_points} sampled) "
+        f"{tally.outcomes:9d} outcomes {tally.starts:8d} starts {len(tally.failures)} failed"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,345 @@
+"""What a node does to its disk, each thing by itself: the power is cut at every call of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from random import Random
+from typing import NamedTuple
+
+from dledger.storage.hard_state import HardState, HardStateStore
+from dledger.storage.identity import open_identity
+from dledger.storage.log import FileLog
+from dledger.types import NodeId, NodeStart, Position, Term
+from tests.crashes.medium import Image, RecordedPlatter, RecordingDisk, Shot
+from tests.crashes.promises import (
+    DATA,
+    GROUP,
+    LIMITS,
+    LogModel,
+    LogPromise,
+    NodePromise,
+    Promise,
+    VotePromise,
+)
+from tests.unit.storage.harness import Witness, all_frames, frames_after, open_at, state_behind
+
+IDLE_S = 0.05
+"""Longer than a log waits before it writes a mark alone."""
+
+
+class Point(NamedTuple):
+    """A moment at which the power goes."""
+
+    call: str
+    ordinal: int
+    """Of the call, in its scenario."""
+    is_after: bool
+    promise: Promise
+    shot: Shot
+
+    def __str__(self) -> str:
+        return f"{'after' if self.is_after else 'before'} call {self.ordinal}, {self.call}"
+
+
+class Stage:
+    """A disk, and what is promised of it, while a scenario plays."""
+
+    def __init__(self, image: Image | None = None) -> None:
+        self.platter = RecordedPlatter(image)
+        self.disk = RecordingDisk(self.platter, self._on_call)
+        self.model = LogModel()
+        self.promise: Callable[[], Promise] = lambda: self.model.promise
+        self.points: list[Point] = []
+        self.calls = 0
+        self._recording = False
+
+    def record(self) -> None:
+        """The power may go from now on."""
+        self._recording = True
+
+    def end(self) -> None:
+        self._on_call("end", True)
+        self._recording = False
+
+    def _on_call(self, name: str, after: bool) -> None:
+        if self._recording:
+            self.calls += not after
+            self.points.append(Point(name, self.calls, after, self.promise(), self.platter.shot()))
+
+    async def open_log(self) -> FileLog:
+        log = await open_at(GROUP, self.disk, LIMITS, must_exist=self.model.must_exist)
+        self.model.must_exist = True
+        return log
+
+
+class Hearer(Witness):
+    """Tells the model what the log says is durable."""
+
+    def __init__(self, log: FileLog, model: LogModel) -> None:
+        self._model = model
+        super().__init__(log)
+
+    def _on_durable(self, position: Position) -> None:
+        super()._on_durable(position)
+        self._model.durable(position)
+
+
+class Writer:
+    """An open log that the stage's model follows."""
+
+    def __init__(self, stage: Stage, log: FileLog) -> None:
+        self.log = log
+        self._model = stage.model
+        self._hearer = Hearer(log, stage.model)
+
+    async def append(self, count: int, *, term: int = 1, size_bytes: int = 100) -> None:
+        """One write of ``count`` frames, until they are durable."""
+        frames = frames_after(self.log, count, size_bytes, term=term)
+        self._model.appending(frames)
+        self.log.append(frames)
+        await self._hearer.all_durable()
+        await self.log._sealer.drain()
+
+    async def truncate(self, after: int) -> None:
+        self._model.cutting(after)
+        await self.log.truncate(Position(after))
+        self._model.cut(after)
+
+    async def trim(self, boundary: int) -> None:
+        bounds = self.log.boundaries()
+        to = bounds[boundary].trim
+        position = to.point.position
+        self._model.trimming({int(each.trim.point.position) for each in bounds[: boundary + 1]})
+        await self.log.trim(to)
+        self._model.trimmed(position)
+
+    async def reset(self, last: int) -> None:
+        state = await state_behind(last)
+        self._model.resetting(state)
+        await self.log.reset(state)
+        self._model.reset()
+
+
+async def _filled(stage: Stage, *runs: int) -> Writer:
+    """A log that has taken so many frames, so many in each write."""
+    writer = Writer(stage, await stage.open_log())
+    for count in runs:
+        await writer.append(count)
+    await asyncio.sleep(IDLE_S)
+    return writer
+
+
+async def create(stage: Stage) -> None:
+    """The first start of a log."""
+    stage.record()
+    await stage.open_log()
+    stage.end()
+
+
+async def append(stage: Stage) -> None:
+    """Groups one after the other, and idling, so that marks ride with groups and go alone."""
+    writer = await _filled(stage, 1)
+    stage.record()
+    for count in (1, 2, 1):
+        await writer.append(count, size_bytes=60)
+        await asyncio.sleep(IDLE_S)
+    stage.end()
+
+
+async def append_large(stage: Stage) -> None:
+    """Frames of several sectors, whose parts persist in any order."""
+    writer = await _filled(stage, 1)
+    stage.record()
+    await writer.append(1, size_bytes=1200)
+    await writer.append(2, size_bytes=700)
+    await asyncio.sleep(IDLE_S)
+    stage.end()
+
+
+async def append_overlapping(stage: Stage) -> None:
+    """Frames that are written while the group before is being synced."""
+    writer = await _filled(stage, 1)
+    stage.record()
+    for _ in range(3):
+        frames = frames_after(writer.log, 1, 60)
+        stage.model.appending(frames)
+        writer.log.append(frames)
+        await asyncio.sleep(0)
+    await writer.append(1)
+    await asyncio.sleep(IDLE_S)
+    stage.end()
+
+
+async def roll(stage: Stage) -> None:
+    """Several segments: the group covers two files and the directory; the old one is sealed, the next prepared."""
+    writer = await _filled(stage, 3)
+    stage.record()
+    for _ in range(3):
+        await writer.append(3, size_bytes=60)
+    await asyncio.sleep(IDLE_S)
+    stage.end()
+
+
+async def roll_at_once(stage: Stage) -> None:
+    """One write that spans three segments."""
+    writer = await _filled(stage, 2)
+    stage.record()
+    await writer.append(9, size_bytes=40)
+    await asyncio.sleep(IDLE_S)
+    stage.end()
+
+
+async def truncate(stage: Stage) -> None:
+    """Within the segment that is written to; then it goes on in a new term."""
+    writer = await _filled(stage, 3)
+    stage.record()
+    await writer.truncate(1)
+    await writer.append(2, term=2)
+    await asyncio.sleep(IDLE_S)
+    stage.end()
+
+
+async def truncate_across(stage: Stage) -> None:
+    """Over sealed segments, which go from the last to the first."""
+    writer = await _filled(stage, 4, 4, 3)
+    stage.record()
+    await writer.truncate(2)
+    await writer.append(3, term=2)
+    await asyncio.sleep(IDLE_S)
+    stage.end()
+
+
+async def truncate_unsynced(stage: Stage) -> None:
+    """Frames that were written and not synced are cut with those that were."""
+    writer = await _filled(stage, 3)
+    frames = frames_after(writer.log, 3, 60)
+    stage.record()
+    stage.model.appending(frames)
+    writer.log.append(frames)
+    await writer.truncate(4)
+    await writer.append(2, term=2)
+    stage.end()
+
+
+async def truncate_to_nothing(stage: Stage) -> None:
+    """Everything, and what follows is written in its place."""
+    writer = await _filled(stage, 4, 2)
+    stage.record()
+    await writer.truncate(0)
+    await writer.append(5, term=2)
+    stage.end()
+
+
+async def trim(stage: Stage) -> None:
+    """The oldest segments go; then more of them."""
+    writer = await _filled(stage, 4, 4, 4, 2)
+    stage.record()
+    await writer.trim(1)
+    await writer.append(2)
+    await writer.trim(0)
+    stage.end()
+
+
+async def reset(stage: Stage) -> None:
+    """The log begins anew far ahead, and goes on from there."""
+    writer = await _filled(stage, 4, 3)
+    stage.record()
+    await writer.reset(50)
+    await writer.append(2, term=4)
+    await asyncio.sleep(IDLE_S)
+    stage.end()
+
+
+async def stop_and_start(stage: Stage) -> None:
+    """In order: the last mark says so, and the next start takes it back."""
+    writer = await _filled(stage, 3, 2)
+    stage.record()
+    await writer.append(1)
+    await writer.log.close()
+    writer = Writer(stage, await stage.open_log())
+    await writer.append(1)
+    stage.end()
+
+
+async def vote(stage: Stage) -> None:
+    """The first hard state, and votes in later terms."""
+    first = HardState()
+    saved, saving = first, first
+    must_exist = False
+    stage.promise = lambda: VotePromise(saved, saving, must_exist)
+    stage.record()
+    store = await HardStateStore.open(stage.disk, GROUP)
+    must_exist = True
+    for term, name in ((1, ""), (1, "n1"), (7, "n0"), (8, "n2")):
+        saving = HardState(Term(term), NodeId(name))
+        await store.save(saving)
+        saved = saving
+    stage.end()
+
+
+async def first_starts(stage: Stage) -> None:
+    """A data directory comes to be; it is started twice more, and votes."""
+    heard: NodeStart | None = None
+    must_exist = False
+    saved = saving = HardState()
+    stage.promise = lambda: NodePromise(heard, VotePromise(saved, saving, must_exist), stage.model.promise)
+    stage.record()
+    for start in range(3):
+        identity = await open_identity(stage.disk, DATA, NodeId("n0"), Random(start))
+        store = await HardStateStore.open(stage.disk, GROUP, must_exist=identity.has_group("default"))
+        log = await stage.open_log()
+        await identity.keep_group("default")
+        await identity.begin_start()
+        heard = identity.start
+        saving = HardState(Term(start + 1), NodeId("n1"))
+        await store.save(saving)
+        saved = saving
+        await log.close()
+        await identity.close()
+    stage.end()
+
+
+def recovery(promise: LogPromise) -> Callable[[Stage], Awaitable[None]]:
+    """A start on what a power cut left."""
+
+    async def recover(stage: Stage) -> None:
+        stage.promise = lambda: promise
+        stage.record()
+        log = await open_at(GROUP, stage.disk, LIMITS, must_exist=promise.must_exist)
+        frames = await all_frames(log)
+        line = promise._line_of(log, frames)
+        last = log.last.position
+        kept = line._replace(frames=line.frames[: last - line.first], floor=last)
+        found = LogPromise((kept._replace(starts=frozenset({log.state.start.position})),), must_exist=True)
+        stage.promise = lambda: found
+        stage.end()
+        Witness(log)
+        await log.close()
+
+    return recover
+
+
+SCENARIOS: dict[str, Callable[[Stage], Awaitable[None]]] = {
+    each.__name__.replace("_", "-"): each
+    for each in (
+        create,
+        append,
+        append_large,
+        append_overlapping,
+        roll,
+        roll_at_once,
+        truncate,
+        truncate_across,
+        truncate_unsynced,
+        truncate_to_nothing,
+        trim,
+        reset,
+        stop_and_start,
+        vote,
+        first_starts,
+    )
+}
+
+OF_THE_LOG = tuple(name for name in SCENARIOS if name not in ("vote", "first-starts"))
+"""Those whose start is a recovery of the log."""

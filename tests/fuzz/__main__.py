@@ -1,0 +1,158 @@
+"""``python -m tests.fuzz --count 1000000 --seed 1 [--results FILE]``: mutated messages for every port and decoder.
+
+Three targets: the decoders in this process, nodes in memory with a member among them that sends nonsense, and real
+nodes over sockets. The count is divided among them, and into slices; a slice is a function of the seed and its number,
+but for what real sockets and disks do in between. With ``--results`` what is done is kept there, and a later run of the
+same command goes on behind it. ``--target`` runs one of the three alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import shutil
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterable
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import IO, NamedTuple
+
+from tests.fuzz.decoders import Decoders
+from tests.fuzz.members import NonsenseMember
+from tests.fuzz.ports import fuzz_ports
+
+SHARES = {"decoders": 0.65, "members": 0.15, "ports": 0.20}
+SLICES = {"decoders": 50_000, "members": 25_000, "ports": 50_000}
+
+
+class Slice(NamedTuple):
+    target: str
+    number: int
+    messages: int
+    seed: int
+
+
+class Done(NamedTuple):
+    slice: Slice
+    outcomes: dict[str, int]
+    duration_s: float
+    failure: str = ""
+
+
+def plan(count: int, seed: int, only: str = "") -> list[Slice]:
+    found = []
+    for target, share in SHARES.items():
+        if only and target != only:
+            continue
+        left = count if only else round(count * share)
+        number = 0
+        while left > 0:
+            found.append(Slice(target, number, min(left, SLICES[target]), seed))
+            left -= SLICES[target]
+            number += 1
+    return found
+
+
+def run_slice(job: Slice) -> Done:
+    logging.disable(logging.CRITICAL)
+    began_s = time.monotonic()
+    try:
+        outcomes, failure = _run(job), ""
+    except Exception:  # noqa: BLE001 – whatever it is, it is what the slice found
+        outcomes, failure = Counter[str](), traceback.format_exc()
+    return Done(job, dict(outcomes), time.monotonic() - began_s, failure)
+
+
+def _run(job: Slice) -> Counter[str]:
+    seed = 1_000 * job.seed + job.number
+    if job.target == "ports":
+        return _run_ports(job.messages, seed)
+    fuzz = Decoders(seed) if job.target == "decoders" else NonsenseMember(seed)
+    fuzz.run(job.messages)
+    return fuzz.outcomes
+
+
+def _run_ports(count: int, seed: int) -> Counter[str]:
+    data = Path(tempfile.mkdtemp(prefix="dledger-fuzz-"))
+    try:
+        outcomes = fuzz_ports(data, seed, count, _progress(count))
+    finally:
+        shutil.rmtree(data)
+    return outcomes
+
+
+def _progress(count: int) -> Callable[[int], None]:
+    began_s, said_s = time.monotonic(), [time.monotonic()]
+
+    def tell(done: int) -> None:
+        now_s = time.monotonic()
+        if now_s > said_s[0] + 10:
+            said_s[0] = now_s
+            print(f"  ports: {done} of {count}, {done / (now_s - began_s):.0f} a second", file=sys.stderr, flush=True)
+
+    return tell
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
+    parser.add_argument("--count", type=int, default=100_000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--results", type=Path, help="keeps what is done, and goes on behind it")
+    parser.add_argument("--target", choices=SHARES, default="")
+    parser.add_argument("--jobs", type=int, default=2)
+    options = parser.parse_args()
+    kept = _read(options.results)
+    known = {done.slice for done in kept if not done.failure}
+    todo = [each for each in plan(options.count, options.seed, options.target) if each not in known]
+    file = options.results.open("a") if options.results is not None else None
+    began_s, sent = time.monotonic(), 0
+    with ProcessPoolExecutor(options.jobs) as pool:
+        for done in pool.map(run_slice, todo):
+            sent += sum(done.outcomes.values())
+            rate = sent / (time.monotonic() - began_s)
+            verdict = "FAILED" if done.failure else "passed"
+            said = f"{done.slice.target} {done.slice.number}: {verdict} in {done.duration_s:.0f} s; {rate:.0f} a second"
+            print(said, file=sys.stderr, flush=True)
+            if done.failure:
+                print(done.failure)
+            kept.append(done)
+            _keep(file, done)
+    planned = set(plan(options.count, options.seed, options.target))
+    return _report([done for done in kept if done.slice in planned])
+
+
+def _read(results: Path | None) -> list[Done]:
+    if results is None or not results.exists():
+        return []
+    whole = [line for line in results.read_text().splitlines(keepends=True) if line.endswith("\n")]
+    return [Done(Slice(*job), *rest) for job, *rest in map(json.loads, whole)]
+
+
+def _keep(file: IO[str] | None, done: Done) -> None:
+    if file is not None:
+        file.write(json.dumps(done) + "\n")
+        file.flush()
+
+
+def _report(kept: Iterable[Done]) -> int:
+    kept = list({done.slice: done for done in kept}.values())  # the last word on each
+    for target in SHARES:
+        outcomes: Counter[str] = Counter()
+        for done in kept:
+            if done.slice.target == target:
+                outcomes.update(done.outcomes)
+        for outcome, count in sorted(outcomes.items()):
+            print(f"{count:9d}  {target}  {outcome}")
+    print(f"{sum(sum(done.outcomes.values()) for done in kept):9d}  messages, calls and connections in all")
+    failed = sum(bool(done.failure) for done in kept)
+    print(f"{len(kept) - failed} passed, {failed} failed")
+    return int(bool(failed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

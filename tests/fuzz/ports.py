@@ -1,0 +1,268 @@
+"""Real nodes under attack at every port, and what must be so afterwards: they serve, their logs are equal and hold what
+was acknowledged and nothing else, and they have not grown.
+
+Three voters, and a learner that was never started: who speaks as it is let in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+import grpc
+
+from dledger.batch import records_of
+from dledger.config import MIB
+from dledger.transport.framing import pack
+from dledger.v1 import admin_pb2, log_pb2
+from dledger.v1 import raft_pb2 as pb
+from tests.fuzz import attacks
+from tests.fuzz.recorded import Recorded, record
+from tests.integration.nodes import CALL_TIMEOUT_S, Nodes, Stubs, everything, running
+
+LEARNER = "n9"
+WORKERS = 24
+MAX_GROWTH_BYTES = 64 * MIB
+"""Of a node's memory behind the first tenth of a run: caches fill, and the allocator keeps what it had once."""
+MAX_LOG_BYTES = 8 * MIB
+"""Of a node's own log, however many were turned away."""
+SWARM = 150
+"""Connections that say nothing, or half a hello, at each port at a time."""
+
+Attack = Callable[[], Awaitable[int]]
+
+
+class Footprint(NamedTuple):
+    memory_bytes: int
+    files: int
+    threads: int
+
+    @classmethod
+    def of(cls, pid: int) -> Footprint:
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+        files, threads = (sum(1 for _ in Path(f"/proc/{pid}/{kind}").iterdir()) for kind in ("fd", "task"))
+        return cls(pages * os.sysconf("SC_PAGE_SIZE"), files, threads)
+
+
+class Ports:
+    """One run against one cluster."""
+
+    def __init__(self, nodes: Nodes, messages: list[Recorded], seed: int, swarm: int) -> None:
+        self.outcomes: Counter[str] = Counter()
+        self._nodes = nodes
+        self._random = Random(seed)
+        self._messages = messages
+        self._swarm_size = swarm
+        self._acknowledged: dict[int, bytes] = {}
+        self._possible: set[bytes] = set()
+        self._hellos: dict[str, pb.Hello] = {}
+        self._leader = ""
+        self._before: dict[str, Footprint] = {}
+        self._channels = {node_id: grpc.aio.insecure_channel(nodes[node_id].address) for node_id in nodes.ids}
+
+    async def run(self, count: int, progress: Callable[[int], None]) -> None:
+        """``count`` messages and calls, give or take a burst. Raises AssertionError for what must not be."""
+        await self._begin()
+        done = 0
+
+        async def work(until: int) -> None:
+            nonlocal done
+            while done < until:
+                sent = await self._random.choice(self._attacks)()
+                done += sent
+                progress(done)
+
+        for until in (count // 10, count):
+            if done:
+                self._before = self._footprints()
+            async with asyncio.TaskGroup() as tasks:
+                for _ in range(WORKERS):
+                    tasks.create_task(work(until))
+        await self._swarm()
+        await self._check()
+
+    @property
+    def _attacks(self) -> tuple[Attack, ...]:
+        return (*(self._call,) * 30, *(self._replay,) * 4, self._peer_noise, self._grpc_noise, self._http_noise)
+
+    # Before ------------------------------------------------------------------------------------------------------
+
+    async def _begin(self) -> None:
+        self._leader = await self._nodes.leader()
+        leader = self._nodes[self._leader]
+        await leader.append(b"before", b"the fuzz")
+        self._acknowledged = {0: b"before", 1: b"the fuzz"}
+        learner = admin_pb2.AddLearnerRequest(id=LEARNER, peer_address="127.0.0.1:9")
+        await leader.admin.AddLearner(learner, timeout=CALL_TIMEOUT_S)
+        cluster_id = (await leader.status()).cluster_id
+        await self._nodes.settled()
+        for node_id in self._nodes.ids:
+            self._hellos[node_id] = pb.Hello(
+                version=1,
+                cluster_id=cluster_id,
+                node_id=LEARNER,
+                node_uuid=b"u" * 16,
+                start_count=1,
+                start_nonces=[1],
+                client_address="127.0.0.1:9",
+                peer_address="127.0.0.1:9",
+                expected_node_id=node_id,
+            )
+
+    def _footprints(self) -> dict[str, Footprint]:
+        return {node_id: Footprint.of(pid) for node_id, pid in self._nodes.pids().items()}
+
+    # Attacks -----------------------------------------------------------------------------------------------------
+
+    async def _call(self) -> int:
+        # The leader does most of what can be asked for.
+        node_id = self._leader if self._random.random() < 0.5 else self._random.choice(self._nodes.ids)
+        sent = attacks.make_call(self._random)
+        for records in sent.records:
+            self._possible.update(records)
+        ended = await attacks.call(self._channels[node_id], sent)
+        for answer, records in zip(ended.answers, sent.records, strict=False):
+            self._acknowledge(sent.method, answer, records)
+        self.outcomes[f"{sent.method.path.rpartition('/')[2]}: {ended.how}"] += 1
+        return 1
+
+    def _acknowledge(self, method: attacks.Method, answer: bytes, records: list[bytes]) -> None:
+        if method is attacks.APPEND:
+            base = log_pb2.AppendResponse.FromString(answer).base_index
+        elif method is attacks.APPEND_STREAM:
+            base = log_pb2.AppendStreamResponse.FromString(answer).base_index
+        else:
+            return
+        for index, value in enumerate(records, base):
+            assert self._acknowledged.setdefault(index, value) == value, f"index {index} was acknowledged twice"
+
+    async def _replay(self) -> int:
+        """As the learner. A second connection of the same start takes the first one's place."""
+        node_id = self._random.choice(self._nodes.ids)
+        count = self._random.randint(1, 10)
+        data = attacks.replay(self._random, self._hellos[node_id], self._messages, count)
+        return await self._throw("a member's session", self._nodes.cluster.nodes[node_id].peer_address, data, count)
+
+    async def _peer_noise(self) -> int:
+        node_id = self._random.choice(self._nodes.ids)
+        data = attacks.noise_for_peers(self._random, self._hellos[node_id], self._messages)
+        return await self._throw("peer port noise", self._nodes.cluster.nodes[node_id].peer_address, data, 1)
+
+    async def _grpc_noise(self) -> int:
+        node = self._nodes.cluster.nodes[self._random.choice(self._nodes.ids)]
+        return await self._throw("gRPC port noise", node.client_address, attacks.noise_for_grpc(self._random), 1)
+
+    async def _http_noise(self) -> int:
+        node = self._nodes.cluster.nodes[self._random.choice(self._nodes.ids)]
+        return await self._throw("HTTP port noise", node.http_address, attacks.noise_for_http(self._random), 1)
+
+    async def _throw(self, what: str, address: str, data: bytes, count: int) -> int:
+        pieces = self._random.choice((1, 1, 3))
+        answered = await attacks.throw(address, data, pieces=pieces, pause_s=0.0)
+        self.outcomes[f"{what}: {'answered' if answered else 'closed'}"] += count
+        return count
+
+    async def _swarm(self) -> None:
+        """At every port as many connections as that do not come to the point; and a follower that comes back into it,
+        and appends go on."""
+        async with _silent(self._swarmed_addresses(), self._swarm_size):
+            follower = (await self._nodes.followers())[0]
+            await self._nodes.terminate(follower)
+            await self._nodes.restart(follower)
+            self._before[follower] = self._footprints()[follower]
+            await self._append(b"in the swarm")
+            await self._nodes.settled()
+        self.outcomes["silent connections"] += self._swarm_size * len(self._swarmed_addresses())
+
+    def _swarmed_addresses(self) -> list[tuple[str, bytes]]:
+        """Where, and the first words."""
+        found = []
+        for node in self._nodes.cluster.nodes.values():
+            hello = self._hellos[node.id].SerializeToString()
+            half = b"".join(pack(hello))[:20]
+            found += [(node.peer_address, half), (node.client_address, b"PRI"), (node.http_address, b"GET /me")]
+        return found
+
+    # Afterwards --------------------------------------------------------------------------------------------------
+
+    async def _append(self, value: bytes) -> None:
+        base = (await self._nodes[await self._nodes.leader()].append(value)).base_index
+        self._acknowledged[base] = value
+
+    async def _check(self) -> None:
+        await self._append(b"after the fuzz")
+        last_index, *_ = await self._nodes.settled()
+        for node_id in self._nodes.ids:
+            await self._check_log(self._nodes[node_id], last_index)
+            self._check_footprint(node_id)
+            self._check_words(node_id)
+        for channel in self._channels.values():
+            await channel.close()
+
+    async def _check_log(self, node: Stubs, last_index: int) -> None:
+        request = log_pb2.ReadRequest(consistency=log_pb2.CONSISTENCY_COMMITTED)
+        read: list[Any] = await everything(node.log.Read(request, timeout=120))
+        batches = [batch for answer in read for batch in answer.batches]
+        found = [value for batch in batches for value in records_of(batch.body, batch.count)]
+        assert len(found) == last_index + 1
+        for index, value in enumerate(found):
+            known = self._acknowledged.get(index)
+            assert known == value if known is not None else value in self._possible, f"record {index} is {value!r}"
+        assert max(self._acknowledged) == last_index
+
+    def _check_footprint(self, node_id: str) -> None:
+        before, after = self._before[node_id], self._footprints()[node_id]
+        assert after.memory_bytes - before.memory_bytes < MAX_GROWTH_BYTES, f"{node_id}: {before} → {after}"
+        assert after.files - before.files < 3 * WORKERS + 20, f"{node_id}: {before} → {after}"
+        assert after.threads - before.threads < 3 * WORKERS + 20, f"{node_id}: {before} → {after}"
+
+    def _check_words(self, node_id: str) -> None:
+        said = self._nodes.log_of(node_id)
+        assert "Traceback" not in said, f"{node_id} met a bug: {said[said.index('Traceback') :][:2_000]}"
+        assert " critical " not in said
+        assert len(said) < MAX_LOG_BYTES, f"{node_id} wrote {len(said)} bytes of log"
+
+
+@asynccontextmanager
+async def _silent(addresses: list[tuple[str, bytes]], swarm: int) -> AsyncIterator[None]:
+    """``swarm`` connections at each address that begin to speak and go silent; one that is closed is made anew."""
+
+    async def hang(address: str, words: bytes) -> None:
+        while True:
+            with contextlib.suppress(OSError):
+                async with attacks.connected(address) as (reader, writer):
+                    writer.write(words)
+                    await reader.read()
+            await asyncio.sleep(1.0)
+
+    async with asyncio.TaskGroup() as tasks:
+        hanging = [tasks.create_task(hang(*each)) for each in addresses for _ in range(swarm)]
+        try:
+            await asyncio.sleep(1.0)
+            yield
+        finally:
+            for task in hanging:
+                task.cancel()
+
+
+def fuzz_ports(
+    data: Path, seed: int, count: int, progress: Callable[[int], None], *, swarm: int = SWARM
+) -> Counter[str]:
+    """A cluster of its own in ``data``. Raises AssertionError for what must not be."""
+    kinds = record()
+    messages = [each for kind in sorted(kinds) for each in kinds[kind]]
+
+    async def run() -> Counter[str]:
+        async with running(data, nodes=3) as nodes:
+            ports = Ports(nodes, messages, seed, swarm)
+            await ports.run(count, progress)
+            return ports.outcomes
+
+    return asyncio.run(run())

@@ -1,0 +1,114 @@
+"""``python -m tests.proof [--quick | --report] [FAMILY …]``: runs what this commit has not proved yet.
+
+A slice that is done is not done again for the same commit, so Ctrl-C costs the slice under way. What a failed slice
+said is kept beside the results, in ``.proof``; it is run again the next time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.proof.registry import Slice, counted, full, quick
+from tests.proof.results import FOLDER, ROOT, Result, Results, commit, table
+
+GRACE_S = 15.0
+"""For a slice that is given up to take down what it has started."""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.proof", description=__doc__)
+    parser.add_argument("families", nargs="*", metavar="FAMILY", help="as in the report; all by default")
+    parser.add_argument("--quick", action="store_true", help="a cut of each that ends within minutes")
+    parser.add_argument("--report", action="store_true", help="runs nothing, and shows what is proved")
+    options = parser.parse_args()
+    slices = quick() if options.quick else full()
+    known = {each.family for each in slices}
+    if unknown := set(options.families) - known:
+        parser.error(f"there is no family {', '.join(sorted(unknown))}; there are: {', '.join(sorted(known))}")
+    chosen = [each for each in slices if not options.families or each.family in options.families]
+    name = commit()
+    results = Results(FOLDER, name)
+    if not options.report and not _run(chosen, results):
+        return 130
+    print(f"{name}:", *table(chosen, results), sep="\n")
+    return _verdict(chosen, results)
+
+
+def _verdict(slices: Sequence[Slice], results: Results) -> int:
+    outcomes = [result.outcome for each in slices if (result := results.of(each)) is not None]
+    if "failed" in outcomes:
+        print(f"{outcomes.count('failed')} slices failed: see {results.failures}")
+        return 1
+    if len(outcomes) < len(slices):
+        print(f"{len(slices) - len(outcomes)} slices are yet to be run: make proof")
+        return 1
+    return 0
+
+
+def _run(slices: Sequence[Slice], results: Results) -> bool:
+    """Whether it came to its end."""
+    for number, each in enumerate(slices, 1):
+        before = results.of(each)
+        if before is not None and before.outcome == "held":
+            continue
+        _say(f"[{number} of {len(slices)}] {each.name}")
+        try:
+            result, said = _prove(each)
+        except KeyboardInterrupt:
+            _say("stopped; what is done is kept, and the next run goes on behind it")
+            return False
+        results.add(result)
+        counts = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in result.counts.items())
+        _say(f"    {result.outcome} in {result.duration_s:.0f} s: {counts or said.strip().rpartition(chr(10))[2]}")
+        if result.outcome == "failed":
+            _say(f"    see {_keep(results.failures, each, said)}")
+    return True
+
+
+def _prove(each: Slice) -> tuple[Result, str]:
+    """Runs one slice; what became of it, and what it said."""
+    began_s = time.monotonic()
+    process = subprocess.Popen(
+        [sys.executable, "-m", *each.arguments],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,  # Ctrl-C is for us: we tell it, and see that it ends
+    )
+    try:
+        said, _ = process.communicate()
+    except KeyboardInterrupt:
+        process.send_signal(signal.SIGINT)
+        try:
+            process.communicate(timeout=GRACE_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+        raise
+    counts = counted(each, said)
+    outcome = "held" if process.returncode == 0 and counts is not None else "failed"
+    if process.returncode == 0 and counts is None and said.startswith("skipped:"):
+        outcome = "skipped"
+    return Result(each.name, outcome, counts or {}, round(time.monotonic() - began_s, 1)), said
+
+
+def _keep(folder: Path, each: Slice, said: str) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / (each.name.replace(" ", "_").replace("/", "_") + ".txt")
+    path.write_text(said, encoding="utf-8")
+    return path
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

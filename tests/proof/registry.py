@@ -1,0 +1,110 @@
+"""What is to be proved: families of slices, each a command that ends by itself and says what it counted."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import chain
+from typing import NamedTuple
+
+from tests.crashes.scenarios import SCENARIOS
+from tests.simulation.plant import mutants
+
+PASSED_FAILED = r"(?P<passed>\d+) passed, (?P<failed>\d+) failed"
+SEEDS = 20_000
+SEEDS_A_SLICE = 250
+MUTANT_SEEDS = 1_000
+CUTS = 200
+CUTS_A_SLICE = 20
+MESSAGES = 1_000_000
+MESSAGES_A_SLICE = 100_000
+
+
+class Slice(NamedTuple):
+    """``python -m`` with ``arguments``. It holds when that exits with 0."""
+
+    family: str
+    arguments: tuple[str, ...]
+    counts: str
+    """A pattern whose named groups are numbers to be added up; the last place where it matches counts. It must."""
+
+    @property
+    def name(self) -> str:
+        return " ".join(self.arguments).removeprefix("tests.")
+
+
+def full() -> list[Slice]:
+    """All of it: hours."""
+    return list(
+        chain(
+            (_crashes(name) for name in SCENARIOS),
+            [_corruption()],
+            _power("ext4", CUTS, CUTS_A_SLICE),
+            _power("xfs", CUTS, CUTS_A_SLICE),
+            [Slice("connection graphs", ("tests.liveness",), PASSED_FAILED)],
+            (_fuzz(MESSAGES_A_SLICE, "--seed", str(seed)) for seed in range(MESSAGES // MESSAGES_A_SLICE)),
+            (_mutant(each.name, MUTANT_SEEDS) for each in mutants()),
+            (_seeds(first, first + SEEDS_A_SLICE) for first in range(0, SEEDS, SEEDS_A_SLICE)),
+        )
+    )
+
+
+def quick() -> list[Slice]:
+    """A cut of each family that ends within minutes on two cores."""
+    return [
+        Slice("crash points", ("tests.crashes", "--quick"), _CRASH_POINTS),
+        _corruption("--quick"),
+        *_power("ext4", 8, 8, "--seed", "1"),
+        *_power("xfs", 8, 8, "--seed", "1"),
+        Slice("connection graphs", ("tests.liveness", "--graph", "341"), ""),
+        _fuzz(20_000, "--target", "decoders"),
+        _fuzz(2_000, "--target", "members"),
+        *(_mutant(name, 100) for name in ("ack-before-sync", "minority-commits", "mark-ignored")),
+        _seeds(0, 40),
+    ]
+
+
+_CRASH_POINTS = (
+    r"(?P<points>\d+) crash points, (?P<outcomes>\d+) outcomes, (?P<starts>\d+) starts, (?P<failed>\d+) failed"
+)
+_POWER = (
+    r"(?P<cuts>\d+) power cuts .*, (?P<acknowledged>\d+) acknowledged, (?P<unknown>\d+) unknown, "
+    r"(?P<tails_cut>\d+) tails cut, (?P<lost>\d+) lost, (?P<doubled>\d+) doubled, (?P<out_of_order>\d+) out of order"
+)
+
+
+def _crashes(scenario: str) -> Slice:
+    return Slice("crash points", ("tests.crashes", scenario), _CRASH_POINTS)
+
+
+def _corruption(*flags: str) -> Slice:
+    return Slice("corruption", ("tests.corruption", *flags), r"(?P<damages>\d+) damages, (?P<wrong>\d+) wrong")
+
+
+def _power(filesystem: str, cuts: int, cuts_a_slice: int, *flags: str) -> Iterator[Slice]:
+    for first in range(0, cuts, cuts_a_slice):
+        seed = flags or ("--seed", str(first))
+        arguments = ("tests.power", "--filesystem", filesystem, "--cuts", str(cuts_a_slice), *seed)
+        yield Slice(f"power cuts, {filesystem}", arguments, _POWER)
+
+
+def _fuzz(messages: int, *flags: str) -> Slice:
+    counts = r"(?P<messages>\d+)  messages, calls and connections in all"
+    return Slice("protocol fuzz", ("tests.fuzz", "--count", str(messages), *flags), counts)
+
+
+def _mutant(name: str, seeds: int) -> Slice:
+    arguments = ("tests.simulation", "--mutants", name, "--max-seeds", str(seeds))
+    return Slice("mutants", arguments, r"(?P<caught>\d+) caught, (?P<missed>\d+) missed")
+
+
+def _seeds(first: int, end: int) -> Slice:
+    return Slice("simulation", ("tests.simulation", "--seeds", f"{first}:{end}"), PASSED_FAILED)
+
+
+def counted(each: Slice, said: str) -> dict[str, int] | None:
+    """What the slice's command counted, by what it said; None where it should have said something and has not."""
+    if not each.counts:
+        return {}
+    matches = list(re.finditer(each.counts, said))
+    return {name: int(number) for name, number in matches[-1].groupdict().items()} if matches else None

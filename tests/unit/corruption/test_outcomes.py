@@ -1,0 +1,77 @@
+"""What is damaged is served to nobody, and nothing is cut without a word. All of it: ``python -m tests.corruption``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import islice
+
+import pytest
+
+from dledger.storage import reader, recovery, scan
+from dledger.storage.frame import HEADER_BYTES, Frame, FrameHeader
+from tests.corruption.damage import INVERTED, Damage, Outcome, damaged_bytes, damaged_files, damaged_sectors, outcome_of
+from tests.corruption.node import StoredNode, stored_node
+from tests.support.virtual_time import run_virtual
+
+STRIDE = 4096
+EVERY = 7
+"""Of the bytes of records and frames."""
+
+
+def outcomes(damages: Callable[[StoredNode], Iterable[Damage]], *, has_peers: bool = False) -> dict[str, set[Outcome]]:
+    """By structure. Fails when one of them is wrong."""
+
+    async def all_of_them() -> dict[str, set[Outcome]]:
+        node = await stored_node()
+        found: dict[str, set[Outcome]] = {}
+        for damage in damages(node):
+            outcome, reason = await outcome_of(node, damage, has_peers=has_peers)
+            assert outcome is not Outcome.WRONG, f"{damage}: {reason}"
+            found.setdefault(damage.structure, set()).add(outcome)
+        return found
+
+    return run_virtual(all_of_them())
+
+
+def some_bytes(node: StoredNode) -> Iterable[Damage]:
+    return islice(damaged_bytes(node, node.regions(), (INVERTED,), STRIDE), 0, None, EVERY)
+
+
+def test_a_damaged_byte_is_made_good_or_refused_or_was_behind_the_mark() -> None:
+    found = outcomes(some_bytes)
+    assert found["frame body"] == found["frame header"] == {Outcome.HALTS, Outcome.REFUSES}
+    assert found["frame body above the mark"] == {Outcome.CUT}
+    assert found["hard_state, slot 0"] == found["identity, slot 1"] == found["peers, slot 0"] == {Outcome.REBUILT}
+    assert found["segment header"] == {Outcome.REBUILT}
+    assert found["origin"] == {Outcome.HALTS}
+    assert found["trailer"] == {Outcome.REBUILT}
+    assert found["LOCK"] == {Outcome.HARMLESS}
+
+
+def test_beside_others_every_damaged_frame_is_repaired() -> None:
+    found = outcomes(some_bytes, has_peers=True)
+    assert found["frame body"] == found["frame header"] == found["frame padding"] == {Outcome.REPAIRED}
+
+
+@pytest.mark.parametrize("has_peers", [False, True])
+def test_a_sector_or_a_file_that_is_gone_is_made_good_or_refused(has_peers: bool) -> None:
+    found = outcomes(lambda node: damaged_sectors(node, node.regions()), has_peers=has_peers)
+    assert found.keys() == {"a sector zeroed", "a sector misdirected"}
+    found = outcomes(lambda node: damaged_files(node, node.regions()), has_peers=has_peers)
+    assert found.keys() == {"a file gone", "a file cut short"}
+
+
+def test_a_start_that_takes_rot_for_a_torn_tail_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recovery, "_check_durable", lambda *_: None)
+    with pytest.raises(AssertionError, match="frames below the mark are cut"):
+        outcomes(some_bytes)
+
+
+def test_a_reader_that_trusts_what_it_reads_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def trusting(header: FrameHeader, raw: memoryview) -> Frame:
+        return Frame(header, raw[HEADER_BYTES : header.frame_len], (raw[: header.stored_bytes],))
+
+    monkeypatch.setattr(scan, "parse_body", trusting)
+    monkeypatch.setattr(reader, "parse_body", trusting)
+    with pytest.raises(AssertionError, match="other frames are served than were stored"):
+        outcomes(some_bytes)

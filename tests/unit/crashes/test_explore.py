@@ -1,0 +1,138 @@
+"""A power cut at any call is survived; and whoever breaks a rule of the disk is found out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from dledger.storage import cut as cutting
+from dledger.storage.group_commit import GroupCommit
+from dledger.storage.record import pack_record
+from dledger.storage.segment import Segment
+from dledger.storage.segment_files import SegmentFiles
+from dledger.storage.syncer import Handle
+from dledger.storage.two_slot import TwoSlotFile
+from tests.crashes.explore import explore, explore_recovery
+from tests.crashes.medium import Depth, RecordedPlatter, RecordingDisk
+from tests.crashes.scenarios import SCENARIOS
+from tests.simulation.platter import SECTOR_BYTES, Captured, SimFile
+
+SHALLOW = Depth(exhaustive_up_to=5, samples=4)
+A, B = b"a" * SECTOR_BYTES, b"b" * SECTOR_BYTES
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_a_power_cut_at_any_call_takes_nothing_that_was_promised(name: str) -> None:
+    tally = explore(name, SHALLOW)
+    assert tally.failures == []
+    assert tally.points > 2 * tally.calls
+    assert tally.starts > tally.calls
+
+
+@pytest.mark.parametrize("name", ["roll", "truncate-across", "reset"])
+def test_a_power_cut_during_a_recovery_takes_nothing_that_was_promised(name: str) -> None:
+    tally = explore_recovery(name, SHALLOW, every=12)
+    assert tally.failures == []
+    assert tally.starts > 20
+
+
+def test_every_subset_of_what_is_pending_is_an_outcome() -> None:
+    platter = RecordedPlatter()
+    disk = RecordingDisk(platter)
+    disk.mkdir("/d")
+    handle = disk.open("/d/f", create=True)
+    disk.pwritev(handle, [A * 3], 0)
+    disk.fdatasync(handle)
+    disk.fsync_directory("/d")
+    disk.pwritev(handle, [B * 3], 0)
+    images = {image.files[0][1] for image in platter.shot().images(Depth(8, 0), platter.random)}
+    whole = {x + y + z for x in (A, B) for y in (A, B) for z in (A, B)}
+    assert whole < images
+    assert any(A[:256] in image[:512] and B[:256] in image[:512] for image in images), "a sector is torn, too"
+
+
+def test_a_sector_written_twice_may_hold_what_it_held_before_between_or_after() -> None:
+    platter = RecordedPlatter()
+    disk = RecordingDisk(platter)
+    handle = disk.open("/f", create=True)
+    disk.ftruncate(handle, SECTOR_BYTES)
+    disk.fdatasync(handle)
+    disk.fsync_directory("/")
+    disk.pwritev(handle, [A], 0)
+    disk.pwritev(handle, [B], 0)
+    images = {image.files[0][1] for image in platter.shot().images(Depth(8, 0), platter.random)}
+    assert {bytes(SECTOR_BYTES), A, B} <= images
+
+
+def forget_syncs(patch: pytest.MonkeyPatch) -> None:
+    def settle_only(_: RecordingDisk, file: SimFile, sectors: Captured) -> None:
+        file.settle(sectors)
+
+    patch.setattr(RecordingDisk, "sync_file", settle_only)
+
+
+def forget_directories(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(RecordingDisk, "fsync_directory", lambda _disk, _path: None)
+
+
+def leave_the_mark(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(cutting, "write_mark", lambda *_arguments, **_named: None)
+
+
+def leave_the_trailer(patch: pytest.MonkeyPatch) -> None:
+    def open_only(files: SegmentFiles, segment: Segment) -> None:
+        files.open(segment)
+        segment.sealed = False
+
+    patch.setattr(SegmentFiles, "unseal", open_only)
+
+
+def leave_what_was_cut(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(cutting, "zero", lambda *_arguments: None)
+
+
+def save_both_slots_at_once(patch: pytest.MonkeyPatch) -> None:
+    write = TwoSlotFile._write_slot
+
+    def unsynced(slots: TwoSlotFile, handle: Handle, slot: int) -> None:
+        if slot == 1:
+            write(slots, handle, slot)
+            return
+        record = pack_record(slots._kind, slots._sequence, slots.payload)
+        slots._disk.pwritev(handle, [record], 0)
+
+    patch.setattr(TwoSlotFile, "_write_slot", unsynced)
+
+
+def mark_what_is_not_synced(patch: pytest.MonkeyPatch) -> None:
+    write = GroupCommit._write_mark
+
+    def early(commit: GroupCommit, *, clean: bool) -> bool:
+        synced, commit._synced = commit._synced, commit._end
+        written = write(commit, clean=clean)
+        commit._synced = commit._marked = synced
+        return written
+
+    patch.setattr(GroupCommit, "_write_mark", early)
+    patch.setattr(GroupCommit, "_owes_mark", lambda _commit: True)
+
+
+@pytest.mark.parametrize(
+    ("bug", "name"),
+    [
+        (forget_syncs, "append"),
+        (forget_directories, "roll"),
+        (leave_the_mark, "truncate"),
+        (leave_the_trailer, "truncate-across"),
+        (leave_what_was_cut, "truncate"),
+        (save_both_slots_at_once, "vote"),
+        (mark_what_is_not_synced, "append-large"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value.__name__,
+)
+def test_a_broken_rule_is_found_out(
+    monkeypatch: pytest.MonkeyPatch, bug: Callable[[pytest.MonkeyPatch], None], name: str
+) -> None:
+    bug(monkeypatch)
+    assert explore(name, SHALLOW).failures

@@ -1,0 +1,47 @@
+"""A cut of ``python -m tests.fuzz``: seconds of what it does for a million messages."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from dledger.raft.messages import Message
+from dledger.server.inbox import Inbox
+from dledger.types import NodeId
+from tests.fuzz.decoders import Decoders
+from tests.fuzz.members import NonsenseMember
+from tests.fuzz.mutate import mutated_bytes
+
+
+def test_decoders_take_or_refuse_whatever_comes() -> None:
+    fuzz = Decoders(seed=1)
+    fuzz.run(10_000)
+    refusals = {outcome.split(": ")[1] for outcome in fuzz.outcomes}
+    assert {"CORRUPT_LOG", "CORRUPT_BATCH", "UNEXPECTED_ARGUMENT", "UNKNOWN_CLUSTER", "decoded"} <= refusals
+
+
+def test_a_member_that_sends_nonsense_changes_nothing() -> None:
+    fuzz = NonsenseMember(seed=1)
+    fuzz.run(2_000)
+    assert sum(fuzz.outcomes.values()) == 2_000
+
+
+def test_without_the_checks_a_nonsense_member_is_seen_to_do_harm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Inbox, "_disbelieve", lambda *_args, **_fields: None)
+    taken = Inbox.take
+
+    def believe(self: Inbox, sender: NodeId, message: Message) -> None:
+        monkeypatch.setattr("dledger.server.inbox.MAX_TERM_LEAP", 1 << 65)
+        taken(self, sender, message)
+
+    monkeypatch.setattr(Inbox, "take", believe)
+    with pytest.raises((AssertionError, TimeoutError, BaseExceptionGroup)):
+        NonsenseMember(seed=1).run(2_000)
+
+
+def test_mutations_are_a_function_of_the_seed_and_do_change_something() -> None:
+    data = bytes(range(100))
+    first = [mutated_bytes(Random(seed), data) for seed in range(200)]
+    assert first == [mutated_bytes(Random(seed), data) for seed in range(200)]
+    assert sum(each != data for each in first) > 190
