@@ -1,0 +1,141 @@
+"""From what the recorder wrote to one Parquet file, and from that to Arrow batches. Never a whole history in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pj
+import pyarrow.parquet as pq
+
+from dledger.errors import ConfigError
+from dledger.kernels.history import APPEND, HISTORY_SCHEMA, INFO, NOWHERE
+
+BATCH_ROWS = 128 * 1024
+
+_LINES = pa.schema(
+    [
+        ("type", pa.string()),
+        ("process", pa.int64()),
+        ("call", pa.int64()),
+        ("ns", pa.int64()),
+        ("invoked", pa.int64()),
+        ("value", pa.int64()),
+        ("count", pa.int64()),
+        ("index", pa.int64()),
+        ("term", pa.int64()),
+        ("error", pa.string()),
+    ]
+)
+
+
+def read_history(path: Path) -> Iterator[pa.RecordBatch]:
+    """The batches of a run's directory, of its history.parquet, or of another file of that form.
+
+    Raises CONFIG_ERROR for what is no history."""
+    file = path / "history.parquet" if path.is_dir() else path
+    if path.is_dir() and not file.exists():
+        yield from _as_recorded(path)
+        return
+    try:
+        with pq.ParquetFile(file) as opened:
+            missing = [name for name in HISTORY_SCHEMA.names if name not in opened.schema_arrow.names]
+            if missing:
+                raise ConfigError(f"{file} is not a history: it has no column {missing[0]!r}")
+            for batch in opened.iter_batches(BATCH_ROWS, columns=HISTORY_SCHEMA.names):
+                yield batch.cast(HISTORY_SCHEMA)
+    except (OSError, pa.ArrowInvalid) as failure:
+        raise ConfigError(f"{file} is not a history: {failure}") from None
+
+
+def to_parquet(run_dir: Path) -> Path:
+    """Writes history.parquet of what was recorded, and removes that."""
+    target = run_dir / "history.parquet"
+    partial = target.with_suffix(".partial")
+    with pq.ParquetWriter(partial, HISTORY_SCHEMA, compression="zstd") as writer:
+        for batch in _as_recorded(run_dir):
+            writer.write_batch(batch)
+    partial.rename(target)
+    for name in ("appends.jsonl", "reads.arrow"):
+        (run_dir / name).unlink()
+    return target
+
+
+def _as_recorded(run_dir: Path) -> Iterator[pa.RecordBatch]:
+    appends, reads = run_dir / "appends.jsonl", run_dir / "reads.arrow"
+    if not appends.exists():
+        raise ConfigError(f"{run_dir} holds no history: neither history.parquet nor appends.jsonl")
+    if appends.stat().st_size:
+        yield from _appends(appends)
+    if reads.exists():
+        yield from _reads(reads)
+
+
+def _reads(file: Path) -> Iterator[pa.RecordBatch]:
+    """Up to where the stream was cut, if it was: a read without its end was not read."""
+    with pa.OSFile(str(file), "rb") as opened:
+        try:
+            yield from pa.ipc.open_stream(opened)
+        except (pa.ArrowInvalid, OSError):
+            return
+
+
+def _appends(file: Path) -> Iterator[pa.RecordBatch]:
+    """Completed appends, then those that were invoked and never heard of again."""
+    options = pj.ParseOptions(explicit_schema=_LINES, unexpected_field_behavior="error")
+    open_calls: dict[int, pa.RecordBatch] = {}
+    for batch in pj.open_json(str(file), pj.ReadOptions(block_size=8 << 20), options):
+        invoked = batch.filter(pc.equal(batch.column("type"), "invoke"))
+        completed = batch.filter(pc.not_equal(batch.column("type"), "invoke"))
+        _follow(open_calls, invoked, completed)
+        yield _rows(completed, completed.column("type"), completed.column("invoked"))
+    for unheard in open_calls.values():
+        yield _rows(unheard, pa.array([INFO]), unheard.column("ns"))
+
+
+def _follow(open_calls: dict[int, pa.RecordBatch], invoked: pa.RecordBatch, completed: pa.RecordBatch) -> None:
+    """A process has one append under way: it is open until a line of its call, or a later one, ends it."""
+    begun, ended = _last_calls(invoked), _last_calls(completed)
+    for process, (_, place) in begun.items():
+        open_calls[process] = invoked.slice(place, 1)
+    for process, (call, _) in ended.items():
+        if process in open_calls and open_calls[process].column("call")[0].as_py() <= call:
+            del open_calls[process]
+
+
+def _last_calls(batch: pa.RecordBatch) -> dict[int, tuple[int, int]]:
+    """Of each process: its last call, and where that stands."""
+    process = batch.column("process").to_numpy()
+    call = batch.column("call").to_numpy()
+    order = np.lexsort((call, process))
+    is_last = np.append(process[order][1:] != process[order][:-1], True)[: len(order)]
+    return {int(process[place]): (int(call[place]), int(place)) for place in order[is_last]}
+
+
+def _rows(batch: pa.RecordBatch, outcome: pa.Array, invoked_ns: pa.Array) -> pa.RecordBatch:
+    rows = batch.num_rows
+
+    def all_rows(value: object, kind: pa.DataType) -> pa.Array:
+        return pa.repeat(pa.scalar(value, kind), rows)
+
+    nowhere, text = all_rows(NOWHERE, pa.int64()), pa.string()
+    columns = {
+        "process": batch.column("process"),
+        "call": batch.column("call"),
+        "kind": all_rows(APPEND, text),
+        "outcome": outcome,
+        "invoked_ns": invoked_ns,
+        "completed_ns": batch.column("ns"),
+        "first_value": batch.column("value"),
+        "first_index": pc.fill_null(batch.column("index"), NOWHERE),
+        "count": batch.column("count"),
+        "term": pc.fill_null(batch.column("term"), 0),
+        "read_start": nowhere,
+        "read_end": nowhere,
+        "node": all_rows("", text),
+        "error": pc.fill_null(batch.column("error"), ""),
+    }
+    return pa.RecordBatch.from_arrays([columns[name] for name in HISTORY_SCHEMA.names], schema=HISTORY_SCHEMA)

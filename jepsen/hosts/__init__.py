@@ -1,0 +1,1 @@
+"""Where nodes run: network namespaces of this machine, docker compose, or machines reached by ssh."""

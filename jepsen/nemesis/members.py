@@ -1,0 +1,91 @@
+"""Faults by the operator: the leadership handed around, and members that come and go. Proof: what was committed."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import ClassVar
+
+from dledger.errors import DLedgerError
+from jepsen.hosts.api import Ability
+from jepsen.nemesis.api import Injury, Proof, World
+from jepsen.nemesis.storage import promote
+
+PAUSE_S = (0.3, 2.0)
+CHANGE_MS = 30_000.0
+
+
+class Transfer:
+    """The leadership goes from node to node."""
+
+    name: ClassVar[str] = "transfer"
+    needs: ClassVar[frozenset[Ability]] = frozenset()
+
+    async def begin(self, world: World) -> Injury:
+        self._leaders: list[str] = []
+        self._refusals = 0
+        self._ending = asyncio.Event()
+        self._task = asyncio.create_task(self._hand_around(world), name="transfers")
+        return Injury(world.names, "the leadership is handed around")
+
+    async def _hand_around(self, world: World) -> None:
+        while not self._ending.is_set():
+            others = [name for name in world.running if name != world.observer.leader]
+            try:
+                leader, _ = await world.admin.transfer_leadership(world.chance.choice(others), timeout_ms=CHANGE_MS)
+            except DLedgerError:
+                self._refusals += 1
+            else:
+                self._leaders.append(leader)
+            await asyncio.sleep(world.chance.uniform(*PAUSE_S))
+
+    async def end(self, world: World) -> Proof:
+        self._ending.set()
+        await self._task
+        return Proof(bool(self._leaders), {"transfers": len(self._leaders), "refused": self._refusals})
+
+
+class Churn:
+    """A node more joins and is promoted, then one of the others is removed: again and again, so all are replaced."""
+
+    name: ClassVar[str] = "churn"
+    needs: ClassVar[frozenset[Ability]] = frozenset({Ability.MORE_HOSTS})
+
+    async def begin(self, world: World) -> Injury:
+        self._joined: list[str] = []
+        self._removed: list[str] = []
+        self._problems: list[str] = []
+        self._ending = asyncio.Event()
+        self._task = asyncio.create_task(self._replace_members(world), name="churn")
+        return Injury(world.names, "members are replaced one by one")
+
+    async def _replace_members(self, world: World) -> None:
+        while not self._ending.is_set():
+            name = world.hosts.add()
+            world.learners.add(name)
+            try:
+                await self._replace_one(world, name)
+            except DLedgerError as refusal:
+                self._problems.append(f"{name}: {refusal}")
+            await asyncio.sleep(world.chance.uniform(*PAUSE_S))
+
+    async def _replace_one(self, world: World, name: str) -> None:
+        leaving = world.chance.choice(world.names)
+        await world.admin.add_learner(name, world.hosts.peer_address(name), timeout_ms=CHANGE_MS)
+        await world.hosts.start(name)
+        world.observer.watch(name, world.hosts.client_address(name))
+        await promote(world, name)
+        world.learners.discard(name)
+        self._joined.append(name)
+        await world.admin.remove(leaving, timeout_ms=CHANGE_MS)
+        world.hosts.retire(leaving)
+        self._removed.append(leaving)
+
+    async def end(self, world: World) -> Proof:
+        self._ending.set()
+        await self._task
+        evidence: dict[str, int | str | bool | list[str]] = {
+            "joined": self._joined,
+            "removed": self._removed,
+            "refused": self._problems,
+        }
+        return Proof(bool(self._joined and self._removed), evidence)

@@ -1,0 +1,95 @@
+"""The ways between the hosts, cut and made bad by nft inside of each host's namespace, which counts what it drops.
+
+Only what comes from another host is touched: clients reach every host at all times, as in Jepsen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterable, Mapping
+
+from jepsen.hosts.api import Hosts
+
+Link = tuple[str, str]
+"""From one host to another; the way back is another link."""
+
+_TABLE = "jepsen"
+
+
+class Network:
+    """``drop`` maps links to the share of packets lost on them, in percent."""
+
+    def __init__(self, hosts: Hosts) -> None:
+        self._hosts = hosts
+        self._drop: dict[str, dict[Link, int]] = {}
+        """By who asked for it."""
+
+    async def drop(self, owner: str, links: Mapping[Link, int]) -> None:
+        """Loses so many percent of what travels on these links, beside what other owners asked for."""
+        before = self._touched(owner)
+        self._drop[owner] = dict(links)
+        await self._apply(before | self._touched(owner))
+
+    async def cut(self, owner: str, links: Iterable[Link]) -> None:
+        """Nothing arrives on these links any more."""
+        await self.drop(owner, dict.fromkeys(links, 100))
+
+    async def heal(self, owner: str) -> dict[Link, int]:
+        """Takes back what the owner asked for; how many packets each of its links lost."""
+        lost = await self.lost(owner)
+        touched = self._touched(owner)
+        self._drop.pop(owner, None)
+        await self._apply(touched)
+        return lost
+
+    async def lost(self, owner: str) -> dict[Link, int]:
+        """How many packets each of the owner's links has lost so far."""
+        links = self._drop.get(owner, {})
+        receivers = sorted({receiver for _, receiver in links})
+        counted = await asyncio.gather(*(self._counters(receiver) for receiver in receivers))
+        merged = {link: packets for counters in counted for link, packets in counters.items()}
+        return {link: merged.get(link, 0) for link in links}
+
+    def _touched(self, owner: str) -> set[str]:
+        return {receiver for _, receiver in self._drop.get(owner, {})}
+
+    async def _apply(self, receivers: set[str]) -> None:
+        await asyncio.gather(*(self._apply_to(receiver) for receiver in receivers))
+
+    async def _apply_to(self, receiver: str) -> None:
+        """Replaces the host's rules in one transaction."""
+        address = {host.name: host.address for host in self._hosts.all}
+        lost: dict[Link, int] = {}
+        for links in self._drop.values():
+            for link, percent in links.items():
+                if link[1] == receiver:
+                    lost[link] = max(percent, lost.get(link, 0))
+        commands = [f"add table inet {_TABLE}", f"delete table inet {_TABLE}"]
+        if lost:
+            chain = f"inet {_TABLE} arriving"
+            hook = "{ type filter hook input priority -10; policy accept; }"
+            commands += [f"add table inet {_TABLE}", f"add chain {chain} {hook}"]
+        for (sender, _), percent in lost.items():
+            match = f"ip saddr {address[sender]} {_chance(percent)}"
+            commands.append(f'add rule {chain} {match} counter drop comment "{sender}"')
+        await self._hosts.run(receiver, "nft", "; ".join(commands))
+
+    async def _counters(self, receiver: str) -> dict[Link, int]:
+        listed = json.loads(await self._hosts.run(receiver, "nft", "-j", "list", "table", "inet", _TABLE))
+        found: dict[Link, int] = {}
+        for item in listed["nftables"]:
+            rule = item.get("rule")
+            if rule is not None:
+                counters = [each["counter"]["packets"] for each in rule["expr"] if "counter" in each]
+                found[rule["comment"], receiver] = sum(counters)
+        return found
+
+
+def _chance(percent: int) -> str:
+    return "" if percent >= 100 else f"numgen random mod 100 < {percent}"
+
+
+def both_ways(pairs: Iterable[tuple[str, str]]) -> set[Link]:
+    """The links of each pair in both directions."""
+    return {link for one, other in pairs for link in ((one, other), (other, one))}

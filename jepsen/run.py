@@ -1,0 +1,247 @@
+"""One run, from the hosts' making to the verdict."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import random
+import shutil
+import time
+from contextlib import AsyncExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from dledger.client import Log, connect
+from dledger.errors import ConfigError, DLedgerError
+from dledger.kernels.history import FINAL
+from dledger.types import Consistency
+from jepsen import analysis, history
+from jepsen.clients import Client, PlainClient, SdkClient
+from jepsen.hosts.api import Ability, Hosts
+from jepsen.hosts.compose import ComposeHosts
+from jepsen.hosts.namespaces import PROGRAM, NamespaceHosts
+from jepsen.hosts.ssh import SshHosts
+from jepsen.nemesis.api import World
+from jepsen.nemesis.catalogue import lanes, needs
+from jepsen.nemesis.members import Churn
+from jepsen.nemesis.schedule import FaultBook, Schedule
+from jepsen.nemesis.storage import ensure_runs
+from jepsen.network import Network
+from jepsen.probe import Probe
+from jepsen.recorder import ReadRows, Recorder
+from jepsen.workers import Appender, Getter, Reader, fill
+from jepsen.workloads import APPENDERS, FINAL_READER, GETTERS, LOCAL_READERS, READERS, WORKLOADS
+
+logger = logging.getLogger(__name__)
+
+START_S = 60.0
+FLUSH_S = 0.1
+DISK_BYTES = 3 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a run is to do. Also written down, as plan.json."""
+
+    workload: str
+    nemeses: tuple[str, ...]
+    clients: int
+    time_limit_s: float
+    on_s: float
+    off_s: float
+    nodes: int = 5
+    client: str = "sdk"
+    batch: int = 1
+    record_bytes: int = 16
+    rate_per_s: float = 0.0
+    """Appends a second of all clients together; 0: as fast as they are answered."""
+    call_timeout_ms: float = 5_000
+    seed: int = 0
+    hosts: str = "netns"
+    """netns; compose; or ssh:ADDRESS,ADDRESS,…"""
+    settle_s: float = 120.0
+    """How long the cluster may take to come to rest after the last fault, and a read at the end."""
+
+
+class Run:
+    """``run_dir`` keeps everything: plan, history, faults, what nodes said, verdict, report."""
+
+    def __init__(self, plan: Plan, run_dir: Path, *, program: tuple[str, ...] = (), pythonpath: str = "") -> None:
+        self.plan = plan
+        self.run_dir = run_dir.absolute()
+        self._chance = random.Random(plan.seed)
+        self._nemeses = [name for name in plan.nemeses if name != "none"]
+        self._lanes = lanes(self._nemeses, self._chance)
+        self._workload = WORKLOADS[plan.workload]
+        if self._workload.churns_members:
+            self._lanes.append(Churn)
+        self._hosts = hosts_of(plan, self.run_dir, needs(self._nemeses), program, pythonpath)
+        self._ended = asyncio.Event()
+
+    async def go(self) -> dict[str, Any]:
+        """Runs it all; returns the verdict, which is also in verdict.json. Raises what kept it from starting."""
+        self.run_dir.mkdir(parents=True, exist_ok=True)
+        (self.run_dir / "plan.json").write_text(json.dumps(asdict(self.plan), indent=1), encoding="utf-8")
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(self._hosts.down)
+            await self._hosts.up()
+            with Recorder(self.run_dir) as recorder:
+                await self._drive(recorder, stack)
+        history.to_parquet(self.run_dir)
+        told = analysis.judge(self.run_dir)
+        if told["valid"]:
+            for data_dir in self.run_dir.glob("n*-data"):
+                shutil.rmtree(data_dir)
+        return told
+
+    async def _drive(self, recorder: Recorder, stack: AsyncExitStack) -> None:
+        hosts = self._hosts
+        await asyncio.gather(*(hosts.start(host.name) for host in hosts.all))
+        addresses = {host.name: hosts.client_address(host.name) for host in hosts.all}
+        probe = Probe(addresses, self.run_dir / "probe.jsonl", recorder.now_ns)
+        stack.push_async_callback(probe.close)
+        if await probe.wait_for_leader(START_S) is None:
+            raise RuntimeError(f"the nodes had no leader within {START_S:.0f} s: see {self.run_dir}/n*.log")
+        log = await stack.enter_async_context(connect(hosts.endpoints, timeout_ms=self.plan.call_timeout_ms))
+        world = World(hosts, Network(hosts), probe, log.admin, self._chance, self.run_dir, self.plan.settle_s / 2)
+        if self._workload.has_learner:
+            await add_learner(world)
+        book = FaultBook(self.run_dir / "faults.jsonl")
+        stack.callback(book.close)
+        plan = self.plan
+        schedules = [
+            Schedule(world, choose, book, on_s=plan.on_s, off_s=plan.off_s, now_ns=recorder.now_ns)
+            for choose in self._lanes
+        ]
+        await self._load(recorder, schedules, book)
+        await settle(world)
+        try:
+            await self._final_reads(recorder, log)
+        except DLedgerError as failure:
+            logger.error("the log could not be read at the end, so nothing is proven: %s", failure)  # noqa: TRY400
+
+    async def _load(self, recorder: Recorder, schedules: list[Schedule], book: FaultBook) -> None:
+        """Clients and nemesis, for as long as the plan says."""
+        began = time.monotonic()
+        async with AsyncExitStack() as stack:
+            workers = await self._workers(recorder, stack)
+            recorder.begin()
+            async with asyncio.TaskGroup() as tasks:
+                flushing = tasks.create_task(self._flush(recorder, book), name="flush")
+                for schedule in schedules:
+                    tasks.create_task(schedule.run(self._ended, self.plan.time_limit_s), name="nemesis")
+                working = [tasks.create_task(worker.run(self._ended)) for worker in workers]
+                await asyncio.sleep(self.plan.time_limit_s)
+                self._ended.set()
+                if working:
+                    await asyncio.wait(working)
+                flushing.cancel()
+        logger.info("the load has ended after %.1f s", time.monotonic() - began)
+
+    async def _flush(self, recorder: Recorder, book: FaultBook) -> None:
+        began, told = time.monotonic(), 0.0
+        while True:
+            await asyncio.sleep(FLUSH_S)
+            recorder.flush()
+            if time.monotonic() - told > 5:
+                told = time.monotonic()
+                logger.info(
+                    "%4.0f s of %.0f: %d acknowledged, %d unknown, %d failed; %s",
+                    told - began,
+                    self.plan.time_limit_s,
+                    recorder.acknowledged,
+                    recorder.unknown,
+                    recorder.failed,
+                    ", ".join(book.under_way) or "all whole",
+                )
+
+    async def _workers(self, recorder: Recorder, stack: AsyncExitStack) -> list[Appender | Reader | Getter]:
+        plan, workload = self.plan, self._workload
+        workers: list[Appender | Reader | Getter] = []
+        for process in APPENDERS[: plan.clients]:
+            client = await self._client()
+            stack.push_async_callback(client.close)
+            rate = plan.rate_per_s / plan.clients
+            workers.append(
+                Appender(process, client, recorder, batch=plan.batch, record_bytes=plan.record_bytes, rate_per_s=rate)
+            )
+        if workload.readers or workload.getters or workload.local_readers:
+            log = await stack.enter_async_context(connect(self._hosts.endpoints, timeout_ms=plan.call_timeout_ms))
+            size = plan.record_bytes
+            workers += [Reader(process, log, recorder, size) for process in READERS[: workload.readers]]
+            for process in GETTERS[: workload.getters]:
+                own = await stack.enter_async_context(connect(self._hosts.endpoints, timeout_ms=plan.call_timeout_ms))
+                workers.append(Getter(process, own, recorder, size))
+            places = [host.name for host in self._hosts.all] * workload.local_readers
+            workers += [
+                Reader(process, log, recorder, size, node)
+                for process, node in zip(LOCAL_READERS[: len(places)], places, strict=True)
+            ]
+        return workers
+
+    async def _client(self) -> Client:
+        if self.plan.client == "sdk":
+            return await SdkClient(self._hosts.endpoints, self.plan.call_timeout_ms).open()
+        return PlainClient(self._hosts.endpoints, self.plan.call_timeout_ms, self._chance)
+
+    async def _final_reads(self, recorder: Recorder, log: Log) -> None:
+        """The whole log: of the leader, linearizably, then every node's own copy."""
+        _, commit_index = await log.bounds(timeout_ms=self.plan.settle_s * 1000)
+        places: list[str | None] = [None, *(host.name for host in self._hosts.all)]
+        for number, node in enumerate(places):
+            rows = ReadRows(FINAL_READER + number, 0, FINAL, node=node or "", start=0, invoked_ns=recorder.now_ns())
+            consistency = Consistency.COMMITTED if node else Consistency.LINEARIZABLE
+            end = commit_index + 1 if node else None
+            batches = log.read_batches(0, end, consistency=consistency, node=node, timeout_ms=self.plan.settle_s * 1000)
+            try:
+                await fill(rows, batches, self.plan.record_bytes)
+            except DLedgerError as failure:
+                if node is None:
+                    raise
+                logger.warning("%s could not be read at the end: %s", node, failure)
+                continue
+            recorder.found(rows)
+            logger.info("%s holds %d records", node or "the leader", rows.end)
+
+
+def hosts_of(plan: Plan, run_dir: Path, needed: frozenset[Ability], program: tuple[str, ...], pythonpath: str) -> Hosts:
+    """The hosts that the plan names. Raises CONFIG_ERROR when its nemeses need more than they can do."""
+    kind, _, addresses = plan.hosts.partition(":")
+    hosts: Hosts
+    if kind == "netns":
+        environment = {"PYTHONPATH": pythonpath} if pythonpath else {}
+        disk_bytes = DISK_BYTES if Ability.DISKS in needed else 0
+        hosts = NamespaceHosts(
+            run_dir, plan.nodes, disk_bytes=disk_bytes, program=program or PROGRAM, environment=environment
+        )
+    elif kind == "compose":
+        hosts = ComposeHosts(Path("docker-compose.yml").absolute(), run_dir, plan.nodes)
+    elif kind == "ssh" and addresses:
+        hosts = SshHosts(addresses.split(","), run_dir)
+    else:
+        raise ConfigError(f"{plan.hosts!r} names no hosts: choose netns, compose, or ssh:ADDRESS,ADDRESS,…")
+    lacking = needed - hosts.abilities
+    if lacking:
+        raise ConfigError(f"these hosts cannot do all that is asked of them: {next(iter(lacking)).value}")
+    return hosts
+
+
+async def add_learner(world: World) -> None:
+    """A node more, which replicates and does not vote."""
+    name = world.hosts.add()
+    world.learners.add(name)
+    await world.admin.add_learner(name, world.hosts.peer_address(name), timeout_ms=START_S * 1000)
+    await world.hosts.start(name)
+    world.observer.watch(name, world.hosts.client_address(name))
+
+
+async def settle(world: World) -> None:
+    """Starts what does not run, and waits until every node knows of all that is committed."""
+    if await world.observer.wait_for_leader(world.patience_s) is None:
+        logger.error("no leader within %.0f s after the last fault", world.patience_s)
+    hosts = [host.name for host in world.hosts.all]
+    for host, how in zip(hosts, await asyncio.gather(*(ensure_runs(world, host) for host in hosts)), strict=True):
+        if how != "it ran":
+            logger.warning("%s did not run at the end: %s", host, how)

@@ -1,0 +1,100 @@
+"""The Jepsen suite itself, on real hosts: a short run is valid, and a killed harness leaves nothing. Needs root."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from jepsen.hosts.namespaces import TOOLS
+from jepsen.hosts.slots import Slot
+
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.timeout(240),
+    pytest.mark.skipif(any(shutil.which(tool) is None for tool in TOOLS), reason="nft, ip and nsenter are needed"),
+]
+
+FAKE_SSH = """#!/bin/sh
+# What ssh does, on this machine: the options and the host are passed over.
+shift 4
+exec sh -c "$*"
+"""
+
+
+def jepsen_command(store: Path, *arguments: str) -> list[str]:
+    return [sys.executable, "-m", "jepsen", "test", "--store", str(store), "--clients", "5", *arguments]
+
+
+def last_line(done: subprocess.CompletedProcess[str]) -> dict[str, object]:
+    return dict(json.loads(done.stdout.strip().rpartition("\n")[2]))
+
+
+def namespaces() -> list[str]:
+    return sorted(path.name for path in Path("/run/netns").glob("dlj*"))
+
+
+def test_a_short_run_under_partitions_is_valid_and_cleans_up(tmp_path: Path) -> None:
+    before = namespaces()
+    command = jepsen_command(
+        tmp_path, "--workload", "log", "--nemesis", "partition-leader,kill-leader", "--time-limit", "16"
+    )
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    told = last_line(done)
+    assert (done.returncode, told["valid"]) == (0, True), done.stderr
+    assert told["acknowledged"]
+    [run] = tmp_path.iterdir()
+    assert (run / "report.html").exists()
+    assert (run / "history.parquet").exists()
+    assert namespaces() == before
+
+
+def sweep_until(gone: set[str], within_s: float) -> None:
+    """A killed harness may have been in the middle of a fork: until that child has begun its program, which closes
+    what it inherited, it holds the slot."""
+    deadline = time.monotonic() + within_s
+    while True:
+        Slot().release()  # takes a free slot, and sweeps all that nobody holds
+        if not gone & set(namespaces()):
+            return
+        assert time.monotonic() < deadline, f"{gone & set(namespaces())} were not swept"
+        time.sleep(0.05)
+
+
+def test_what_a_killed_run_left_is_swept_by_the_next(tmp_path: Path) -> None:
+    Slot().release()
+    before = set(namespaces())
+    command = jepsen_command(tmp_path, "--nemesis", "power-cut-one", "--time-limit", "60")
+    running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    try:
+        deadline = time.monotonic() + 60
+        while len(made := set(namespaces()) - before) < 5 or not list(tmp_path.glob("*/appends.jsonl")):
+            assert time.monotonic() < deadline, "the run did not begin"
+            time.sleep(0.1)
+    finally:
+        running.kill()
+        running.wait()
+    sweep_until(gone=made, within_s=10)
+    mounted = Path("/proc/self/mounts").read_text()
+    assert not any(f"/run/dledger-jepsen/{name[3:].partition('-')[0]}/" in mounted for name in made)
+
+
+def test_hosts_by_ssh_take_the_same_run(tmp_path: Path) -> None:
+    fake = tmp_path / "bin" / "ssh"
+    fake.parent.mkdir()
+    fake.write_text(FAKE_SSH)
+    fake.chmod(0o755)
+    path = f"{fake.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    hosts = "ssh:" + ",".join(f"127.0.7.{number}" for number in range(1, 6))
+    command = jepsen_command(
+        tmp_path / "store", "--nemesis", "kill-one,pause-leader", "--time-limit", "14", "--hosts", hosts
+    )
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | {"PATH": path})
+    told = last_line(done)
+    assert (done.returncode, told["valid"]) == (0, True), done.stderr
