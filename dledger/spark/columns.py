@@ -1,0 +1,148 @@
+"""The columns of a log's records, and how frames become Arrow record batches: never record by record.
+
+A frame's body is an Arrow binary array already (dledger.batch draws it): its two buffers are handed on as they are.
+Small frames that follow each other are put together, which copies them once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from dledger.batch import Buffer
+from dledger.errors import ConfigError
+
+TARGET_BYTES = 1 << 20
+TARGET_ROWS = 32_768
+"""Frames are put together up to about so much: smaller record batches cost Spark more than the copy."""
+
+
+class Records(Protocol):
+    """Consecutive records with one term and timestamp: a ``client.Batch``, or a frame's."""
+
+    @property
+    def base_index(self) -> int: ...
+    @property
+    def count(self) -> int: ...
+    @property
+    def term(self) -> int: ...
+    @property
+    def timestamp_ms(self) -> int: ...
+    @property
+    def body(self) -> Buffer: ...
+    @property
+    def producer_id(self) -> int: ...
+    @property
+    def producer_epoch(self) -> int: ...
+    @property
+    def base_sequence(self) -> int: ...
+
+
+class _Column(NamedTuple):
+    sql_type: str
+    arrow_type: pa.DataType
+    make: Callable[[Sequence[Records]], Any] | None
+    """None: the group's name."""
+
+
+def _values(frames: Sequence[Records]) -> pa.Array:
+    arrays = [values_of(frame.body, frame.count) for frame in frames]
+    return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
+
+
+def values_of(body: Buffer, count: int) -> pa.Array:
+    """The records of a checked body, without a copy."""
+    buffer, table_bytes = pa.py_buffer(body), 4 * (count + 1)
+    return pa.Array.from_buffers(pa.binary(), count, [None, buffer.slice(0, table_bytes), buffer.slice(table_bytes)])
+
+
+def _indexes(frames: Sequence[Records]) -> np.ndarray[Any, Any]:
+    return np.arange(frames[0].base_index, frames[-1].base_index + frames[-1].count, dtype=np.int64)
+
+
+def _sequences(frames: Sequence[Records]) -> np.ndarray[Any, Any]:
+    starts = [frame.base_sequence - frame.base_index for frame in frames]
+    sequences = _indexes(frames)
+    sequences += _repeated(starts, frames)
+    return sequences
+
+
+def _repeated(values: Sequence[int], frames: Sequence[Records]) -> np.ndarray[Any, Any]:
+    if len(values) == 1:
+        return np.full(frames[0].count, values[0], dtype=np.int64)
+    return np.repeat(np.array(values, dtype=np.int64), [frame.count for frame in frames])
+
+
+COLUMNS: dict[str, _Column] = {
+    "group": _Column("string", pa.string(), None),
+    "index": _Column("bigint", pa.int64(), _indexes),
+    "term": _Column("bigint", pa.int64(), lambda f: _repeated([each.term for each in f], f)),
+    "timestamp": _Column(
+        "timestamp",
+        pa.timestamp("us", tz="UTC"),
+        lambda f: pa.array(_repeated([1000 * each.timestamp_ms for each in f], f)).view(pa.timestamp("us", "UTC")),
+    ),
+    "value": _Column("binary", pa.binary(), _values),
+    "producer_id": _Column("bigint", pa.int64(), lambda f: _repeated([each.producer_id for each in f], f)),
+    "producer_epoch": _Column("bigint", pa.int64(), lambda f: _repeated([each.producer_epoch for each in f], f)),
+    "sequence": _Column("bigint", pa.int64(), _sequences),
+}
+DEFAULT_COLUMNS = ("index", "term", "timestamp", "value")
+
+
+def parse_columns(text: str) -> tuple[str, ...]:
+    """``index,value`` …, in the order of the DataFrame. Raises CONFIG_ERROR."""
+    names = tuple(name.strip() for name in text.split(","))
+    for name in names:
+        if name not in COLUMNS:
+            raise ConfigError(f"columns names {name!r}: there are {', '.join(COLUMNS)}")
+    if len(set(names)) != len(names):
+        raise ConfigError(f"columns names one twice: {text}")
+    return names
+
+
+def sql_schema(columns: Sequence[str]) -> str:
+    """The schema as Spark reads it."""
+    return ", ".join(f"`{name}` {COLUMNS[name].sql_type}" for name in columns)
+
+
+def arrow_schema(columns: Sequence[str]) -> pa.Schema:
+    """What Spark expects for ``sql_schema``, exactly."""
+    return pa.schema([pa.field(name, COLUMNS[name].arrow_type, nullable=True) for name in columns])
+
+
+def record_batches(
+    frames: Iterable[Records], columns: Sequence[str], group: str, *, start: int, end: int
+) -> Iterator[pa.RecordBatch]:
+    """The records ``start`` to ``end`` (exclusive) of frames that follow each other; the first and the last frame may
+    reach beyond."""
+    for base_index, batch in _whole_frames(frames, arrow_schema(columns), group):
+        skipped = max(0, start - base_index)
+        yield batch.slice(skipped, end - base_index - skipped)
+
+
+def _whole_frames(frames: Iterable[Records], schema: pa.Schema, group: str) -> Iterator[tuple[int, pa.RecordBatch]]:
+    gathered: list[Records] = []
+    rows = size_bytes = 0
+    for frame in frames:
+        gathered.append(frame)
+        rows += frame.count
+        size_bytes += len(frame.body)
+        if rows >= TARGET_ROWS or size_bytes >= TARGET_BYTES:
+            yield gathered[0].base_index, _record_batch(gathered, schema, group)
+            gathered, rows, size_bytes = [], 0, 0
+    if gathered:
+        yield gathered[0].base_index, _record_batch(gathered, schema, group)
+
+
+def _record_batch(frames: Sequence[Records], schema: pa.Schema, group: str) -> pa.RecordBatch:
+    rows = sum(frame.count for frame in frames)
+    arrays = [_array(COLUMNS[name], frames, pa.repeat(group, rows)) for name in schema.names]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _array(column: _Column, frames: Sequence[Records], groups: pa.Array) -> pa.Array:
+    return pa.array(column.make(frames)) if column.make is not None else groups

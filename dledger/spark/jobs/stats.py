@@ -1,0 +1,96 @@
+"""Rates, sizes and gaps of a log or an archive, as numbers and as a picture."""
+
+from __future__ import annotations
+
+import base64
+import html
+from collections.abc import Iterable, Iterator
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from dledger.kernels.record_stats import SLOTS_PER_S, RecordStats, summary
+from dledger.spark.columns import record_batches
+from dledger.spark.options import ReadOptions
+from dledger.spark.origin import opened
+from dledger.spark.plan import resolve_range
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+PARTIAL_SCHEMA = "slot bigint, size_class bigint, records bigint, size_bytes bigint"
+STATS = RecordStats()
+PICTURE_INCHES = (9, 8)
+
+
+def sums(records: DataFrame) -> pa.Table:
+    """The partial result of all rows, which have a ``timestamp`` and a ``value``."""
+    partials = records.select("timestamp", "value").mapInArrow(_partials, PARTIAL_SCHEMA).toArrow()
+    return STATS.merge([partials.cast(STATS.schema)])
+
+
+def _partials(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield from STATS.merge(STATS.partial(batch) for batch in batches).to_batches()
+
+
+def local_sums(options: dict[str, str]) -> pa.Table:
+    """The same of a log, in this process."""
+    read = ReadOptions.parse({**options, "columns": "timestamp,value"})
+    with opened(read.place) as origin:
+        start, end = resolve_range(read, origin)
+        if start >= end:
+            return STATS.merge([])
+        frames = origin.read(start, end)
+        batches = record_batches(frames, read.columns, read.place.group, start=start, end=end)
+        return STATS.merge(map(STATS.partial, batches))
+
+
+def plot(merged: pa.Table, out: Path, title: str) -> dict[str, Any]:
+    """OUT.png and OUT.html; returns the numbers that stand beside the picture."""
+    numbers = summary(merged)
+    picture = _picture(merged, title)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.with_suffix(".png").write_bytes(picture)
+    out.with_suffix(".html").write_text(_page(picture, numbers, title))
+    return {**numbers, "png": str(out.with_suffix(".png")), "html": str(out.with_suffix(".html"))}
+
+
+def _picture(merged: pa.Table, title: str) -> bytes:
+    from matplotlib.figure import Figure  # noqa: PLC0415  # slow to import
+
+    figure = Figure(figsize=PICTURE_INCHES, layout="constrained")
+    rate, volume, sizes = figure.subplots(3, 1)
+    figure.suptitle(title)
+    slots = merged.column("slot").to_numpy()
+    if len(slots):
+        at = slots - slots.min()
+        axis_s = np.arange(int(at.max()) + 1) / SLOTS_PER_S
+        rate.step(axis_s, np.bincount(at, weights=merged.column("records").to_numpy()) * SLOTS_PER_S, where="post")
+        volume.step(
+            axis_s, np.bincount(at, weights=merged.column("size_bytes").to_numpy()) * SLOTS_PER_S / 1e6, where="post"
+        )
+        by_class = np.bincount(merged.column("size_class").to_numpy(), weights=merged.column("records").to_numpy())
+        sizes.bar([_class_name(each) for each in range(len(by_class))], by_class)
+    rate.set(ylabel="records / s", xlabel="seconds", ylim=(0, None))
+    volume.set(ylabel="MB / s", xlabel="seconds", ylim=(0, None))
+    sizes.set(ylabel="records", xlabel="bytes a record")
+    content = BytesIO()
+    figure.savefig(content, format="png", dpi=120)
+    return content.getvalue()
+
+
+def _class_name(size_class: int) -> str:
+    return "0" if not size_class else f"≤ {(1 << size_class) - 1}"
+
+
+def _page(picture: bytes, numbers: dict[str, Any], title: str) -> str:
+    rows = "".join(f"<tr><td>{html.escape(key)}<td>{html.escape(str(value))}" for key, value in numbers.items())
+    return (
+        f"<!doctype html><meta charset=utf-8><title>{html.escape(title)}</title>"
+        "<style>body{font:16px system-ui;margin:2em auto;max-width:60em}img{width:100%}td{padding:.2em 1em}</style>"
+        f"<h1>{html.escape(title)}</h1><img alt='rates and sizes' src='data:image/png;base64,"
+        f"{base64.b64encode(picture).decode()}'><table>{rows}</table>\n"
+    )

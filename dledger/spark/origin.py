@@ -1,0 +1,153 @@
+"""Where records come from: a cluster, by the client, or a copy of one node's files. One interface, blocking.
+
+Opened where it is used, in the planner or in a task: neither channels nor files outlive a fork or a pickle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from dledger.client import BlockingLog, connect_blocking
+from dledger.errors import Code, ConfigError, DLedgerError
+from dledger.spark.columns import Records
+from dledger.spark.options import Place
+from dledger.storage.copy import LogCopy
+from dledger.storage.frame import Frame
+from dledger.types import Consistency
+
+
+class Span(NamedTuple):
+    """Records ``start`` to ``end`` (exclusive), and about how many bytes they are."""
+
+    start: int
+    end: int
+    size_bytes: int
+    last_timestamp_ms: int
+
+
+class Origin(Protocol):
+    """A log that can be read."""
+
+    def bounds(self) -> tuple[int, int]:
+        """The first index, and one past the last committed one."""
+
+    def segments(self) -> list[Span]:
+        """How the records are cut into files, ascending."""
+
+    def timestamp_ms(self, index: int) -> int:
+        """Of one committed record."""
+
+    def read(self, start: int, end: int) -> Iterator[Records]:
+        """Frames that hold the records ``start`` to ``end``, clipped to them."""
+
+
+@contextmanager
+def opened(place: Place) -> Iterator[Origin]:
+    """Raises CONFIG_ERROR, and Unavailable when no endpoint answers."""
+    if place.path:
+        yield CopyOrigin(place)
+        return
+    with connect_blocking(place.endpoints, group=place.group, timeout_ms=place.timeout_ms) as log:
+        yield ClusterOrigin(log, place)
+
+
+class ClusterOrigin:
+    """The log of a cluster, asked of the leader, of any node, or of one."""
+
+    def __init__(self, log: BlockingLog, place: Place) -> None:
+        self._log = log
+        self._node = None if place.read_from in ("leader", "any") else place.read_from
+        self._consistency = Consistency.LINEARIZABLE if place.read_from == "leader" else Consistency.COMMITTED
+
+    def bounds(self) -> tuple[int, int]:
+        """Of the node named: as far as it knows of commits."""
+        if self._node is None:
+            first_index, commit_index = self._log.bounds(self._consistency)
+            return first_index, commit_index + 1
+        status = self._log.status()
+        node = next((each for each in status.nodes if self._node in (each.id, each.address)), None)
+        if node is None or not node.reachable:
+            raise ConfigError(f"readFrom names {self._node}, which does not answer: name another node, or any")
+        return node.first_index, node.commit_index + 1
+
+    def segments(self) -> list[Span]:
+        spans = self._log.segments(node=self._node)
+        return [Span(each.base_index, each.end_index, each.size_bytes, each.last_timestamp_ms) for each in spans]
+
+    def timestamp_ms(self, index: int) -> int:
+        return self._log.get(index, self._consistency, node=self._node).timestamp_ms
+
+    def read(self, start: int, end: int) -> Iterator[Records]:
+        batches = self._log.read_batches(start, end, consistency=self._consistency, node=self._node)
+        with closing(batches):  # type: ignore[type-var]  # a generator, closed with its stream
+            yield from batches
+
+
+class CopiedRecords(NamedTuple):
+    """A frame of a file, as records."""
+
+    base_index: int
+    count: int  # type: ignore[assignment]  # a field, not tuple.count
+    term: int
+    timestamp_ms: int
+    body: memoryview
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+
+
+class CopyOrigin:
+    """The files of one node."""
+
+    def __init__(self, place: Place) -> None:
+        self._copy = LogCopy(Path(place.path))
+
+    def bounds(self) -> tuple[int, int]:
+        return self._copy.first_index, self._copy.end_index
+
+    def segments(self) -> list[Span]:
+        return [Span(*each) for each in self._copy.spans()]
+
+    def timestamp_ms(self, index: int) -> int:
+        return next(iter(self._copy.read(index, index + 1))).header.timestamp_ms
+
+    def read(self, start: int, end: int) -> Iterator[Records]:
+        return map(_records_of, self._copy.read(start, end))
+
+
+def _records_of(frame: Frame) -> CopiedRecords:
+    header = frame.header
+    return CopiedRecords(
+        header.base_index,
+        header.count,
+        header.term,
+        header.timestamp_ms,
+        memoryview(frame.body),
+        header.producer_id,
+        header.producer_epoch,
+        header.base_sequence,
+    )
+
+
+def index_at(origin: Origin, timestamp_ms: int, bounds: tuple[int, int], segments: Sequence[Span]) -> int:
+    """The first record at or after that time, by the log's clock, which never runs backwards: one past the last if
+    there is none. Asks about twenty times."""
+    low, high = bounds
+    for span in segments:
+        if span.end <= high and span.last_timestamp_ms < timestamp_ms:
+            low = max(low, span.end)
+    while low < high:
+        middle = (low + high) // 2
+        if origin.timestamp_ms(middle) < timestamp_ms:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def is_trimmed(refusal: DLedgerError) -> bool:
+    """Whether what was asked for is not in the log any more."""
+    return refusal.code is Code.INDEX_LESS_THAN_LOCAL_BEGIN

@@ -1,0 +1,70 @@
+"""Options: what is understood, and the one sentence for what is not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dledger.errors import ConfigError
+from dledger.spark.options import EARLIEST, LATEST, ReadOptions, WriteOptions
+
+HERE = {"dledger.endpoints": "127.0.0.1:20912"}
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({}, "neither is given"),
+        ({**HERE, "path": "/nowhere"}, "both are given"),
+        ({"path": "/nowhere"}, "is no directory"),
+        ({"dledger.endpoints": "nonsense"}, "is not an address"),
+        ({**HERE, "startingOffset": "5"}, "did you mean startingOffsets"),
+        ({**HERE, "subscribe": "topic"}, "knows no option 'subscribe': there are"),
+        ({**HERE, "startingOffsets": "-7"}, "startingOffsets is '-7': give earliest, latest, an index, or JSON"),
+        ({**HERE, "startingOffsets": "{oops"}, "startingOffsets is no JSON"),
+        ({**HERE, "startingOffsets": '{"other": 5}'}, "says nothing of group 'default'"),
+        ({**HERE, "startingOffsets": "latest"}, "a batch read from there would be empty"),
+        ({**HERE, "endingOffsets": "earliest"}, "a read to there would be empty"),
+        ({**HERE, "startingOffsets": "5", "startingTimestamp": "5"}, "both given"),
+        ({**HERE, "endingOffsets": "5", "endingTimestamp": "5"}, "both given"),
+        ({**HERE, "columns": "index,key"}, "columns names 'key': there are group, index"),
+        ({**HERE, "columns": "index,index"}, "names one twice"),
+        ({**HERE, "failOnDataLoss": "maybe"}, "give true or false"),
+        ({**HERE, "minPartitions": "some"}, "give a whole number from 0"),
+        ({**HERE, "timeoutMs": "0"}, "timeoutMs is 0"),
+    ],
+)
+def test_what_a_read_cannot_use_is_refused_in_a_sentence(given: dict[str, str], problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem) as refused:
+        ReadOptions.parse(given)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_stream_has_no_end() -> None:
+    with pytest.raises(ConfigError, match="a stream has no end"):
+        ReadOptions.parse({**HERE, "endingOffsets": "9"}, streaming=True)
+
+
+def test_a_stream_begins_with_what_comes_and_a_batch_with_what_is_there() -> None:
+    assert ReadOptions.parse(HERE, streaming=True).starting == LATEST
+    assert ReadOptions.parse(HERE).starting == EARLIEST
+
+
+def test_names_are_compared_without_case() -> None:
+    given = {"DLEDGER.ENDPOINTS": "127.0.0.1:20912", "startingoffsets": "5", "FAILONDATALOSS": "False"}
+    options = ReadOptions.parse(given)
+    assert (options.starting, options.fail_on_data_loss) == (5, False)
+
+
+def test_a_path_may_be_a_url_of_a_file(tmp_path: Path) -> None:
+    assert ReadOptions.parse({"path": f"file:{tmp_path}"}).place.path == str(tmp_path)
+
+
+def test_the_name_and_the_number_of_a_write_belong_together() -> None:
+    with pytest.raises(ConfigError, match="belong together"):
+        WriteOptions.parse({**HERE, "txnAppId": "import"})
+
+
+def test_a_stream_writer_is_handed_sparks_own_options_too() -> None:
+    assert WriteOptions.parse({**HERE, "checkpointLocation": "/somewhere"}).app_id == ""
