@@ -1,0 +1,29 @@
+"""Appends through our SDK: ``dledger_load.py ENDPOINTS``. Batches above 1 are ``append_many``."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from bench.drivers.python_load import Call, serve_stdin
+from dledger.cli.main import GRPC_ENGINE
+from dledger.cli.runtime import run
+
+os.environ.setdefault("GRPC_EXPERIMENTS", GRPC_ENGINE)  # as README tells every program: read when gRPC is imported
+
+from dledger.client import connect
+
+
+async def load(endpoints: str) -> None:
+    """Until stdin ends."""
+    async with connect(endpoints) as log:
+
+        def call_of(batch: int, size: int) -> Call:
+            record = os.urandom(size)
+            records = [record] * batch
+            return (lambda: log.append(record)) if batch == 1 else (lambda: log.append_many(records))
+
+        await serve_stdin(call_of)
+
+
+run(load(sys.argv[1]))

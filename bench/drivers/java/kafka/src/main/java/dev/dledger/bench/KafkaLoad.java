@@ -1,0 +1,45 @@
+package dev.dledger.bench;
+
+import java.util.Map;
+import java.util.Optional;
+import java.util.Set;
+import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.admin.NewTopic;
+import org.apache.kafka.clients.producer.KafkaProducer;
+import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.common.serialization.ByteArraySerializer;
+
+/**
+ * Sends records to one partition with three replicas, acks=all: {@code KafkaLoad BOOTSTRAP TOPIC [CONFIG=VALUE …]},
+ * the settings being the topic's.
+ */
+public final class KafkaLoad {
+    private KafkaLoad() {
+    }
+
+    public static void main(String[] arguments) throws Exception {
+        String topic = arguments[1];
+        var settings = new java.util.HashMap<>(Map.of("min.insync.replicas", "2"));
+        for (int i = 2; i < arguments.length; i++) {
+            var setting = arguments[i].split("=", 2);
+            settings.put(setting[0], setting[1]);
+        }
+        try (Admin admin = Admin.create(Map.of("bootstrap.servers", arguments[0]))) {
+            var wanted = new NewTopic(topic, Optional.of(1), Optional.of((short) 3)).configs(settings);
+            admin.createTopics(Set.of(wanted)).all().get();
+        }
+        Map<String, Object> producing = Map.of(
+            "bootstrap.servers", arguments[0],
+            "acks", "all",
+            "enable.idempotence", true,
+            "linger.ms", 0,
+            "batch.size", 256 * 1024,
+            "buffer.memory", 128L * 1024 * 1024,
+            "max.in.flight.requests.per.connection", 5);
+        var bytes = new ByteArraySerializer();
+        try (var producer = new KafkaProducer<>(producing, bytes, bytes)) {
+            Load.serve((records, done) -> producer.send(
+                new ProducerRecord<byte[], byte[]>(topic, 0, null, records[0]), (answer, failure) -> done.tell(failure)));
+        }
+    }
+}

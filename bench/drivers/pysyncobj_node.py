@@ -1,0 +1,92 @@
+"""One node of PySyncObj that keeps a list of records: ``pysyncobj_node.py ADDRESS PARTNERS``.
+
+To the line "role" it answers whether it leads; other lines are appended in process: PySyncObj has no clients.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from array import array
+from typing import Any
+
+from pysyncobj import SyncObj, SyncObjConf, replicated
+
+from bench.drivers.python_load import say, say_measured
+
+KEPT_RECORDS = 100_000
+
+
+class Log(SyncObj):  # type: ignore[misc]  # PySyncObj has no types
+    """The replicated list; what is old goes, so that memory is not what is measured."""
+
+    def __init__(self, address: str, partners: list[str]) -> None:
+        # By default one append takes the 100 ms of its period.
+        conf = SyncObjConf(autoTickPeriod=0.001, appendEntriesPeriod=0.001, commandsQueueSize=1_000_000)
+        super().__init__(address, partners, conf)
+        self._records: list[bytes] = []
+
+    @replicated  # type: ignore[untyped-decorator]
+    def add(self, record: bytes) -> int:
+        """Returns the record's place."""
+        if len(self._records) > KEPT_RECORDS:
+            self._records.clear()
+        self._records.append(record)
+        return len(self._records)
+
+
+class ClosedLoop:
+    """Each acknowledgement begins the next append, in PySyncObj's own thread."""
+
+    def __init__(self, log: Log, inflight: int, size: int) -> None:
+        self._log, self._inflight, self._record = log, inflight, os.urandom(size)
+
+    def run(self, duration_s: float) -> tuple[array[float], int, float]:
+        self.latencies: array[float] = array("d")
+        self.errors, self._open, self._drained = 0, self._inflight, threading.Event()
+        began = time.perf_counter()
+        self._end = began + duration_s
+        for _ in range(self._inflight):
+            self._begin()
+        self._drained.wait()
+        return self.latencies, self.errors, time.perf_counter() - began
+
+    def _begin(self) -> None:
+        since = time.perf_counter()
+
+        def done(_: Any, failure: int) -> None:
+            now = time.perf_counter()
+            if failure:
+                self.errors += 1
+            else:
+                self.latencies.append(now - since)
+            if now < self._end:
+                self._begin()
+            else:
+                self._open -= 1
+                if not self._open:
+                    self._drained.set()
+
+        self._log.add(self._record, callback=done)
+
+
+def main(address: str, partners: str) -> None:
+    """Until stdin ends."""
+    log = Log(address, partners.split(","))
+    for line in sys.stdin:
+        if line.strip() == "role":
+            print(json.dumps({"event": "role", "leads": log._isLeader() and log.isReady()}), flush=True)
+            continue
+        inflight, _, size, warmup_ms, duration_ms = map(int, line.split())
+        loop = ClosedLoop(log, inflight, size)
+        if warmup_ms:
+            loop.run(warmup_ms / 1000)
+        say(event="measuring")
+        latencies, errors, duration_s = loop.run(duration_ms / 1000)
+        say_measured(latencies, len(latencies), errors, duration_s)
+
+
+main(*sys.argv[1:])

@@ -1,0 +1,61 @@
+"""A grpc.aio service that answers at once: what that library leaves to any server of ours."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+import uvloop
+
+from bench.h2load import h2load
+from bench.processes import LOOPBACK, Child, answers, free_ports, wait_until
+from bench.work import Outcome
+
+METHOD = "/dledger.v1.LogService/Append"
+
+
+def append_message(size_bytes: int = 128) -> bytes:
+    """An AppendRequest with one record."""
+    from dledger.v1 import log_pb2  # noqa: PLC0415  # only who asks for it needs protobuf
+
+    return log_pb2.AppendRequest(records=[os.urandom(size_bytes)]).SerializeToString()
+
+
+def empty_grpc(data: Path, duration_s: float) -> Outcome:
+    """Unary calls from h2load."""
+    (port,) = free_ports(1)
+    server = Child([sys.executable, "-m", "bench.limits.empty_grpc", str(port)], data / "empty_grpc.log")
+    try:
+        wait_until(lambda: answers(port), "the empty service serves", children=[server])
+        return h2load(port, METHOD, append_message(), [server.pid], duration_s)
+    finally:
+        server.end()
+
+
+async def _serve(port: int) -> None:
+    import grpc.aio  # noqa: PLC0415  # behind the switches
+
+    from dledger.v1 import log_pb2  # noqa: PLC0415
+
+    async def append(_request: log_pb2.AppendRequest, _context: object) -> log_pb2.AppendResponse:
+        return log_pb2.AppendResponse(base_index=1, count=1, term=1, timestamp_ms=1)
+
+    server = grpc.aio.server()
+    handler = grpc.unary_unary_rpc_method_handler(
+        append, log_pb2.AppendRequest.FromString, log_pb2.AppendResponse.SerializeToString
+    )
+    service, method = METHOD[1:].split("/")
+    server.add_registered_method_handlers(service, {method: handler})
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {method: handler}),))
+    server.add_insecure_port(f"{LOOPBACK}:{port}")
+    await server.start()
+    await asyncio.get_running_loop().create_future()
+
+
+if __name__ == "__main__":
+    from dledger.cli.main import GRPC_ENGINE
+
+    os.environ.setdefault("GRPC_EXPERIMENTS", GRPC_ENGINE)  # as `dledger serve` does
+    uvloop.run(_serve(int(sys.argv[1])))

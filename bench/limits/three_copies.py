@@ -1,0 +1,190 @@
+"""The least that any log with three synced copies must do, without elections, checks or an interface.
+
+    client ──bytes──▶ leader ──the same bytes──▶ follower, follower
+                        each: pwrite; one fdatasync at a time, what arrives meanwhile rides on the next
+    client ◀──offset── leader ◀──offset──
+
+An offset is acknowledged when two of the three have synced it. The files are written before, and over and over. What a
+log does in bulk stands as a share of this.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+from bench.limits.disk import FILE_BYTES, prepared_file
+from bench.limits.roles import accept, connect, listener, role
+from bench.processes import core_seconds
+from bench.work import Outcome
+
+BUFFER_BYTES = 1 << 20
+WINDOW_BYTES = 8 << 20
+RECORD_BYTES = 128 + 4
+"""A record of 128 B and its offset in the body."""
+BATCH_RECORDS = 1000
+WARMUP_S = 0.5
+_OFFSET = struct.Struct("<Q")
+
+
+class _Copy:
+    """One file; ``synced`` is told of every offset that an fdatasync has reached."""
+
+    def __init__(self, path: Path) -> None:
+        self._descriptor = prepared_file(path)
+        self._written = 0
+        self._changed = threading.Condition()
+
+    def write(self, data: memoryview) -> None:
+        at = self._written % FILE_BYTES
+        fits = min(len(data), FILE_BYTES - at)
+        os.pwrite(self._descriptor, data[:fits], at)
+        if fits < len(data):
+            os.pwrite(self._descriptor, data[fits:], 0)
+        with self._changed:
+            self._written += len(data)
+            self._changed.notify()
+
+    def sync_for_ever(self, synced: _Acks | socket.socket) -> None:
+        done = 0
+        while True:
+            with self._changed:
+                while self._written == done:
+                    self._changed.wait()
+                done = self._written
+            os.fdatasync(self._descriptor)
+            if isinstance(synced, socket.socket):
+                synced.sendall(_OFFSET.pack(done))
+            else:
+                synced.note(0, done)
+
+
+class _Acks:
+    """The second of three marks is what a majority has; the client is told when it rises."""
+
+    def __init__(self, client: socket.socket) -> None:
+        self._marks = [0, 0, 0]
+        self._told = 0
+        self._client = client
+        self._lock = threading.Lock()
+
+    def note(self, copy: int, offset: int) -> None:
+        with self._lock:
+            self._marks[copy] = offset
+            reached = sorted(self._marks)[1]
+            if reached > self._told:
+                self._told = reached
+                self._client.sendall(_OFFSET.pack(reached))
+
+    def hear_for_ever(self, copy: int, follower: socket.socket) -> None:
+        for offset in _offsets(follower):
+            self.note(copy, offset)
+
+
+def _offsets(connection: socket.socket) -> Iterator[int]:
+    """The last of those that each read brings."""
+    rest = b""
+    while data := connection.recv(4096):
+        rest += data
+        whole = len(rest) // _OFFSET.size * _OFFSET.size
+        if whole:
+            yield _OFFSET.unpack_from(rest, whole - _OFFSET.size)[0]
+            rest = rest[whole:]
+
+
+def _follow(listening: socket.socket, path: Path) -> None:
+    copy = _Copy(path)
+    buffer = memoryview(bytearray(BUFFER_BYTES))
+    with accept(listening) as leader:
+        threading.Thread(target=copy.sync_for_ever, args=(leader,), daemon=True).start()
+        with suppress(ConnectionResetError):  # the measurement is over
+            while received := leader.recv_into(buffer):
+                copy.write(buffer[:received])
+
+
+def _lead(listening: socket.socket, followers: list[int], path: Path) -> None:
+    copy = _Copy(path)
+    buffer = memoryview(bytearray(BUFFER_BYTES))
+    links = [connect(port) for port in followers]
+    with accept(listening) as client:
+        acks = _Acks(client)
+        threading.Thread(target=copy.sync_for_ever, args=(acks,), daemon=True).start()
+        for number, link in enumerate(links, 1):
+            threading.Thread(target=acks.hear_for_ever, args=(number, link), daemon=True).start()
+        while received := client.recv_into(buffer):
+            for link in links:
+                link.sendall(buffer[:received])
+            copy.write(buffer[:received])
+
+
+class _Client:
+    """Keeps a window of bytes under way."""
+
+    def __init__(self, leader: socket.socket) -> None:
+        self._leader = leader
+        self._sent = 0
+        self._acked = 0
+        self._heard = threading.Condition()
+        self._hearing = threading.Thread(target=self._hear_for_ever, daemon=True)
+        self._hearing.start()
+
+    def close(self) -> None:
+        """Its thread ends with it."""
+        self._leader.shutdown(socket.SHUT_RDWR)
+        self._hearing.join()
+
+    def send_for(self, duration_s: float) -> int:
+        """Returns how many bytes it sent, when all of them are acknowledged."""
+        batch = os.urandom(RECORD_BYTES * BATCH_RECORDS)
+        before = self._sent
+        end = time.perf_counter() + duration_s
+        while time.perf_counter() < end:
+            self._wait_until_under_way(WINDOW_BYTES)
+            self._leader.sendall(batch)
+            self._sent += len(batch)
+        self._wait_until_under_way(0)
+        return self._sent - before
+
+    def _wait_until_under_way(self, most_bytes: int) -> None:
+        with self._heard:
+            self._heard.wait_for(lambda: self._sent - self._acked <= most_bytes)
+
+    def _hear_for_ever(self) -> None:
+        for offset in _offsets(self._leader):
+            with self._heard:
+                self._acked = offset
+                self._heard.notify()
+
+
+def three_copies(data: Path, duration_s: float) -> Outcome:
+    """``records`` are of 128 B, in batches of 1,000; a batch's latency is not measured."""
+    with ExitStack() as stack:
+        doors = [stack.enter_context(listener()) for _ in range(3)]
+        ports = [door.getsockname()[1] for door in doors]
+        nodes = [
+            stack.enter_context(role(_follow, door, data / f"copy{number}.bin"))
+            for number, door in enumerate(doors[1:])
+        ]
+        nodes.append(stack.enter_context(role(_lead, doors[0], ports[1:], data / "copy.bin")))
+        client = _Client(stack.enter_context(connect(ports[0])))
+        client.send_for(WARMUP_S)
+        used, own = _used(nodes), time.process_time()
+        began = time.perf_counter()
+        acked = client.send_for(duration_s)
+        spent = time.perf_counter() - began
+        servers, client_s = _used(nodes) - used, time.process_time() - own
+        client.close()
+    for path in data.glob("copy*.bin"):
+        path.unlink()
+    return Outcome(acked // RECORD_BYTES, 0, spent, 0.0, 0.0, servers, client_s)
+
+
+def _used(nodes: list[BaseProcess]) -> float:
+    return core_seconds(node.pid for node in nodes if node.pid)

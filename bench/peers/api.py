@@ -1,0 +1,99 @@
+"""The one interface behind which every system is measured, ours too."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from abc import ABC, abstractmethod
+from pathlib import Path
+
+from bench.driver import Driver
+from bench.processes import Child, end_all
+from bench.work import Outcome, PeerMissing, Work
+
+BENCH = Path(__file__).parent.parent
+BUILT = BENCH.parent / ".bench"
+"""What is built and fetched for the peers. Nothing of it is committed."""
+
+
+class Peer(ABC):
+    """Three nodes of one system, and the client that loads them. install → (start → load … → stop) …"""
+
+    name: str
+    """As ``--peers`` takes it."""
+    title: str
+    client: str
+    """What loads it."""
+    promise: str
+    """What an acknowledgement says."""
+    syncs: bool
+    """Whether a majority has synced the record to its disks before it is acknowledged."""
+    singles = True
+    """Whether it takes one record a call from its client, 1, 64 and 256 at a time."""
+    bulk: Work | None
+    """Its own best way for many records, if it has one."""
+    bulk_note = ""
+    warmup_s = 1.0
+    """Before each measurement."""
+    start_warmup_s = 0.0
+    """Once, behind every start: just-in-time compilers want it."""
+
+    def __init__(self) -> None:
+        self.servers: list[Child] = []
+        self._client: Child | None = None
+        self._driver: Driver | None = None
+
+    @abstractmethod
+    def install(self) -> str:
+        """Makes it ready to be started; returns its version. Raises PeerMissing."""
+
+    @abstractmethod
+    def start(self, data: Path) -> None:
+        """Three nodes with their data in ``data``, and the client. Raises MeasurementFailed."""
+
+    def load(self, work: Work, duration_s: float) -> Outcome:
+        """Does the work. Raises MeasurementFailed."""
+        assert self._driver is not None, "start() comes first"
+        return self._driver.measure(work, warmup_s=self.warmup_s, duration_s=duration_s)
+
+    def warm_up(self) -> None:
+        """Called once behind ``start``."""
+        if self.start_warmup_s:
+            assert self._driver is not None, "start() comes first"
+            self._driver.measure(Work("warm-up", 64), warmup_s=0, duration_s=self.start_warmup_s)
+
+    def stop(self) -> None:
+        """Ends every process; does no harm when nothing runs."""
+        children = self.servers if self._client in self.servers or self._client is None else [self._client]
+        end_all([*children, *(server for server in self.servers if server not in children)])
+        self.servers, self._client, self._driver = [], None, None
+
+    def _driven_by(self, client: Child) -> None:
+        self._client = client
+        self._driver = Driver(client, self.servers)
+
+
+def require(program: str, package: str) -> str:
+    """The program's path. Raises PeerMissing."""
+    found = shutil.which(program, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
+    if found is None:
+        raise PeerMissing(f"{program} is not installed (Debian, Ubuntu: apt install {package})")
+    return found
+
+
+def build(command: list[str], folder: Path, what: str, timeout_s: float = 600.0) -> None:
+    """Runs a build tool in ``folder``. Raises PeerMissing with what it said last."""
+    try:
+        ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=timeout_s, check=False)
+    except subprocess.TimeoutExpired:
+        raise PeerMissing(f"{what} was not built within {timeout_s:.0f} s") from None
+    if ended.returncode:
+        said = [line for line in (ended.stdout + ended.stderr).splitlines() if line.strip()]
+        raise PeerMissing(f"{what} could not be built: {said[-1] if said else f'exit code {ended.returncode}'}")
+
+
+def version_of(command: list[str]) -> str:
+    """The first line that it prints."""
+    ended = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30)
+    return (ended.stdout or ended.stderr).splitlines()[0].strip()

@@ -1,0 +1,62 @@
+"""etcd: three members from the distribution's package, and etcd's own Go client."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from pathlib import Path
+
+from bench.peers.api import Peer, require, version_of
+from bench.peers.go import build_go
+from bench.processes import LOOPBACK, Child, free_ports, wait_until
+from bench.work import Work
+
+MEMBERS = 3
+CONNECTIONS = 4
+
+
+class Etcd(Peer):
+    """A put of a new key for each record."""
+
+    name = "etcd"
+    title = "etcd"
+    client = "Go, etcd's own (gRPC)"
+    promise = "fdatasync on a majority"
+    syncs = True
+    bulk = Work("bulk", 64, batch=100)
+    bulk_note = "transactions of 100 puts, 64 at a time"
+
+    def install(self) -> str:
+        self._etcd = require("etcd", "etcd-server")
+        self._load = build_go("etcd")
+        return version_of([self._etcd, "--version"]).removeprefix("etcd Version: ")
+
+    def start(self, data: Path) -> None:
+        ports = free_ports(2 * MEMBERS)
+        clients = [f"http://{LOOPBACK}:{port}" for port in ports[:MEMBERS]]
+        peers = [f"http://{LOOPBACK}:{port}" for port in ports[MEMBERS:]]
+        members = ",".join(f"e{number}={peer}" for number, peer in enumerate(peers))
+        for number in range(MEMBERS):
+            flags = ["--name", f"e{number}", "--data-dir", data / f"e{number}", "--initial-cluster", members]
+            flags += ["--listen-client-urls", clients[number], "--advertise-client-urls", clients[number]]
+            flags += ["--listen-peer-urls", peers[number], "--initial-advertise-peer-urls", peers[number]]
+            flags += ["--quota-backend-bytes", 8 << 30, "--log-level", "error"]
+            self.servers.append(Child([self._etcd, *map(str, flags)], data / f"e{number}.log"))
+        wait_until(lambda: _leader(clients) is not None, "etcd has a leader", children=self.servers)
+        leader = _leader(clients)
+        self.leader_port = int(str(leader).rpartition(":")[2])
+        self._driven_by(Child([self._load, str(leader), str(CONNECTIONS)], data / "client.log", talks=True))
+
+
+def _leader(clients: list[str]) -> str | None:
+    """The address of the member that leads: a client that knows saves a hop."""
+    for address in clients:
+        request = urllib.request.Request(f"{address}/v3/maintenance/status", data=b"{}")
+        try:
+            with urllib.request.urlopen(request, timeout=2.0) as answer:
+                status = json.load(answer)
+        except OSError:
+            return None
+        if status.get("leader") and status["leader"] == status["header"]["member_id"]:
+            return address
+    return None

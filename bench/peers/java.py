@@ -1,0 +1,24 @@
+"""The load generators that are written in Java, and the peers themselves, from Maven Central."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bench.peers.api import BENCH, BUILT, build, require
+
+JAVA = BUILT / "java"
+
+
+def build_java(module: str) -> str:
+    """Builds drivers/java/MODULE with what it depends on; returns the class path. Raises PeerMissing."""
+    require("java", "openjdk-17-jre-headless")
+    maven = require("mvn", "maven")
+    command = [maven, "--quiet", "--batch-mode", "--projects", module, "--also-make", "package"]
+    build(command, BENCH / "drivers" / "java", f"{module} (Java)")
+    return f"{JAVA / module / f'{module}-1.jar'}:{JAVA / module / 'lib'}/*"
+
+
+def version_in(module: str, artifact: str) -> str:
+    """The version of the jar that stands in the module's class path."""
+    jar: Path = next((JAVA / module / "lib").glob(f"{artifact}-[0-9]*.jar"))
+    return jar.stem.removeprefix(f"{artifact}-")

@@ -1,0 +1,93 @@
+"""Apache Kafka: three brokers that are controllers too (KRaft), and its own producer, from Maven Central."""
+
+from __future__ import annotations
+
+import base64
+import subprocess
+import uuid
+from pathlib import Path
+
+from bench.peers.api import Peer
+from bench.peers.java import build_java, version_in
+from bench.processes import LOOPBACK, Child, answers, free_ports, wait_until
+from bench.work import BULK, MeasurementFailed, Work
+
+BROKERS = 3
+TOPIC = "bench"
+MEMORY = ("-Xms1g", "-Xmx1g", "-XX:+UseG1GC")
+CONFIG = """
+process.roles=broker,controller
+node.id={number}
+listeners=PLAINTEXT://{host}:{port},CONTROLLER://{host}:{controller}
+advertised.listeners=PLAINTEXT://{host}:{port}
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
+controller.quorum.voters={voters}
+log.dirs={logs}
+offsets.topic.replication.factor=3
+num.network.threads=2
+num.io.threads=4
+"""
+
+
+class Kafka(Peer):
+    """One partition, three replicas, acks=all: all in-sync replicas, not a majority."""
+
+    name = "kafka"
+    title = "Kafka, acks=all"
+    client = "Java, its own"
+    promise = "written by all in-sync replicas, not synced"
+    syncs = False
+    bulk = Work(BULK, 20_000)
+    bulk_note = "20,000 sends at a time; the producer batches"
+    warmup_s = 1.5
+    start_warmup_s = 8.0
+    topic_settings: tuple[str, ...] = ()
+
+    def install(self) -> str:
+        self._classes = build_java("kafka")
+        return version_in("kafka", "kafka_2.13")
+
+    def start(self, data: Path) -> None:
+        data.mkdir(parents=True, exist_ok=True)
+        ports = free_ports(2 * BROKERS)
+        brokers, controllers = ports[:BROKERS], ports[BROKERS:]
+        voters = ",".join(f"{number}@{LOOPBACK}:{port}" for number, port in enumerate(controllers))
+        configs = [data / f"k{number}.properties" for number in range(BROKERS)]
+        for number, config in enumerate(configs):
+            addresses = {"port": brokers[number], "controller": controllers[number], "voters": voters}
+            config.write_text(CONFIG.format(number=number, host=LOOPBACK, logs=data / f"k{number}", **addresses))
+        self._format(configs)
+        for number, config in enumerate(configs):
+            self.servers.append(Child(self._java("kafka.Kafka", str(config), *MEMORY), data / f"k{number}.log"))
+        wait_until(lambda: all(map(answers, brokers)), "Kafka's brokers serve", children=self.servers)
+        bootstrap = ",".join(f"{LOOPBACK}:{port}" for port in brokers)
+        load = [*self._java("dev.dledger.bench.KafkaLoad", bootstrap), TOPIC, *self.topic_settings]
+        self._driven_by(Child(load, data / "client.log", talks=True))
+
+    def _format(self, configs: list[Path]) -> None:
+        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        commands = [
+            [*self._java("kafka.tools.StorageTool", "format"), "-t", cluster, "-c", str(each)] for each in configs
+        ]
+        formatting = [
+            subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            for command in commands
+        ]
+        said = [process.communicate()[0] for process in formatting]
+        for process, words in zip(formatting, said, strict=True):
+            if process.returncode:
+                raise MeasurementFailed(f"Kafka's storage could not be formatted: {words.strip()}")
+
+    def _java(self, name: str, argument: str, *flags: str) -> list[str]:
+        return ["java", *flags, "-cp", self._classes, name, argument]
+
+
+class KafkaSynced(Kafka):
+    """With an fsync of every replica's log before it acknowledges."""
+
+    name = "kafka-fsync"
+    title = "Kafka, acks=all, flush.messages=1"
+    promise = "fsync on all in-sync replicas"
+    syncs = True
+    topic_settings = ("flush.messages=1",)

@@ -1,0 +1,62 @@
+"""The figures as pictures. Needs matplotlib; a run without it has its tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from bench.report import WORKS, Figures
+
+OURS_COLOUR, SYNCED_COLOUR, UNSYNCED_COLOUR = "#1b6ca8", "#5a9367", "#c9a66b"
+
+
+def plot_comparison(result: dict[str, Any], path: Path) -> None:
+    """A panel a work: a bar a system, the range over the rounds on it. Bars of those that do not sync are hatched."""
+    import matplotlib as mpl  # noqa: PLC0415  # only this needs it
+
+    mpl.use("svg")
+    from matplotlib import pyplot as plt  # noqa: PLC0415
+
+    figures = Figures(result)
+    systems = result["systems"]
+    figure, panels = plt.subplots(1, len(WORKS), figsize=(3.6 * len(WORKS), 0.45 * len(systems) + 1.4), sharey=True)
+    for panel, work in zip(panels, WORKS, strict=True):
+        for place, (name, about) in enumerate(systems.items()):
+            rate = figures.spread(name, work)
+            if rate is None:
+                continue
+            colour = OURS_COLOUR if name.startswith("dledger") and "java" not in name else SYNCED_COLOUR
+            colour = colour if about["syncs"] or colour == OURS_COLOUR else UNSYNCED_COLOUR
+            reach = [[rate.middle - rate.low], [rate.high - rate.middle]]
+            hatch = "" if about["syncs"] else "//"
+            panel.barh(place, rate.middle, xerr=reach, color=colour, hatch=hatch, edgecolor="white", ecolor="#333333")
+            panel.annotate(f" {rate.middle:,.0f}", (rate.high, place), va="center", fontsize=8)
+        panel.set_title(work, fontsize=10)
+        panel.set_xticks([])
+        panel.margins(x=0.3)
+        panel.spines[["top", "right", "bottom"]].set_visible(False)
+    panels[0].set_yticks(range(len(systems)), [about["title"] for about in systems.values()])
+    panels[0].invert_yaxis()
+    figure.suptitle("records of 128 B a second; hatched: acknowledged before any fsync", fontsize=11)
+    figure.tight_layout()
+    figure.savefig(path)
+    plt.close(figure)
+
+
+def plot_lines(series: dict[str, tuple[list[float], list[float]]], labels: tuple[str, str, str], path: Path) -> None:
+    """``labels``: of the picture, of x, of y. Each series has its x and its y."""
+    import matplotlib as mpl  # noqa: PLC0415
+
+    mpl.use("svg")
+    from matplotlib import pyplot as plt  # noqa: PLC0415
+
+    figure, panel = plt.subplots(figsize=(7, 3.5))
+    for label, (xs, ys) in series.items():
+        panel.plot(xs, ys, marker="o", markersize=3, label=label)
+    panel.set(title=labels[0], xlabel=labels[1], ylabel=labels[2])
+    panel.set_ylim(bottom=0)
+    panel.legend()
+    panel.spines[["top", "right"]].set_visible(False)
+    figure.tight_layout()
+    figure.savefig(path)
+    plt.close(figure)

@@ -1,0 +1,149 @@
+"""Processes that end with this one, and the processor time that they take."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from bench.work import MeasurementFailed
+
+LOOPBACK = "127.0.0.1"
+STOP_GRACE_S = 5.0
+POLL_INTERVAL_S = 0.02
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+class Child:
+    """One process; what it says on stderr (and on stdout, unless ``talks``) goes to ``log``."""
+
+    def __init__(
+        self,
+        command: Sequence[str | Path],
+        log: Path,
+        *,
+        talks: bool = False,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """Starts it. ``talks``: its stdin and stdout are pipes to this process."""
+        log.parent.mkdir(parents=True, exist_ok=True)
+        self.log = log
+        # The kernel ends it with this process, however that ends.
+        lifeline = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
+        with log.open("ab") as output:
+            self.process = subprocess.Popen(
+                [*lifeline, *map(str, command)],
+                stdin=subprocess.PIPE if talks else subprocess.DEVNULL,
+                stdout=subprocess.PIPE if talks else output,
+                stderr=output,
+                env={**os.environ, **(environment or {})},
+                start_new_session=True,
+                text=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def tell(self, line: str) -> None:
+        """Writes a line to its stdin."""
+        assert self.process.stdin is not None
+        try:
+            self.process.stdin.write(line + "\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            raise self.failure() from None
+
+    def hear(self) -> str:
+        """The next line of its stdout. Raises MeasurementFailed when it has ended."""
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            raise self.failure()
+        return line
+
+    def failure(self) -> MeasurementFailed:
+        """What it said last."""
+        lines = [line for line in self.log.read_text(errors="replace").splitlines() if line.strip()]
+        return MeasurementFailed(f"{self.log.stem} ended: {lines[-1] if lines else 'without a word'} (see {self.log})")
+
+    def raise_if_ended(self) -> None:
+        if self.process.poll() is not None:
+            raise self.failure()
+
+    def end(self) -> None:
+        """Does no harm to one that has ended. SIGTERM, and SIGKILL for what is still there after ``STOP_GRACE_S``."""
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+        self.process.terminate()
+        try:
+            self.process.wait(STOP_GRACE_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+
+    def kill(self) -> None:
+        """kill -9, and waits for its end."""
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+
+def end_all(children: Iterable[Child]) -> None:
+    """Ends them side by side: a signal to each first, so that nobody waits for a quorum that is leaving."""
+    children = list(children)
+    for child in children:
+        child.process.terminate()  # of one that has ended it is nothing
+    for child in children:
+        child.end()
+
+
+def core_seconds(pids: Iterable[int]) -> float:
+    """User and system time of the processes' threads so far, ended ones included."""
+    total = 0
+    for pid in pids:
+        # The second field, the name, may hold blanks and brackets: what counts begins behind the last bracket.
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        total += int(fields[11]) + int(fields[12])
+    return total / _TICKS_PER_S
+
+
+def resident_bytes(pid: int) -> int:
+    """Resident memory of the process."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of the loopback that nobody listens on now."""
+    with ExitStack() as opened:
+        sockets = [opened.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind((LOOPBACK, 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+def wait_until(
+    holds: Callable[[], bool], what: str, *, children: Iterable[Child] = (), timeout_s: float = 60.0
+) -> None:
+    """Asks until ``holds``: other processes cannot be awaited. Raises MeasurementFailed when one of them ended."""
+    children = list(children)
+    deadline = time.monotonic() + timeout_s
+    while not holds():
+        for child in children:
+            child.raise_if_ended()
+        if time.monotonic() > deadline:
+            raise MeasurementFailed(f"{what}: not within {timeout_s:.0f} s")
+        time.sleep(POLL_INTERVAL_S)
+
+
+def answers(port: int) -> bool:
+    """Whether somebody accepts connections on the port."""
+    with socket.socket() as probe:
+        probe.settimeout(1.0)
+        return probe.connect_ex((LOOPBACK, port)) == 0

@@ -1,0 +1,190 @@
+"""A run's samples as tables: medians and ranges over the rounds, ratios, shares of the limits, core-seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from bench.h2load import WORK as UNARY
+from bench.limits import EMPTY_GRPC, FSYNC, LIMITS, PING_PONG, THREE_COPIES
+from bench.peers import OURS
+from bench.work import BULK, SINGLE_WORKS
+
+WORKS = (*(work.name for work in SINGLE_WORKS), BULK, UNARY)
+ONE = SINGLE_WORKS[0].name
+NONE = "–"
+SHARE_HEAD = """## dledger's share
+
+How many times a system's rate ours is; with 1 in flight, how many times our p50 its p50 is. Above 1 we are ahead.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """The median and the range of what the rounds gave."""
+
+    middle: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Spread:
+        return cls(median(values), min(values), max(values))
+
+
+class Figures:
+    """Looks up what a run measured."""
+
+    def __init__(self, result: dict[str, Any]) -> None:
+        self.result = result
+
+    def spread(self, system: str, work: str, key: str = "records_per_s") -> Spread | None:
+        values = [
+            sample[key] for sample in self.result["samples"] if (sample["system"], sample.get("work")) == (system, work)
+        ]
+        return Spread.of(values) if values else None
+
+    def middle(self, system: str, work: str, key: str = "records_per_s") -> float | None:
+        found = self.spread(system, work, key)
+        return found.middle if found else None
+
+    def ratio(self, system: str, work: str) -> float | None:
+        """How many times what the system does ours does; with one call in flight it is the system's p50 over ours."""
+        ours, theirs = (self.middle(each, work, _judged_by(work)) for each in (OURS, system))
+        if not ours or not theirs:
+            return None
+        return theirs / ours if work == ONE else ours / theirs
+
+
+def _judged_by(work: str) -> str:
+    return "p50_ms" if work == ONE else "records_per_s"
+
+
+def as_markdown(result: dict[str, Any]) -> str:
+    """The whole report."""
+    figures = Figures(result)
+    parts = [
+        _head(result),
+        "## Rates\n\nThousand records a second: median (lowest – highest) of the rounds · p50 / p99 in ms.\n",
+        _rates(figures),
+        SHARE_HEAD,
+        _ratios(figures),
+        "## Seconds of processor time for a million records: servers + client\n",
+        _cores(figures),
+        "## The machine's limits, in the same run\n",
+        _limits(figures),
+        _shares(figures),
+        _missing(result),
+    ]
+    return "\n".join(part for part in parts if part)
+
+
+def _head(result: dict[str, Any]) -> str:
+    machine, plan = result["machine"], result["plan"]
+    return (
+        f"# {machine['started']}: {plan['rounds']} rounds, {plan['duration_s']:g} s a measurement\n\n"
+        f"{machine['cores']} cores ({machine['processor']}), Linux {machine['kernel']}, Python {machine['python']}. "
+        f"Three nodes and the client on this machine; records of 128 B. "
+        f"Load average before the run: {machine['load_before']:.1f}.\n"
+    )
+
+
+def _rates(figures: Figures) -> str:
+    def cell(system: str, work: str) -> str:
+        rate = figures.spread(system, work)
+        if rate is None:
+            return NONE
+        text = f"**{_thousands(rate.middle)}** ({_thousands(rate.low)} – {_thousands(rate.high)})"
+        p50, p99 = (figures.middle(system, work, key) for key in ("p50_ms", "p99_ms"))
+        return text if work == UNARY else f"{text} · {p50:.2f} / {p99:.1f}"
+
+    return _system_table(
+        figures, cell, ("acknowledged when", "bulk is"), lambda about: (about["promise"], about["bulk"])
+    )
+
+
+def _ratios(figures: Figures) -> str:
+    def cell(system: str, work: str) -> str:
+        ratio = figures.ratio(system, work)
+        return NONE if ratio is None else f"{ratio:.2g} ×" if ratio < 10 else f"{ratio:.0f} ×"
+
+    return _system_table(figures, cell)
+
+
+def _cores(figures: Figures) -> str:
+    def cell(system: str, work: str) -> str:
+        records = figures.middle(system, work, "records")
+        server, client = (figures.middle(system, work, key) for key in ("server_core_s", "client_core_s"))
+        if not records or server is None or client is None:
+            return NONE
+        return f"{server / records * 1e6:.3g} + {client / records * 1e6:.3g}"
+
+    return _system_table(figures, cell)
+
+
+def _limits(figures: Figures) -> str:
+    rows = []
+    for limit in LIMITS:
+        rate = figures.spread("limits", limit.name)
+        if rate is not None:
+            low, middle, high = (each * limit.scale for each in (rate.low, rate.middle, rate.high))
+            p50 = figures.middle("limits", limit.name, "p50_ms")
+            rows.append(
+                (limit.name, f"{middle:,.0f} {limit.unit} ({low:,.0f} – {high:,.0f})", f"{p50:.3f}" if p50 else NONE)
+            )
+    return table(("limit", "rate", "p50 ms"), rows)
+
+
+def _shares(figures: Figures) -> str:
+    """Ours as shares of the limits."""
+    lines = []
+    bulk, copies = figures.middle(OURS, BULK), figures.middle("limits", THREE_COPIES.name)
+    if bulk and copies:
+        lines.append(f"- bulk: {bulk / copies:.0%} of three synced copies")
+    unary, empty = figures.middle(OURS, UNARY), figures.middle("limits", EMPTY_GRPC.name)
+    if unary and empty:
+        lines.append(f"- unary gRPC: {unary / empty:.0%} of the empty service")
+    p50 = figures.middle(OURS, ONE, "p50_ms")
+    sync, ping = (figures.middle("limits", limit.name, "p50_ms") for limit in (FSYNC, PING_PONG))
+    if p50 and sync and ping:
+        least = sync + 2 * ping
+        lines.append(
+            f"- 1 in flight: p50 is {p50 / least:.1f} × an fdatasync and two hops there and back ({least:.2f} ms)"
+        )
+    return "dledger beside them:\n\n" + "\n".join(lines) + "\n" if lines else ""
+
+
+def _missing(result: dict[str, Any]) -> str:
+    failures = [
+        f"- {each['system']}, round {each['round'] + 1}: {each['failure']}"
+        for each in result["samples"]
+        if "failure" in each
+    ]
+    lines = [f"- {name}: {reason}" for name, reason in result["missing"].items()] + failures
+    return "## Missing, and failed\n\n" + "\n".join(lines) + "\n" if lines else ""
+
+
+def _system_table(
+    figures: Figures,
+    cell: Callable[[str, str], str],
+    more: Sequence[str] = (),
+    about: Callable[[dict[str, Any]], Sequence[str]] = lambda _: (),
+) -> str:
+    systems = figures.result["systems"]
+    rows = [
+        (f"{each['title']} {each['version']}", *(cell(name, work) for work in WORKS), *about(each))
+        for name, each in systems.items()
+    ]
+    return table(("", *WORKS, *more), rows)
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """In Markdown."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+def _thousands(rate: float) -> str:
+    return f"{rate / 1000:,.0f}" if rate >= 99_500 else f"{rate / 1000:.1f}" if rate >= 1_000 else f"{rate / 1000:.2f}"

@@ -1,0 +1,51 @@
+"""The leader is killed, again and again: how long until an append is acknowledged. And no load may do the same."""
+
+from __future__ import annotations
+
+import time
+from statistics import median
+
+import click
+
+from bench.results import save, show
+from bench.scenarios.cluster import Cluster, cluster
+
+LOAD_S = 20
+BEFORE_KILL_S = 0.5
+
+
+@click.command()
+@click.option("--kills", default=50, show_default=True, type=click.IntRange(1))
+@click.option("--nodes", default=3, show_default=True, type=click.IntRange(3))
+def failover(*, kills: int, nodes: int) -> None:
+    """Milliseconds from kill -9 of the leader to the next acknowledgement."""
+    with cluster(nodes) as running:
+        term = running.wait_ready().term
+        running.bench("append", inflight=256, duration=LOAD_S / 2)
+        running.bench("append", inflight=16, batch=1000, duration=LOAD_S / 2)
+        terms_by_load = running.wait_ready().term - term
+        gaps_ms = [_kill_leader(running, number, kills) for number in range(kills)]
+    row = {
+        "kills": kills,
+        "median_ms": round(median(gaps_ms)),
+        "p90_ms": round(sorted(gaps_ms)[int(0.9 * (kills - 1))]),
+        "worst_ms": round(max(gaps_ms)),
+        "elections_by_load": terms_by_load,
+    }
+    show([row])
+    save("failover", {**row, "gaps_ms": gaps_ms}, [row])
+
+
+def _kill_leader(running: Cluster, number: int, kills: int) -> float:
+    status = running.wait_ready()
+    victim = int(str(status.leader).removeprefix("n"))
+    end = time.perf_counter() + BEFORE_KILL_S
+    while time.perf_counter() < end:
+        running.log.append(b"one of many")
+    killed = time.perf_counter()
+    running.end(victim, kill=True)
+    running.log.append(b"the first behind the kill")
+    gap_ms = (time.perf_counter() - killed) * 1000
+    running.start(victim)
+    click.echo(f"kill {number + 1} of {kills}: {gap_ms:.0f} ms", err=True)
+    return gap_ms

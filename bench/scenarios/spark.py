@@ -1,0 +1,134 @@
+"""Spark over the log beside Spark over Parquet: the same records, session and machine, in turns."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING
+
+import click
+
+from bench.results import save, show
+from dledger.cli.cluster import LocalCluster
+from dledger.client import connect
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MB = 1_000_000
+BATCH_RECORDS = 1_000
+IN_FLIGHT = 8
+SUM = "coalesce(sum(length(value)), 0) AS size_bytes"
+JIFFIES_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+@click.command()
+@click.option("--rounds", default=3, show_default=True, type=click.IntRange(1))
+@click.option("--records", default=2_000_000, show_default=True, type=click.IntRange(10_000))
+@click.option("--record-bytes", default=128, show_default=True, type=click.IntRange(1))
+@click.option("--master", default="local[2,3]", show_default=True)
+def spark(*, rounds: int, records: int, record_bytes: int, master: str) -> None:
+    """Payload a second, and CPU seconds of all processes a gigabyte: source, copied files, sink, Parquet scan."""
+    with tempfile.TemporaryDirectory(prefix="dledger-bench-spark-") as data, asyncio.Runner() as runner:
+        cluster = LocalCluster(Path(data), nodes=1)
+        runner.run(_fill(cluster, records, record_bytes))
+        try:
+            rows = _measure(cluster, Path(data), rounds, records * record_bytes, master)
+        finally:
+            cluster.kill_all()
+            runner.run(cluster.stop())
+    show(rows)
+    save("spark", {"rows": rows, "records": records, "record_bytes": record_bytes, "master": master}, rows)
+
+
+async def _fill(cluster: LocalCluster, records: int, record_bytes: int) -> None:
+    await cluster.start()
+    await cluster.wait_ready()
+    async with connect(cluster.endpoints) as log:
+        for _ in range(records // BATCH_RECORDS // IN_FLIGHT):
+            batches = [_distinct(record_bytes) for _ in range(IN_FLIGHT)]
+            await asyncio.gather(*map(log.append_many, batches))
+
+
+def _distinct(record_bytes: int) -> list[bytes]:
+    """A batch of records that are like no other: of equal ones Parquet would keep one, and count the rest."""
+    raw = os.urandom(BATCH_RECORDS * record_bytes // 2 + 1).hex().encode()
+    return [raw[start : start + record_bytes] for start in range(0, BATCH_RECORDS * record_bytes, record_bytes)]
+
+
+def _measure(
+    cluster: LocalCluster, data: Path, rounds: int, payload_bytes: int, master: str
+) -> list[dict[str, object]]:
+    from dledger.spark.session import ended_quietly, local_session  # noqa: PLC0415  # Spark is an extra
+
+    session = local_session("bench", master=master)
+    try:
+        log = {"dledger.endpoints": cluster.endpoints}
+        parquet = str(data / "parquet")
+        session.read.format("dledger").options(**log).load().write.parquet(parquet)
+        files = str(next(iter(cluster.nodes.values())).data_dir)
+        works: dict[str, Callable[[], object]] = {
+            "Parquet scan": lambda: session.read.parquet(parquet).selectExpr(SUM).collect(),
+            "source, value alone": lambda: _scan(session, {**log, "columns": "value"}),
+            "source, all columns": lambda: _scan(session, log),
+            "a node's files": lambda: _scan(session, {"path": files, "columns": "value"}),
+            "sink": lambda: _write(session, parquet, cluster.endpoints),
+        }
+        taken: dict[str, list[tuple[float, float]]] = {name: [] for name in works}
+        for turn in range(rounds + 1):
+            for name, work in works.items():
+                measured = _timed(work)
+                if turn:  # the first warms up
+                    taken[name].append(measured)
+    finally:
+        ended_quietly(session)
+    return [_row(name, times, payload_bytes, taken["Parquet scan"]) for name, times in taken.items()]
+
+
+def _scan(session: SparkSession, options: dict[str, str]) -> object:
+    return session.read.format("dledger").options(minPartitions="2", **options).load().selectExpr(SUM).collect()
+
+
+def _write(session: SparkSession, parquet: str, endpoints: str) -> None:
+    rows = session.read.parquet(parquet).select("value").coalesce(2)
+    rows.write.format("dledger").option("dledger.endpoints", endpoints).mode("append").save()
+
+
+def _timed(work: Callable[[], object]) -> tuple[float, float]:
+    """Seconds, and CPU seconds of all processes that this one started: nodes, JVM and workers."""
+    cpu, began = _family_cpu_s(), time.perf_counter()
+    work()
+    return time.perf_counter() - began, _family_cpu_s() - cpu
+
+
+def _family_cpu_s() -> float:
+    """This process, its descendants, and those of them that have ended and were waited for."""
+    stats = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has just ended: its parent counts it
+            fields = path.read_text().rpartition(")")[2].split()
+            stats[int(path.parent.name)] = int(fields[1]), sum(map(int, fields[11:15]))
+    family = {os.getpid()}
+    while more := {pid for pid, (parent, _) in stats.items() if parent in family} - family:
+        family |= more
+    return sum(stats[pid][1] for pid in family) / JIFFIES_PER_S
+
+
+def _row(
+    name: str, times: list[tuple[float, float]], payload_bytes: int, base: list[tuple[float, float]]
+) -> dict[str, object]:
+    seconds, cpu_s = median(each[0] for each in times), median(each[1] for each in times)
+    return {
+        "work": name,
+        "mb_per_s": round(payload_bytes / seconds / MB),
+        "mb_per_cpu_s": round(payload_bytes / cpu_s / MB),
+        "cpu_s_per_gb": round(cpu_s / payload_bytes * 1000 * MB, 2),
+        "cpu_beside_parquet": round(cpu_s / median(each[1] for each in base), 2),
+        "time_beside_parquet": round(seconds / median(each[0] for each in base), 2),
+    }

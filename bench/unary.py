@@ -1,0 +1,52 @@
+"""The systems that speak gRPC, loaded with unary calls by a client in C."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from bench.h2load import WORK, h2load
+from bench.limits.empty_grpc import METHOD, append_message
+from bench.peers.api import Peer
+from bench.peers.dledger_python import DLedgerPython
+from bench.peers.etcd import Etcd
+from bench.work import MeasurementFailed, Outcome
+from dledger.cli.ports import LOOPBACK
+from dledger.client import connect_blocking
+
+ETCD_PUT = "/etcdserverpb.KV/Put"
+KEY = b"key"
+SHORT = 0.9
+"""Of the calls that h2load counts, so many must be in the log: those under way at its end are not counted by it."""
+
+
+def unary(peer: Peer, duration_s: float) -> Iterator[tuple[str, Callable[[], Outcome]]]:
+    """The measurement, where there is one."""
+    servers = [server.pid for server in peer.servers]
+    if isinstance(peer, DLedgerPython):
+        yield WORK, lambda: _ours(peer.endpoints, servers, duration_s)
+    elif isinstance(peer, Etcd):
+        message = b"\x0a" + bytes([len(KEY)]) + KEY + b"\x12\x80\x01" + bytes(128)  # PutRequest(key=1, value=2)
+        yield WORK, lambda: _checked(h2load(peer.leader_port, ETCD_PUT, message, servers, duration_s))
+
+
+def _ours(endpoints: str, servers: list[int], duration_s: float) -> Outcome:
+    with connect_blocking(endpoints) as log:
+        log.append(b"first")  # waits for a leader
+        status = log.status()
+        leader = status.node(status.leader or "")
+        if leader is None:
+            raise MeasurementFailed("the leader was lost")
+        before = log.bounds()[1]
+        host, _, port = leader.address.rpartition(":")
+        assert host == LOOPBACK
+        outcome = _checked(h2load(int(port), METHOD, append_message(), servers, duration_s))
+        appended = log.bounds()[1] - before
+    if appended < SHORT * outcome.records:
+        raise MeasurementFailed(f"h2load counts {outcome.records} calls, and the log has {appended} records more")
+    return outcome
+
+
+def _checked(outcome: Outcome) -> Outcome:
+    if not outcome.records:
+        raise MeasurementFailed(f"none of h2load's calls succeeded, {outcome.errors} failed")
+    return outcome
