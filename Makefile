@@ -1,29 +1,59 @@
 # make demo     installs into .venv and runs the demo: five nodes, real input, a dead leader
+# make demo-spark the same with Spark beside it: a live log archived, leader and driver killed, nothing lost or doubled
 # make test     installs what tests need and runs them
+# make test-spark what needs Spark (500 MB, with a Java): the log as a source and a sink
+# make spark-kills KILLS=20   kill -9 of a Spark pipeline in the middle: is every record there once?
 # make test-root what needs root: small loop-mounted disks that run full
+# make test-docker builds the image and runs docker-compose.yml, with a Docker engine of its own
+# make jepsen   five hosts, every nemesis for a moment; longer: python -m jepsen suite --time-limit 120
 # make check    lint, types, architecture, proto
 # make soak MINUTES=5 KILL_EVERY=10
 # make sim SEEDS=2000   whole clusters under virtual time, a fault at every turn; one seed again: see tests/simulation
+# make liveness every connection graph of three and of five nodes: is there soon a leader that stays?
+# make bench    our figures beside the peers' and the limits of the machine; BENCH_FLAGS="--quick" for a first look
+# make fuzz COUNT=1000000   mutated messages for every port and every decoder
+# make proof    all of the long proofs, in slices that are kept for each commit; make proof-report shows the table,
+#               make proof-quick runs a cut of each; FAMILIES="'crash points' corruption" chooses
 # make proto    regenerates the stubs in dledger/v1
 
 PYTHON ?= python3
 MINUTES ?= 5
 KILL_EVERY ?= 10
 SEEDS ?= 2000
+KILLS ?= 20
+JEPSEN_SECONDS ?= 260
+JEPSEN_STORE ?= .make/jepsen
+COUNT ?= 100000
 
 bin := .venv/bin
 pip := $(bin)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test test-root check lint format soak sim proto clean
+.PHONY: demo demo-spark test test-spark spark-kills test-root test-docker check lint format soak sim liveness fuzz jepsen bench bench-gate proof proof-quick proof-report proto clean
 
 demo: .venv/.installed
 	@$(bin)/python -m dledger demo
 
+demo-spark: .venv/.spark-extra
+	@$(bin)/python -m dledger spark demo
+
 test: .venv/.tools
 	@$(bin)/python -m pytest
 
+test-spark: .venv/.spark
+	@$(bin)/python -m pytest tests/spark
+
+spark-kills: .venv/.spark
+	@$(bin)/python -m tests.spark.kills --kills $(KILLS)
+
 test-root: .venv/.tools
 	@$(bin)/python -m pytest tests/root
+
+test-docker: .venv/.tools
+	@$(bin)/python -m pytest tests/docker
+
+jepsen: .venv/.tools
+	@$(bin)/python -m jepsen test --workload log --nemesis every --fault-seconds 3 --calm-seconds 2 --clients 10 \
+		--time-limit $(JEPSEN_SECONDS) --store $(JEPSEN_STORE)
 
 check lint: .venv/.tools
 	$(bin)/ruff check .
@@ -44,12 +74,33 @@ soak: .venv/.tools
 sim: .venv/.tools
 	@$(bin)/python -m tests.simulation --seeds 0:$(SEEDS)
 
+liveness: .venv/.tools
+	@$(bin)/python -m tests.liveness
+
+bench: .venv/.bench
+	@$(bin)/python -m bench $(BENCH_FLAGS)
+
+bench-gate: .venv/.bench
+	@$(bin)/python -m bench gate
+
+fuzz: .venv/.tools
+	@$(bin)/python -m tests.fuzz --count $(COUNT)
+
+proof: .venv/.tools
+	@$(bin)/python -m tests.proof $(FAMILIES)
+
+proof-quick: .venv/.tools
+	@$(bin)/python -m tests.proof --quick $(FAMILIES)
+
+proof-report: .venv/.tools
+	@$(bin)/python -m tests.proof --report $(FAMILIES)
+
 proto: .venv/.tools
 	@PATH="$(CURDIR)/$(bin):$$PATH" $(bin)/python -m grpc_tools.protoc -I proto \
 		--python_out=. --grpc_python_out=. --mypy_out=. --mypy_grpc_out=. proto/dledger/v1/*.proto
 
 clean:
-	rm -rf .venv build dist
+	rm -rf .venv .bench build dist
 
 # The stamps say for which pyproject.toml .venv was filled; an editable install takes changed sources as they are.
 .venv/.installed: pyproject.toml | $(bin)/python
@@ -61,6 +112,21 @@ clean:
 	@echo "Installing dledger and the tools of its tests into .venv …" >&2
 	@$(pip) install --editable '.[test]'
 	@touch $@ .venv/.installed
+
+.venv/.bench: pyproject.toml | $(bin)/python
+	@echo "Installing dledger and what its benchmarks need into .venv …" >&2
+	@$(pip) install --editable '.[bench]'
+	@touch $@ .venv/.installed
+
+.venv/.spark-extra: pyproject.toml | $(bin)/python
+	@echo "Installing dledger and Spark (500 MB) into .venv …" >&2
+	@$(pip) install --editable '.[spark]'
+	@touch $@ .venv/.installed
+
+.venv/.spark: pyproject.toml | $(bin)/python
+	@echo "Installing dledger, Spark and the tools of its tests into .venv …" >&2
+	@$(pip) install --editable '.[spark,test]'
+	@touch $@ .venv/.spark-extra .venv/.tools .venv/.installed
 
 $(bin)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

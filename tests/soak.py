@@ -30,13 +30,13 @@ from dledger.cli.output import Progress
 from dledger.cli.runtime import exit_code_of, run
 from dledger.client import Log, connect
 from dledger.errors import DLedgerError, OutcomeUnknown, PendingFull
-from dledger.types import Ack, Consistency
+from dledger.types import Ack
+from tests.support.reading import SETTLE_TIMEOUT_S, whole_log
 
 SEQUENCE_BYTES = 8
 VALUE_BYTES = 100
 WINDOW = 1_000
 CALL_TIMEOUT_MS = 20_000
-SETTLE_TIMEOUT_S = 60.0
 PACE_S = 0.01
 
 
@@ -180,7 +180,11 @@ async def soak(
                 ended.set()
                 showing.cancel()
             await cluster.wait_ready(SETTLE_TIMEOUT_S)
-            findings = {node_id: judge(journal, await whole_log(log, node_id)) for node_id in cluster.nodes}
+            findings = {}
+            for node_id in cluster.nodes:
+                records = await whole_log(log, node_id)
+                click.echo(f"{node_id} holds {len(records):,} records", err=True)
+                findings[node_id] = judge(journal, records)
     finally:
         await cluster.stop()
     return summary(journal, findings, seconds, seed)
@@ -193,21 +197,6 @@ async def show(journal: Journal, seconds: float) -> None:
         while True:
             progress.update(time.monotonic() - started, f"{len(journal.numbers):,} acknowledged")
             await asyncio.sleep(0.5)
-
-
-async def whole_log(log: Log, node_id: str) -> list[bytes]:
-    """Every record of the node's own copy, once it has reached the commit index."""
-    _, commit_index = await log.bounds()
-    async with asyncio.timeout(SETTLE_TIMEOUT_S):
-        while True:
-            node = (await log.status()).node(node_id)
-            if node is not None and node.reachable and node.commit_index >= commit_index:
-                break
-            await asyncio.sleep(0.1)
-    batches = log.read_batches(0, commit_index + 1, consistency=Consistency.COMMITTED, node=node_id)
-    records = [record async for batch in batches for record in batch.records()]
-    click.echo(f"{node_id} holds {len(records):,} records", err=True)
-    return records
 
 
 def summary(journal: Journal, findings: dict[str, Findings], seconds: float, seed: int) -> dict[str, Any]:
