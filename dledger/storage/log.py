@@ -4,32 +4,33 @@
 
     append ── SegmentWriter: pwritev, rolls ── LogState, SparseIndex, TailCache ── GroupCommit: fdatasync, marks
                     │ the next segment: Preparer                                        │ rolls that are durable: Sealer
-    read ──── TailCache ── FrameReader: page cache, device
-    truncate ─ Replay: the state at the cut ── cut: files, durably, in an order that any crash survives
+    read ──── LogReader: TailCache ── FrameReader: page cache, device ── what does not match: Inquiry, Examiner
+    truncate ─ Rearrangement: alone ── Replay: the state at the cut ── cut: files, in an order that any crash survives
     trim ──── LogState, TailCache at once ── Collector: files, in the background
     reset ─── begin_anew: another first segment ── the old ones
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from dledger.config import Limits, Timings
 from dledger.errors import Code, CorruptLog, DLedgerError, error
 from dledger.storage.api import Boundary, ObserveSync, OnDamage, OnDurable, OnFailure, ScrubProgress, SegmentSpan
 from dledger.storage.cut import cut
-from dledger.storage.damage import Damaged, DamagedRange, Reach, damaged
+from dledger.storage.damage import DamagedRange, Reach, damaged
 from dledger.storage.disk import FULL
 from dledger.storage.examiner import Examiner
 from dledger.storage.frame import FILLING, Frame
 from dledger.storage.group_commit import GroupCommit, Written
-from dledger.storage.log_state import LogState, begins_later, read_start
+from dledger.storage.inquiry import Inquiry
+from dledger.storage.log_reader import LogReader
+from dledger.storage.log_state import LogState, read_start
 from dledger.storage.preparer import Preparer
-from dledger.storage.reader import FrameReader
+from dledger.storage.rearrangement import Rearrangement
 from dledger.storage.replay import Replay
 from dledger.storage.reserve import Reserve
 from dledger.storage.reset import NewBeginning, begin_anew, prepare_beginning
@@ -45,8 +46,6 @@ from dledger.types import Durability, Index, LogPoint, Member, Position, Term, T
 
 if TYPE_CHECKING:
     from dledger.storage.recovery import RecoveryReport
-
-Result = TypeVar("Result")
 
 
 class FileLog:
@@ -72,14 +71,12 @@ class FileLog:
         self._state = state
         self._initial_members = tuple(initial_members)
         self._cache = TailCache(limits.tail_cache_bytes)
-        self._reader = FrameReader(files)
         self._examiner = Examiner(files)
         self._scrub = Scrub(files, self._examiner, self._reach)
         self._reserve = Reserve(files.disk, files.directory)
         self._sealer = Sealer(
             files, self._on_os_error, limits.page_cache_bytes, self._start_collecting, take_reserve=self._reserve.take
         )
-        self._collector = Collector(files, self._in_use, self._on_os_error)
         self._preparer = Preparer(files, self._on_os_error)
         self._writer = SegmentWriter(files, self._preparer, limits)
         self._syncer: Syncer = files.disk.syncer(files.group)
@@ -92,12 +89,13 @@ class FileLog:
             end=end,
             on_synced=self._sealer.synced,
         )
+        self._rearrangement = Rearrangement(files.group)
+        self._collector = Collector(
+            files, self._rearrangement, lambda: self._state.start.position, self._in_use, self._on_os_error
+        )
+        self._inquiry = Inquiry(files, self._examiner, self._rearrangement, self._reach, self._commit.refuse)
+        self._reader = LogReader(files, self._cache, self._rearrangement, self._inquiry, lambda: self._state)
         self._commit.commit_hint = Position(commit_hint)
-        self._rearranging = asyncio.Lock()  # held by whoever takes segments out of the log, or must find them there
-        self._truncated: asyncio.Task[None] | None = None  # the truncation or reset under way
-        self._examining: dict[str, asyncio.Task[None]] = {}  # segments in which something did not match, by path
-        self._collected: asyncio.Task[None] | None = None  # the removal of trimmed segments under way
-        self._generation = 0
         self._closed = False
         self._finish_rolls()
         self._writer.prepare_next()
@@ -134,7 +132,7 @@ class FileLog:
 
     def append(self, frames: Sequence[Frame], *, sync_after_turn: bool = False) -> None:
         assert self._commit.on_durable is not None, "set_callbacks comes before the first append"
-        assert self._truncated is None, "a truncation is under way"
+        assert not self._rearrangement.is_replacing, "a truncation is under way"
         assert not self._closed, "the log is closed"
         if self._commit.failure is not None:
             raise self._commit.failure
@@ -146,7 +144,7 @@ class FileLog:
         except UndoFailedError as worse:
             raise self._unknown(worse) from worse
         except OSError as reason:
-            raise self._refusal(reason) from reason
+            raise self._files.unwritable(reason) from reason
         for run in runs:
             self._take(run)
         self._cache.extend(frames)
@@ -181,13 +179,6 @@ class FileLog:
         segment.frames += len(run.frames)
         segment.end_offset = run.end_offset
 
-    def _refusal(self, reason: OSError) -> DLedgerError:
-        if reason.errno in FULL:
-            return error(
-                Code.DISK_FULL, f"the disk of {self._files.directory} has no room: make some; nothing was appended"
-            )
-        return error(Code.DISK_ERROR, f"{self._files.directory} cannot be written ({reason.strerror}): see to the disk")
-
     def _unknown(self, worse: UndoFailedError) -> DLedgerError:
         # Some of it may be on the disk, whole, and come back with the next start: that is no refusal.
         self._commit.fail(worse)
@@ -199,7 +190,7 @@ class FileLog:
 
     async def truncate(self, after: Position) -> None:
         state = self._state
-        assert self._truncated is None, "a truncation is under way"
+        assert not self._rearrangement.is_replacing, "a truncation is under way"
         assert after >= state.start.position, f"position {after} lies before the log's start"
         assert after >= min(self.commit_hint, state.last.position), (
             f"position {after} is committed, nothing is cut there"
@@ -207,34 +198,23 @@ class FileLog:
         if after >= state.last.position:
             return
         try:
-            await self._alone(partial(self._truncate, after), f"truncate-{self.group}")
+            await self._rearrangement.replace(partial(self._replace, partial(self._truncate, after)), "truncate")
         except CorruptLog as failure:
             if self._commit.failure is None:  # nothing was cut
-                await self._examine(failure)
+                await self._inquiry.look_into(failure)
                 if self._files.damage:
                     raise damaged(self._files.damage.holes[0]) from failure
             raise
 
-    async def _alone(self, work: Callable[[], Awaitable[None]], name: str) -> None:
-        """Does ``work``, which replaces frames: reads wait for it, and begin again when they saw the old ones."""
-        self._generation += 1
-
-        async def alone() -> None:
-            try:
-                async with self._rearranging:
-                    await self._reader.settle()
-                    await self._sealer.pause()
-                    try:
-                        await work()
-                    finally:
-                        self._sealer.resume()
-                        self._sealer.synced(self.durable_position)
-            finally:
-                self._truncated = None
-
-        # A task of the log's own: a caller that is cancelled must not leave the work running under a log that closes.
-        self._truncated = asyncio.get_running_loop().create_task(alone(), name=name)
-        await asyncio.shield(self._truncated)
+    async def _replace(self, work: Callable[[], Awaitable[None]]) -> None:
+        """``work``, which replaces frames, while nothing else touches the files."""
+        await self._reader.settle()
+        await self._sealer.pause()
+        try:
+            await work()
+        finally:
+            self._sealer.resume()
+            self._sealer.synced(self.durable_position)
 
     async def _truncate(self, after: Position) -> None:
         async with self._commit.stopped():
@@ -263,10 +243,10 @@ class FileLog:
         cut(self._files, end.segment, end.end_offset, last, unsynced=unsynced, commit_hint=self.commit_hint)
 
     async def reset(self, log_state: bytes) -> None:
-        assert self._truncated is None, "a truncation is under way"
+        assert not self._rearrangement.is_replacing, "a truncation is under way"
         if self._commit.failure is not None:
             raise self._commit.failure
-        await self._alone(partial(self._reset, log_state), f"reset-{self.group}")
+        await self._rearrangement.replace(partial(self._replace, partial(self._reset, log_state)), "reset")
 
     async def _reset(self, log_state: bytes) -> None:
         files = self._files
@@ -297,12 +277,11 @@ class FileLog:
         try:
             return await self._files.disk.run(in_the_reserve)
         except OSError as reason:
-            raise self._refusal(reason) from reason
+            raise self._files.unwritable(reason) from reason
 
     async def trim(self, to: TrimPoint) -> None:
         position = to.point.position
-        while self._truncated is not None:
-            await asyncio.wait([self._truncated])
+        await self._rearrangement.settle()
         if self._commit.failure is not None:
             raise self._commit.failure
         if position > self._state.start.position:
@@ -312,8 +291,7 @@ class FileLog:
             self._files.damage.begin_behind(position)
             self._cache.begin_behind(position)
         self._start_collecting()
-        if self._collected is not None:
-            await asyncio.shield(self._collected)
+        await self._collector.settle()
 
     async def _check_trim(self, to: TrimPoint) -> None:
         segment = self._files.by_position(to.point.position + 1)
@@ -326,34 +304,22 @@ class FileLog:
             raise self._commit.refuse(error(Code.CORRUPT_LOG, message))
 
     def _start_collecting(self) -> None:
-        """Trimmed segments leave the disk: after a trim, and when one of them is not in use any more."""
-        if self._collected is not None or self._closed or self._commit.failure is not None:
-            return
-        if self._collector.has_work(self._state.start.position):
-            name = f"collect-{self.group}"
-            self._collected = asyncio.get_running_loop().create_task(self._collect(), name=name)
-
-    async def _collect(self) -> None:
-        try:
-            async with self._rearranging:
-                while await self._collector.collect(self._state.start.position):
-                    pass  # meanwhile more may have been trimmed, or sealed
-        finally:
-            self._collected = None
+        if not self._closed and self._commit.failure is None:
+            self._collector.begin()
 
     def _in_use(self, segment: Segment) -> bool:
         return self._sealer.owes(segment) or self._commit.uses(segment)
 
     async def state_at_start(self) -> bytes:
         async def attempt() -> bytes:
-            async with self._rearranging:
+            async with self._rearrangement.lock:
                 begin = TrimPoint(self._state.start, self._state.first_index)
                 return await self._files.disk.run(partial(encode_start, self._files, begin, self._initial_members))
 
-        return await self._undisturbed(attempt)
+        return await self._reader.undisturbed(attempt)
 
     def boundaries(self) -> list[Boundary]:
-        return self._collector.boundaries(self._state.start.position)
+        return self._collector.boundaries()
 
     def segments(self) -> list[SegmentSpan]:
         return self._files.spans(self._state)
@@ -370,74 +336,25 @@ class FileLog:
         try:
             return self._files.disk.free_bytes(str(self._files.directory))
         except OSError as reason:
-            raise self._refusal(reason) from reason
+            raise self._files.unwritable(reason) from reason
 
     async def prove_room(self) -> bool:
         try:
             return await self._files.disk.run(self._reserve.prove)
         except OSError as reason:
-            raise self._refusal(reason) from reason
+            raise self._files.unwritable(reason) from reason
 
     def cached(self, first: Position, max_bytes: int) -> list[Frame] | None:
         return self._cache.get(first, max_bytes)
 
     async def read(self, first: Position, max_bytes: int) -> list[Frame]:
-        async def attempt() -> list[Frame]:
-            if first <= self._state.start.position:
-                raise begins_later(f"position {first}", self._state)
-            if first > self.last.position:
-                return []
-            return self._cache.get(first, max_bytes) or await self._reader.from_position(first, max_bytes)
-
-        return await self._undisturbed(attempt)
+        return await self._reader.read(first, max_bytes)
 
     async def frame_of(self, index: Index) -> Frame:
-        async def attempt() -> Frame:
-            state = self._state
-            if index < state.first_index:
-                raise begins_later(f"record {index}", state)
-            if index >= state.next_index:
-                raise error(
-                    Code.INDEX_OUT_OF_RANGE,
-                    f"there is no record {index}; the last is {state.last_index}",
-                    last_index=state.last_index,
-                )
-            return self._cache.frame_of(index) or await self._reader.of_index(index)
-
-        return await self._undisturbed(attempt)
+        return await self._reader.frame_of(index)
 
     async def point_at(self, position: Position) -> LogPoint:
-        state = self._state
-        assert position <= state.last.position, f"position {position} is not in the log"
-        if position == state.last.position:
-            return state.last
-        if position == state.start.position:
-            return state.start
-        if position < state.start.position:
-            raise begins_later(f"position {position}", state)
-        return (await self.read(position, 1))[0].header.point
-
-    async def _undisturbed(self, attempt: Callable[[], Awaitable[Result]]) -> Result:
-        """``attempt``, again when a truncation came between: what it saw, or failed of, may be gone."""
-        while True:
-            if self._truncated is not None:
-                await asyncio.wait([self._truncated])
-            generation = self._generation
-            try:
-                result = await attempt()
-            except DLedgerError as failure:
-                if generation != self._generation:
-                    continue
-                if not isinstance(failure, CorruptLog):
-                    raise
-                await self._examine(failure)
-                continue
-            except OSError as reason:
-                if generation != self._generation:
-                    continue
-                raise self._unreadable(reason) from reason
-            if generation == self._generation:
-                return result
+        return await self._reader.point_at(position)
 
     # Damage ------------------------------------------------------------------------------------------------------
 
@@ -445,7 +362,7 @@ class FileLog:
         return self._files.damage.ranges()
 
     async def repair(self, damaged: DamagedRange, frames: Sequence[Frame]) -> None:
-        async with self._rearranging:
+        async with self._rearrangement.lock:
             try:
                 await self._examiner.repair(damaged, frames)
             except OSError as reason:
@@ -453,12 +370,12 @@ class FileLog:
         self._finish_rolls()
 
     async def scrub(self, position: Position) -> Position:
-        async with self._rearranging:
+        async with self._rearrangement.lock:
             first = self._files.segments[0].name.base_position
             try:
                 return await self._scrub.step(Position(max(position, first)))
             except OSError as reason:
-                raise self._unreadable(reason) from reason
+                raise self._files.unreadable(reason) from reason
 
     async def scrub_progress(self) -> ScrubProgress | None:
         try:
@@ -470,46 +387,7 @@ class FileLog:
         try:
             await self._files.disk.run(partial(self._scrub.save, progress))
         except OSError as reason:
-            raise self._refusal(reason) from reason
-
-    def _unreadable(self, reason: OSError) -> DLedgerError:
-        return error(Code.DISK_ERROR, f"{self._files.directory} cannot be read ({reason.strerror}): see to the disk")
-
-    async def _examine(self, failure: CorruptLog) -> None:
-        """Something did not match where ``failure`` says. Returns when it pays to try again: more is known now. Raises
-        ``Damaged`` when it was known, and ``failure`` where no frames are to blame, which ends this log."""
-        if isinstance(failure, Damaged):
-            raise failure
-        segment = self._files.by_path(failure.metadata.get("file", ""))
-        if segment is None:
-            raise self._commit.refuse(failure)
-        under_way = self._examining.get(segment.path)
-        if under_way is None:
-            work = self._examine_segment(segment, self._generation, failure)
-            under_way = self._examining[segment.path] = asyncio.get_running_loop().create_task(work, name="examine")
-            under_way.add_done_callback(partial(self._examined, segment.path))
-        # All frames of a segment are read: a reader that gives up must not be the end of it, nor the next one begin it
-        # again, or nothing would ever be found.
-        await asyncio.shield(under_way)
-
-    async def _examine_segment(self, segment: Segment, generation: int, failure: CorruptLog) -> None:
-        async with self._rearranging:
-            if segment.gone or generation != self._generation:
-                return
-            try:
-                knows_more = await self._examiner.examine(segment, partial(self._reach, segment))
-            except OSError as reason:
-                raise self._unreadable(reason) from reason
-            if knows_more:
-                return
-            if not self._files.damage.of(segment):
-                raise self._commit.refuse(failure)
-            raise damaged(self._files.damage.of(segment)[0]) from failure
-
-    def _examined(self, path: str, task: asyncio.Task[None]) -> None:
-        del self._examining[path]
-        if not task.cancelled():
-            task.exception()  # told to those who wait, if anybody still does
+            raise self._files.unwritable(reason) from reason
 
     def _reach(self, segment: Segment) -> Reach:
         return self._files.reach_of(segment, self._state.last, self._state.next_index)
@@ -524,10 +402,9 @@ class FileLog:
         if self._closed:
             return
         self._closed = True
-        under_way = [*self._examining.values(), *([self._truncated] if self._truncated is not None else [])]
-        if under_way:
-            await asyncio.wait(under_way)
-        async with self._rearranging:
+        await self._inquiry.settle()
+        await self._rearrangement.settle()
+        async with self._rearrangement.lock:
             await self._preparer.close()
             await self._reader.settle()
             await self._commit.close()

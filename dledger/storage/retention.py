@@ -6,6 +6,7 @@ log, and their files go. A start ignores, and removes, whatever lies before the 
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Sequence
@@ -14,6 +15,7 @@ from itertools import pairwise
 
 from dledger.storage.api import Boundary
 from dledger.storage.disk import FULL, Disk
+from dledger.storage.rearrangement import Rearrangement
 from dledger.storage.replay import Replay
 from dledger.storage.segment import Segment, corrupt, write_origin
 from dledger.storage.segment_files import SegmentFiles
@@ -27,18 +29,46 @@ class Collector:
     """Takes segments that lie wholly below the log's start off the disk."""
 
     def __init__(
-        self, files: SegmentFiles, in_use: Callable[[Segment], bool], on_failure: Callable[[OSError], None]
+        self,
+        files: SegmentFiles,
+        rearrangement: Rearrangement,
+        start: Callable[[], Position],
+        in_use: Callable[[Segment], bool],
+        on_failure: Callable[[OSError], None],
     ) -> None:
-        """``in_use``: whether somebody must find the segment in the log. ``on_failure`` hears of an error that is not a
-        full disk."""
+        """``start``: of the log, as it is now. ``in_use``: whether somebody must find the segment in the log.
+        ``on_failure`` hears of an error that is not a full disk."""
         self._files = files
+        self._rearrangement = rearrangement
+        self._start = start
         self._in_use = in_use
         self._on_failure = on_failure
+        self._under_way: asyncio.Task[None] | None = None
 
-    def boundaries(self, start: Position) -> list[Boundary]:
+    def begin(self) -> None:
+        """Segments below the log's start leave the disk in the background, those that nobody uses: to be called after a
+        trim, and when one of them is not in use any more."""
+        if self._under_way is None and self._new_first() > 0:
+            name = f"collect-{self._files.group}"
+            self._under_way = asyncio.get_running_loop().create_task(self._collect_all(), name=name)
+
+    async def settle(self) -> None:
+        """Returns when nothing leaves the disk any more. A caller that is cancelled does not stop it."""
+        if self._under_way is not None:
+            await asyncio.shield(self._under_way)
+
+    async def _collect_all(self) -> None:
+        try:
+            async with self._rearrangement.lock:
+                while await self._collect():
+                    pass  # meanwhile more may have been trimmed, or sealed
+        finally:
+            self._under_way = None
+
+    def boundaries(self) -> list[Boundary]:
         """Between two segments, of which nobody needs the older one and the log can begin with the newer one."""
         found = []
-        size_bytes = 0
+        start, size_bytes = self._start(), 0
         for old, new in pairwise(self._files.segments):
             if self._in_use(old):
                 break
@@ -48,18 +78,15 @@ class Collector:
                 found.append(Boundary(to, old.newest_timestamp_ms, size_bytes))
         return found
 
-    def has_work(self, start: Position) -> bool:
-        return self._new_first(start) > 0
-
-    async def collect(self, start: Position) -> bool:
-        """The segments below ``start`` go, but for those in use, and those that the log needs to know its state at
-        ``start``. Returns whether any went. No segment may be removed by others meanwhile."""
+    async def _collect(self) -> bool:
+        """The segments below the start go, but for those in use, and those that the log needs to know its state there.
+        Returns whether any went."""
         files, disk = self._files, self._files.disk
         try:
-            first = self._new_first(start)
+            first = self._new_first()
             while first and not await disk.run(partial(has_good_state, disk, files.segments[first])):
                 files.segments[first].has_state = False
-                first = self._new_first(start)
+                first = self._new_first()
             if not first:
                 return False
             await disk.run(partial(write_origin, disk, files.segments[first]))
@@ -72,9 +99,9 @@ class Collector:
             return False
         return True
 
-    def _new_first(self, start: Position) -> int:
+    def _new_first(self) -> int:
         """The number of the segment to begin with: the last one possible."""
-        first = 0
+        start, first = self._start(), 0
         for at, segment in enumerate(self._files.segments):
             if segment.previous.position > start:
                 break

@@ -9,9 +9,10 @@ from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 
+from dledger.errors import Code, DLedgerError, error
 from dledger.storage.api import SegmentSpan
 from dledger.storage.damage import Damage, Hole, Reach, find_holes
-from dledger.storage.disk import Disk
+from dledger.storage.disk import FULL, Disk
 from dledger.storage.frame import parse_header
 from dledger.storage.index import SparseIndex
 from dledger.storage.log_state import LogState
@@ -75,6 +76,16 @@ class SegmentFiles:
         segments = self.segments
         at = bisect_right(segments, segment.name, key=lambda each: each.name)
         return segments[at] if at < len(segments) else None
+
+    def unwritable(self, reason: OSError) -> DLedgerError:
+        """What a caller is told of a write that ``reason`` refused, whole."""
+        if reason.errno in FULL:
+            return error(Code.DISK_FULL, f"the disk of {self.directory} has no room: make some; nothing was appended")
+        return error(Code.DISK_ERROR, f"{self.directory} cannot be written ({reason.strerror}): see to the disk")
+
+    def unreadable(self, reason: OSError) -> DLedgerError:
+        """What a caller is told of a read that failed."""
+        return error(Code.DISK_ERROR, f"{self.directory} cannot be read ({reason.strerror}): see to the disk")
 
     @property
     def size_bytes(self) -> int:

@@ -243,8 +243,7 @@ async def test_a_segment_in_use_goes_once_it_is_sealed(tmp_path: Path) -> None:
     disk.hold_syncs.set()
     await witness.all_durable()
     await log._sealer.drain()
-    if log._collected is not None:
-        await log._collected
+    await log._collector.settle()
     assert bases(tmp_path) == [21]
     await log.close()
 

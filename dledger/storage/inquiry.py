@@ -1,0 +1,73 @@
+"""Something in a segment did not match: all of the segment is looked at, once, however many came upon it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+
+from dledger.errors import CorruptLog, DLedgerError
+from dledger.storage.damage import Damaged, Reach, damaged
+from dledger.storage.examiner import Examiner
+from dledger.storage.rearrangement import Rearrangement
+from dledger.storage.segment import Segment
+from dledger.storage.segment_files import SegmentFiles
+
+
+class Inquiry:
+    def __init__(
+        self,
+        files: SegmentFiles,
+        examiner: Examiner,
+        rearrangement: Rearrangement,
+        reach: Callable[[Segment], Reach],
+        refuse: Callable[[DLedgerError], DLedgerError],
+    ) -> None:
+        """``refuse`` ends the log, and returns what to raise."""
+        self._files = files
+        self._examiner = examiner
+        self._rearrangement = rearrangement
+        self._reach = reach
+        self._refuse = refuse
+        self._under_way: dict[str, asyncio.Task[None]] = {}  # by the segment's path
+
+    async def look_into(self, failure: CorruptLog) -> None:
+        """Something did not match where ``failure`` says. Returns when it pays to try again: more is known now. Raises
+        ``Damaged`` when it was known, and ``failure`` where no frames are to blame, which ends this log."""
+        if isinstance(failure, Damaged):
+            raise failure
+        segment = self._files.by_path(failure.metadata.get("file", ""))
+        if segment is None:
+            raise self._refuse(failure)
+        under_way = self._under_way.get(segment.path)
+        if under_way is None:
+            work = self._examine(segment, self._rearrangement.generation, failure)
+            under_way = self._under_way[segment.path] = asyncio.get_running_loop().create_task(work, name="examine")
+            under_way.add_done_callback(partial(self._examined, segment.path))
+        # All frames of a segment are read: a reader that gives up must not be the end of it, nor the next one begin it
+        # again, or nothing would ever be found.
+        await asyncio.shield(under_way)
+
+    async def _examine(self, segment: Segment, generation: int, failure: CorruptLog) -> None:
+        async with self._rearrangement.lock:
+            if segment.gone or generation != self._rearrangement.generation:
+                return
+            try:
+                knows_more = await self._examiner.examine(segment, partial(self._reach, segment))
+            except OSError as reason:
+                raise self._files.unreadable(reason) from reason
+            if knows_more:
+                return
+            if not self._files.damage.of(segment):
+                raise self._refuse(failure)
+            raise damaged(self._files.damage.of(segment)[0]) from failure
+
+    def _examined(self, path: str, task: asyncio.Task[None]) -> None:
+        del self._under_way[path]
+        if not task.cancelled():
+            task.exception()  # told to those who wait, if anybody still does
+
+    async def settle(self) -> None:
+        """Returns when nothing is looked into any more."""
+        if self._under_way:
+            await asyncio.wait(self._under_way.values())

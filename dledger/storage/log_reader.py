@@ -1,0 +1,100 @@
+"""Reading a log that changes: from the tail cache, else the files, and again when frames were replaced meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from dledger.errors import Code, CorruptLog, DLedgerError, error
+from dledger.storage.frame import Frame
+from dledger.storage.inquiry import Inquiry
+from dledger.storage.log_state import LogState, begins_later
+from dledger.storage.reader import FrameReader
+from dledger.storage.rearrangement import Rearrangement
+from dledger.storage.segment_files import SegmentFiles
+from dledger.storage.tail_cache import TailCache
+from dledger.types import Index, LogPoint, Position
+
+Result = TypeVar("Result")
+
+
+class LogReader:
+    """See ``api.Log`` for what each method promises."""
+
+    def __init__(
+        self,
+        files: SegmentFiles,
+        cache: TailCache,
+        rearrangement: Rearrangement,
+        inquiry: Inquiry,
+        state: Callable[[], LogState],
+    ) -> None:
+        """``state``: of the log, as it is now."""
+        self._files = files
+        self._cache = cache
+        self._frames = FrameReader(files)
+        self._rearrangement = rearrangement
+        self._inquiry = inquiry
+        self._state = state
+
+    async def read(self, first: Position, max_bytes: int) -> list[Frame]:
+        async def attempt() -> list[Frame]:
+            state = self._state()
+            if first <= state.start.position:
+                raise begins_later(f"position {first}", state)
+            if first > state.last.position:
+                return []
+            return self._cache.get(first, max_bytes) or await self._frames.from_position(first, max_bytes)
+
+        return await self.undisturbed(attempt)
+
+    async def frame_of(self, index: Index) -> Frame:
+        async def attempt() -> Frame:
+            state = self._state()
+            if index < state.first_index:
+                raise begins_later(f"record {index}", state)
+            if index >= state.next_index:
+                raise error(
+                    Code.INDEX_OUT_OF_RANGE,
+                    f"there is no record {index}; the last is {state.last_index}",
+                    last_index=state.last_index,
+                )
+            return self._cache.frame_of(index) or await self._frames.of_index(index)
+
+        return await self.undisturbed(attempt)
+
+    async def point_at(self, position: Position) -> LogPoint:
+        state = self._state()
+        assert position <= state.last.position, f"position {position} is not in the log"
+        if position == state.last.position:
+            return state.last
+        if position == state.start.position:
+            return state.start
+        if position < state.start.position:
+            raise begins_later(f"position {position}", state)
+        return (await self.read(position, 1))[0].header.point
+
+    async def undisturbed(self, attempt: Callable[[], Awaitable[Result]]) -> Result:
+        """``attempt``, again when a truncation came between: what it saw, or failed of, may be gone."""
+        while True:
+            await self._rearrangement.settle()
+            generation = self._rearrangement.generation
+            try:
+                result = await attempt()
+            except DLedgerError as failure:
+                if generation != self._rearrangement.generation:
+                    continue
+                if not isinstance(failure, CorruptLog):
+                    raise
+                await self._inquiry.look_into(failure)
+                continue
+            except OSError as reason:
+                if generation != self._rearrangement.generation:
+                    continue
+                raise self._files.unreadable(reason) from reason
+            if generation == self._rearrangement.generation:
+                return result
+
+    async def settle(self) -> None:
+        """Returns when no read of the files is under way."""
+        await self._frames.settle()
