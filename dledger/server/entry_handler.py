@@ -28,7 +28,7 @@ from dledger.raft.messages import (
 )
 from dledger.server.context import GroupContext
 from dledger.storage.damage import Damaged
-from dledger.storage.frame import Frame, check_frame_body, check_link
+from dledger.storage.frame import Frame, following
 from dledger.storage.log_state import LogState
 from dledger.transport.limited_log import LimitedLog
 from dledger.types import GENESIS, LogPoint, NodeId, Position, Term
@@ -323,16 +323,12 @@ class EntryHandler:
         return True
 
     def _check_fit(self, frames: Sequence[Frame]) -> None:
-        """Both checksums were checked when the frames were parsed; here: the chain, the offsets and the terms. Raises
-        CORRUPT_LOG and CORRUPT_BATCH."""
-        previous, next_index = self._log.last, self._log.state.next_index
-        for frame in frames:
-            header = frame.header
-            check_link(previous, next_index, header, frame.buffers[0])
-            check_frame_body(frame, self._context.config.limits.max_record_bytes)
-            previous, next_index = header.point, header.end_index
-        if previous.term > self._core.term:
-            raise error(Code.CORRUPT_LOG, f"frame {previous.position} is of term {previous.term}, which is yet to come")
+        """The chain, the offsets and the terms. Raises CORRUPT_LOG and CORRUPT_BATCH."""
+        log, term = self._log, self._core.term
+        for frame in following(frames, log.last, log.state.next_index, self._context.config.limits.max_record_bytes):
+            if frame.header.term > term:
+                position, later = frame.header.position, frame.header.term
+                raise error(Code.CORRUPT_LOG, f"frame {position} is of term {later}, which is yet to come")
 
     def take_tail(self, frames: Sequence[Frame]) -> None:
         """Frames that no leader sent, for a candidate that lacks them (``RaftNode.takes_tail``). They are in the log

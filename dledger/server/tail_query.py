@@ -22,7 +22,7 @@ from dledger.errors import Code, DLedgerError
 from dledger.raft.messages import NOBODY, FetchResult
 from dledger.server.context import GroupContext
 from dledger.server.frame_client import FrameClient
-from dledger.storage.frame import Frame, check_frame_body, check_link
+from dledger.storage.frame import Frame, following
 from dledger.types import NodeId, Position
 
 logger = logging.getLogger(__name__)
@@ -116,16 +116,12 @@ class TailQuery:
     def _fitting(self, offered: tuple[Frame, ...]) -> list[Frame]:
         """Those that this node may have acknowledged: of no term that it had not heard of."""
         log, limits = self._context.log, self._context.config.limits
-        previous, next_index, frames = log.last, log.state.next_index, []
+        frames: list[Frame] = []
         try:
-            for frame in offered:
-                header = frame.header
-                check_link(previous, next_index, header, frame.buffers[0])
-                check_frame_body(frame, limits.max_record_bytes)
-                if header.term > self._context.core.term:
+            for frame in following(offered, log.last, log.state.next_index, limits.max_record_bytes):
+                if frame.header.term > self._context.core.term:
                     break
                 frames.append(frame)
-                previous, next_index = header.point, header.end_index
         except DLedgerError as refusal:
             logger.warning("frames that do not fit", extra={"group": self._context.group, "why": str(refusal)})
         return frames

@@ -25,6 +25,7 @@ there are (up to collisions of CRC-32C). A control frame's body is a ``dledger.v
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from enum import IntEnum
 from hashlib import blake2b
 from struct import Struct
@@ -241,3 +242,13 @@ def check_frame_body(frame: Frame, max_record_bytes: int) -> None:
     """Raises CORRUPT_BATCH unless a data frame's offsets fit its count (control frames have none)."""
     if frame.header.count:
         check_body(frame.body, frame.header.count, max_record_bytes)
+
+
+def following(frames: Iterable[Frame], previous: LogPoint, next_index: int, max_record_bytes: int) -> Iterator[Frame]:
+    """``frames`` as long as each follows the one before, the first ``previous``. Raises CORRUPT_LOG and CORRUPT_BATCH
+    at one that does not. Their own checksums were checked when they were parsed."""
+    for frame in frames:
+        check_link(previous, next_index, frame.header, frame.buffers[0])
+        check_frame_body(frame, max_record_bytes)
+        previous, next_index = frame.header.point, frame.header.end_index
+        yield frame
