@@ -22,14 +22,12 @@ from dledger.kernels.history import (
     READ,
     Mask,
     column,
-    table_of,
     where,
 )
-from dledger.kernels.kernel import Findings, joined
+from dledger.kernels.kernel import Findings
+from dledger.kernels.spans import SCHEMA, merge_spans, spans
 
 TOLD, FINALLY = range(2)
-KEY = ("role", "whose", "offset")
-SPAN = ("start", "end")
 
 
 class PlaceKernel:
@@ -41,9 +39,7 @@ class PlaceKernel:
     """
 
     name: ClassVar[str] = "places"
-    schema: ClassVar[pa.Schema] = pa.schema(
-        [(name, pa.int64()) for name in ("role", "whose", "offset", "start", "end")]
-    )
+    schema: ClassVar[pa.Schema] = SCHEMA
 
     def partial(self, batch: pa.RecordBatch) -> pa.Table:
         told = where(batch, kind=(APPEND, READ, LOCAL_READ, FINAL), outcome=OK)
@@ -54,16 +50,10 @@ class PlaceKernel:
         end = start + column(batch, "count")[chosen]
         offset = column(batch, "first_value")[chosen] - start
         whose = column(batch, "process")[chosen] * (role == FINALLY)
-        return table_of(
-            role=np.full(len(start), role, dtype=np.int64), whose=whose, offset=offset, start=start, end=end
-        )
+        return spans(role, start, end, whose=whose, offset=offset)
 
     def merge(self, partials: Iterable[pa.Table]) -> pa.Table:
-        """Joins the runs that go on where another ends."""
-        table = joined(self.schema, partials)
-        keys = [column(table, name) for name in KEY]
-        (role, whose, offset), start, end = runs.coalesce(keys, column(table, "start"), column(table, "end"))
-        return table_of(role=role, whose=whose, offset=offset, start=start, end=end)
+        return merge_spans(partials)
 
     def findings(self, merged: pa.Table) -> Findings:
         role, start, end = column(merged, "role"), column(merged, "start"), column(merged, "end")

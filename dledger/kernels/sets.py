@@ -34,14 +34,12 @@ from dledger.kernels.history import (
     READ,
     Mask,
     column,
-    table_of,
     where,
 )
-from dledger.kernels.kernel import Findings, joined
+from dledger.kernels.kernel import Findings
+from dledger.kernels.spans import SCHEMA, merge_spans, spans
 
 ATTEMPTED, FAILED, UNKNOWN, ACKNOWLEDGED, SEEN, FINALLY, FINISHED = range(7)
-KEY = ("role", "whose", "offset")
-SPAN = ("start", "end")
 
 
 class SetKernel:
@@ -54,9 +52,7 @@ class SetKernel:
     """
 
     name: ClassVar[str] = "set"
-    schema: ClassVar[pa.Schema] = pa.schema(
-        [(name, pa.int64()) for name in ("role", "whose", "offset", "start", "end")]
-    )
+    schema: ClassVar[pa.Schema] = SCHEMA
 
     def partial(self, batch: pa.RecordBatch) -> pa.Table:
         parts = [
@@ -75,29 +71,22 @@ class SetKernel:
     def _appends(self, batch: pa.RecordBatch, role: int, chosen: Mask) -> pa.Table:
         start = column(batch, "first_value")[chosen]
         end = start + column(batch, "count")[chosen]
-        nothing = np.zeros(len(start), dtype=np.int64)
-        return table_of(role=nothing + role, whose=nothing, offset=nothing, start=start, end=end)
+        return spans(role, start, end)
 
     def _found(self, batch: pa.RecordBatch, role: int, chosen: Mask) -> pa.Table:
         start = column(batch, "first_value")[chosen]
         end = start + column(batch, "count")[chosen]
         whose = column(batch, "process")[chosen] * (role == FINALLY)
         offset = start - column(batch, "first_index")[chosen]
-        return table_of(
-            role=np.full(len(start), role, dtype=np.int64), whose=whose, offset=offset, start=start, end=end
-        )
+        return spans(role, start, end, whose=whose, offset=offset)
 
     def _finished(self, batch: pa.RecordBatch) -> pa.Table:
         whose = np.unique(column(batch, "process")[where(batch, kind=FINAL)])
         nothing = np.zeros(len(whose), dtype=np.int64)
-        return table_of(role=nothing + FINISHED, whose=whose, offset=nothing, start=nothing, end=nothing + 1)
+        return spans(FINISHED, nothing, nothing + 1, whose=whose)
 
     def merge(self, partials: Iterable[pa.Table]) -> pa.Table:
-        """Joins the intervals that touch under one key."""
-        table = joined(self.schema, partials)
-        keys = [column(table, name) for name in KEY]
-        (role, whose, offset), start, end = runs.coalesce(keys, column(table, "start"), column(table, "end"))
-        return table_of(role=role, whose=whose, offset=offset, start=start, end=end)
+        return merge_spans(partials)
 
     def findings(self, merged: pa.Table) -> Findings:
         role, whose = column(merged, "role"), column(merged, "whose")
