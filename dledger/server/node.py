@@ -376,9 +376,10 @@ class Node:
             replica.on_disconnected(peer)
 
     def local_identity(self) -> PeerIdentity:
-        # Asked for with every message; what was minted, and is committed, stays.
+        # Asked for with every message. It stays as it is from the first frame of a known cluster on, and not before: a
+        # node that went on calling itself new would let emptied disks found another cluster beside the log it holds.
         known = self._local_identity
-        if known is not None and known.cluster_id:
+        if known is not None and known.cluster_id and not known.is_new:
             return known
         assert self._identity is not None, "start comes first"
         identity = self._identity

@@ -6,6 +6,7 @@ import asyncio
 import errno
 import os
 import random
+import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from pathlib import Path
@@ -20,6 +21,7 @@ from dledger.errors import Code
 from dledger.storage.disk import OsDisk
 from dledger.storage.syncer import Handle, Syncer, ThreadSyncer
 from dledger.types import NodeId, Term
+from tests.integration.nodes import eventually
 
 DEADLINE_S = 10.0
 COMMITTED = dledger.Consistency.COMMITTED
@@ -73,18 +75,19 @@ class Brokers(list[Broker]):
         return master
 
 
-def config(data: Path, node_id: str, base: int, nodes: int) -> dledger.NodeConfig:
+def config(data: Path, node_id: str, base: int, nodes: int, cluster_id: str = "") -> dledger.NodeConfig:
     peers = {f"n{number}": f"127.0.0.1:{base + 10 * number}" for number in range(nodes)}
-    return dledger.NodeConfig(id=node_id, peers=peers, data_dir=data / node_id, timings=TIMINGS)
+    return dledger.NodeConfig(id=node_id, peers=peers, data_dir=data / node_id, timings=TIMINGS, cluster_id=cluster_id)
 
 
 @asynccontextmanager
-async def brokers(data: Path, nodes: int = 3) -> AsyncIterator[Brokers]:
+async def brokers(data: Path, nodes: int = 3, cluster_id: str = "") -> AsyncIterator[Brokers]:
     base = free_base(nodes)
     async with AsyncExitStack() as stack:
         started = Brokers()
         for number in range(nodes):
-            node = dledger.Node(config(data, f"n{number}", base, nodes), random=random.Random(number))
+            own = config(data, f"n{number}", base, nodes, cluster_id)
+            node = dledger.Node(own, random=random.Random(number))
             started.append(Broker(node))
             await stack.enter_async_context(node)
         yield started
@@ -201,6 +204,33 @@ def test_a_host_may_bring_an_event_loop_of_its_own(tmp_path: Path) -> None:
             return await values(new.node)
 
     assert uvloop.run(host()) == [*(b"%d" % number for number in range(100)), b"last"]
+
+
+@pytest.mark.parametrize("cluster_id", ["", "given"])
+async def test_a_majority_of_emptied_directories_founds_no_second_cluster(tmp_path: Path, cluster_id: str) -> None:
+    """Whatever the nodes are told of their cluster: the one that holds the log says so to whoever comes."""
+    async with brokers(tmp_path, cluster_id=cluster_id) as all_three:
+        keeper = await all_three.master()
+        await keeper.node.append(b"acknowledged")
+        emptied = [broker.node.config for broker in all_three if broker is not keeper]
+        for broker in all_three:
+            if broker is not keeper:
+                await broker.node.stop()
+        async with AsyncExitStack() as stack:
+            for each in emptied:
+                shutil.rmtree(each.data_dir)
+                again = Broker(dledger.Node(each))
+                all_three.append(again)
+                await stack.enter_async_context(again.node)
+            keeper_id = NodeId(keeper.node.config.id)
+            for broker in all_three[3:]:
+
+                async def has_met(node: dledger.Node = broker.node) -> bool:
+                    return bool(node.client_address(keeper_id))
+
+                await eventually(has_met, f"{keeper_id} is met")
+                assert keeper_id in broker.node.founders_missing
+            assert await values(keeper.node) == [b"acknowledged"]
 
 
 async def test_a_node_that_starts_twice_in_a_directory_is_refused(tmp_path: Path) -> None:
