@@ -87,7 +87,6 @@ class EntryHandler:
                 case Reset():
                     await self._on_reset(sender, push)
         except Damaged as why:
-            self._context.on_disk_full()
             group, now_s = self._context.group, self._context.now_s()
             self._limited_log.say(logging.WARNING, "damaged", now_s, "a push has to wait", group=group, why=str(why))
 

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from typing import Self
 
 from dledger.errors import Code, error
+from dledger.storage.damage import Damaged
 from dledger.storage.frame import Frame
 from dledger.storage.memory import MemoryLog
-from dledger.types import Position
+from dledger.types import LogPoint, Position
 
 
 class FullLog(MemoryLog):
@@ -118,3 +119,16 @@ class HungLog(MemoryLog):
             self._held.append((generation, position))
         else:
             super()._synced(generation, position)
+
+
+class DamagedPointLog(MemoryLog):
+    """What a COMPARE or a TRUNCATE looks at lies in a frame that is damaged."""
+
+    @classmethod
+    def of(cls, log: MemoryLog) -> Self:
+        log.__class__ = cls
+        assert isinstance(log, cls)
+        return log
+
+    async def point_at(self, position: Position) -> LogPoint:
+        raise Damaged(f"the frame at {position} is damaged", code=Code.CORRUPT_LOG)

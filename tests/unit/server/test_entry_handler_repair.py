@@ -9,10 +9,10 @@ import pytest
 from dledger.errors import Code
 from dledger.raft.messages import PushResult
 from dledger.storage.frame import Frame
-from dledger.types import LogPoint, Position, Term
+from dledger.types import DiskState, LogPoint, Position, Term
 from tests.support.cluster import SimCluster
 from tests.support.virtual_time import virtual_time
-from tests.unit.server.logs import SlowLog
+from tests.unit.server.logs import DamagedPointLog, SlowLog
 from tests.unit.server.pushes import HandMadeLeader, filled, make_frames, one_follower, point_of
 
 # COMPARE -------------------------------------------------------------------------------------------------------------
@@ -97,6 +97,17 @@ async def test_a_leader_that_compares_below_what_was_committed_before_its_term_h
         [answer] = await leader.compare(point_of(frames[:2]))
         assert answer == leader.compared(PushResult.DIVERGED, 2, 1)
         assert stopped_as_diverged(cluster, frames)
+
+
+@virtual_time
+async def test_what_rests_on_a_damaged_frame_is_not_answered_and_the_disk_is_not_called_full() -> None:
+    frames = make_frames(5)
+    async with one_follower() as leader:
+        await filled(leader, frames)
+        DamagedPointLog.of(leader.follower.log)
+        assert await leader.compare(point_of(frames)) == []
+        assert await leader.truncate(point_of(frames[:2])) == []
+        assert leader.follower.replica.disk_watch.state is DiskState.OK
 
 
 # TRUNCATE ------------------------------------------------------------------------------------------------------------
