@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from pathlib import Path
 
 from dledger.errors import ConfigError, quoted
@@ -20,6 +22,8 @@ MAX_MEMBERS = 128
 """Of a group, learners too: each node keeps what it knows of every other."""
 NODE_ID = re.compile(r"[A-Za-z0-9_.-]{1,255}")
 """What a node may be called."""
+_HOST = re.compile(r"[!-~]{1,253}")
+_PORT = re.compile(r"[0-9]{1,5}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +155,8 @@ class NodeConfig:
 
 def split_address(address: str) -> tuple[str, int]:
     """host:port, [v6]:port. Raises CONFIG_ERROR."""
-    host, separator, port = address.rpartition(":")
-    if not separator or not host or not port.isdigit() or not 0 < int(port) < 65536:
+    host, _, port = address.rpartition(":")
+    if not _HOST.fullmatch(host) or not _PORT.fullmatch(port) or not 0 < int(port) < 65536:
         raise ConfigError(f"{quoted(address)} is not an address: write host:port, with a port from 1 to 65535")
     if host[0] == "[" and host[-1] == "]":
         return host[1:-1], int(port)
@@ -160,6 +164,16 @@ def split_address(address: str) -> tuple[str, int]:
         bracketed = quoted(f"[{host}]:{port}")[1:-1]
         raise ConfigError(f"{quoted(address)} is not an address: write an IPv6 address in brackets, {bracketed}")
     return host, int(port)
+
+
+def check_reachable(address: str) -> None:
+    """Of an address that others are told. Raises CONFIG_ERROR for one that is none, or where one can only listen."""
+    host, _ = split_address(address)
+    with suppress(ValueError):  # a name
+        if ip_address(host).is_unspecified:
+            raise ConfigError(
+                f"{quoted(address)} is an address to listen on, nobody can be reached there: write the machine's own"
+            )
 
 
 def join_address(host: str, port: int) -> str:

@@ -32,7 +32,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, TypeVar
 
-from dledger.config import MIB, NODE_ID, Limits, NodeConfig, Timings, split_address
+from dledger.config import MIB, NODE_ID, Limits, NodeConfig, Timings, check_reachable, split_address
 from dledger.errors import ConfigError
 from dledger.types import Durability
 
@@ -176,8 +176,8 @@ def _check_names(config: NodeConfig) -> None:
     _check_address(config)
     if not _NAME.fullmatch(config.group):
         raise ConfigError(f"{config.group!r} is not a group name: use a-z, 0-9 and '-'")
-    if config.advertise:
-        split_address(config.advertise)
+    for address in filter(None, (*config.peers.values(), config.address, config.advertise)):
+        check_reachable(address)
 
 
 def _check_address(config: NodeConfig) -> None:

@@ -35,13 +35,15 @@ def admin() -> None:
 
 
 @admin.command(short_help="Hands the leadership over.")
-@option("--to", "node", env="TO", metavar="ID", default="", help="The next leader; by default whoever lags the least.")
+@option("--to", "node", env="TO", metavar="ID", help="The next leader; by default whoever lags the least.")
 @membership.change_options
-def transfer(*, target: Target, node: str, dry_run: bool, output: str) -> None:
+def transfer(*, target: Target, node: str | None, dry_run: bool, output: str) -> None:
     """Hands the leadership over, without a lost or failed append; waits until the other node leads.
 
     Never to a node that could not take appends at once: that does not answer, is in doubt, lags, or has a full disk.
     """
+    if node == "":
+        raise click.UsageError("--to names nobody: give an ID, or leave it out for whoever lags the least.")
     leader, term = run(_transfer(target, node, dry_run=dry_run))
     if output == "json":
         print_json({"leader": leader, "term": term, "dry_run": dry_run})
@@ -49,11 +51,11 @@ def transfer(*, target: Target, node: str, dry_run: bool, output: str) -> None:
         print_fields("dry-run" if dry_run else "transferred", {"leader": leader, "term": term})
 
 
-async def _transfer(target: Target, node: str, *, dry_run: bool) -> tuple[str, int]:
+async def _transfer(target: Target, node: str | None, *, dry_run: bool) -> tuple[str, int]:
     async with target.connect() as log:
         with Waiting() as waiting:
             log.admin.on_wait = waiting.tell
-            return await log.admin.transfer_leadership(node or None, dry_run=dry_run)
+            return await log.admin.transfer_leadership(node, dry_run=dry_run)
 
 
 @admin.command()

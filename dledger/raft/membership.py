@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from dledger.config import MAX_MEMBERS, NODE_ID, split_address
+from dledger.config import MAX_MEMBERS, NODE_ID, check_reachable, split_address
 from dledger.errors import Code, ConfigError, DLedgerError, error, quoted
 from dledger.raft.fitness import UNHEARD, Lack, Measure, MemberFacts, Need
 from dledger.raft.quorum import majority
@@ -55,13 +55,10 @@ def plan_add(membership: Membership, node_id: NodeId, peer_address: str) -> tupl
 
     Raises UNEXPECTED_ARGUMENT: no id, no address, or one of them is another's; CHANGE_REFUSED: there are MAX_MEMBERS.
     """
-    if not NODE_ID.fullmatch(node_id):
-        raise error(
-            Code.UNEXPECTED_ARGUMENT,
-            f"{quoted(node_id)} is not a node id: use up to 255 letters, digits, '-', '_' and '.'",
-        )
+    _check_id(node_id)
     try:
         place = split_address(peer_address)
+        check_reachable(peer_address)
     except ConfigError as reason:
         raise error(Code.UNEXPECTED_ARGUMENT, str(reason)) from None
     for member in membership.members.values():
@@ -127,8 +124,9 @@ def plan_remove(
     ``facts`` of all others than the leader. A leader that is to be removed is checked here like any other, and must
     then hand the leadership over, for the next leader to remove it. Were it to append its own removal and stop there,
     nobody could be elected: its log would be the longest, and it would not stand any more. Raises CHANGE_REFUSED when
-    no voter would remain, or no majority of those that remain is fit.
+    no voter would remain, or no majority of those that remain is fit; UNEXPECTED_ARGUMENT: nobody can have that id.
     """
+    _check_id(node_id)
     member = membership.members.get(node_id)
     if member is None:
         return None
@@ -175,6 +173,14 @@ def with_disks(members: Iterable[Member], disks: Mapping[NodeId, bytes]) -> tupl
     """``members``, each with its disk named, where ``disks`` knows one and none is named yet: the log tells whoever
     never met a member whether the disk that it comes with is its own."""
     return tuple(each if each.node_uuid else each._replace(node_uuid=disks.get(each.id, b"")) for each in members)
+
+
+def _check_id(node_id: NodeId) -> None:
+    if not NODE_ID.fullmatch(node_id):
+        raise error(
+            Code.UNEXPECTED_ARGUMENT,
+            f"{quoted(node_id)} is not a node id: use up to 255 letters, digits, '-', '_' and '.'",
+        )
 
 
 def _check_majority(

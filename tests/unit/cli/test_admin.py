@@ -18,6 +18,7 @@ def test_transfer_names_the_new_leader(dledger: Run, fake: FakeLog) -> None:
     assert dledger("admin", "transfer", "--to", "n2", log=fake).out == b"transferred leader=n2 term=4\n"
     assert dledger("admin", "transfer", log=fake).code == 0
     assert dledger("admin", "transfer", "--dry-run", log=fake).out == b"dry-run leader=n1 term=4\n"
+    assert dledger("admin", "transfer", "--to", "", log=fake).code == 2, "a variable that was not set names nobody"
     assert fake.admin.calls == [("transfer", "n2", False), ("transfer", None, False), ("transfer", None, True)]
 
 

@@ -89,6 +89,12 @@ def test_adding_again_changes_nothing_whatever_the_role() -> None:
         (STRANGER, "h", "is not an address"),
         (STRANGER, "h:0", "is not an address"),
         (STRANGER, "", "is not an address"),
+        (STRANGER, "h:²", "is not an address"),
+        (STRANGER, "h:" + "9" * 5_000, "is not an address"),
+        (STRANGER, "two words:7", "is not an address"),
+        (STRANGER, "h" * 254 + ":7", "is not an address"),
+        (STRANGER, "0.0.0.0:7", "nobody can be reached there"),
+        (STRANGER, "[::]:7", "nobody can be reached there"),
         (NodeId(""), "h:7", "is not a node id"),
         (NodeId("n 9"), "h:7", "is not a node id"),
         (NodeId("n" * 256), "h:7", "is not a node id"),
@@ -219,6 +225,13 @@ def test_a_learner_can_always_be_removed() -> None:
 
 def test_removing_a_node_that_is_none_changes_nothing() -> None:
     assert plan_remove(members(3), STRANGER, N0, {}, MEASURE) is None
+
+
+@pytest.mark.parametrize("node_id", ["", "n1,n2", "n 1"])
+def test_what_is_no_id_is_refused_and_not_taken_for_removed(node_id: str) -> None:
+    with pytest.raises(DLedgerError, match="is not a node id") as refused:
+        plan_remove(members(3), NodeId(node_id), N0, {}, MEASURE)
+    assert refused.value.code is Code.UNEXPECTED_ARGUMENT
 
 
 # Re-admitting --------------------------------------------------------------------------------------------------------
