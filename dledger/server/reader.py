@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from typing import NamedTuple
 
-from dledger.batch import record_at
 from dledger.errors import Code, DLedgerError, error
 from dledger.server.context import GroupContext
 from dledger.storage.frame import Frame
@@ -150,8 +149,16 @@ class Reader:
             frame = await self._log.frame_of(Index(index))
         except DLedgerError as failure:
             raise self._for_reader(failure, index, commit_index) from failure
-        self._charge(frame)
+        self._charge(frame.header.stored_bytes)
         return frame
+
+    async def _at_hand(self, index: int) -> Entry | None:
+        if self._turn_bytes >= TURN_BYTES:
+            await self._turn()
+        entry = self._log.entry_at_hand(Index(index))
+        if entry is not None:
+            self._charge(len(entry.value))
+        return entry
 
     async def _turn(self) -> None:
         """Waits for its turn: what the page cache holds is read and checked without a pause, about 1 ms a MiB, and
@@ -159,10 +166,10 @@ class Reader:
         while self._turn_bytes >= TURN_BYTES:  # noqa: ASYNC110  # the loop going round is what is awaited
             await asyncio.sleep(0)
 
-    def _charge(self, frame: Frame) -> None:
+    def _charge(self, size_bytes: int) -> None:
         if not self._turn_bytes:
             asyncio.get_running_loop().call_soon(self._begin_turn)
-        self._turn_bytes += FRAME_COST_BYTES + frame.header.stored_bytes
+        self._turn_bytes += FRAME_COST_BYTES + size_bytes
 
     def _begin_turn(self) -> None:
         self._turn_bytes = 0
@@ -174,9 +181,11 @@ class Reader:
     async def get(self, index: int, point: ReadPoint) -> Entry:
         """One record at or before ``point``. Raises INDEX_OUT_OF_RANGE, INDEX_LESS_THAN_LOCAL_BEGIN, CORRUPT_LOG."""
         self._check_range(index, point.commit_index)
-        frame = await self._frame_of(index, point.commit_index)
+        entry = self._log.entry_at_hand(Index(index))
+        if entry is None:
+            entry = (await self._frame_of(index, point.commit_index)).entry(index)
         self._context.metrics.reads += 1
-        return _entry(frame, index)
+        return entry
 
     async def get_many(self, indexes: Sequence[int], point: ReadPoint) -> list[Entry | DLedgerError]:
         """The record at each index, or why there is none, in the order asked; each frame is read once.
@@ -190,13 +199,18 @@ class Reader:
         for index in sorted(times):
             try:
                 self._check_range(index, point.commit_index)
-                if frame is None or index >= frame.header.end_index:
+                if frame is not None and index < frame.header.end_index:
+                    entry = frame.entry(index)
+                elif (at_hand := await self._at_hand(index)) is not None:
+                    entry = at_hand
+                else:
                     frame = await self._frame_of(index, point.commit_index)
+                    entry = frame.entry(index)
             except DLedgerError as refusal:
                 found[index] = refusal
                 continue
             self._context.metrics.reads += times[index]
-            found[index] = entry = _entry(frame, index)
+            found[index] = entry
             size_bytes += times[index] * len(entry.value)
             if size_bytes > limit:
                 raise error(Code.BATCH_TOO_LARGE, f"the records have over {limit} bytes; ask for fewer at once")
@@ -249,9 +263,3 @@ class Reader:
         if frames[-1].header.position > limit:
             frames = [frame for frame in frames if frame.header.position <= limit]
         return frames
-
-
-def _entry(frame: Frame, index: int) -> Entry:
-    header = frame.header
-    value = record_at(frame.body, header.count, index - header.base_index)
-    return Entry(index, header.term, header.timestamp_ms, value)

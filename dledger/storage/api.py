@@ -13,7 +13,7 @@ from dledger.errors import DLedgerError
 from dledger.storage.damage import DamagedRange
 from dledger.storage.frame import Frame
 from dledger.storage.log_state import LogState
-from dledger.types import Index, LogPoint, Position, Term, TrimPoint
+from dledger.types import Entry, Index, LogPoint, Position, Term, TrimPoint
 
 OnDurable = Callable[[Position], None]
 """Told, after every completed group commit, the position up to which the log is durable by its durability's rules."""
@@ -172,6 +172,10 @@ class Log(Protocol):
         Empty when ``first`` lies behind the last frame. Raises INDEX_LESS_THAN_LOCAL_BEGIN below the log's start and
         ``Damaged``, a CORRUPT_LOG, when what is stored at ``first`` does not match: it is one of ``damaged`` then.
         """
+        ...
+
+    def entry_at_hand(self, index: Index) -> Entry | None:
+        """Record ``index`` where nothing has to be waited for. None: ``frame_of`` has it, or says why nobody has."""
         ...
 
     async def frame_of(self, index: Index) -> Frame:

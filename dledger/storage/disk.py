@@ -44,7 +44,7 @@ class Disk(Protocol):
         """Fewer bytes at the end of the file only."""
         ...
 
-    def pread_cached(self, handle: Handle, size_bytes: int, offset: int) -> bytes | None:
+    def pread_cached(self, handle: Handle, size_bytes: int, offset: int) -> Buffer | None:
         """As ``pread`` when the page cache has everything, else None: never waits for the device."""
         ...
 
@@ -144,7 +144,7 @@ class OsDisk:
             data += more
         return data
 
-    def pread_cached(self, handle: Handle, size_bytes: int, offset: int) -> bytes | None:
+    def pread_cached(self, handle: Handle, size_bytes: int, offset: int) -> Buffer | None:
         data = bytearray(size_bytes)
         try:
             got = os.preadv(handle, [data], offset, os.RWF_NOWAIT)
@@ -152,7 +152,7 @@ class OsDisk:
             if reason.errno in _NOT_CACHED:
                 return None
             raise
-        return bytes(data) if got == size_bytes else None
+        return data if got == size_bytes else None
 
     def pwritev(self, handle: Handle, buffers: Sequence[Buffer], offset: int) -> None:
         for at in range(0, len(buffers), _IOV_MAX):

@@ -31,14 +31,15 @@ from hashlib import blake2b
 from struct import Struct
 from typing import NamedTuple
 
-from dledger.batch import Buffer, check_body, crc32c
+from dledger.batch import Buffer, check_body, crc32c, record_at
 from dledger.errors import Code, error
-from dledger.types import LogPoint, Position, Term
+from dledger.types import Entry, LogPoint, Position, Term
 
 HEADER_BYTES = 88
 MAGIC = int.from_bytes(b"DLF\x01", "little")
 
 _HEADER = Struct("<IIIIQQQIIQQQIIQ")
+_PLACE = Struct("<4xI16xQQI4xQ")
 _BEFORE_CRC = slice(0, 8)
 _AFTER_CRC = slice(12, HEADER_BYTES)
 _CHAINED_AFTER_CRC = slice(12, 80)
@@ -107,6 +108,21 @@ class FrameHeader(NamedTuple):
         return self.base_index + self.count
 
 
+class Place(NamedTuple):
+    """Of a header that was checked before, what tells where its records are."""
+
+    frame_len: int
+    term: int
+    base_index: int
+    count: int  # type: ignore[assignment]  # a field, not tuple.count
+    timestamp_ms: int
+
+
+def unpack_place(head: Buffer) -> Place:
+    """Checks nothing."""
+    return Place._make(_PLACE.unpack_from(head))
+
+
 class Frame:
     """A header with its bytes, ready for ``writev``. ``buffers`` joined are the stored bytes, padding included."""
 
@@ -125,6 +141,12 @@ class Frame:
     def raw(self) -> bytes:
         """The stored bytes in one piece."""
         return b"".join(self.buffers)
+
+    def entry(self, index: int) -> Entry:
+        """Record ``index``, which is one of the frame's."""
+        header = self.header
+        value = record_at(self.body, header.count, index - header.base_index)
+        return Entry(index, header.term, header.timestamp_ms, value)
 
 
 def chain_of(previous_chain: int, head: Buffer) -> int:

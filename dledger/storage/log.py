@@ -42,7 +42,7 @@ from dledger.storage.segment_files import SegmentFiles
 from dledger.storage.syncer import Syncer
 from dledger.storage.tail_cache import TailCache
 from dledger.storage.writer import Run, SegmentWriter, UndoFailedError
-from dledger.types import Durability, Index, LogPoint, Member, Position, Term, TrimPoint
+from dledger.types import Durability, Entry, Index, LogPoint, Member, Position, Term, TrimPoint
 
 if TYPE_CHECKING:
     from dledger.storage.recovery import RecoveryReport
@@ -209,6 +209,7 @@ class FileLog:
     async def _replace(self, work: Callable[[], Awaitable[None]]) -> None:
         """``work``, which replaces frames, while nothing else touches the files."""
         await self._reader.settle()
+        self._reader.forget()
         await self._sealer.pause()
         try:
             await work()
@@ -349,6 +350,9 @@ class FileLog:
 
     async def read(self, first: Position, max_bytes: int) -> list[Frame]:
         return await self._reader.read(first, max_bytes)
+
+    def entry_at_hand(self, index: Index) -> Entry | None:
+        return self._reader.entry_at_hand(index)
 
     async def frame_of(self, index: Index) -> Frame:
         return await self._reader.frame_of(index)

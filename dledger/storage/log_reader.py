@@ -13,7 +13,7 @@ from dledger.storage.reader import FrameReader
 from dledger.storage.rearrangement import Rearrangement
 from dledger.storage.segment_files import SegmentFiles
 from dledger.storage.tail_cache import TailCache
-from dledger.types import Index, LogPoint, Position
+from dledger.types import Entry, Index, LogPoint, Position
 
 Result = TypeVar("Result")
 
@@ -47,6 +47,18 @@ class LogReader:
             return self._cache.get(first, max_bytes) or await self._frames.from_position(first, max_bytes)
 
         return await self.undisturbed(attempt)
+
+    def entry_at_hand(self, index: Index) -> Entry | None:
+        state = self._state()
+        if self._rearrangement.is_replacing or not state.first_index <= index < state.next_index:
+            return None
+        frame = self._cache.frame_of(index)
+        if frame is not None:
+            return frame.entry(index)
+        try:
+            return self._frames.entry_at_hand(index)
+        except OSError:
+            return None  # ``frame_of`` reads it again, and says what is wrong
 
     async def frame_of(self, index: Index) -> Frame:
         async def attempt() -> Frame:
@@ -98,3 +110,7 @@ class LogReader:
     async def settle(self) -> None:
         """Returns when no read of the files is under way."""
         await self._frames.settle()
+
+    def forget(self) -> None:
+        """What was checked before is not what is there from now on."""
+        self._frames.forget()

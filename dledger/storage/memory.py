@@ -12,7 +12,7 @@ from dledger.storage.control import check_control
 from dledger.storage.damage import DamagedRange
 from dledger.storage.frame import FILLING, Frame
 from dledger.storage.log_state import LogState, begins_later, read_start
-from dledger.types import Index, LogPoint, Member, Position, Term, TrimPoint
+from dledger.types import Entry, Index, LogPoint, Member, Position, Term, TrimPoint
 
 
 class MemoryLog:
@@ -178,6 +178,9 @@ class MemoryLog:
         if first <= self._state.start.position:
             raise begins_later(f"position {first}", self._state)
         return self.cached(first, max_bytes) or []
+
+    def entry_at_hand(self, index: Index) -> Entry | None:
+        return None  # all frames are at hand
 
     async def frame_of(self, index: Index) -> Frame:
         if index < self._state.first_index:

@@ -6,14 +6,16 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 
+from dledger.batch import Buffer
 from dledger.errors import Code, DLedgerError, error
+from dledger.storage.checked import CheckedBlocks
 from dledger.storage.damage import damaged
 from dledger.storage.frame import HEADER_BYTES, Frame, FrameHeader, check_link, parse_body, parse_header
 from dledger.storage.index import INDEX_INTERVAL_BYTES, SparseIndex
 from dledger.storage.segment import FIRST_PAGE_BYTES, Segment, corrupt
 from dledger.storage.segment_files import SegmentFiles
 from dledger.storage.syncer import Handle
-from dledger.types import LogPoint
+from dledger.types import Entry, LogPoint
 
 IsWanted = Callable[[FrameHeader], bool]
 
@@ -21,8 +23,10 @@ IsWanted = Callable[[FrameHeader], bool]
 class _Walk:
     """Frames of one piece of a segment, from the first that is wanted on."""
 
-    def __init__(self, segment: Segment, position: int, offset: int) -> None:
+    def __init__(self, segment: Segment, position: int, offset: int, *, keeps_cache: bool = False) -> None:
+        """``keeps_cache``: what had to come from the device may be wanted again."""
         self.segment = segment
+        self.keeps_cache = keeps_cache
         self.frames: list[Frame] = []
         self.size_bytes = 0
         self.offset = offset
@@ -65,6 +69,7 @@ class FrameReader:
     """Reads of one log. ``settle`` waits for those under way."""
 
     def __init__(self, files: SegmentFiles) -> None:
+        self._checked = CheckedBlocks()
         self._files = files
         self._active_reads = 0
         self._settled: asyncio.Future[None] | None = None
@@ -86,12 +91,24 @@ class FrameReader:
             walk = _Walk(segment, position, offset)
             return await self._read(walk, end, lambda header: header.position >= first, max_bytes)
 
+    def entry_at_hand(self, index: int) -> Entry | None:
+        """Record ``index``, which is in the log, where its block was checked before and the page cache has it still."""
+        files = self._files
+        segment = files.by_index(index)
+        if segment.index is None:
+            return None
+        _, offset = segment.index.offset_before_index(index)
+        handle, pread = files.open(segment), files.disk.pread_cached
+        return self._checked.entry(segment, offset, index, lambda size_bytes, at: pread(handle, size_bytes, at))
+
     async def of_index(self, index: int) -> Frame:
         """The frame that holds record ``index``, which is in the log."""
         segment = self._files.by_index(index)
         with self._files.pinned(segment):
             sparse_index = await self._index_of(segment)
-            position, offset = sparse_index.offset_before_index(index)
+            position, offset, end_of_block = sparse_index.block_of_index(index)
+            if end_of_block is not None and not self._files.damage.of(segment):
+                return await self._of_block(segment, position, offset, end_of_block, index)
             end = segment.end_offset
             for hole in self._files.damage.of(segment):
                 if index >= hole.next_index and (hole.end_index is None or index < hole.end_index):
@@ -100,8 +117,24 @@ class FrameReader:
                     end = min(end, hole.offset)
                 elif hole.end_offset is not None and hole.end_offset > offset:
                     position, offset = hole.last + 1, hole.end_offset
-            walk = _Walk(segment, position, offset)
+            walk = _Walk(segment, position, offset, keeps_cache=True)
             return (await self._read(walk, end, lambda header: header.end_index > index, 1))[0]
+
+    async def _of_block(self, segment: Segment, position: int, offset: int, end: int, index: int) -> Frame:
+        """Reads the whole block, so that its next records are at hand."""
+        generation = self._checked.generation
+        walk = _Walk(segment, position, offset, keeps_cache=True)
+        frames = await self._read(walk, end, lambda _: True, end - offset)
+        if generation == self._checked.generation:
+            self._checked.note(segment, offset, frames)
+        found = next((frame for frame in frames if frame.header.end_index > index), None)
+        if found is None:
+            raise corrupt(segment.path, offset, f"a frame with record {index} is missing")
+        return found
+
+    def forget(self) -> None:
+        """Frames are replaced: what was checked before is checked anew. Only when no read is under way."""
+        self._checked.clear()
 
     async def settle(self) -> None:
         """Waits until no read is under way."""
@@ -115,7 +148,7 @@ class FrameReader:
         want = max_bytes + INDEX_INTERVAL_BYTES
         while walk.offset < end:
             size_bytes = min(want, end - walk.offset)
-            data = memoryview(await self._pread(segment, size_bytes, walk.offset))
+            data = memoryview(await self._pread(walk, size_bytes))
             try:
                 needs = walk.take(data, is_wanted, max_bytes)
             except DLedgerError as bad:
@@ -143,13 +176,16 @@ class FrameReader:
         self._files.open(segment)
         return segment.index
 
-    async def _pread(self, segment: Segment, size_bytes: int, offset: int) -> bytes:
+    async def _pread(self, walk: _Walk, size_bytes: int) -> Buffer:
+        segment, offset = walk.segment, walk.offset
         with self._files.pinned(segment) as handle:
             data = self._files.disk.pread_cached(handle, size_bytes, offset)
             if data is not None:
                 return data
             self._begin()
             try:
+                if walk.keeps_cache:
+                    return await self._files.disk.run(partial(self._files.disk.pread, handle, size_bytes, offset))
                 return await self._files.disk.run(partial(self._pread_cold, segment, handle, size_bytes, offset))
             finally:
                 self._end()
