@@ -32,7 +32,19 @@ class Settings:
 
         Raises UNKNOWN_MEMBER, UNEXPECTED_ARGUMENT for a member named twice, and what an append raises.
         """
-        self._context.check_leader()
+        chosen = tuple(preferred)
+
+        def edit(settings: GroupSettings) -> GroupSettings:
+            self._check_members(chosen)
+            return settings._replace(preferred=chosen)
+
+        if dry_run:
+            self._context.check_leader()
+            return edit(self.current)
+        return await self.change(edit)
+
+    def _check_members(self, preferred: Sequence[PreferredLeader]) -> None:
+        """When it is written, not when it was asked for: by then one of them may have left."""
         members = {member.id for member in self._context.log.state.members}
         ids = [each.id for each in preferred]
         for node_id in ids:
@@ -40,10 +52,6 @@ class Settings:
                 raise error(Code.UNKNOWN_MEMBER, f"{quoted(node_id)} is not a member of the group; add it first")
         if len(set(ids)) != len(ids):
             raise error(Code.UNEXPECTED_ARGUMENT, "a member is named twice among the preferred; give it one priority")
-        chosen = tuple(preferred)
-        if dry_run:
-            return self.current._replace(preferred=chosen)
-        return await self.change(lambda settings: settings._replace(preferred=chosen))
 
     async def drop_preference(self, node_id: NodeId) -> None:
         """Of one that is no member any more: its id may come back as another node."""

@@ -93,6 +93,20 @@ async def test_who_is_no_member_cannot_be_preferred() -> None:
 
 
 @virtual_time
+async def test_who_leaves_while_a_preference_waits_its_turn_is_not_preferred() -> None:
+    """The id may come back as another node."""
+    async with SimCluster(3) as cluster:
+        leader = await cluster.leader()
+        leaving = cluster.others(leader)[0].id
+        first = asyncio.ensure_future(leader.replica.retention.set(1_000_000, None))
+        waiting = asyncio.ensure_future(leader.replica.settings.set_preferred(prefers(leaving)))
+        leaves = asyncio.ensure_future(leader.replica.members.remove(leaving))
+        await cluster.until(lambda: first.done() and leaves.done() and waiting.done())
+        assert isinstance(waiting.exception(), UnknownMember)
+        assert leader.log.state.settings.preferred == ()
+
+
+@virtual_time
 async def test_a_follower_changes_nothing() -> None:
     async with SimCluster(3) as cluster:
         leader = await cluster.leader()
