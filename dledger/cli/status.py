@@ -16,6 +16,7 @@ from dledger.errors import DLedgerError
 if TYPE_CHECKING:
     from dledger.client import ClusterStatus, NodeStatus
 
+DOCS = "docs/admin.md"
 SHOWN = (
     "id", "role", "votes", "term", "first", "commit", "last", "position", "lag", "chain", "log", "damaged", "disk",
     "free", "address", "pid", "version",
@@ -32,7 +33,7 @@ def status(*, target: Target, output: str) -> None:
     votes   no: a learner, it only replicates; doubt: its disk is another one, or an older state, than the one that
             was admitted, so its vote and its copies do not count (dledger admin readmit ID)
     first   the first record that was not trimmed
-    lag     frames behind the leader
+    lag     frames behind the leader; all of them for one whose log this leader has not compared with its own yet
     chain   two nodes with the same chain at the same position hold the same log up to there
     damaged frames that are not what was written: they are not served, and are repaired from the other nodes
     disk    ok; low: a warning; full: appends are refused; hung: a write does not come back
@@ -99,12 +100,18 @@ def _reason(found: ClusterStatus) -> str:
     """What is wrong, and what to do."""
     waiting = {node.id: node.founders_missing for node in found.nodes if node.founders_missing}
     if waiting:
-        missing = sorted(set[str]().union(*waiting.values()) - waiting.keys())
+        missing = set[str]().union(*waiting.values()) - waiting.keys()
+        holding = [node.id for node in found.nodes if node.position > 0 and node.id in missing]
+        empty = f"no leader; nothing is in the log of {', '.join(waiting)}, and "
+        if holding:
+            return f"{empty}no other is founded beside that of {', '.join(holding)}: see 'A majority is gone' in {DOCS}"
+        to_start = ", ".join(sorted(missing)) or "them all"
         return (
-            f"no leader; nothing is in the log of {', '.join(waiting)}, and a cluster is founded when all its founders "
-            f"have met, all of them new: start {', '.join(missing) or 'them all'}; if one holds a log already, see 'A "
-            "majority is gone' in docs/admin.md"
+            f"{empty}a cluster is founded when all its founders have met, all of them new: start {to_start}; if one "
+            f"holds a log already, see 'A majority is gone' in {DOCS}"
         )
+    if not found.nodes:
+        return "the nodes that answer belong to no cluster yet: add them to one, or ask its members"
     if found.has_majority:
         leader = found.node(found.leader) if found.leader else None
         if leader is None or not leader.reachable:

@@ -268,6 +268,23 @@ def test_health_is_a_leader_and_a_majority(dledger: Run, fake: FakeLog) -> None:
     assert (outcome.code, outcome.last_json["reason"]) == (1, "no majority; n1 cannot be reached")
 
 
+def test_health_tells_founders_that_are_waited_for_from_one_that_holds_a_log(dledger: Run) -> None:
+    emptied = [replace(node(f"n{i}", "follower"), founders_missing=("n0",)) for i in (1, 2)]
+    holder, down = replace(node("n0", "candidate"), position=9), node("n0", "unknown", reachable=False)
+    for third, reason in [(holder, "no other is founded beside that of n0: see"), (down, "start n0; ")]:
+        outcome = dledger(
+            "health", "-o", "json", log=FakeLog(status=ClusterStatus("default", 3, None, "", (third, *emptied)))
+        )
+        assert outcome.code == 1
+        assert reason in outcome.last_json["reason"]
+
+
+def test_health_of_a_node_that_was_never_added_says_so(dledger: Run) -> None:
+    outcome = dledger("health", "-o", "json", log=FakeLog(status=ClusterStatus("default", 0, None, "", ())))
+    assert (outcome.code, outcome.last_json["voters"]) == (1, 0)
+    assert "belong to no cluster yet" in outcome.last_json["reason"]
+
+
 def test_a_node_in_doubt_shows_in_status_and_health(dledger: Run) -> None:
     doubted = [replace(node(f"n{i}", "follower"), counts=False) for i in (1, 2)]
     trusted = replace(doubted[0], counts=True)
