@@ -112,9 +112,9 @@ class Appender:
         self._queued_bytes = self._shared_bytes = 0
 
     def _check_open(self, size_bytes: int) -> None:
-        self._context.check_leader()
+        self._context.admission.check_leader()
         if not self._is_open:
-            raise self._context.not_ready()
+            raise self._context.admission.not_ready()
         if size_bytes > self._limits_batch_bytes:
             limit = self._limits_batch_bytes
             raise error(
@@ -137,7 +137,7 @@ class Appender:
         ``behind`` is what the same caller appended before: when that fails, this is not appended either.
         """
         self._check_open(len(body))
-        self._context.check_room()
+        self._context.admission.check_room()
         if crc32c(body) != body_crc:
             raise error(Code.CORRUPT_BATCH, "the body does not match its crc; send it again")
         check_body(body, count, self._context.config.limits.max_record_bytes)
@@ -155,7 +155,7 @@ class Appender:
             raise error(Code.RECORD_TOO_LARGE, f"a record has {largest} bytes; the limit is {limit}")
         size_bytes = sum(map(len, records)) + PER_RECORD_BYTES * (len(records) + 1)
         self._check_open(size_bytes)
-        self._context.check_room()
+        self._context.admission.check_room()
         if source.producer_id:
             body = build_body(records)
             batch = Batch(body, crc32c(body), len(records), source)
@@ -177,7 +177,7 @@ class Appender:
         Refused and answered as any append; but for what fills the log, it may be written on a full disk."""
         self._check_open(len(body))
         if kind in FILLING:
-            self._context.check_room()
+            self._context.admission.check_room()
         return self._enqueue(Batch(body, crc32c(body), 0, control=kind))
 
     def new_producer(self) -> asyncio.Future[AppendResult]:

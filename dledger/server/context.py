@@ -12,6 +12,7 @@ from dledger.errors import Code, DLedgerError
 from dledger.metrics.group import GroupMetrics
 from dledger.raft.messages import Append, Message
 from dledger.raft.node import RaftNode
+from dledger.server.admission import Admission
 from dledger.storage.api import Log
 from dledger.storage.frame import Frame
 from dledger.types import NodeId, NodeStart, Position, Role, Term
@@ -23,6 +24,7 @@ class GroupContext(Protocol):
     log: Log
     core: RaftNode
     metrics: GroupMetrics
+    admission: Admission
     role: Role
     """As the shell has executed it: the core may be a ``Persist`` ahead."""
     term: Term
@@ -72,32 +74,12 @@ class GroupContext(Protocol):
         """Does what the core wants done now."""
         ...
 
-    def check_leader(self) -> None:
-        """Raises NOT_LEADER, LEADER_TRANSFERRING or SHUTTING_DOWN unless this node takes appends."""
-        ...
-
     @property
     def commit_index(self) -> int:
         """The last record known to be committed; −1 when there is none."""
         ...
 
-    def check_room(self) -> None:
-        """Raises DISK_FULL while the disk has too little room for appends."""
-        ...
-
-    def not_leader(self) -> DLedgerError:
-        """NOT_LEADER, with who leads and where."""
-        ...
-
-    def check_reader(self) -> None:
-        """Raises NOT_LEADER or SHUTTING_DOWN unless this node may answer linearizable reads."""
-        ...
-
     def cluster_id_or_new(self) -> str: ...
-
-    def last_position_in_terms(self, position: Position, term: Term) -> Position:
-        """The highest position at or below ``position`` whose term does not exceed ``term``."""
-        ...
 
     def on_appended(self, frames: Sequence[Frame]) -> None:
         """Frames were written at the end of the log, by this leader or from ours."""
@@ -109,14 +91,6 @@ class GroupContext(Protocol):
 
     def on_disk_full(self) -> None:
         """The device had no room for what was to be written."""
-        ...
-
-    def why_stalled(self) -> str:
-        """Why nothing is committed, as far as a leader knows: who is away, or full; empty when it knows no reason."""
-        ...
-
-    def not_ready(self) -> DLedgerError:
-        """LEADER_NOT_READY: nothing is committed in the leader's term yet, and why."""
         ...
 
     def on_truncated(self, after: Position) -> None: ...

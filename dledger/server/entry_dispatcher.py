@@ -197,4 +197,4 @@ class EntryDispatcher:
         self.wake()
 
     def _match_in_terms(self, answer: CompareResponse) -> Position:
-        return self._context.last_position_in_terms(answer.position, answer.position_term)
+        return self._context.log.state.last_position_in_terms(answer.position, answer.position_term)

@@ -147,7 +147,7 @@ class EntryHandler:
     def _highest_in_terms(self, point: LogPoint) -> LogPoint:
         """Where to compare next: the highest position up to ``point`` whose term is not above the point's."""
         start = self._log.state.start
-        position = self._context.last_position_in_terms(point.position, point.term)
+        position = self._context.log.state.last_position_in_terms(point.position, point.term)
         return start if position <= start.position else LogPoint(position, self._log.term_at(position), 0)
 
     def _fail_diverged(self, sender: NodeId, position: Position) -> None:

@@ -46,7 +46,7 @@ class Handover:
         """
         context, leadership = self._context, self._core.leadership
         if context.role is not Role.LEADER or leadership is None:
-            raise context.not_leader()
+            raise context.admission.not_leader()
         if self._ended is not None or leadership.transfer is not None:
             raise error(Code.LEADER_TRANSFERRING, "the leadership is being handed over already")
         chosen = self._choose(target)

@@ -68,7 +68,7 @@ class Members:
 
         if node_id == own_id and not dry_run and self._planned(plan) is not None:
             await self._handover.transfer(None)
-            raise self._context.not_leader()
+            raise self._context.admission.not_leader()
         change = await self._change(plan, dry_run=dry_run)
         if not dry_run:
             await self._settings.drop_preference(node_id)
@@ -93,9 +93,9 @@ class Members:
     def _planned(self, plan: Plan) -> Sequence[Member] | None:
         """What ``plan`` makes of the present members, if they may be changed now."""
         state = self._context.log.state
-        self._context.check_leader()
+        self._context.admission.check_leader()
         if not self._core.is_ready:
-            raise self._context.not_ready()
+            raise self._context.admission.not_ready()
         self._core.check_change(state.members_position)
         self._frames.check_free()
         members = plan(Membership(state.members))

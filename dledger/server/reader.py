@@ -50,7 +50,7 @@ class Reader:
     async def read_point(self, consistency: Consistency) -> ReadPoint:
         """Raises NOT_LEADER for a linearizable read at a node that does not lead, or stops leading meanwhile."""
         if consistency is Consistency.LINEARIZABLE:
-            self._context.check_reader()
+            self._context.admission.check_reader()
             if not self._context.core.has_lease(self._context.now_ms()):
                 await self._next_round()
         return ReadPoint(self._context.core.commit_position, self.commit_index)

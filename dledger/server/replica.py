@@ -23,6 +23,7 @@ from dledger.raft.membership import Membership
 from dledger.raft.messages import NOBODY, Append, Heartbeat, Message
 from dledger.raft.node import RaftNode
 from dledger.raft.state import Hindrance
+from dledger.server.admission import Admission
 from dledger.server.appender import Appender
 from dledger.server.closing import unless_cancelled
 from dledger.server.commit_index import CommitIndex
@@ -47,7 +48,7 @@ from dledger.server.tail_query import TailQuery
 from dledger.storage.api import Log
 from dledger.storage.frame import Frame
 from dledger.storage.hard_state import HardState
-from dledger.types import DiskState, NodeId, NodeStart, Position, Role, Term
+from dledger.types import NodeId, NodeStart, Position, Role, Term
 
 logger = logging.getLogger(__name__)
 
@@ -93,7 +94,7 @@ class Replica:
         self.leader_id = NOBODY
         self.term = self.core.term
         self.failure: DLedgerError | None = None
-        self._is_stopping = False
+        self.is_stopping = False
         self._is_shut = False
         self._held_messages = 0
         self._last_append: Append | None = None
@@ -124,9 +125,11 @@ class Replica:
         )
 
     def _make_parts(self) -> None:
+        self.disk_watch = DiskWatch(self)
+        self.admission = Admission(self, self._host, self.disk_watch)
         self.checker = QuorumAckChecker(self.config.limits, self.config.timings, self.metrics.append_duration_s.observe)
         self.appender = Appender(self, self.checker)
-        self.reader = Reader(self)
+        self.reader: Reader = Reader(self)
         self.dispatchers = Dispatchers(self)
         self.roster = Roster(self, self._host, self.dispatchers)
         self.handover = Handover(self, self.appender.flush)
@@ -137,7 +140,6 @@ class Replica:
         self.settings = Settings(self, self.appender)
         self.members = Members(self, self.appender, self.handover, self.settings)
         self.retention = Retention(self, self.appender, self.settings)
-        self.disk_watch = DiskWatch(self)
         self._preferred = PreferredLeaders(self, self.handover)
         self._scrubber = Scrubber(self)
         self._tail_query: TailQuery | None = None
@@ -169,8 +171,8 @@ class Replica:
     async def leave(self) -> None:
         """Stops taking appends, drains and hands the leadership over. Never raises. What was asked before it is still
         answered, and who asks now is told to ask another."""
-        if not self._is_stopping:
-            self._is_stopping = True
+        if not self.is_stopping:
+            self.is_stopping = True
             if self.role is Role.LEADER and self.failure is None:
                 await self.handover.leave()
 
@@ -280,43 +282,9 @@ class Replica:
     def cluster_id_or_new(self) -> str:
         return self.log.state.cluster_id or self.config.cluster_id or f"{self._random.getrandbits(64):016x}"
 
-    def last_position_in_terms(self, position: Position, term: Term) -> Position:
-        state = self.log.state
-        position = min(position, state.last.position)
-        while position > state.start.position and state.term_at(position) > term:
-            position = Position(state.first_position_of_term_at(position) - 1)
-        return position
-
-    def check_reader(self) -> None:
-        if self.failure is not None:
-            raise error(self.failure.code, str(self.failure))
-        if self._is_stopping:
-            raise error(Code.SHUTTING_DOWN, "the node is stopping; ask another")
-        if self.role is not Role.LEADER:
-            raise self.not_leader()
-
     @property
     def commit_index(self) -> int:
         return self._commit_index.index
-
-    def check_room(self) -> None:
-        self.disk_watch.check_room()
-
-    def check_leader(self) -> None:
-        self.check_reader()
-        leadership = self.core.leadership
-        if leadership is None:
-            raise self.not_leader()  # the core knows of a higher term already; its Persist is under way
-        if leadership.transfer is not None:
-            raise error(Code.LEADER_TRANSFERRING, "the leadership is being handed over; try again after a moment")
-
-    def not_leader(self) -> DLedgerError:
-        leader_id = self.leader_id if self.leader_id != self.config.id else NOBODY
-        address = self._host.client_address(leader_id) if leader_id else ""
-        hint = f"ask {leader_id} at {address}" if address else "no leader is known yet; try again after a moment"
-        return error(
-            Code.NOT_LEADER, f"{self.config.id} is not the leader; {hint}", leader_id=leader_id, leader_address=address
-        )
 
     # Messages ----------------------------------------------------------------------------------------------------
 
@@ -404,22 +372,6 @@ class Replica:
     def on_disk_full(self) -> None:
         self.disk_watch.refused()
 
-    def why_stalled(self) -> str:
-        leadership = self.core.leadership
-        if leadership is None:
-            return ""
-        last, now_ms = self.log.last.position, self.now_ms()
-        if leadership.fit_quorum(last, now_ms):
-            return ""
-        lacks = leadership.lacks(last, now_ms)
-        return "; ".join(f"{peer} {lack.why}" for peer, lack in lacks.items() if lack is not None)
-
-    def not_ready(self) -> DLedgerError:
-        own = "its disk is full" if self.disk_watch.state is DiskState.FULL else ""
-        why = "; ".join(filter(None, (own, self.why_stalled())))
-        text = "the leader has not committed in its term yet" + (f": {why}" if why else "")
-        return error(Code.LEADER_NOT_READY, f"{text}; try again after a moment")
-
     def on_truncated(self, after: Position) -> None:
         self._commit_index.truncated(after)
         self.roster.follow_log()
@@ -479,7 +431,7 @@ class Replica:
         new_leader = change.leader_id != self.leader_id
         self.role, self.term, self.leader_id = change.role, change.term, change.leader_id
         if was_leader:
-            self._leave_leadership(self.not_leader())
+            self._leave_leadership(self.admission.not_leader())
         if new_leader and change.leader_id:
             self.metrics.leader_changes += 1
         logger.info(
@@ -516,7 +468,7 @@ class Replica:
             self.guard(part.check)
 
     def _maintain_leadership(self) -> None:
-        self.metrics.proposals_failed += self.checker.expire(self.now_s(), self.why_stalled)
+        self.metrics.proposals_failed += self.checker.expire(self.now_s(), self.admission.why_stalled)
         if not self.appender.retry_open():
-            self.reader.fail_all(self.not_ready())
+            self.reader.fail_all(self.admission.not_ready())
         self.dispatchers.wake()

@@ -115,9 +115,9 @@ class Retention:
         Raises NOT_LEADER, LEADER_NOT_READY, INDEX_OUT_OF_RANGE beyond what is committed, DISK_FULL where nothing can
         go for want of room, CHANGE_PENDING while another trim is not committed, and what an append raises.
         """
-        self._context.check_leader()
+        self._context.admission.check_leader()
         if not self._context.core.is_ready:
-            raise self._context.not_ready()
+            raise self._context.admission.not_ready()
         first_index, commit_index = self._log.state.first_index, self._context.commit_index
         if before_index > commit_index + 1:
             raise error(
@@ -165,7 +165,7 @@ class Retention:
 
         Raises NOT_LEADER, and what an append raises.
         """
-        self._context.check_leader()
+        self._context.admission.check_leader()
 
         def edit(settings: GroupSettings) -> GroupSettings:
             return settings._replace(

@@ -39,7 +39,7 @@ class Settings:
             return settings._replace(preferred=chosen)
 
         if dry_run:
-            self._context.check_leader()
+            self._context.admission.check_leader()
             return edit(self.current)
         return await self.change(edit)
 
@@ -70,9 +70,9 @@ class Settings:
         """
         async with self._turn:
             await self._frames.wait_until_free()
-            self._context.check_leader()
+            self._context.admission.check_leader()
             if not self._context.core.is_ready:  # what an earlier leader said of them may yet be cut
-                raise self._context.not_ready()
+                raise self._context.admission.not_ready()
             wanted = edit(self.current)
             if wanted != self.current:
                 await self._frames.append(settings_body(wanted))

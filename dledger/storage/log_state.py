@@ -155,6 +155,13 @@ class LogState:
         at = bisect_right(self._term_positions, position) - 1
         return self.start.position if at < 0 else Position(self._term_positions[at])
 
+    def last_position_in_terms(self, position: Position, term: Term) -> Position:
+        """The highest position at or below ``position`` whose term does not exceed ``term``."""
+        position = min(position, self.last.position)
+        while position > self.start.position and self.term_at(position) > term:
+            position = Position(self.first_position_of_term_at(position) - 1)
+        return position
+
     def copy(self) -> LogState:
         return LogState.decode(self.encode())
 

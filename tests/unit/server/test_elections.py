@@ -102,7 +102,7 @@ async def test_a_killed_leader_whose_connections_close_is_replaced_within_an_ele
         closing = leader.transport.close()
         leader.is_up = False
         await closing
-        leader.replica.fail(leader.replica.not_leader().code, "killed")
+        leader.replica.fail(leader.replica.admission.not_leader().code, "killed")
         leader.failure = None
         assert (await cluster.leader(within_s=TIMEOUT_S)) is not leader
 
