@@ -18,6 +18,7 @@ from tests.unit.server.changes import (
     Load,
     add,
     add_voter,
+    caught_up,
     change,
     members_of,
     readmit,
@@ -401,6 +402,22 @@ async def test_all_five_nodes_are_replaced_one_by_one_under_load() -> None:
         leader = await cluster.leader()
         assert voters_of(leader) == {f"n{at}" for at in range(5, 10)}
         assert len(leader.committed()) > 100
+
+
+@virtual_time
+async def test_all_five_nodes_are_restarted_one_by_one_under_load() -> None:
+    async with SimCluster(5) as cluster:
+        leaders = {(await cluster.leader()).id}
+        async with Load(cluster):
+            for node in list(cluster.nodes.values()):
+                await node.stop()
+                leader = await cluster.leader()
+                leaders.add(leader.id)
+                before = leader.commit_index
+                await cluster.until(lambda leader=leader, before=before: leader.commit_index > before)  # type: ignore[misc]
+                await node.start()
+                await caught_up(cluster, node)
+        assert len(leaders) > 1, "choose another seed: the leader is to be among those that are restarted meanwhile"
 
 
 @virtual_time
