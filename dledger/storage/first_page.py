@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 
 from dledger.errors import DLedgerError
 from dledger.storage.frame import HEADER_BYTES, check_link, parse_header
@@ -27,6 +28,7 @@ from dledger.storage.segment import (
     write_header,
 )
 from dledger.storage.segment_files import SegmentFiles
+from dledger.storage.state_file import good_copies
 from dledger.types import GENESIS, LogPoint
 
 logger = logging.getLogger(__name__)
@@ -73,16 +75,10 @@ def _previous(files: SegmentFiles, name: SegmentName, before: Trailer | None) ->
 
 
 def _read_state(files: SegmentFiles, name: SegmentName) -> LogState | None:
-    disk, path = files.disk, str(files.directory / name.file(STATE_SUFFIX))
-    if not disk.exists(path):
-        return None
-    handle = disk.open(path, read_only=True)
-    try:
-        return LogState.decode(disk.pread(handle, disk.size(handle), 0))
-    except DLedgerError:
-        return None
-    finally:
-        disk.close(handle)
+    for copy in good_copies(files.disk, str(files.directory / name.file(STATE_SUFFIX))):
+        with suppress(DLedgerError):
+            return LogState.read(copy)
+    return None
 
 
 def _fits(page: bytes, previous: LogPoint, name: SegmentName) -> bool:

@@ -39,6 +39,7 @@ from dledger.storage.scrub import Scrub
 from dledger.storage.sealer import Roll, Sealer
 from dledger.storage.segment import FIRST_PAGE_BYTES, Segment, corrupt
 from dledger.storage.segment_files import SegmentFiles
+from dledger.storage.state_file import keep_twice
 from dledger.storage.syncer import Syncer
 from dledger.storage.tail_cache import TailCache
 from dledger.storage.writer import Run, SegmentWriter, UndoFailedError
@@ -375,8 +376,11 @@ class FileLog:
 
     async def scrub(self, position: Position) -> Position:
         async with self._rearrangement.lock:
-            first = self._files.segments[0].name.base_position
+            segment = self._files.segments[0]
+            first = segment.name.base_position
             try:
+                if position <= first:
+                    await self._files.disk.run(partial(keep_twice, self._files.disk, segment))
                 return await self._scrub.step(Position(max(position, first)))
             except OSError as reason:
                 raise self._files.unreadable(reason) from reason

@@ -25,7 +25,7 @@ from dledger.storage.control import (
 )
 from dledger.storage.frame import ControlKind, Frame
 from dledger.storage.producers import Producers
-from dledger.storage.record import RecordKind, pack_record, unpack_record
+from dledger.storage.record import Record, RecordKind, pack_record, unpack_record
 from dledger.types import GENESIS, GroupSettings, LogPoint, Member, Position, Term, TrimPoint
 from dledger.v1.storage_pb2 import LogPointRecord, LogStateRecord, TermStart
 
@@ -201,6 +201,11 @@ class LogState:
         stored = unpack_record(RecordKind.LOG_STATE, encoded)
         if stored is None:
             raise error(Code.CORRUPT_LOG, "the log's small state does not match its checksum")
+        return cls.read(stored)
+
+    @classmethod
+    def read(cls, stored: Record) -> LogState:
+        """From a record whose checksum was right. Raises CORRUPT_LOG."""
         try:
             return cls._of(LogStateRecord.FromString(stored.payload))
         except (DecodeError, ValueError) as reason:

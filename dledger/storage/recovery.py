@@ -44,7 +44,7 @@ from dledger.storage.segment import (
     write_mark,
 )
 from dledger.storage.segment_files import SegmentFiles
-from dledger.storage.state_file import write_state
+from dledger.storage.state_file import has_good_state, keep_twice, write_state
 from dledger.storage.writer import FIRST_SEGMENT_BYTES
 from dledger.types import GENESIS, Durability, Member, TrimPoint
 
@@ -119,9 +119,18 @@ def _open(files: SegmentFiles, limits: Limits, members: Sequence[Member], *, mus
         return _create(files, limits, members)
     restore_headers(files, names)
     durable = take_inventory(files, names)
+    _check_beginning(files)
     recovered = _recover(files, durable, members)
+    keep_twice(files.disk, files.segments[0])
     _remove_leftovers(files, files.disk.listdir(str(files.directory)))
     return recovered
+
+
+def _check_beginning(files: SegmentFiles) -> None:
+    """Newer small states would do to open the log, but not to give another node its beginning, as a leader has to."""
+    first = files.segments[0]
+    if first.previous != GENESIS and not has_good_state(files.disk, first):
+        raise corrupt(first.state_path, 0, "no copy of the small state that the log begins with is good")
 
 
 def _create(files: SegmentFiles, limits: Limits, members: Sequence[Member]) -> _Recovered:

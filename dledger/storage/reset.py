@@ -28,7 +28,7 @@ class NewBeginning(NamedTuple):
 def prepare_beginning(files: SegmentFiles, state: LogState, size_bytes: int) -> NewBeginning:
     """Blocks. Raises OSError, and the log is what it was."""
     header = SegmentHeader(files.group, state.next_index, state.last)
-    write_state(files.disk, str(files.directory / header.name.file(STATE_SUFFIX)), state.encode())
+    write_state(files.disk, str(files.directory / header.name.file(STATE_SUFFIX)), state.encode(), twice=True)
     path, handle = files.make(max(size_bytes, 2 * FIRST_PAGE_BYTES))
     return NewBeginning(header, path, handle)
 

@@ -1,7 +1,8 @@
 """Removing the beginning of a log while everything else goes on; a crash at any moment leaves a log that opens.
 
-In this order: the segment that the log is to begin with says so in its first page, durably; then older ones leave the
-log, and their files go. A start ignores, and removes, whatever lies before the last segment that says so.
+In this order: a second copy of the small state that the log is to begin with, for nothing else will tell it any more;
+the segment says in its first page, durably, that the log begins with it; then older ones leave the log, and their files
+go. A start ignores, and removes, whatever lies before the last segment that says so.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from dledger.storage.rearrangement import Rearrangement
 from dledger.storage.replay import Replay
 from dledger.storage.segment import Segment, corrupt, write_origin
 from dledger.storage.segment_files import SegmentFiles
-from dledger.storage.state_file import has_good_state
+from dledger.storage.state_file import keep_twice
 from dledger.types import Member, Position, TrimPoint
 
 logger = logging.getLogger(__name__)
@@ -84,7 +85,7 @@ class Collector:
         files, disk = self._files, self._files.disk
         try:
             first = self._new_first()
-            while first and not await disk.run(partial(has_good_state, disk, files.segments[first])):
+            while first and not await disk.run(partial(keep_twice, disk, files.segments[first])):
                 files.segments[first].has_state = False
                 first = self._new_first()
             if not first:
@@ -92,6 +93,7 @@ class Collector:
             await disk.run(partial(write_origin, disk, files.segments[first]))
             removed = files.begin_with(first)
             await disk.run(partial(unlink_all, disk, str(files.directory), removed))
+            await disk.run(partial(keep_twice, disk, files.segments[0]))  # there may be room now
         except OSError as reason:
             logger.warning("segments cannot be removed", extra={"group": files.group, "why": str(reason)})
             if reason.errno not in FULL:

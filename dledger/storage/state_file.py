@@ -1,4 +1,8 @@
-"""The small state beside a segment: the state before its first frame."""
+"""The small state beside a segment: the state before its first frame.
+
+The file holds it once, or twice: beside the segment that a trimmed log begins with, for frames that could tell it are
+gone. The second copy begins on a page of its own, so that one bad sector or page leaves one of them.
+"""
 
 from __future__ import annotations
 
@@ -7,21 +11,25 @@ import logging
 from pathlib import Path
 
 from dledger.errors import DLedgerError
-from dledger.storage.disk import Disk
+from dledger.storage.disk import FULL, Disk
 from dledger.storage.log_state import LogState
-from dledger.storage.record import RecordKind, unpack_record
+from dledger.storage.record import Record, RecordKind, pack_record, unpack_record
 from dledger.storage.segment import TEMPORARY_SUFFIX, Segment
+from dledger.types import GENESIS
 
 logger = logging.getLogger(__name__)
 
+COPY_ALIGN_BYTES = 4096
 
-def write_state(disk: Disk, path: str, encoded: bytes) -> None:
+
+def write_state(disk: Disk, path: str, encoded: bytes, *, twice: bool = False) -> None:
     """Durable when it returns: written to another name, synced, renamed. Raises OSError and leaves no room taken."""
     temporary = path + TEMPORARY_SUFFIX
+    copies = [encoded, bytes(-len(encoded) % COPY_ALIGN_BYTES), encoded] if twice else [encoded]
     handle = disk.open(temporary, create=True)
     try:
         disk.ftruncate(handle, 0)
-        disk.pwritev(handle, [encoded], 0)
+        disk.pwritev(handle, copies, 0)
         disk.fdatasync(handle)
         disk.rename(temporary, path)
     except OSError:
@@ -33,29 +41,57 @@ def write_state(disk: Disk, path: str, encoded: bytes) -> None:
     disk.fsync_directory(str(Path(path).parent))
 
 
+def good_copies(disk: Disk, path: str) -> list[Record]:
+    """Of the small state in the file ``path``, if there is one. Blocks. Raises OSError."""
+    if not disk.exists(path):
+        return []
+    handle = disk.open(path, read_only=True)
+    try:
+        stored = memoryview(disk.pread(handle, disk.size(handle), 0))
+    finally:
+        disk.close(handle)
+    copies = (unpack_record(RecordKind.LOG_STATE, stored[at:]) for at in range(0, len(stored), COPY_ALIGN_BYTES))
+    return [copy for copy in copies if copy is not None]
+
+
+def _own_copies(disk: Disk, segment: Segment) -> list[Record]:
+    """Those that belong to this segment."""
+    return [copy for copy in good_copies(disk, segment.state_path) if copy.sequence == segment.previous.position]
+
+
 def has_good_state(disk: Disk, segment: Segment) -> bool:
     """Whether a small state lies beside the segment that belongs to it and matches its checksum: what ``read_state``
     finds out too, decoding it."""
-    if not disk.exists(segment.state_path):
-        return False
-    handle = disk.open(segment.state_path, read_only=True)
-    try:
-        stored = unpack_record(RecordKind.LOG_STATE, disk.pread(handle, disk.size(handle), 0))
-    finally:
-        disk.close(handle)
-    return stored is not None and stored.sequence == segment.previous.position
+    return bool(_own_copies(disk, segment))
+
+
+def keep_twice(disk: Disk, segment: Segment) -> bool:
+    """Sees to it that two good copies lie beside the segment, for the log begins with it, or is to; on a full disk one
+    has to do. Returns whether there is any. Blocks. Raises OSError."""
+    if segment.previous == GENESIS:
+        return True  # nothing lies before it
+    copies = _own_copies(disk, segment)
+    if len(copies) == 1:
+        encoded = pack_record(RecordKind.LOG_STATE, *copies[0])
+        try:
+            write_state(disk, segment.state_path, encoded, twice=True)
+        except OSError as reason:
+            if reason.errno not in FULL:
+                raise
+            logger.warning("a small state has no room for its second copy", extra={"path": segment.state_path})
+    return bool(copies)
 
 
 def read_state(disk: Disk, segment: Segment) -> LogState | None:
     """None when there is none, or none that is good and belongs to this segment: an older one does as well."""
-    if not disk.exists(segment.state_path):
-        return None
-    handle = disk.open(segment.state_path, read_only=True)
-    try:
-        state = LogState.decode(disk.pread(handle, disk.size(handle), 0))
-    except DLedgerError as bad:
-        logger.warning("a small state is damaged; an older one is used", extra={"path": segment.path, "why": str(bad)})
-        return None
-    finally:
-        disk.close(handle)
-    return state if state.last == segment.previous else None
+    for copy in _own_copies(disk, segment):
+        try:
+            state = LogState.read(copy)
+        except DLedgerError as bad:
+            logger.warning("a small state cannot be read", extra={"path": segment.state_path, "why": str(bad)})
+            continue
+        if state.last == segment.previous:
+            return state
+    if disk.exists(segment.state_path):
+        logger.warning("a small state is damaged; an older one is used", extra={"path": segment.state_path})
+    return None

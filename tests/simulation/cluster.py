@@ -108,8 +108,12 @@ class SimHost:
 
     @property
     def awaits_repair(self) -> bool:
-        """Frames of it rotted. A small state that did is passed over: an older one, and the frames, do as well."""
-        return self.is_rotten and any(rot.path.endswith(SEGMENT_SUFFIX) for rot in self.rot)
+        """Frames of it rotted, or both copies of what its log begins with. Another small state that did is passed over:
+        an older one, and the frames, do as well."""
+        if not self.is_rotten:
+            return False
+        paths = [rot.path for rot in self.rot]
+        return any(path.endswith(SEGMENT_SUFFIX) or paths.count(path) > 1 for path in paths)
 
     def knows(self, peer: NodeId) -> tuple[bytes, int]:
         """Which disk of ``peer``, and which start of it at least, it knows of, whatever befalls it now."""
@@ -183,8 +187,9 @@ class SimHost:
     # Lives -------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Returns when the node is up, refuses to start, or has ended again."""
-        assert self._life is None
+        """Returns when the node is up, refuses to start, or has ended again. Nothing where it was started meanwhile."""
+        if self._life is not None:
+            return
         self.lives += 1
         cluster = self.cluster
         process = ProcessLoop(cluster.world, rate=self.rate)  # type: ignore[abstract]  # it has what nodes ask for

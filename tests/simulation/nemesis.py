@@ -78,7 +78,10 @@ class Nemesis:
     @property
     def is_mending(self) -> bool:
         """A member is still in doubt, or has not found what rotted there."""
-        return self._scene.forgetful is not None or any(host.awaits_repair for host in self._cluster.hosts.values())
+        if self._scene.forgetful is not None:
+            return True
+        has_removed = self._cluster.watch.has_removed
+        return any(host.awaits_repair and not has_removed(host.id) for host in self._cluster.hosts.values())
 
     async def end(self) -> None:
         """Everything is whole again, and everybody is up."""

@@ -153,6 +153,7 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         self._rate = rate
         self.is_paused = False
         self.has_ended = False
+        self._is_buried = False
         self._waiting: list[asyncio.Handle] = []
         self._late: list[asyncio.Handle] = []
         self._asked: dict[asyncio.Future[Any], None] = {}
@@ -209,7 +210,7 @@ class ProcessLoop(asyncio.AbstractEventLoop):
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         if isinstance(violation := context.get("exception"), Violation):
             self._world.fail(violation)
-        elif not self.has_ended:
+        elif not self.has_ended and not self._is_buried:
             self._world.call_exception_handler(context)
 
     def get_debug(self) -> bool:
@@ -274,7 +275,9 @@ class ProcessLoop(asyncio.AbstractEventLoop):
                 answer.set_exception(GoneError())
 
     async def bury(self) -> None:
-        """Long after its end: closes what was running in it, so that nothing complains of being forgotten."""
+        """Long after its end: closes what was running in it, so that nothing complains of being forgotten, or of what
+        it finds gone while it is closed."""
+        self._is_buried = True
         self.has_ended = self.is_paused = False
         for _ in range(BURIAL_ROUNDS):
             for task in list(self._tasks):

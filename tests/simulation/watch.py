@@ -49,9 +49,13 @@ class Watch:
         """By term: whom each node voted for."""
         self._terms: dict[str, Term] = {}
         self._members: dict[NodeId, bool] = {}
-        """Of the last committed change: who votes."""
+        """Of the last committed change: who votes. Empty before the first."""
         self._acks: dict[Term, dict[NodeId, Position]] = {}
         """By term: how far each node acknowledged."""
+
+    def has_removed(self, node: NodeId) -> bool:
+        """Whether the last committed change leaves it out."""
+        return bool(self._members) and node not in self._members
 
     # Elections ---------------------------------------------------------------------------------------------------
 

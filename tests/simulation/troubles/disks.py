@@ -7,13 +7,18 @@ from collections.abc import Callable
 from functools import partial
 
 from dledger.server.replica import Replica
+from dledger.storage.record import RECORD_HEADER_BYTES, RecordKind, unpack_record
 from dledger.storage.segment import FIRST_PAGE_BYTES, SEGMENT_SUFFIX, STATE_SUFFIX, unpack_mark
+from dledger.storage.state_file import COPY_ALIGN_BYTES
 from dledger.storage.two_slot import SLOT_BYTES
 from dledger.types import NodeStart, Position
 from tests.simulation.cluster import SimHost
 from tests.simulation.disk import Trap
 from tests.simulation.platter import SECTOR_BYTES, Rot
 from tests.simulation.troubles.scene import Scene, Trouble
+
+BOTH_COPIES_SHARE = 0.3
+"""Of the rot in what a trimmed log begins with."""
 
 
 class DiskTroubles:
@@ -138,15 +143,20 @@ class DiskTroubles:
                 host.crash()
 
     async def rot_of_the_beginning(self) -> None:
-        """What a trimmed log begins with stands nowhere else: it is beyond repair, and says so when it starts."""
+        """What a trimmed log begins with stands nowhere else, but there twice. Without either copy the node is beyond
+        repair, and says so when it starts."""
         host = self._rotting([host for host in self._cluster.up() if _beginning(host)])
         path = _beginning(host) if host is not None else None
-        if host is None or path is None:
+        if host is None or path is None or any(rot.path == path for rot in host.rot):
             return
         file = host.platter.find(path)
-        name = self._damage(host, path, 0, len(file.data)) if not file.dirty else ""
-        if name:
-            self._scene.hit(name, host.id, path)
+        copies = _copies(bytes(file.data)) if not file.dirty else []
+        if len(copies) < 2:
+            return
+        rotting = copies if self._random.random() < BOTH_COPIES_SHARE else [self._random.choice(copies)]
+        names = [name for copy in rotting if (name := self._damage(host, path, *copy))]
+        if names:
+            self._scene.hit("rot of both copies" if len(names) > 1 else names[0], host.id, path)
             host.crash()
 
     def _rotting(self, among: list[SimHost]) -> SimHost | None:
@@ -198,8 +208,11 @@ class DiskTroubles:
     async def readmit(self) -> None:
         """As an operator does: a disk that is beyond repair is replaced by an empty one; the disk that is there is
         admitted as a learner's, and promoted when it has caught up."""
+        if self._scene.forgetful is not None and self._cluster.watch.has_removed(self._scene.forgetful.id):
+            self._scene.forgetful = None
         for lost in self._cluster.hosts.values():
-            if lost.is_beyond_repair and lost.is_down and self._scene.forgetful is None:
+            is_for_replacement = lost.is_beyond_repair and lost.is_down and not self._cluster.watch.has_removed(lost.id)
+            if is_for_replacement and self._scene.forgetful is None:
                 lost.wipe()
                 self._scene.forgetful = lost
                 self._scene.hit("rotten disk replaced", lost.id)
@@ -249,6 +262,12 @@ def _beginning(host: SimHost) -> str | None:
     """The small state without which a trimmed log cannot be opened."""
     first = host.replica.log._files.segments[0]  # type: ignore[attr-defined]
     return str(first.state_path) if first.previous.position else None
+
+
+def _copies(stored: bytes) -> list[tuple[int, int]]:
+    """Where the good ones of a small state begin and end."""
+    records = {at: unpack_record(RecordKind.LOG_STATE, stored[at:]) for at in range(0, len(stored), COPY_ALIGN_BYTES)}
+    return [(at, at + RECORD_HEADER_BYTES + len(record.payload)) for at, record in records.items() if record]
 
 
 def _durable_extent(host: SimHost, path: str) -> tuple[int, int] | None:

@@ -12,6 +12,7 @@ from dledger.batch import crc32c
 from dledger.errors import ConfigError
 from dledger.storage.frame import make_frame
 from dledger.storage.segment import FIRST_PAGE_BYTES
+from dledger.storage.state_file import COPY_ALIGN_BYTES
 from dledger.storage.verify import dump, dump_records, verify
 from tests.unit.storage.harness import (
     Witness,
@@ -71,7 +72,7 @@ async def test_rot_is_named_with_file_and_offset(tmp_path: Path) -> None:
     assert (report.bad.file, report.bad.offset) == (str(path), FIRST_PAGE_BYTES)
 
 
-@pytest.mark.parametrize("damage", ["a byte", "gone"])
+@pytest.mark.parametrize("damage", ["a byte of each copy", "gone"])
 async def test_a_trimmed_log_without_the_state_it_begins_with_is_bad(tmp_path: Path, damage: str) -> None:
     await write_log(tmp_path, 300)
     async with opened(tmp_path) as log:
@@ -80,7 +81,10 @@ async def test_a_trimmed_log_without_the_state_it_begins_with_is_bad(tmp_path: P
     if damage == "gone":
         first.unlink()
     else:
-        first.write_bytes(first.read_bytes()[:-1] + b"?")
+        stored = bytearray(first.read_bytes())
+        for at in range(0, len(stored), COPY_ALIGN_BYTES):
+            stored[at] ^= 1
+        first.write_bytes(stored)
     bad = verify(tmp_path).bad
     assert bad is not None
     assert bad.file == str(first)

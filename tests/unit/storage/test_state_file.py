@@ -1,0 +1,111 @@
+"""The small state that a trimmed log begins with: two copies, each of which will do, and the lost one comes back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dledger.config import Limits
+from dledger.errors import CorruptLog
+from dledger.storage.disk import OsDisk
+from dledger.storage.log import FileLog
+from dledger.storage.state_file import COPY_ALIGN_BYTES, good_copies, keep_twice
+from dledger.types import Position
+from tests.unit.storage.harness import Witness, files_of, frames_after, open_at, opened, state_behind
+from tests.unit.storage.test_reserve import SmallDisk
+
+LIMITS = Limits(segment_max_frames=10)
+BOTH = (0, COPY_ALIGN_BYTES)
+
+
+async def trimmed(directory: Path, disk: OsDisk | None = None) -> FileLog:
+    """An open log that begins behind position 20, with the segment that says so."""
+    log = await open_at(directory, disk or OsDisk(), LIMITS)
+    witness = Witness(log)
+    for _ in range(9):
+        log.append(frames_after(log, 5))
+    await witness.all_durable()
+    await log._sealer.drain()
+    await log.trim(log.boundaries()[1].trim)
+    return log
+
+
+def first_state(directory: Path) -> Path:
+    return files_of(directory, ".state")[0]
+
+
+def copies(directory: Path) -> int:
+    return len(good_copies(OsDisk(), str(first_state(directory))))
+
+
+def damage(directory: Path, *offsets: int) -> None:
+    path = first_state(directory)
+    stored = bytearray(path.read_bytes())
+    for offset in offsets:
+        stored[offset : offset + 512] = bytes(512)
+    path.write_bytes(stored)
+
+
+async def test_a_trimmed_log_has_two_and_a_segment_further_up_one(tmp_path: Path) -> None:
+    log = await trimmed(tmp_path)
+    states = files_of(tmp_path, ".state")
+    assert [len(good_copies(OsDisk(), str(path))) for path in states] == [2, 1, 1]
+    await log.close()
+
+
+@pytest.mark.parametrize("offset", BOTH, ids=["first", "second"])
+async def test_one_copy_does_and_the_next_start_writes_the_other_again(tmp_path: Path, offset: int) -> None:
+    log = await trimmed(tmp_path)
+    begin = await log.state_at_start()
+    await log.close()
+    damage(tmp_path, offset)
+    assert copies(tmp_path) == 1
+    async with opened(tmp_path) as log:
+        assert await log.state_at_start() == begin
+        assert copies(tmp_path) == 2
+
+
+@pytest.mark.parametrize("offset", BOTH, ids=["first", "second"])
+async def test_the_scrub_writes_a_copy_again_that_rotted_meanwhile(tmp_path: Path, offset: int) -> None:
+    log = await trimmed(tmp_path)
+    begin = await log.state_at_start()
+    damage(tmp_path, offset)
+    assert await log.state_at_start() == begin
+    await log.scrub(Position(1))
+    assert copies(tmp_path) == 2
+    await log.close()
+
+
+async def test_a_log_that_was_reset_has_two(tmp_path: Path) -> None:
+    log = await open_at(tmp_path, OsDisk(), LIMITS)
+    Witness(log)
+    begin = await state_behind(30)
+    await log.reset(begin)
+    assert copies(tmp_path) == 2
+    assert await log.state_at_start() == begin
+    await log.close()
+
+
+async def test_without_any_the_log_is_not_opened_and_nothing_is_changed(tmp_path: Path) -> None:
+    log = await trimmed(tmp_path)
+    await log.close()
+    damage(tmp_path, *BOTH)
+    before = {path: path.read_bytes() for path in files_of(tmp_path)}
+    with pytest.raises(CorruptLog, match="small state that the log begins with"):
+        await open_at(tmp_path)
+    assert {path: path.read_bytes() for path in files_of(tmp_path)} == before
+
+
+async def test_a_full_disk_is_trimmed_with_one_and_has_two_once_there_is_room(tmp_path: Path) -> None:
+    disk = SmallDisk()
+    log = await trimmed(tmp_path, disk)
+    second = files_of(tmp_path, ".state")[1]
+    disk.room_bytes = 0
+    segment = log._files.segments[1]
+    assert keep_twice(disk, segment), "one will have to do"
+    assert len(good_copies(disk, str(second))) == 1
+    await log.trim(log.boundaries()[0].trim)
+    assert first_state(tmp_path) == second
+    assert copies(tmp_path) == 2, "what was trimmed made room"
+    await log.close()
