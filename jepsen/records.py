@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from dledger.batch import Buffer
 from dledger.kernels.history import Column
 
 VALUE_BYTES = 8
@@ -29,7 +30,7 @@ def records_of(first_value: int, count: int, size_bytes: int) -> Sequence[bytes]
     return [record_of(value, size_bytes) for value in range(first_value, first_value + count)]
 
 
-def values_in(body: bytes, count: int, size_bytes: int) -> Column:
+def values_in(body: Buffer, count: int, size_bytes: int) -> Column:
     """The values of a batch's body (drawn in dledger.batch); FOREIGN where the bytes are not what was appended."""
     offsets = np.frombuffer(body, "<i4", count + 1)
     data = np.frombuffer(body, np.uint8, offset=4 * (count + 1))
@@ -41,7 +42,7 @@ def values_in(body: bytes, count: int, size_bytes: int) -> Column:
     return np.where(intact, values, FOREIGN)
 
 
-def value_in(record: bytes, size_bytes: int) -> int:
+def value_in(record: Buffer, size_bytes: int) -> int:
     """The value of one record; FOREIGN when the bytes are not what was appended."""
     value = int.from_bytes(record[:VALUE_BYTES], "big")
     return value if len(record) == size_bytes and record == record_of(value, size_bytes) else FOREIGN

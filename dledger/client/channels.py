@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from grpc import aio
 
-from dledger.client.wire import APPEND_STREAM
+from dledger.client.wire import APPEND_STREAM, READ, ReadMessage, decode_read
 from dledger.v1 import admin_pb2_grpc, log_pb2, log_pb2_grpc
 
 if TYPE_CHECKING:
@@ -44,6 +44,9 @@ class Endpoint:
         self._channel = aio.insecure_channel(address, options=CHANNEL_OPTIONS)
         self.append_stream: aio.StreamStreamMultiCallable[bytes, log_pb2.AppendStreamResponse] = (
             self._channel.stream_stream(APPEND_STREAM, None, log_pb2.AppendStreamResponse.FromString)
+        )
+        self.read: aio.UnaryStreamMultiCallable[log_pb2.ReadRequest, ReadMessage] = self._channel.unary_stream(
+            READ, log_pb2.ReadRequest.SerializeToString, decode_read
         )
         self.log: LogServiceAsyncStub = log_pb2_grpc.LogServiceStub(self._channel)
         self.admin: AdminServiceAsyncStub = admin_pb2_grpc.AdminServiceStub(self._channel)

@@ -13,6 +13,7 @@ from dledger.client.getter import WIRE_CONSISTENCY
 from dledger.client.results import Batch
 from dledger.client.retry import ASKS_ELSEWHERE, PASSING, Backoff
 from dledger.client.rpc import from_rpc
+from dledger.client.wire import ReadMessage
 from dledger.errors import Code, DeadlineExceeded, DLedgerError, Unavailable, error
 from dledger.types import Consistency
 from dledger.v1 import log_pb2
@@ -22,8 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
     from dledger.client.leader import Leaders
+    from dledger.client.wire import ReadBatch
 
-    ReadCall = aio.UnaryStreamCall[log_pb2.ReadRequest, log_pb2.ReadResponse]
+    ReadCall = aio.UnaryStreamCall[log_pb2.ReadRequest, ReadMessage]
 
 
 SILENCE_S = 2.0
@@ -118,7 +120,7 @@ class Reader:
             text = f"{self._address} does not know yet that the records up to {self._promised - 1} are committed"
         await self._recover(Unavailable(text))
 
-    async def _next_answer(self) -> log_pb2.ReadResponse | None:
+    async def _next_answer(self) -> ReadMessage | None:
         """The next message of the stream there is, or of a new one; None at its end."""
         wanted = self._wanted
         if self._call is None:
@@ -131,7 +133,7 @@ class Reader:
                 follow=wanted.follow,
                 consistency=WIRE_CONSISTENCY[wanted.consistency],
             )
-            self._call = endpoint.log.Read(request)
+            self._call = endpoint.read(request)
             self._has_gained = False
         reading = asyncio.ensure_future(self._call.read())
         try:
@@ -143,7 +145,7 @@ class Reader:
             raise from_rpc(failure, self._address) from failure
         finally:
             reading.cancel()
-        return answer if isinstance(answer, log_pb2.ReadResponse) else None
+        return answer if isinstance(answer, ReadMessage) else None
 
     async def _patiently(self, reading: asyncio.Future[Any]) -> None:
         """Returns when ``reading`` is done; raises when it is time to ask elsewhere.
@@ -184,7 +186,7 @@ class Reader:
             raise self._reason or refusal
         await asyncio.sleep(self._backoff.next_s())
 
-    def _accept(self, answer: log_pb2.ReadResponse) -> list[Batch]:
+    def _accept(self, answer: ReadMessage) -> list[Batch]:
         """Checks the batches, drops what was had or not asked, and notes where to go on.
 
         Without an end, the commit index of the first answer is where a read ends, whatever breaks in between.
@@ -192,7 +194,7 @@ class Reader:
         if self._promised is None and not self._wanted.follow:
             promised = max(answer.commit_index + 1, self.next_index)
             if answer.batches:
-                last = answer.batches[-1]
+                last = answer.batches[-1].head
                 promised = max(promised, last.base_index + last.count)
             self._end = promised if self._end is None else self._end
             self._promised = min(promised, self._end)
@@ -201,7 +203,7 @@ class Reader:
         self._reason = None
         batches = []
         for wire in answer.batches:
-            if wire.base_index + wire.count <= self.next_index:
+            if wire.head.base_index + wire.head.count <= self.next_index:
                 continue
             if self._complete():
                 break
@@ -210,16 +212,17 @@ class Reader:
             self._has_gained = True
         return batches
 
-    def _checked(self, wire: log_pb2.Batch) -> Batch:
-        if wire.base_index > self.next_index:
-            text = f"{self._address} left out the records {self.next_index} … {wire.base_index - 1}: report it"
+    def _checked(self, wire: ReadBatch) -> Batch:
+        head, body = wire
+        base_index = head.base_index
+        if base_index > self.next_index:
+            text = f"{self._address} left out the records {self.next_index} … {base_index - 1}: report it"
             raise error(Code.INTERNAL_ERROR, text)
-        body = wire.body
-        if crc32c(body) != wire.body_crc:
-            text = f"the batch at {wire.base_index} from {self._address} does not match its checksum: read it elsewhere"
-            raise error(Code.CORRUPT_LOG, text, index=wire.base_index)
-        source = wire.producer_id, wire.producer_epoch, wire.base_sequence
-        return Batch(wire.base_index, wire.count, wire.term, wire.timestamp_ms, body, *source)
+        if crc32c(body) != head.body_crc:
+            text = f"the batch at {base_index} from {self._address} does not match its checksum: read it elsewhere"
+            raise error(Code.CORRUPT_LOG, text, index=base_index)
+        source = head.producer_id, head.producer_epoch, head.base_sequence
+        return Batch(base_index, head.count, head.term, head.timestamp_ms, body, *source)
 
     def _hang_up(self) -> None:
         if self._call is not None:

@@ -12,8 +12,7 @@ from dledger.server.pipeline import answers_in_order
 from dledger.server.quorum_ack_checker import AppendResult
 from dledger.server.replica import Replica
 from dledger.server.rpc import consistency_of, streaming, unary
-from dledger.server.wire import AppendMessage
-from dledger.storage.frame import Frame
+from dledger.server.wire import AppendMessage, ReadMessage
 from dledger.types import Entry
 from dledger.v1 import log_pb2, log_pb2_grpc
 
@@ -86,14 +85,16 @@ class LogService(log_pb2_grpc.LogServiceServicer):
         return response
 
     @streaming
-    async def Read(self, request: log_pb2.ReadRequest) -> AsyncIterator[log_pb2.ReadResponse]:  # noqa: N802
+    async def Read(  # type: ignore[override]  # noqa: N802  # the encoder of its messages is ours
+        self, request: log_pb2.ReadRequest
+    ) -> AsyncIterator[ReadMessage]:
         reader = self._node.replica(request.group).reader
         if request.end_index < 0:
             raise error(Code.UNEXPECTED_ARGUMENT, f"end_index {request.end_index} is negative; leave it out for none")
         point = await reader.read_point(consistency_of(request.consistency))
         end = request.end_index or None
         async for frames, commit_index in reader.read(request.start_index, end, point, follow=request.follow):
-            yield log_pb2.ReadResponse(batches=map(_batch, frames), commit_index=commit_index)
+            yield ReadMessage(frames, commit_index)
 
     @unary
     async def GetMetadata(self, request: log_pb2.GetMetadataRequest) -> log_pb2.GetMetadataResponse:  # noqa: N802
@@ -159,18 +160,3 @@ class _AppendStream:
 
 def _entry(entry: Entry) -> log_pb2.Entry:
     return log_pb2.Entry(index=entry.index, term=entry.term, timestamp_ms=entry.timestamp_ms, value=entry.value)
-
-
-def _batch(frame: Frame) -> log_pb2.Batch:
-    header = frame.header
-    return log_pb2.Batch(
-        base_index=header.base_index,
-        count=header.count,
-        term=header.term,
-        timestamp_ms=header.timestamp_ms,
-        body_crc=header.body_crc,
-        body=bytes(frame.body),
-        producer_id=header.producer_id,
-        producer_epoch=header.producer_epoch,
-        base_sequence=header.base_sequence,
-    )

@@ -70,31 +70,36 @@ class TypedRegistry:
     """In place of the server where a service is added to it. gRPC answers a request that cannot be decoded itself, with
     an untyped UNKNOWN and a trace in the log; behind this it is refused like any other."""
 
-    def __init__(self, server: grpc.aio.Server, decoders: Mapping[str, Callable[[bytes], Any]] | None = None) -> None:
-        """``decoders``: by method, those that decode otherwise than the generated code."""
+    def __init__(
+        self,
+        server: grpc.aio.Server,
+        decoders: Mapping[str, Callable[[bytes], Any]] | None = None,
+        encoders: Mapping[str, Callable[[Any], bytes]] | None = None,
+    ) -> None:
+        """``decoders`` of requests and ``encoders`` of answers: by method, those that do otherwise than the generated
+        code."""
         self._server = server
         self._decoders = decoders or {}
+        self._encoders = encoders or {}
 
     def add_generic_rpc_handlers(self, _handlers: object) -> None:
         """The generated code hands over the same handlers twice: here, and in a form that can be looked into."""
 
     def add_registered_method_handlers(self, service: str, handlers: Mapping[str, Any]) -> None:
-        decoders = self._decoders
-        typed = {
-            name: _replace_decoder(handler, decoders.get(name, handler.request_deserializer))
-            for name, handler in handlers.items()
-        }
+        typed = {name: self._typed(name, handler) for name, handler in handlers.items()}
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, typed),))
 
+    def _typed(self, name: str, handler: Any) -> Any:
+        decode = self._decoders.get(name, handler.request_deserializer)
+        encode = self._encoders.get(name, handler.response_serializer)
 
-def _replace_decoder(handler: Any, decode: Callable[[bytes], Any]) -> Any:
-    def try_to_decode(data: bytes) -> Any:
-        try:
-            return decode(data)
-        except DecodeError as why:
-            return Undecodable(why)
+        def try_to_decode(data: bytes) -> Any:
+            try:
+                return decode(data)
+            except DecodeError as why:
+                return Undecodable(why)
 
-    return handler._replace(request_deserializer=try_to_decode)
+        return handler._replace(request_deserializer=try_to_decode, response_serializer=encode)
 
 
 def unary(

@@ -25,7 +25,7 @@ from dledger.server.admin_service import AdminService
 from dledger.server.log_service import LogService
 from dledger.server.node import Node
 from dledger.server.rpc import TypedRegistry
-from dledger.server.wire import decode_append
+from dledger.server.wire import decode_append, encode_read
 from dledger.types import NodeId, Role, Term
 from dledger.v1 import admin_pb2, admin_pb2_grpc, log_pb2, log_pb2_grpc
 
@@ -131,7 +131,7 @@ def _signals(stopping: asyncio.Event) -> Iterator[None]:
 def _bind_grpc(node: Node, health: grpc_health.HealthServicer) -> grpc.aio.Server:
     config = node.config
     server = grpc.aio.server(options=GRPC_OPTIONS)
-    registry: Any = TypedRegistry(server, {"AppendStream": decode_append})
+    registry: Any = TypedRegistry(server, {"AppendStream": decode_append}, {"Read": encode_read})
     log_pb2_grpc.add_LogServiceServicer_to_server(LogService(node), registry)
     admin_pb2_grpc.add_AdminServiceServicer_to_server(AdminService(node), registry)
     health_pb2_grpc.add_HealthServicer_to_server(health, server)

@@ -15,6 +15,7 @@ import pyarrow as pa
 from dledger.batch import Buffer
 from dledger.errors import ConfigError
 
+OFFSET_BYTES = 4
 TARGET_BYTES = 1 << 20
 TARGET_ROWS = 32_768
 """Frames are put together up to about so much: smaller record batches cost Spark more than the copy."""
@@ -49,14 +50,27 @@ class _Column(NamedTuple):
 
 
 def _values(frames: Sequence[Records]) -> pa.Array:
-    arrays = [values_of(frame.body, frame.count) for frame in frames]
-    return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
+    if len(frames) == 1:
+        return values_of(frames[0].body, frames[0].count)
+    rows = sum(frame.count for frame in frames)
+    offsets, data = np.empty(rows + 1, dtype="<i4"), []
+    row = base = 0
+    for frame in frames:
+        table_bytes = 4 * (frame.count + 1)
+        np.add(np.frombuffer(frame.body, "<i4", frame.count + 1), base, out=offsets[row : row + frame.count + 1])
+        data.append(memoryview(frame.body)[table_bytes:])
+        row += frame.count
+        base += len(frame.body) - table_bytes
+    return pa.Array.from_buffers(pa.binary(), rows, [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(data))])
 
 
 def values_of(body: Buffer, count: int) -> pa.Array:
-    """The records of a checked body, without a copy."""
+    """The records of a checked body, without a copy; of one that lies askew, the offsets alone are copied."""
     buffer, table_bytes = pa.py_buffer(body), 4 * (count + 1)
-    return pa.Array.from_buffers(pa.binary(), count, [None, buffer.slice(0, table_bytes), buffer.slice(table_bytes)])
+    offsets, data = buffer.slice(0, table_bytes), buffer.slice(table_bytes)
+    if buffer.address % OFFSET_BYTES:
+        offsets = pa.py_buffer(offsets.to_pybytes())
+    return pa.Array.from_buffers(pa.binary(), count, [None, offsets, data])
 
 
 def _indexes(frames: Sequence[Records]) -> np.ndarray[Any, Any]:

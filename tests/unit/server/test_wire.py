@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 from google.protobuf.message import DecodeError
 
+from dledger.batch import Buffer
 from dledger.client.wire import encode_append
-from dledger.server.wire import LARGE_BYTES, decode_append
+from dledger.server.wire import LARGE_BYTES, ReadMessage, decode_append, encode_read
+from dledger.storage.frame import Frame, make_frame
+from dledger.types import LogPoint, Position, Term
 from dledger.v1 import log_pb2
 
 HEAD = log_pb2.AppendStreamRequest(
@@ -65,3 +68,42 @@ def test_half_a_message_is_none(cut: int) -> None:
 def test_noise_is_none() -> None:
     with pytest.raises(DecodeError):
         decode_append(b"\xff" * LARGE_BYTES)
+
+
+# Reads --------------------------------------------------------------------------------------------------------------
+
+
+def frame_of(body: Buffer) -> Frame:
+    before = LogPoint(Position(8), Term(2), 0)
+    source = {"producer_id": 1 << 40, "producer_epoch": 3, "base_sequence": 300}
+    return make_frame(
+        before, term=3, base_index=17, count=2, body=body, body_crc=0xDEADBEEF, timestamp_ms=1 << 41, **source
+    )
+
+
+@pytest.mark.parametrize("commit_index", [-1, 0, 1 << 40])
+@pytest.mark.parametrize("bodies", [[], [b""], [body_of(127)], [body_of(128), body_of(1 << 21), b""]])
+def test_an_answer_to_a_read_is_what_protobuf_understands(bodies: list[bytes], commit_index: int) -> None:
+    message = encode_read(ReadMessage([frame_of(memoryview(body)) for body in bodies], commit_index))
+    batches = [
+        log_pb2.Batch(
+            base_index=17,
+            count=2,
+            term=3,
+            timestamp_ms=1 << 41,
+            body_crc=0xDEADBEEF,
+            body=body,
+            producer_id=1 << 40,
+            producer_epoch=3,
+            base_sequence=300,
+        )
+        for body in bodies
+    ]
+    expected = log_pb2.ReadResponse(batches=batches, commit_index=commit_index)
+    assert log_pb2.ReadResponse.FromString(message) == expected
+
+
+def test_an_answer_has_every_field_that_there_is() -> None:
+    fields = set(log_pb2.Batch.DESCRIPTOR.fields_by_name)
+    given = log_pb2.ReadResponse.FromString(encode_read(ReadMessage([frame_of(b"x")], 1))).batches[0]
+    assert {field.name for field, _ in given.ListFields()} == fields
