@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from random import Random
 
-from dledger.config import NodeConfig
+from dledger.config import NodeConfig, split_address
 from dledger.errors import Code, CorruptLog, error
 from dledger.metrics.group import GroupMetrics
 from dledger.server.host import Host
@@ -20,6 +21,8 @@ from dledger.storage.identity import Identity
 from dledger.storage.log import FileLog
 from dledger.storage.recovery import open_log
 from dledger.types import Member, NodeId
+
+logger = logging.getLogger(__name__)
 
 AnyReplica = Replica | RecoveringReplica
 
@@ -68,6 +71,7 @@ class Opener:
             log = await self._open_damaged(group, why)
         try:
             self._check_cluster_id(log)
+            self._compare_address(log)
             await self._identity.keep_group(group)
             if isinstance(log, DamagedLog):
                 return self._recover(log, saver)
@@ -155,6 +159,16 @@ class Opener:
                 Code.CONFIG_ERROR,
                 f"{self._config.data_dir} belongs to cluster {stored}, not {configured}: "
                 "fix --cluster-id, or use another directory",
+            )
+
+    def _compare_address(self, log: FileLog | DamagedLog) -> None:
+        """Not refused: the log may lag, and the address be the one that the members have by now."""
+        known = next((member.peer_address for member in log.state.members if member.id == self._config.id), None)
+        if known is not None and split_address(known) != split_address(self._config.peer_address):
+            logger.warning(
+                "the log has this node at another address, where the others look for it: start it there, or replace it "
+                "under a new id",
+                extra={"group": log.group, "address": self._config.peer_address, "in_the_log": known},
             )
 
 

@@ -233,6 +233,23 @@ async def test_a_majority_of_emptied_directories_founds_no_second_cluster(tmp_pa
             assert await values(keeper.node) == [b"acknowledged"]
 
 
+async def test_a_member_that_starts_at_another_address_than_the_log_has_is_warned(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The others look for it where the log says that it is."""
+    base = free_base(2)
+    first, moved = config(tmp_path, "n0", base, 1), config(tmp_path, "n0", base + 10, 1)
+    for here, warned in [(first, 0), (first, 0), (moved, 1)]:
+        caplog.clear()
+        broker = Broker(dledger.Node(here))
+        async with broker.node:
+            await broker.until(lambda broker=broker: broker.is_master)  # type: ignore[misc]
+            await broker.node.append(b"committed in its term")
+            await broker.node.replica("").members.add(NodeId("n1"), "127.0.0.1:9")
+        told = [record for record in caplog.records if "the log has this node at another address" in record.message]
+        assert len(told) == warned
+
+
 async def test_a_node_that_starts_twice_in_a_directory_is_refused(tmp_path: Path) -> None:
     async with brokers(tmp_path, nodes=1) as [broker]:
         second = dledger.Node(config(tmp_path, "n0", free_base(1), 1))
