@@ -10,7 +10,7 @@ from dledger.cli import membership, retention
 from dledger.cli.options import Target, option
 from dledger.cli.output import print_fields, print_json
 from dledger.cli.runtime import run
-from dledger.cli.waiting import Waiting
+from dledger.cli.waiting import telling
 
 HIGHEST_PRIORITY = (1 << 32) - 1
 _PREFERENCE = re.compile(r"([A-Za-z0-9_.-]+)=(\d+)", re.ASCII)
@@ -52,10 +52,8 @@ def transfer(*, target: Target, node: str | None, dry_run: bool, output: str) ->
 
 
 async def _transfer(target: Target, node: str | None, *, dry_run: bool) -> tuple[str, int]:
-    async with target.connect() as log:
-        with Waiting() as waiting:
-            log.admin.on_wait = waiting.tell
-            return await log.admin.transfer_leadership(node, dry_run=dry_run)
+    async with telling(target) as (log, _):
+        return await log.admin.transfer_leadership(node, dry_run=dry_run)
 
 
 @admin.command()
@@ -97,13 +95,11 @@ def parse_priorities(text: str) -> dict[str, int]:
 
 
 async def _preferred(target: Target, wanted: dict[str, int] | None, *, dry_run: bool) -> dict[str, int]:
-    async with target.connect() as log:
+    async with telling(target) as (log, _):
         if wanted is None:
             settings = (await log.status()).settings
         else:
-            with Waiting() as waiting:
-                log.admin.on_wait = waiting.tell
-                settings = await log.admin.set_preferred(wanted, dry_run=dry_run)
+            settings = await log.admin.set_preferred(wanted, dry_run=dry_run)
     return {each.id: each.priority for each in settings.preferred}
 
 

@@ -9,7 +9,7 @@ import click
 from dledger.cli.options import Command, Target, client_options, option, output_option
 from dledger.cli.output import print_fields, print_json
 from dledger.cli.runtime import run
-from dledger.cli.waiting import Waiting, once_it_passes
+from dledger.cli.waiting import Waiting, once_it_passes, telling
 from dledger.config_file import parse_peers
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def add(*, target: Target, node: str, dry_run: bool, output: str) -> None:
     if len(peers) != 1:
         raise click.BadParameter(f"{node!r} is not one node: write ID=HOST:PORT.")
     [(node_id, address)] = peers.items()
-    change = run(_asked(target, lambda log: log.admin.add_learner(node_id, address, dry_run=dry_run)))
+    change = run(_asked(target, lambda log, _: log.admin.add_learner(node_id, address, dry_run=dry_run)))
     report("added", node_id, change, dry_run=dry_run, output=output)
     if not dry_run and node_id in change.learners:
         say(f"{node_id} replicates as soon as it runs, and does not vote. If it does not run yet:")
@@ -59,7 +59,7 @@ def promote(*, target: Target, node_id: str, dry_run: bool, output: str) -> None
             return await log.admin.promote(node_id, dry_run=True)
         return await _promote(log, node_id, target, waiting)
 
-    change = run(_asked_waiting(target, ask))
+    change = run(_asked(target, ask))
     report("promoted", node_id, change, dry_run=dry_run, output=output)
 
 
@@ -80,7 +80,7 @@ def remove(*, target: Target, node_id: str, dry_run: bool, output: str) -> None:
             lambda left_ms: log.admin.remove(node_id, timeout_ms=left_ms), target.timeout_ms, waiting
         )
 
-    change = run(_asked_waiting(target, ask))
+    change = run(_asked(target, ask))
     report("removed", node_id, change, dry_run=dry_run, output=output)
 
 
@@ -117,7 +117,7 @@ def readmit(*, target: Target, node_id: str, as_learner: bool, dry_run: bool, ou
         say(f"{node_id} has caught up and votes again")
         return change
 
-    change = run(_asked_waiting(target, ask))
+    change = run(_asked(target, ask))
     report("readmitted", node_id, change, dry_run=dry_run, output=output)
 
 
@@ -144,14 +144,6 @@ async def _promote(log: Log, node_id: str, target: Target, waiting: Waiting) -> 
     )
 
 
-async def _asked(target: Target, ask: Callable[[Log], Awaitable[MembershipChange]]) -> MembershipChange:
-    return await _asked_waiting(target, lambda log, _: ask(log))
-
-
-async def _asked_waiting(
-    target: Target, ask: Callable[[Log, Waiting], Awaitable[MembershipChange]]
-) -> MembershipChange:
-    async with target.connect() as log:
-        with Waiting() as waiting:
-            log.admin.on_wait = waiting.tell
-            return await ask(log, waiting)
+async def _asked(target: Target, ask: Callable[[Log, Waiting], Awaitable[MembershipChange]]) -> MembershipChange:
+    async with telling(target) as (log, waiting):
+        return await ask(log, waiting)

@@ -10,7 +10,7 @@ from dledger.cli.options import Target, client_options, option, output_option
 from dledger.cli.output import print_fields, print_json
 from dledger.cli.runtime import run
 from dledger.cli.units import DURATION_MS, RECORD_INDEX, SIZE_BYTES, format_duration, format_size
-from dledger.cli.waiting import Waiting
+from dledger.cli.waiting import telling
 
 if TYPE_CHECKING:
     from dledger.client import RetentionChange, TrimResult
@@ -39,10 +39,8 @@ def trim(*, target: Target, before: int, dry_run: bool, output: str) -> None:
 
 
 async def _trim(target: Target, before: int, *, dry_run: bool) -> TrimResult:
-    async with target.connect() as log:
-        with Waiting() as waiting:
-            log.admin.on_wait = waiting.tell
-            return await log.admin.trim(before, dry_run=dry_run)
+    async with telling(target) as (log, _):
+        return await log.admin.trim(before, dry_run=dry_run)
 
 
 @click.command()
@@ -96,7 +94,5 @@ async def _settings(target: Target) -> GroupSettings:
 
 
 async def _retain(target: Target, max_age_ms: int | None, max_bytes: int | None, *, dry_run: bool) -> RetentionChange:
-    async with target.connect() as log:
-        with Waiting() as waiting:
-            log.admin.on_wait = waiting.tell
-            return await log.admin.set_retention(max_age_ms=max_age_ms, max_bytes=max_bytes, dry_run=dry_run)
+    async with telling(target) as (log, _):
+        return await log.admin.set_retention(max_age_ms=max_age_ms, max_bytes=max_bytes, dry_run=dry_run)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Self
 
 import click
@@ -12,9 +13,10 @@ import click
 from dledger.errors import ChangeRefused, DeadlineExceeded
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from dledger.client import MembershipChange
+    from dledger.cli.options import Target
+    from dledger.client import Log, MembershipChange
 
 TELL_INTERVAL_S = 1.0
 """Without a terminal: a line at most so often."""
@@ -50,6 +52,15 @@ class Waiting:
         else:
             return
         self._told = text
+
+
+@asynccontextmanager
+async def telling(target: Target) -> AsyncIterator[tuple[Log, Waiting]]:
+    """The log at ``target``; whatever its admin operations wait for is shown."""
+    async with target.connect() as log:
+        with Waiting() as waiting:
+            log.admin.on_wait = waiting.tell
+            yield log, waiting
 
 
 async def once_it_passes(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from dledger.raft.fitness import Measure, MemberFacts
@@ -18,6 +18,9 @@ from dledger.types import Member, NodeId, Position
 
 Plan = Callable[[Membership], Sequence[Member] | None]
 """All members as they are to be, or None when they are so. Raises what stands in the way."""
+
+JudgingPlan = Callable[[Membership, NodeId, NodeId, Mapping[NodeId, MemberFacts], Measure], Sequence[Member] | None]
+"""The same of one node, by what its leader (the second id) knows of all others."""
 
 
 class Change(NamedTuple):
@@ -51,22 +54,13 @@ class Members:
 
     async def promote(self, node_id: NodeId, *, dry_run: bool = False) -> Change:
         """Makes a learner that has caught up a voter, under the disk it has."""
-        own_id = self._core.node_id
-
-        def plan(members: Membership) -> Sequence[Member] | None:
-            return plan_promote(members, node_id, own_id, self._facts(), self._measure)
-
-        return await self._change(plan, dry_run=dry_run)
+        return await self._change(self._judged(plan_promote, node_id), dry_run=dry_run)
 
     async def remove(self, node_id: NodeId, *, dry_run: bool = False) -> Change:
         """A leader that is to remove itself hands the leadership over, and raises NOT_LEADER: ask the new one. Whoever
         goes is not preferred any more."""
-        own_id = self._core.node_id
-
-        def plan(members: Membership) -> Sequence[Member] | None:
-            return plan_remove(members, node_id, own_id, self._facts(), self._measure)
-
-        if node_id == own_id and not dry_run and self._planned(plan) is not None:
+        plan = self._judged(plan_remove, node_id)
+        if node_id == self._core.node_id and not dry_run and self._planned(plan) is not None:
             await self._handover.transfer(None)
             raise self._context.admission.not_leader()
         change = await self._change(plan, dry_run=dry_run)
@@ -76,12 +70,7 @@ class Members:
 
     async def readmit(self, node_id: NodeId, *, dry_run: bool = False) -> Change:
         """Takes a member whose disk is another one, or an older state, as a learner with the disk it has now."""
-        own_id = self._core.node_id
-
-        def plan(members: Membership) -> Sequence[Member] | None:
-            return plan_readmit(members, node_id, own_id, self._facts(), self._measure)
-
-        return await self._change(plan, dry_run=dry_run)
+        return await self._change(self._judged(plan_readmit, node_id), dry_run=dry_run)
 
     async def _change(self, plan: Plan, *, dry_run: bool) -> Change:
         planned = self._planned(plan)
@@ -102,6 +91,10 @@ class Members:
         if members is None:
             return None
         return with_disks(members, {each.id: self._context.disk_of(each.id) for each in members})
+
+    def _judged(self, plan: JudgingPlan, node_id: NodeId) -> Plan:
+        """A plan for ``node_id`` that rests on what this leader knows of the others when it is made."""
+        return lambda members: plan(members, node_id, self._core.node_id, self._facts(), self._measure)
 
     def _facts(self) -> dict[NodeId, MemberFacts]:
         """What this leader knows of each other member."""
