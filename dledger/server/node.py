@@ -381,6 +381,9 @@ class Node:
         known = self._local_identity
         if known is not None and known.cluster_id and not known.is_new:
             return known
+        cluster_id, is_new = self.cluster_id, self._is_new
+        if known is not None and (known.cluster_id, known.is_new) == (cluster_id, is_new):
+            return known
         assert self._identity is not None, "start comes first"
         identity = self._identity
         self._local_identity = PeerIdentity(
@@ -388,11 +391,11 @@ class Node:
             node_uuid=identity.start.node_uuid,
             start_count=identity.start.start_count,
             start_nonces=identity.start.start_nonces,
-            cluster_id=self.cluster_id,
+            cluster_id=cluster_id,
             client_address=self.config.client_address,
             http_address=self.config.http_address,
             peer_address=self.config.peer_address,
-            is_new=self._is_new,
+            is_new=is_new,
         )
         return self._local_identity
 

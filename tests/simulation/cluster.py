@@ -131,7 +131,8 @@ class SimHost:
 
     @property
     def is_up(self) -> bool:
-        return self._life is not None and not self._starting and self._life.is_open
+        life = self._life
+        return life is not None and life.is_open and not self._starting
 
     @property
     def is_recovering(self) -> bool:
@@ -153,7 +154,9 @@ class SimHost:
 
     @property
     def leads(self) -> bool:
-        return self.is_up and self.replica.role is Role.LEADER
+        life = self._life
+        is_up = life is not None and life.is_open and not self._starting
+        return is_up and life.replica.role is Role.LEADER  # type: ignore[union-attr]
 
     @property
     def term(self) -> Term:
@@ -387,7 +390,7 @@ class SimulatedCluster:
         return [host for host in self.hosts.values() if host.is_down]
 
     def leaders(self) -> list[SimHost]:
-        return [host for host in self.up() if host.leads]
+        return [host for host in self.hosts.values() if host.leads]
 
     def check(self) -> None:
         """What must hold between two steps."""

@@ -41,6 +41,8 @@ class Life:
         self.was_damaged = False
         """Its log was opened once a leader, and the others, had seen to what rotted."""
         self.role = Role.FOLLOWER
+        self.replica: Replica
+        """Once its log is open."""
         self.seen_members: object = None
         self.seen_membership: object = None
         """When they were looked at last, they were found to be the same."""
@@ -52,11 +54,6 @@ class Life:
         if self.node is None:
             return None
         return self.node.replicas.get(DEFAULT_GROUP) or self.node.recovering.get(DEFAULT_GROUP)
-
-    @property
-    def replica(self) -> Replica:
-        assert self.node is not None
-        return self.node.replicas[DEFAULT_GROUP]
 
     def promises(self) -> HardState:
         """What a power cut now would leave of term and vote."""
@@ -80,6 +77,7 @@ class Life:
     def _opened(self, replica: Replica) -> None:
         log, cluster = replica.log, self.host.cluster
         assert isinstance(log, FileLog)
+        self.replica = replica
         self.truth = LogTruth(self.host.platter, log)
         self.is_open = True
         Observer(self, log)

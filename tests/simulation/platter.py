@@ -50,6 +50,8 @@ class SimFile:
     def persist(self, sectors: Captured) -> None:
         """The medium holds ``sectors`` from now on, or what was written to them since and is there already."""
         medium, reached = self.medium, self.reached
+        if sectors and (missing := min((max(sectors) + 1) * SECTOR_BYTES, len(self.data)) - len(medium)) > 0:
+            medium.extend(bytes(missing))
         for number, (version, piece) in sectors.items():
             if version < reached.get(number, 0):
                 continue

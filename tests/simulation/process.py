@@ -59,17 +59,24 @@ class WorldLoop(VirtualTimeLoop):
     def set_limit(self, limit_s: float) -> None:
         self._end_s = self._now_s + limit_s
 
+    def call_soon(
+        self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.Handle:
+        deed = _Deed(callback, args, self)
+        self._queue.append(deed)
+        return deed
+
     def call_at(
         self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        timer = asyncio.TimerHandle(when, callback, args, self, context)
-        self.arm(when, timer)
+        timer = _WorldTimer(when, callback, args, self)
+        heappush(self._timers, (when, next(self._made), timer))
         return timer
 
     def call_later(
         self, delay: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        return self.call_at(self._now_s + delay, callback, *args, context=context)
+        return self.call_at(self._now_s + delay, callback, *args)
 
     def arm(self, when_s: float, timer: asyncio.TimerHandle) -> None:
         heappush(self._timers, (when_s, next(self._made), timer))
@@ -85,26 +92,32 @@ class WorldLoop(VirtualTimeLoop):
         """It goes when its time comes."""
 
     def _run_once(self) -> None:
-        if self._failure is not None:
-            failure, self._failure = self._failure, None
-            raise failure
+        """Until the loop is stopped: one round after the other."""
         queue, timers = self._queue, self._timers
-        while timers and timers[0][2].cancelled():
-            heappop(timers)
-        if not queue:
-            if not timers:
-                raise Deadlock(f"nothing is ready and no timer is set at {self._now_s:.6f} s{self._describe_waiting()}")
-            if timers[0][0] > self._end_s:
-                self._end_s = inf  # what is cancelled now may take its time
-                raise LimitReached(f"not done in its virtual time, at {self._now_s:.6f} s{self._describe_waiting()}")
-            self._now_s = max(self._now_s, timers[0][0])
-        now_s = self._now_s
-        while timers and timers[0][0] <= now_s:
-            queue.append(heappop(timers)[2])
-        for _ in range(len(queue)):
-            handle = queue.popleft()
-            if not handle._cancelled:
-                handle._run()
+        while not self._stopping:  # type: ignore[attr-defined]  # BaseEventLoop's
+            if self._failure is not None:
+                failure, self._failure = self._failure, None
+                raise failure
+            while timers and timers[0][2]._cancelled:
+                heappop(timers)
+            if not queue:
+                self._leap()
+            now_s = self._now_s
+            while timers and timers[0][0] <= now_s:
+                queue.append(heappop(timers)[2])
+            for _ in range(len(queue)):
+                handle = queue.popleft()
+                if not handle._cancelled:
+                    handle._run()
+
+    def _leap(self) -> None:
+        timers = self._timers
+        if not timers:
+            raise Deadlock(f"nothing is ready and no timer is set at {self._now_s:.6f} s{self._describe_waiting()}")
+        if timers[0][0] > self._end_s:
+            self._end_s = inf  # what is cancelled now may take its time
+            raise LimitReached(f"not done in its virtual time, at {self._now_s:.6f} s{self._describe_waiting()}")
+        self._now_s = max(self._now_s, timers[0][0])
 
 
 def in_world(test: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
@@ -117,7 +130,44 @@ def in_world(test: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
     return run
 
 
-class _Call(asyncio.Handle):
+# Handles are made by the hundred thousand, and nothing here has context variables: nobody copies or enters a context.
+
+
+class _Deed(asyncio.Handle):
+    """Something that the world is to do."""
+
+    __slots__ = ()
+
+    def __init__(self, callback: Callable[..., object], args: tuple[Any, ...], loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._callback = callback
+        self._args = args
+        self._cancelled = False
+        self._repr = None
+        self._source_traceback = None
+
+    def _run(self) -> None:
+        try:
+            self._callback(*self._args)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as failure:  # noqa: BLE001 – as asyncio does: whoever handles the loop's errors hears of it
+            message = f"Exception in callback {self._callback}"
+            self._loop.call_exception_handler({"message": message, "exception": failure, "handle": self})
+
+
+class _WorldTimer(_Deed, asyncio.TimerHandle):
+    __slots__ = ()
+
+    def __init__(
+        self, when: float, callback: Callable[..., object], args: tuple[Any, ...], loop: asyncio.AbstractEventLoop
+    ) -> None:
+        _Deed.__init__(self, callback, args, loop)
+        self._when = when
+        self._scheduled = False
+
+
+class _Call(_Deed):
     """Something that a process is to do."""
 
     __slots__ = ()
@@ -128,28 +178,22 @@ class _Call(asyncio.Handle):
         if process.is_paused:
             process.wait_for_resume(self)
         elif not process.has_ended:
-            with process:
-                super()._run()
+            events._set_running_loop(process)
+            _Deed._run(self)
+            events._set_running_loop(process.world)
 
 
-class _Timer(asyncio.TimerHandle):
+class _Timer(_WorldTimer, _Call):
     __slots__ = ()
     _loop: ProcessLoop
-
-    def _run(self) -> None:
-        process = self._loop
-        if process.is_paused:
-            process.wait_for_resume(self)
-        elif not process.has_ended:
-            with process:
-                super()._run()
+    _run = _Call._run
 
 
 class ProcessLoop(asyncio.AbstractEventLoop):
     """The event loop of one life of one node. ``rate``: how fast its clock runs, 1.0 being true."""
 
     def __init__(self, world: WorldLoop, *, rate: float = 1.0) -> None:
-        self._world = world
+        self.world = world
         self._rate = rate
         self.is_paused = False
         self.has_ended = False
@@ -165,28 +209,28 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         events._set_running_loop(self)
 
     def __exit__(self, *_: object) -> None:
-        events._set_running_loop(self._world)
+        events._set_running_loop(self.world)
 
     def time(self) -> float:
-        return self._world.time() * self._rate
+        return self.world._now_s * self._rate
 
     def call_soon(
         self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.Handle:
-        call = _Call(callback, args, self, context)
-        self._world.enqueue(call)
+        call = _Call(callback, args, self)
+        self.world._queue.append(call)
         return call
 
     def call_later(
         self, delay: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        return self.call_at(self.time() + delay, callback, *args, context=context)
+        return self.call_at(self.time() + delay, callback, *args)
 
     def call_at(
         self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        timer = _Timer(when, callback, args, self, context)
-        self._world.arm(when / self._rate, timer)
+        timer = _Timer(when, callback, args, self)
+        self.world.arm(when / self._rate, timer)
         return timer
 
     def _timer_handle_cancelled(self, _timer: asyncio.TimerHandle) -> None:
@@ -205,13 +249,13 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         self._tasks.pop(task, None)
         failure = task._exception  # looked at, not taken: nobody may pick it up
         if isinstance(failure, Violation):
-            self._world.fail(failure)
+            self.world.fail(failure)
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         if isinstance(violation := context.get("exception"), Violation):
-            self._world.fail(violation)
+            self.world.fail(violation)
         elif not self.has_ended and not self._is_buried:
-            self._world.call_exception_handler(context)
+            self.world.call_exception_handler(context)
 
     def get_debug(self) -> bool:
         return False
@@ -227,7 +271,7 @@ class ProcessLoop(asyncio.AbstractEventLoop):
     def ask(self, work: Callable[[], Awaitable[T]]) -> asyncio.Future[T]:
         """Has the process do ``work``; the future, the world's, tells what came of it. ``GoneError`` when the process
         ends before. Who asks may stop listening; the work goes on."""
-        answer: asyncio.Future[T] = self._world.create_future()
+        answer: asyncio.Future[T] = self.world.create_future()
         answer.add_done_callback(_listen)
         if self.has_ended:
             answer.set_exception(GoneError())
@@ -262,7 +306,7 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         """What has arrived is taken first, then the timers fire, late: as a loop that comes out of its ``select``."""
         self.is_paused = False
         for handle in (*self._waiting, *self._late):
-            self._world.enqueue(handle)
+            self.world.enqueue(handle)
         self._waiting, self._late = [], []
 
     def end(self) -> None:

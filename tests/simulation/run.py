@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
+from dledger.storage import reserve
 from tests.simulation.branches import LOGGED
 from tests.simulation.clients import PlainClient, ProducerClient, ReaderClient
 from tests.simulation.cluster import SELF_INFLICTED, SimHost, SimulatedCluster
@@ -31,6 +32,8 @@ PROGRESS_S = 15.0
 """A connected majority commits something within it."""
 LIVENESS_S = 60.0
 CHECK_S = 0.02
+RESERVE_BYTES = 64 * 1024
+"""What each node keeps for a full disk: as much smaller as its segments are."""
 
 
 @dataclass
@@ -70,6 +73,7 @@ def run_seed(seed: int, *, show: bool = False) -> Outcome:
     logger.setLevel(logging.INFO)
     logger.propagate = show
     gc.disable()  # a seed is over before it would pay
+    reserve_bytes, reserve.RESERVE_BYTES = reserve.RESERVE_BYTES, RESERVE_BYTES
     try:
         run_virtual(_simulate(seed, trace, outcome), limit_s=MAX_SAFETY_S + 1_000, loop_factory=WorldLoop)
     except BaseException as failure:
@@ -82,6 +86,7 @@ def run_seed(seed: int, *, show: bool = False) -> Outcome:
         logger.setLevel(before[0])
         logger.propagate = before[1]
         gc.enable()
+        reserve.RESERVE_BYTES = reserve_bytes
     outcome.digest = outcome.digest or trace.digest
     outcome.hits = trace.hits
     return outcome
