@@ -11,6 +11,7 @@ from dledger.cli.output import print_fields, print_json
 from dledger.cli.runtime import run
 from dledger.cli.waiting import Waiting, once_it_passes, telling
 from dledger.config_file import parse_peers
+from dledger.types import DEFAULT_GROUP
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -44,7 +45,8 @@ def add(*, target: Target, node: str, dry_run: bool, output: str) -> None:
     report("added", node_id, change, dry_run=dry_run, output=output)
     if not dry_run and node_id in change.learners:
         say(f"{node_id} replicates as soon as it runs, and does not vote. If it does not run yet:")
-        say(f"  dledger serve --id {node_id} --address {address} --join {target.endpoints} --data DIR")
+        group = f" --group {target.group}" if target.group != DEFAULT_GROUP else ""
+        say(f"  dledger serve --id {node_id} --address {address} --join {target.endpoints}{group} --data DIR")
         say(f"Once it has caught up it may vote:  dledger admin promote {node_id}")
 
 
