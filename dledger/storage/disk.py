@@ -84,6 +84,10 @@ class Disk(Protocol):
         """What is in the page cache and clean is forgotten; 0 bytes: to the end of the file."""
         ...
 
+    def read_ahead(self, handle: Handle, offset: int, size_bytes: int) -> None:
+        """Has the page cache filled while the caller goes on; a hint."""
+        ...
+
     def process_id(self) -> int:
         """What a lock's holder is known by."""
         ...
@@ -210,6 +214,9 @@ class OsDisk:
 
     def drop_cache(self, handle: Handle, offset: int = 0, size_bytes: int = 0) -> None:
         os.posix_fadvise(handle, offset, size_bytes, os.POSIX_FADV_DONTNEED)
+
+    def read_ahead(self, handle: Handle, offset: int, size_bytes: int) -> None:
+        os.posix_fadvise(handle, offset, size_bytes, os.POSIX_FADV_WILLNEED)
 
     def process_id(self) -> int:
         return os.getpid()

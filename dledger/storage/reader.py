@@ -14,8 +14,10 @@ from dledger.storage.frame import HEADER_BYTES, Frame, FrameHeader, check_link, 
 from dledger.storage.index import INDEX_INTERVAL_BYTES, SparseIndex
 from dledger.storage.segment import FIRST_PAGE_BYTES, Segment, corrupt
 from dledger.storage.segment_files import SegmentFiles
-from dledger.storage.syncer import Handle
 from dledger.types import Entry, LogPoint
+
+READ_AHEAD_BYTES = 8 << 20
+"""How far the kernel reads ahead of who reads in order."""
 
 IsWanted = Callable[[FrameHeader], bool]
 
@@ -27,6 +29,7 @@ class _Walk:
         """``keeps_cache``: what had to come from the device may be wanted again."""
         self.segment = segment
         self.keeps_cache = keeps_cache
+        self.was_cold = False
         self.frames: list[Frame] = []
         self.size_bytes = 0
         self.offset = offset
@@ -144,6 +147,29 @@ class FrameReader:
             await asyncio.shield(self._settled)
 
     async def _read(self, walk: _Walk, end: int, is_wanted: IsWanted, max_bytes: int) -> list[Frame]:
+        segment, begin = walk.segment, walk.offset
+        frames = await self._walk(walk, end, is_wanted, max_bytes)
+        if segment.sealed and not walk.keeps_cache and (walk.was_cold or begin < segment.ahead_offset):
+            self._go_ahead(walk, begin)
+        return frames
+
+    def _go_ahead(self, walk: _Walk, begin: int) -> None:
+        """Who reads in order from the device goes on so: the kernel reads meanwhile what comes next, and forgets what
+        was read. Catching up must not push the hot tail out of the cache, nor wait for a thread at every step."""
+        segment, disk = walk.segment, self._files.disk
+        handle = self._files.open(segment)
+        done = walk.offset - INDEX_INTERVAL_BYTES  # the next read may begin at an entry that far before
+        first = max(0, begin - 2 * INDEX_INTERVAL_BYTES)
+        if done > first:
+            disk.drop_cache(handle, first, done - first)
+        known = walk.offset if walk.was_cold else max(segment.ahead_offset, walk.offset)
+        end = min(walk.offset + READ_AHEAD_BYTES, segment.end_offset)
+        if end - known >= READ_AHEAD_BYTES // 2 or (known < end == segment.end_offset):
+            disk.read_ahead(handle, known, end - known)
+            known = end
+        segment.ahead_offset = known if walk.offset < segment.end_offset else 0
+
+    async def _walk(self, walk: _Walk, end: int, is_wanted: IsWanted, max_bytes: int) -> list[Frame]:
         segment = walk.segment
         want = max_bytes + INDEX_INTERVAL_BYTES
         while walk.offset < end:
@@ -182,20 +208,12 @@ class FrameReader:
             data = self._files.disk.pread_cached(handle, size_bytes, offset)
             if data is not None:
                 return data
+            walk.was_cold = True
             self._begin()
             try:
-                if walk.keeps_cache:
-                    return await self._files.disk.run(partial(self._files.disk.pread, handle, size_bytes, offset))
-                return await self._files.disk.run(partial(self._pread_cold, segment, handle, size_bytes, offset))
+                return await self._files.disk.run(partial(self._files.disk.pread, handle, size_bytes, offset))
             finally:
                 self._end()
-
-    def _pread_cold(self, segment: Segment, handle: Handle, size_bytes: int, offset: int) -> bytes:
-        disk = self._files.disk
-        data = disk.pread(handle, size_bytes, offset)
-        if segment.sealed:
-            disk.drop_cache(handle, offset, size_bytes)  # catching up must not push the hot tail out of the cache
-        return data
 
     def _begin(self) -> None:
         self._active_reads += 1

@@ -137,6 +137,8 @@ class Segment:
     gone: bool = False
     """Its file was, or is being, removed; who has it pinned may still read it."""
     mark_sequence: int = 0
+    ahead_offset: int = 0
+    """Up to here the kernel was asked to read ahead of who reads in order; 0: nobody does."""
     index: SparseIndex | None = None
     handle: Handle | None = None
     pins: int = 0

@@ -203,6 +203,10 @@ class SimDisk:
         del offset, size_bytes
         self._platter.drop_cache(self.file(handle))
 
+    def read_ahead(self, handle: Handle, offset: int, size_bytes: int) -> None:
+        del offset, size_bytes
+        self.file(handle)
+
     def process_id(self) -> int:
         return 1
 
