@@ -11,7 +11,7 @@ from dledger.errors import DLedgerError
 from dledger.spark.columns import record_batches
 from dledger.spark.filters import Bounds, narrow
 from dledger.spark.options import ReadOptions
-from dledger.spark.origin import is_trimmed, opened
+from dledger.spark.origin import is_trimmed, opened, spare_collections
 from dledger.spark.plan import Split, plan_splits, resolve_range
 from dledger.spark.refusal import in_one_sentence
 
@@ -53,6 +53,7 @@ def read_split(options: ReadOptions, split: Split) -> Iterator[pa.RecordBatch]:
     if start >= end:
         return
     with in_one_sentence(), opened(options.place) as origin:
+        spare_collections()
         try:
             yield from record_batches(
                 origin.read(start, end), options.columns, options.place.group, start=start, end=end

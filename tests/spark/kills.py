@@ -4,7 +4,7 @@
 
 Kills the driver with its JVM and workers, or the JVM alone, or the leader of the target and then the driver, at a
 random moment after the first record that a run appended. Prints one line of JSON, and exits with 0 only if nothing is
-missing and nothing doubled.
+missing and nothing doubled, and kills met a micro-batch half-way.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import cycle, islice
 from pathlib import Path
 
 from dledger.spark.session import BRIEF_JAVA
@@ -33,7 +34,8 @@ PATIENCE_S = 900.0
 POLL_S = 0.02
 LATEST_KILL_S = 2.0
 MOST_RESTARTS = 10
-VICTIMS = ("driver", "driver", "jvm", "leader")
+VICTIMS = ("jvm", "driver", "leader", "driver")
+"""Dealt in turn, so that every manner of killing is among the first few."""
 
 
 class Pipeline:
@@ -101,9 +103,12 @@ def end_index(cluster: Cluster) -> int:
         return log.bounds()[1] + 1
 
 
+def record_of(number: int) -> bytes:
+    return (b"%d" % number).ljust(RECORD_BYTES, b".")
+
+
 def fill(source: Cluster, start: int) -> None:
-    records = [(b"%d" % number).ljust(RECORD_BYTES, b".") for number in range(start, start + RECORDS_A_RUN)]
-    source.append(records, batch=500)
+    source.append([record_of(number) for number in range(start, start + RECORDS_A_RUN)], batch=500)
 
 
 def wait_until(grown: Cluster, beyond: int, pipeline: Pipeline) -> None:
@@ -126,12 +131,11 @@ def pipeline_of(source: Cluster, target: Cluster, data: Path) -> Iterator[Pipeli
 
 
 def play(data: Path, kills: int, seed: int) -> dict[str, int]:
-    """The numbers of one whole story."""
-    rng, done = random.Random(seed), Counter[str]()
+    """The numbers of one whole story. ``mid_batch``: kills that left a micro-batch begun and not noted as done."""
+    rng, done, mid_batch = random.Random(seed), Counter[str](), 0
     with running(data / "source") as source, running(data / "target", nodes=3) as target:
         records = 0
-        for _ in range(kills):
-            victim = rng.choice(VICTIMS)
+        for victim in islice(cycle(VICTIMS), kills):
             fill(source, records)
             records += RECORDS_A_RUN
             before = end_index(target)
@@ -143,10 +147,21 @@ def play(data: Path, kills: int, seed: int) -> dict[str, int]:
                     wait_until(target, end_index(target), pipeline)
                 (pipeline.kill_jvm if victim == "jvm" else pipeline.kill)()
             done[victim] += 1
+            mid_batch += is_mid_batch(data / "checkpoint")
             sys.stderr.write(f"{sum(done.values())} of {kills}: killed {victim}, {end_index(target)} records\n")
         with pipeline_of(source, target, data) as pipeline:
             wait_until(target, records - 1, pipeline)
-        return {"kills": kills, **{f"{name}_kills": done[name] for name in set(VICTIMS)}, **judge(target, records)}
+        kinds = {f"{name}_kills": done[name] for name in sorted(set(VICTIMS))}
+        return {"kills": kills, **kinds, "mid_batch": mid_batch, **judge(target, records)}
+
+
+def is_mid_batch(checkpoint: Path) -> bool:
+    """Whether Spark noted what a micro-batch is to be, and not that it is done."""
+    begun, done = (
+        max((int(each.name) for each in (checkpoint / folder).iterdir() if each.name.isdigit()), default=-1)
+        for folder in ("offsets", "commits")
+    )
+    return begun > done
 
 
 def kill_leader(target: Cluster) -> None:
@@ -159,17 +174,21 @@ def kill_leader(target: Cluster) -> None:
 
 
 def judge(target: Cluster, records: int) -> dict[str, int]:
-    """The target against what was appended to the source."""
-    found = Counter[int]()
+    """The target against what was appended to the source, record by record."""
+    found, unexpected = Counter[int](), 0
     with target.log() as log:
         for batch in log.read_batches():
-            found.update(int(record.rstrip(b".")) for record in batch.records())
-    wanted = set(range(records))
+            for record in batch.records():
+                number = int(digits) if (digits := record.rstrip(b".")).isdigit() else -1
+                if 0 <= number < records and record == record_of(number):
+                    found[number] += 1
+                else:
+                    unexpected += 1
     return {
         "records": records,
-        "missing": len(wanted - found.keys()),
-        "doubled": sum(times - 1 for times in found.values()),
-        "unexpected": len(found.keys() - wanted),
+        "missing": records - len(found),
+        "doubled": found.total() - len(found),
+        "unexpected": unexpected,
     }
 
 
@@ -181,7 +200,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="dledger-kills-") as data:
         found = play(Path(data), arguments.kills, arguments.seed)
     sys.stdout.write(json.dumps(found) + "\n")
-    return 1 if found["missing"] or found["doubled"] or found["unexpected"] else 0
+    bad = found["missing"] or found["doubled"] or found["unexpected"]
+    return 1 if bad or not found["mid_batch"] else 0
 
 
 if __name__ == "__main__":
