@@ -34,6 +34,7 @@ from dledger.spark.chunks import Chunk, Chunker
 from dledger.spark.columns import COLUMNS
 from dledger.spark.options import Place, WriteOptions
 from dledger.spark.refusal import in_one_sentence
+from dledger.types import Consistency
 
 QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"
@@ -96,6 +97,13 @@ def append_rests(place: Place, messages: Iterable[WriterCommitMessage | None]) -
                     producer.append_body(body, count)
             except DLedgerError as refusal:
                 raise_unless_written(refusal, message.name, message.epoch)
+
+
+def check_reachable(place: Place) -> None:
+    """In the driver, before anything is run: a task would say the same, but only after as many attempts as it has.
+    Raises Unavailable, and UNSUPPORTED for what is no dledger node."""
+    with _connect(place) as log:
+        log.bounds(Consistency.COMMITTED)
 
 
 def _connect(place: Place) -> BlockingLog:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+from collections.abc import MutableMapping, Sequence
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -13,12 +13,24 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from dledger.errors import ConfigError
 from dledger.spark.batch_reader import BatchReader, PushingBatchReader
-from dledger.spark.columns import sql_schema
+from dledger.spark.columns import COLUMNS, sql_schema
 from dledger.spark.options import ReadOptions, WriteOptions
 from dledger.spark.refusal import in_one_sentence
-from dledger.spark.sink import BatchWriter, StreamWriter, check_schema
+from dledger.spark.sink import BatchWriter, StreamWriter, check_reachable, check_schema
 from dledger.spark.stream_reader import StreamReader
+
+
+def check_read_schema(schema: StructType, columns: Sequence[str]) -> None:
+    """Raises CONFIG_ERROR where ``.schema(…)`` asks for other columns, or other types, than there are."""
+    given = [f"{field.name} {field.dataType.simpleString()}" for field in schema.fields]
+    there = [f"{name} {COLUMNS[name].sql_type}" for name in columns]
+    if given != there:
+        raise ConfigError(
+            f"the schema asks for {', '.join(given)}, but the rows are {', '.join(there)}: leave schema() out, choose "
+            "by the option columns, and cast what was read"
+        )
 
 
 class DLedgerDataSource(DataSource):
@@ -41,18 +53,23 @@ class DLedgerDataSource(DataSource):
         """Of ``read``."""
         with in_one_sentence():
             options = ReadOptions.parse(self.options)
+            check_read_schema(schema, options.columns)
             return PushingBatchReader(options) if options.push_filters else BatchReader(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's name
         """Of ``readStream``."""
         with in_one_sentence():
-            return StreamReader(ReadOptions.parse(self.options, streaming=True))
+            options = ReadOptions.parse(self.options, streaming=True)
+            check_read_schema(schema, options.columns)
+            return StreamReader(options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """Of ``write``."""
         with in_one_sentence():
             check_schema(schema, overwrite=overwrite)
-            return BatchWriter(WriteOptions.parse(self.options))
+            options = WriteOptions.parse(self.options)
+            check_reachable(options.place)
+            return BatchWriter(options)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802
         """Of ``writeStream``."""

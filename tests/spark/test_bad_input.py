@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -59,21 +60,62 @@ def count(spark: SparkSession, **options: Any) -> int:
     return rows
 
 
+def write(spark: SparkSession, **options: Any) -> None:
+    rows = spark.range(3).selectExpr("cast(id as string) as value")
+    rows.write.format("dledger").options(**options).mode("append").save()
+
+
+def follow(spark: SparkSession, checkpoint: Path, **options: Any) -> None:
+    """A stream of what is there, until it ends or fails."""
+    rows = spark.readStream.format("dledger").options(**{"startingOffsets": "earliest", **options}).load()
+    writer = rows.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
+    writer.trigger(availableNow=True).start().awaitTermination()
+
+
+def told_of_stream(work: Callable[[], object]) -> str:
+    """What a stream's driver is told: our sentence, and Spark's own words around it."""
+    with pytest.raises(Exception, match=r"dledger\.errors") as failure:
+        work()
+    assert "Traceback" not in str(failure.value)
+    refusal = sentence_of(failure.value)
+    assert refusal is not None
+    return str(refusal)
+
+
 def test_an_unknown_option(spark: SparkSession) -> None:
     assert "did you mean startingOffsets?" in told(
         lambda: count(spark, **{"dledger.endpoints": "127.0.0.1:1", "startingOffset": "3"})
     )
 
 
-def test_endpoints_that_nobody_listens_at(spark: SparkSession) -> None:
-    options = {"dledger.endpoints": "127.0.0.1:1", "timeoutMs": "500"}
-    assert "no endpoint answers" in told(lambda: count(spark, **options))
+def test_an_unknown_option_of_a_sink_and_of_a_stream(spark: SparkSession, tmp_path: Path) -> None:
+    misspelt = {"dledger.endpoints": "127.0.0.1:1", "timeoutMS_": "3"}
+    assert "did you mean timeoutMs?" in told(lambda: write(spark, **misspelt))
+    assert "did you mean timeoutMs?" in told(lambda: follow(spark, tmp_path, **misspelt))
 
 
-def test_a_server_that_does_not_know_the_protocol(spark: SparkSession, stranger: str) -> None:
-    assert "runs an earlier version, or is no dledger node" in told(
-        lambda: count(spark, **{"dledger.endpoints": stranger})
-    )
+NOBODY = {"dledger.endpoints": "127.0.0.1:1", "timeoutMs": "500"}
+
+
+def test_endpoints_that_nobody_listens_at(spark: SparkSession, tmp_path: Path) -> None:
+    assert "no endpoint answers" in told(lambda: count(spark, **NOBODY))
+    assert "no endpoint answers" in told(lambda: write(spark, **NOBODY))
+    assert "no endpoint answers" in told_of_stream(lambda: follow(spark, tmp_path, **NOBODY))
+
+
+def test_a_server_that_does_not_know_the_protocol(spark: SparkSession, stranger: str, tmp_path: Path) -> None:
+    options = {"dledger.endpoints": stranger}
+    earlier = "runs an earlier version, or is no dledger node"
+    assert earlier in told(lambda: count(spark, **options))
+    assert earlier in told(lambda: write(spark, **options))
+    assert earlier in told_of_stream(lambda: follow(spark, tmp_path, **options))
+
+
+@pytest.mark.parametrize("schema", ["value string", "index bigint, value binary", "key binary, value binary"])
+def test_a_schema_that_the_rows_do_not_have(spark: SparkSession, trimmed: tuple[Cluster, int], schema: str) -> None:
+    cluster, kept = trimmed
+    reader = spark.read.format("dledger").schema(schema).option("dledger.endpoints", cluster.endpoints)
+    assert "leave schema() out" in told(lambda: reader.option("startingOffsets", str(kept)).load().count())
 
 
 @pytest.mark.parametrize("option", ["startingOffsets", "endingOffsets"])
@@ -83,6 +125,14 @@ def test_an_offset_beyond_the_log(spark: SparkSession, trimmed: tuple[Cluster, i
     assert told(lambda: count(spark, **options)).startswith(
         f"{option} is {RECORDS + 1}, but the last committed record is {RECORDS - 1}"
     )
+
+
+def test_a_stream_whose_beginning_was_trimmed(
+    spark: SparkSession, trimmed: tuple[Cluster, int], tmp_path: Path
+) -> None:
+    cluster, kept = trimmed
+    options = {"dledger.endpoints": cluster.endpoints, "startingOffsets": "0"}
+    assert f"the log begins at {kept}" in told_of_stream(lambda: follow(spark, tmp_path, **options))
 
 
 def test_a_range_that_was_trimmed_and_what_is_left_of_it(spark: SparkSession, trimmed: tuple[Cluster, int]) -> None:
