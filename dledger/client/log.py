@@ -99,7 +99,8 @@ class Log:
         return self._queue.append(record, timeout_ms)
 
     def append_many(self, records: Sequence[Buffer], *, timeout_ms: float | None = None) -> asyncio.Future[Acks]:
-        """Appends the records as one atomic batch with consecutive indexes; raises as ``append``.
+        """Appends the records as one atomic batch with consecutive indexes; raises as ``append``. Other calls that wait
+        at the same time may share the batch; each has its own outcome.
 
         A call over ``max_batch_bytes`` travels as several batches; if only some of them are known to be appended the
         error is OutcomeUnknown, and its metadata's ``acknowledged`` counts the records that are.

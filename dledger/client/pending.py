@@ -4,11 +4,15 @@
 
     gathering ──seal──▶ sealed ──first write──▶ sent ──answer──▶ settled
        │ its calls' time runs out: DeadlineExceeded     │ its calls' time runs out: OutcomeUnknown, the batch stays
+
+Single records gather in one batch. Each ``append_many`` is a batch, and those that wait together travel as the *parts*
+of the first one: what a batch costs beside its bytes is then paid once.
 """
 
 from __future__ import annotations
 
 import asyncio
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from dledger.batch import as_records, build_body, crc32c
@@ -29,8 +33,8 @@ _is_done = asyncio.Future.done
 class PendingBatch:
     """Records that travel together, and who waits for them: a future a record, or one for the whole.
 
-    Invariants: ``len(futures) == len(records)`` while it gathers; once ``sent``, body, count and base_sequence never
-    change until the batch is settled or taken back by ``unsend``.
+    Invariants: ``len(futures) == len(records)`` while it gathers; once ``sent``, body, parts, count and base_sequence
+    never change until the batch is settled or taken back by ``take_apart``.
     """
 
     __slots__ = (
@@ -44,6 +48,7 @@ class PendingBatch:
         "doubtful",
         "futures",
         "opened_at",
+        "parts",
         "records",
         "sent",
         "timeout_ms",
@@ -55,6 +60,8 @@ class PendingBatch:
         self.deadline = deadline
         self.timeout_ms = timeout_ms
         self.records: list[bytes] = []
+        """What is to be sent; kept beside the body only where that has parts too."""
+        self.parts: list[PendingBatch] = []
         self.futures: list[asyncio.Future[Ack]] = []
         self.whole: asyncio.Future[AckSpan] | None = None
         self.body = b""
@@ -67,10 +74,14 @@ class PendingBatch:
         self.doubtful = False
         """Whether an earlier attempt ended without saying what became of it."""
 
-    def set_whole(self, body: bytes, count: int, future: asyncio.Future[AckSpan]) -> None:
-        """Makes it the ready-made batch of one call."""
-        self.body, self.body_bytes, self.count, self.whole = body, len(body), count, future
-        self.body_crc = crc32c(body)
+    def set_whole(self, records: Sequence[bytes], body_bytes: int, future: asyncio.Future[AckSpan]) -> None:
+        """Makes it the batch of one call."""
+        self.records, self.count, self.body_bytes, self.whole = list(records), len(records), body_bytes, future
+
+    def absorb(self, other: PendingBatch) -> None:
+        """The batch of a later call travels along. Both are whole calls, and none is sealed."""
+        self.parts.append(other)
+        self.body_bytes += other.body_bytes
 
     def seal(self) -> None:
         """Builds the body of what was gathered, without the calls that were cancelled meanwhile. Once."""
@@ -80,11 +91,15 @@ class PendingBatch:
             kept = [(r, f) for r, f in zip(self.records, self.futures, strict=True) if not f.cancelled()]
             self.records = [record for record, _ in kept]
             self.futures = [future for _, future in kept]
-        self.count = len(self.records)
+        records = self.records
+        if self.parts:
+            records = list(chain(records, *(part.records for part in self.parts)))
+        else:
+            self.records = []
+        self.count = len(records)
         if self.count:
-            self.body = build_body(self.records)
+            self.body = build_body(records)
             self.body_crc = crc32c(self.body)
-        self.records = []
 
     @property
     def empty(self) -> bool:
@@ -93,28 +108,48 @@ class PendingBatch:
 
     @property
     def waited_for(self) -> bool:
-        """Whether some call still waits for its outcome."""
+        """Whether some call still waits for its outcome; of its parts each knows for itself."""
         if self.whole is not None:
             return not self.whole.done()
         return not all(map(_is_done, self.futures))
 
-    def unsend(self) -> None:
-        """Takes it back: it is known not to have been appended, and gets a new sequence when it is sent again."""
+    def each(self) -> Iterable[PendingBatch]:
+        """Itself and its parts, in the order of the calls."""
+        return (self, *self.parts)
+
+    def take_apart(self) -> Sequence[PendingBatch]:
+        """Takes it back: it is known not to have been appended. Its calls, as they were: each gets a new sequence when
+        it is sent again."""
         assert not self.doubtful, "a batch of unknown outcome keeps its place"
         self.sent = False
+        if not self.parts:
+            return [self]
+        apart = [self, *self.parts]
+        self.parts, self.body = [], b""
+        self.count = len(self.records)
+        self.body_bytes -= sum(part.body_bytes for part in apart[1:])
+        return apart
 
     def acknowledge(self, first_index: int, term: int, timestamp_ms: int) -> None:
         """Completes every call that still waits."""
-        if self.whole is not None:
-            if not self.whole.done():
-                self.whole.set_result(AckSpan(first_index, self.count, term, timestamp_ms))
+        if self.whole is None:
+            for future, ack in zip(self.futures, acks_of(first_index, self.count, term, timestamp_ms), strict=False):
+                if not future.done():
+                    future.set_result(ack)
             return
-        for future, ack in zip(self.futures, acks_of(first_index, self.count, term, timestamp_ms), strict=False):
-            if not future.done():
-                future.set_result(ack)
+        for part in self.each():
+            count = len(part.records) if self.parts else self.count
+            if part.whole is not None and not part.whole.done():
+                part.whole.set_result(AckSpan(first_index, count, term, timestamp_ms))
+            first_index += count
 
     def fail(self, make: Callable[[], DLedgerError]) -> None:
-        """Fails every call that still waits, each with an exception of its own, and forgets them."""
+        """Fails every call that still waits, each with an exception of its own, and forgets them; its parts' too."""
+        for part in self.each():
+            part.fail_own(make)
+
+    def fail_own(self, make: Callable[[], DLedgerError]) -> None:
+        """As ``fail``, without its parts."""
         waiting: Sequence[asyncio.Future[Ack] | asyncio.Future[AckSpan]] = self.futures
         if self.whole is not None:
             waiting = [self.whole]
@@ -132,18 +167,27 @@ def check_record_size(size_bytes: int, max_record_bytes: int) -> None:
 
 
 def build_bodies(records: Iterable[object], max_record_bytes: int, max_batch_bytes: int) -> list[tuple[bytes, int]]:
-    """The bodies and counts of the batches for one ``append_many``: one, unless that exceeds ``max_batch_bytes``.
+    """The bodies and counts of the batches for one call. Raises as ``split_records``."""
+    return [(build_body(part), len(part)) for part in split_records(records, max_record_bytes, max_batch_bytes)]
+
+
+def split_records(records: Iterable[object], max_record_bytes: int, max_batch_bytes: int) -> list[Sequence[bytes]]:
+    """The records of the batches for one call: one batch, unless that exceeds ``max_batch_bytes``.
 
     Raises REQUEST_WITH_EMPTY_BODYS, RECORD_TOO_LARGE or UNEXPECTED_ARGUMENT.
     """
     checked = as_records(records)
     if not checked:
         raise error(Code.REQUEST_WITH_EMPTY_BODYS, "there is no record to append: give at least one (it may be empty)")
-    size_bytes = sum(map(len, checked)) + 4 * (len(checked) + 1)
+    size_bytes = body_bytes(checked)
     if size_bytes > max_record_bytes:
         check_record_size(max(map(len, checked)), max_record_bytes)
-    parts = [checked] if size_bytes <= max_batch_bytes else _split(checked, max_batch_bytes)
-    return [(build_body(part), len(part)) for part in parts]
+    return [checked] if size_bytes <= max_batch_bytes else _split(checked, max_batch_bytes)
+
+
+def body_bytes(records: Sequence[bytes]) -> int:
+    """How large the body of ``records`` is."""
+    return sum(map(len, records)) + 4 * (len(records) + 1)
 
 
 def _split(records: Sequence[bytes], max_batch_bytes: int) -> list[Sequence[bytes]]:
