@@ -45,7 +45,8 @@ class Limits:
     push_window_bytes: int = 16 * MIB
     """Bytes in flight to one follower."""
     max_transfer_lag_frames: int = 1_000
-    """FALL_BEHIND_TOO_MUCH above: a node further behind is not handed the leadership."""
+    """FALL_BEHIND_TOO_MUCH above: a node further behind is not handed the leadership. Nor is one that lacks frames
+    which were written more than ``election_timeout_max_ms`` ago: they may be large."""
     push_message_bytes: int = 1 * MIB
     """About how much one APPEND message carries."""
     read_message_bytes: int = 1 * MIB

@@ -46,6 +46,8 @@ class MemberFacts(NamedTuple):
     """Not in doubt: quorums may rest on it."""
     lag_frames: int | None
     """The leader's last position minus what the member holds durably; None before both logs were compared."""
+    lag_ms: float = 0.0
+    """For how long the leader has had some of these frames, at least; 0 while it lacks none that the leader noted."""
     silent_ms: float = 0.0
     """Since it was last heard."""
     disk: DiskState = DiskState.OK
@@ -62,10 +64,12 @@ class Measure(NamedTuple):
 
     max_silence_ms: float
     max_lag_frames: int
+    max_lag_ms: float
+    """Frames may be large: who lacks what was written so long ago takes long to catch up, however few they are."""
 
     @classmethod
     def of(cls, limits: Limits, timings: Timings) -> Self:
-        return cls(timings.election_timeout_min_ms, limits.max_transfer_lag_frames)
+        return cls(timings.election_timeout_min_ms, limits.max_transfer_lag_frames, timings.election_timeout_max_ms)
 
     def lack(self, facts: MemberFacts) -> Lack | None:
         """None: it is fit, as a voter that a majority needs and as the next leader."""
@@ -77,13 +81,16 @@ class Measure(NamedTuple):
             return Lack(Need.IDENTITY, "is in doubt, its disk is not the one that was admitted")
         if not facts.disk.takes_appends:
             return Lack(Need.DISK, "has a full disk" if facts.disk is DiskState.FULL else "has a disk that hangs")
-        return self._lag(facts.lag_frames)
+        return self._lag(facts.lag_frames, facts.lag_ms)
 
-    def _lag(self, lag_frames: int | None) -> Lack | None:
+    def _lag(self, lag_frames: int | None, lag_ms: float) -> Lack | None:
         if lag_frames is None:
             return Lack(Need.COMPARED, "was not compared with the leader yet")
         if lag_frames > self.max_lag_frames:
             return Lack(Need.CATCH_UP, f"is {lag_frames} frames behind, {self.max_lag_frames} are allowed")
+        if lag_frames > 0 and lag_ms > self.max_lag_ms:
+            old = f"some of them written more than {self.max_lag_ms / 1000:g} s ago"
+            return Lack(Need.CATCH_UP, f"is {lag_frames} frames behind, {old}")
         return None
 
     def follows(self, facts: MemberFacts) -> bool:

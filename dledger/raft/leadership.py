@@ -66,6 +66,8 @@ class Leadership:
         self._rounds: deque[tuple[int, float]] = deque()
         """Rounds and when they were sent, from the last one that may be the lease's on."""
         self._lease_round = 0
+        self._ends: deque[tuple[float, Position]] = deque([(now_ms, last)])
+        """When, and where the log ended then: as far back as it matters who lacks what was there."""
         self._told_to_take = False
         self.followers: dict[NodeId, Progress] = {}
         self.set_membership(membership, last, now_ms)
@@ -226,6 +228,16 @@ class Leadership:
 
     # Whom to rely on ---------------------------------------------------------------------------------------------
 
+    def note_end(self, last: Position, now_ms: float) -> None:
+        """Called with every heartbeat: where the log ends now."""
+        self._ends.append((now_ms, last))
+        while self._ends[1][0] < now_ms - self.measure.max_lag_ms:
+            self._ends.popleft()
+
+    def _lag_ms(self, match: Position, now_ms: float) -> float:
+        """For how long the log has gone on behind ``match``, at least."""
+        return next((now_ms - at_ms for at_ms, end in self._ends if end > match), 0.0)
+
     def facts(self, last: Position, now_ms: float) -> dict[NodeId, MemberFacts]:
         """What is known of each other member. ``last``: where the leader's log ends."""
         return {
@@ -233,6 +245,7 @@ class Leadership:
                 is_connected=self._is_connected(peer),
                 counts=progress.counts,
                 lag_frames=last - progress.match if progress.is_compared else None,
+                lag_ms=self._lag_ms(progress.match, now_ms),
                 silent_ms=now_ms - progress.contact_ms,
                 disk=progress.disk,
             )

@@ -212,6 +212,7 @@ class NodeState:
 
     def _heartbeat(self, leadership: Leadership, now_ms: float) -> None:
         """With leases each is a round, as its answers prolong the lease."""
+        leadership.note_end(self._log.last.position, now_ms)
         if self._lease_reads:
             self._begin_round(leadership, now_ms)
         else:

@@ -245,6 +245,34 @@ def test_who_was_not_compared_yet_is_behind_by_nobody_knows_how_much() -> None:
     assert leadership.fit(Position(2), START_MS) == []
 
 
+def test_few_frames_behind_is_far_behind_when_they_were_written_long_ago() -> None:
+    """Frames may be large: who lacks them still, after that long, takes as long again."""
+    leadership = matched(make_leadership(members(3)), n1=10, n2=12)
+    for at_ms, end in [(100, 12), (200, 13), (300, 14)]:
+        leadership.note_end(Position(end), START_MS + at_ms)
+    most_ms = TIMINGS.election_timeout_max_ms
+    for peer in (N1, N2):
+        leadership.followers[peer].contact_ms = START_MS + 10 * most_ms
+    assert leadership.fit(Position(14), START_MS + 100 + most_ms) == [N1, N2]
+    assert leadership.fit(Position(14), START_MS + 101 + most_ms) == [N2]
+    lack = leadership.lacks(Position(14), START_MS + 101 + most_ms)[N1]
+    assert lack is not None
+    assert lack.need is Need.CATCH_UP
+    assert lack.why == f"is 4 frames behind, some of them written more than {most_ms / 1000:g} s ago"
+    assert leadership.fit(Position(14), START_MS + 201 + most_ms) == []
+    assert matched(leadership, n1=14).fit(Position(14), START_MS + 201 + most_ms) == [N1]
+
+
+def test_who_has_all_but_what_was_written_a_moment_ago_is_close_however_long_nothing_was() -> None:
+    leadership = matched(make_leadership(members(3)), n1=10, n2=10)
+    later_ms = START_MS + 3_600_000.0
+    for at_ms in range(0, 3_600_001, 100_000):
+        leadership.note_end(Position(10), START_MS + at_ms)
+    for peer in (N1, N2):
+        leadership.followers[peer].contact_ms = later_ms
+    assert leadership.fit(Position(11), later_ms + 1) == [N1, N2]
+
+
 def test_the_closest_has_the_smallest_lag() -> None:
     leadership = matched(make_leadership(), n1=8, n2=9)
     assert leadership.closest([N1, N2]) == N2

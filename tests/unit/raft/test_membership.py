@@ -17,15 +17,16 @@ from tests.unit.raft.harness import N0, N1, N2, N3, members
 
 LEARNER = NodeId("l0")
 STRANGER = NodeId("n9")
-MEASURE = Measure(max_silence_ms=500, max_lag_frames=100)
+MEASURE = Measure(max_silence_ms=500, max_lag_frames=100, max_lag_ms=1_000)
 OLD_DISK, NEW_DISK = b"old", b"new"
 HEALTHY = MemberFacts(is_connected=True, counts=True, lag_frames=0, start=NodeStart(NEW_DISK, 3, (7,)))
 IN_DOUBT = HEALTHY._replace(counts=False)
 FROZEN = HEALTHY._replace(silent_ms=4_200)
 LAGGING = HEALTHY._replace(lag_frames=101)
+LATE = HEALTHY._replace(lag_frames=2, lag_ms=1_001.0)
 FULL = HEALTHY._replace(disk=DiskState.FULL)
 AWAY = HEALTHY._replace(is_connected=False)
-UNFIT = {"frozen": FROZEN, "lagging": LAGGING, "full": FULL, "away": AWAY, "in doubt": IN_DOUBT}
+UNFIT = {"frozen": FROZEN, "lagging": LAGGING, "late": LATE, "full": FULL, "away": AWAY, "in doubt": IN_DOUBT}
 
 
 def ids(planned: tuple[Member, ...] | None, *, voters: bool) -> list[str]:
@@ -138,6 +139,7 @@ def test_a_voter_is_one_already() -> None:
         (HEALTHY._replace(is_connected=False), "l0 is not connected"),
         (IN_DOUBT, "l0 is in doubt"),
         (LAGGING, "101 frames behind, 100 are allowed"),
+        (LATE, "2 frames behind, some of them written more than 1 s ago"),
         (FROZEN, "l0 has not answered for 4.2 s"),
         (FULL, "l0 has a full disk"),
         (HEALTHY._replace(lag_frames=None), "l0 was not compared with the leader yet"),
@@ -203,7 +205,7 @@ def test_a_healthy_voter_stays_while_the_majority_behind_it_would_rest_on_one_th
     with pytest.raises(DLedgerError, match="2 must be fit, and 1 would: n2 ") as refused:
         plan_remove(members(3), N1, N0, {N1: HEALTHY, N2: other}, MEASURE)
     assert refused.value.code is Code.CHANGE_REFUSED
-    passes = {"waits_for": Need.CATCH_UP.value} if other is LAGGING else {}
+    passes = {"waits_for": Need.CATCH_UP.value} if other in (LAGGING, LATE) else {}
     assert refused.value.metadata == passes, "a lag passes by itself; of the rest nobody knows"
     assert ids(plan_remove(members(3), N2, N0, {N1: HEALTHY, N2: other}, MEASURE), voters=True) == ["n0", "n1"]
 
