@@ -173,7 +173,7 @@ class SparkDemo:
         from dledger.spark.jobs import archive, audit, stats  # noqa: PLC0415
 
         log = {"dledger.endpoints": self._cluster.endpoints}
-        with session("demo", "local[*,3]") as spark:
+        with session("demo", "local[*,3]", is_brief=True) as spark:
             found = archive.archive(spark, log, self._out)
             self._tell(f"{found['records']:,} records archived, each compared with the log")
             missing, doubled = self._compare_with_input(spark, feed)

@@ -45,13 +45,19 @@ def require_extra(needed: Sequence[str] = NEEDED) -> None:
 
 
 @contextmanager
-def session(name: str, master: str) -> Iterator[SparkSession]:
-    """A session of this command, ended with it. What fails in it is told in one sentence."""
+def session(name: str, master: str, *, is_brief: bool = False) -> Iterator[SparkSession]:
+    """A session of this command, ended with it. What fails in it is told in one sentence. ``is_brief``: one of minutes
+    at most, on this machine."""
     require_extra()
-    from dledger.spark.session import ended_quietly, local_session, sentence_of  # noqa: PLC0415  # not for --help
+    from dledger.spark.session import (  # noqa: PLC0415  # not for --help
+        BRIEF_CONF,
+        ended_quietly,
+        local_session,
+        sentence_of,
+    )
 
     logging.getLogger("py4j").setLevel(logging.ERROR)
-    made = local_session(f"dledger {name}", master=master)
+    made = local_session(f"dledger {name}", master=master, conf=BRIEF_CONF if is_brief else None)
     try:
         yield made
     except DLedgerError:

@@ -45,6 +45,12 @@ LOCAL_CONF = {
 
 BRIEF_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
 """As JAVA_TOOL_OPTIONS: for sessions that live for less than the JVM takes to optimise them."""
+BRIEF_CONF = {
+    "spark.driver.extraJavaOptions": (
+        f"{BRIEF_JAVA} -Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
+    )
+}
+"""The same for a session of this process, which says nothing of Spark's beside."""
 CLUSTER_CONF = {"spark.executor.memory": "768m"}
 """Frames pass through; what needs more is given by the caller, or spark-defaults.conf."""
 
