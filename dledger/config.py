@@ -40,8 +40,8 @@ class Limits:
     """LEADER_PENDING_FULL above."""
     max_stream_batches: int = 64
     """An AppendStream is not read further while so many of its batches wait (flow control, no refusal)."""
-    push_window_frames: int = 1_000
-    """Frames in flight to one follower."""
+    push_window_frames: int = 4_000
+    """No further APPEND is sent to a follower with so many frames in flight: what it takes in one go stays short."""
     push_window_bytes: int = 16 * MIB
     """Bytes in flight to one follower."""
     max_transfer_lag_frames: int = 1_000

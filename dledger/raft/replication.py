@@ -36,6 +36,7 @@ class PushState(Enum):
 
 class InFlight(NamedTuple):
     last_position: Position
+    frames: int
     size_bytes: int
     sent_ms: float
 
@@ -50,6 +51,7 @@ class Progress:
     """
 
     __slots__ = (
+        "_acknowledged_ms",
         "_request_ids",
         "_spoke_ms",
         "_window_bytes",
@@ -61,6 +63,7 @@ class Progress:
         "disk",
         "in_flight",
         "in_flight_bytes",
+        "in_flight_frames",
         "is_compared",
         "lease_round",
         "match",
@@ -95,8 +98,11 @@ class Progress:
         """When the unanswered COMPARE, TRUNCATE or RESET was sent."""
         self._spoke_ms = now_ms
         """When it was last asked or sent something."""
+        self._acknowledged_ms = now_ms
+        """When it last acknowledged something that was in flight."""
         self.in_flight: deque[InFlight] = deque()
         self.in_flight_bytes = 0
+        self.in_flight_frames = 0
         self.paused_until_ms = 0.0
         """Back-off after a refusal (DISK_FULL); for ever when the logs are no copies of each other (DIVERGED)."""
         self.contact_ms = now_ms
@@ -114,7 +120,7 @@ class Progress:
 
     @property
     def window_open(self) -> bool:
-        return len(self.in_flight) < self._window_frames and self.in_flight_bytes < self._window_bytes
+        return self.in_flight_frames < self._window_frames and self.in_flight_bytes < self._window_bytes
 
     def asked(self, now_ms: float) -> int:
         """A COMPARE, TRUNCATE or RESET is being sent; its request id."""
@@ -126,7 +132,9 @@ class Progress:
         """An APPEND that ends at ``last_position`` was sent."""
         assert self.state is PushState.APPEND
         assert last_position >= self.next
-        self.in_flight.append(InFlight(last_position, size_bytes, now_ms))
+        frames = last_position - self.next + 1
+        self.in_flight.append(InFlight(last_position, frames, size_bytes, now_ms))
+        self.in_flight_frames += frames
         self.in_flight_bytes += size_bytes
         self._spoke_ms = now_ms
         self.next = Position(last_position + 1)
@@ -137,17 +145,18 @@ class Progress:
         self.compare_at = last
         self.waiting_since_ms = None
         self.in_flight.clear()
-        self.in_flight_bytes = 0
+        self.in_flight_frames = self.in_flight_bytes = 0
 
     def overdue_ms(self) -> float | None:
-        """When the oldest unanswered question or push was sent.
+        """Since when an answer is awaited: to the oldest question or push, or, of several pushes, the next answer since
+        the last. A follower that is slow and gets on is not sent again what it has yet to take.
 
         What was found equal and is not acknowledged counts as a push: its acknowledgement may be lost.
         """
         if self.state is not PushState.APPEND:
             return self.waiting_since_ms
         if self.in_flight:
-            return self.in_flight[0].sent_ms
+            return max(self.in_flight[0].sent_ms, self._acknowledged_ms)
         return self._spoke_ms if self.match < self.next - 1 else None
 
     def _awaits(self, request_id: int) -> bool:
@@ -210,7 +219,7 @@ class Progress:
         if self.state is PushState.RESET and self._awaits(answer.request_id):
             self.restart(last)
 
-    def on_append(self, answer: AppendResponse, last: Position) -> bool:
+    def on_append(self, answer: AppendResponse, last: Position, now_ms: float) -> bool:
         """True when the match position grew."""
         if not self.is_compared:
             return False
@@ -221,7 +230,10 @@ class Progress:
         if answer.result is not PushResult.SUCCESS:
             return False
         while self.in_flight and self.in_flight[0].last_position <= answer.position:
-            self.in_flight_bytes -= self.in_flight.popleft().size_bytes
+            acknowledged = self.in_flight.popleft()
+            self.in_flight_frames -= acknowledged.frames
+            self.in_flight_bytes -= acknowledged.size_bytes
+            self._acknowledged_ms = now_ms
         if answer.position <= self.match:
             return False
         assert answer.position <= last, "a follower cannot acknowledge what was never sent"

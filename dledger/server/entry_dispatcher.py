@@ -130,30 +130,29 @@ class EntryDispatcher:
         self._send(Reset(self._context.group, self._term, log_state, request_id))
 
     def push(self) -> None:
-        """Sends what the window admits, at once when the tail cache has it; the task does everything else."""
-        if self.progress.state is not PushState.APPEND or not self._push_cached():
+        """Sends one message that the window admits, at once when the tail cache has it; the task does everything
+        else."""
+        if self.progress.state is not PushState.APPEND:
             self._wake.set()
+        elif self._may_push:
+            frames = self._log.cached(self.progress.next, self._limits.push_message_bytes)
+            if frames is None or (self._send_frames(frames) and self._may_push):
+                self._wake.set()
 
-    def _push_cached(self) -> bool:
-        """False when there is more to send that is not in the cache."""
-        progress = self.progress
-        last = self._log.last.position
-        while progress.next <= last and progress.window_open:
-            frames = self._log.cached(progress.next, self._limits.push_message_bytes)
-            if frames is None:
-                return False
-            if not self._send_frames(frames):
-                return True
-        return True
+    @property
+    def _may_push(self) -> bool:
+        """Whether there are frames to send, and the window admits them."""
+        return self.progress.next <= self._log.last.position and self.progress.window_open
 
     async def _append(self) -> None:
-        """Catches a follower up from where the cache does not reach."""
-        progress = self.progress
-        while progress.state is PushState.APPEND and not self._push_cached():
+        """Catches a follower up. Between two messages the loop has a turn: they are many, and heartbeats must go on."""
+        progress, max_bytes = self.progress, self._limits.push_message_bytes
+        while progress.state is PushState.APPEND and self._may_push:
             first = progress.next
-            frames = await self._log.read(first, self._limits.push_message_bytes)
+            frames = self._log.cached(first, max_bytes) or await self._log.read(first, max_bytes)
             if progress.state is PushState.APPEND and progress.next == first and not self._send_frames(frames):
                 return
+            await asyncio.sleep(0)
 
     def _send_frames(self, frames: list[Frame]) -> bool:
         size_bytes = sum(frame.header.stored_bytes for frame in frames)

@@ -131,7 +131,7 @@ class Inbox:
         if answer.result is PushResult.DISK_FULL:
             progress.restart(log.last.position)
             progress.paused_until_ms = now_ms + DISK_FULL_PAUSE_MS
-        elif progress.on_append(answer, log.last.position):
+        elif progress.on_append(answer, log.last.position, now_ms):
             self._core.advance(log.durable_position, now_ms)
         dispatcher.push()
 

@@ -163,11 +163,12 @@ class Log(Protocol):
         ...
 
     def cached(self, first: Position, max_bytes: int) -> list[Frame] | None:
-        """Consecutive frames from ``first`` on if the tail cache has ``first``: at least one, about ``max_bytes``."""
+        """Consecutive frames from ``first`` on if the tail cache has ``first``: as many as ``read`` gives."""
         ...
 
     async def read(self, first: Position, max_bytes: int) -> list[Frame]:
-        """Consecutive frames from ``first`` on, checksums verified: at least one, about ``max_bytes``.
+        """Consecutive frames from ``first`` on, checksums verified: at least one, about ``max_bytes``,
+        at most ``MAX_FRAMES_READ``.
 
         Empty when ``first`` lies behind the last frame. Raises INDEX_LESS_THAN_LOCAL_BEGIN below the log's start and
         ``Damaged``, a CORRUPT_LOG, when what is stored at ``first`` does not match: it is one of ``damaged`` then.

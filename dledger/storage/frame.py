@@ -50,6 +50,11 @@ CODEC_MASK = 0xF00
 KNOWN_ATTRIBUTES = CONTROL_KIND_MASK
 
 
+MAX_FRAMES_READ = 1_024
+"""One read, and one APPEND, holds no more frames, however small: parsing them takes some ten milliseconds, in which
+nothing else has a turn."""
+
+
 class ControlKind(IntEnum):
     """What a control frame says. More kinds follow with fences."""
 

@@ -10,7 +10,7 @@ from dledger.errors import Code, DLedgerError, error
 from dledger.storage.api import Boundary, ObserveSync, OnDamage, OnDurable, OnFailure, ScrubProgress, SegmentSpan
 from dledger.storage.control import check_control
 from dledger.storage.damage import DamagedRange
-from dledger.storage.frame import FILLING, Frame
+from dledger.storage.frame import FILLING, MAX_FRAMES_READ, Frame
 from dledger.storage.log_state import LogState, begins_later, read_start
 from dledger.types import Entry, Index, LogPoint, Member, Position, Term, TrimPoint
 
@@ -167,7 +167,8 @@ class MemoryLog:
             return None
         frames: list[Frame] = []
         size_bytes = 0
-        for at in range(first - start - 1, len(self._frames)):
+        begin = first - start - 1
+        for at in range(begin, min(len(self._frames), begin + MAX_FRAMES_READ)):
             size_bytes += self._frames[at].header.stored_bytes
             if frames and size_bytes > max_bytes:
                 break

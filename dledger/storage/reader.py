@@ -5,12 +5,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
+from sys import maxsize
 
 from dledger.batch import Buffer
 from dledger.errors import Code, DLedgerError, error
 from dledger.storage.checked import CheckedBlocks
 from dledger.storage.damage import damaged
-from dledger.storage.frame import HEADER_BYTES, Frame, FrameHeader, check_link, parse_body, parse_header
+from dledger.storage.frame import (
+    HEADER_BYTES,
+    MAX_FRAMES_READ,
+    Frame,
+    FrameHeader,
+    check_link,
+    parse_body,
+    parse_header,
+)
 from dledger.storage.index import INDEX_INTERVAL_BYTES, SparseIndex
 from dledger.storage.segment import FIRST_PAGE_BYTES, Segment, corrupt
 from dledger.storage.segment_files import SegmentFiles
@@ -25,11 +34,20 @@ IsWanted = Callable[[FrameHeader], bool]
 class _Walk:
     """Frames of one piece of a segment, from the first that is wanted on."""
 
-    def __init__(self, segment: Segment, position: int, offset: int, *, keeps_cache: bool = False) -> None:
+    def __init__(
+        self,
+        segment: Segment,
+        position: int,
+        offset: int,
+        *,
+        max_frames: int = maxsize,
+        keeps_cache: bool = False,
+    ) -> None:
         """``keeps_cache``: what had to come from the device may be wanted again."""
         self.segment = segment
         self.keeps_cache = keeps_cache
         self.was_cold = False
+        self._max_frames = max_frames
         self.frames: list[Frame] = []
         self.size_bytes = 0
         self.offset = offset
@@ -49,7 +67,7 @@ class _Walk:
             stored_bytes = header.stored_bytes
             self._check(header, data[at : at + HEADER_BYTES])
             if frames or is_wanted(header):
-                if frames and self.size_bytes + stored_bytes > max_bytes:
+                if frames and (self.size_bytes + stored_bytes > max_bytes or len(frames) == self._max_frames):
                     return 0
                 if len(data) - at < stored_bytes:
                     return stored_bytes
@@ -78,7 +96,8 @@ class FrameReader:
         self._settled: asyncio.Future[None] | None = None
 
     async def from_position(self, first: int, max_bytes: int) -> list[Frame]:
-        """Frames of one segment from position ``first`` on, which is in the log: at least one, about ``max_bytes``."""
+        """Frames of one segment from position ``first`` on, which is in the log: at least one, about ``max_bytes``,
+        at most ``MAX_FRAMES_READ``."""
         segment = self._files.by_position(first)
         with self._files.pinned(segment):  # all along: it may leave the log meanwhile
             index = await self._index_of(segment)
@@ -91,7 +110,7 @@ class FrameReader:
                 if hole.last < first and hole.end_offset is not None and hole.end_offset > offset:
                     position, offset = hole.last + 1, hole.end_offset
             end = next((hole.offset for hole in holes if hole.first > first), segment.end_offset)
-            walk = _Walk(segment, position, offset)
+            walk = _Walk(segment, position, offset, max_frames=MAX_FRAMES_READ)
             return await self._read(walk, end, lambda header: header.position >= first, max_bytes)
 
     def entry_at_hand(self, index: int) -> Entry | None:

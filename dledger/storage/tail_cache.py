@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 
-from dledger.storage.frame import Frame
+from dledger.storage.frame import MAX_FRAMES_READ, Frame
 
 FRAME_OVERHEAD_BYTES = 1024
 """About what Python takes for a frame beside its bytes; counted, so that many small frames do not take many times the
@@ -58,7 +58,8 @@ class TailCache:
         self.extend(kept)
 
     def get(self, first: int, max_bytes: int) -> list[Frame] | None:
-        """Frames from position ``first`` on, at least one, about ``max_bytes``; None when the first is not here."""
+        """Frames from position ``first`` on, at least one, about ``max_bytes`` and at most
+        ``MAX_FRAMES_READ``; None when the first is not here."""
         frames, head = self._frames, self._head
         if head == len(frames):
             return None
@@ -67,7 +68,7 @@ class TailCache:
             return None
         end = at
         size_bytes = 0
-        while end < len(frames):
+        while end < min(len(frames), at + MAX_FRAMES_READ):
             size_bytes += frames[end].header.frame_len
             if size_bytes > max_bytes and end > at:
                 break

@@ -29,8 +29,14 @@ def compared(
     return progress.on_compare(answer, Position(match_in_terms))
 
 
-def acked(progress: Progress, position: int, result: PushResult = PushResult.SUCCESS, last: int = LAST) -> bool:
-    return progress.on_append(AppendResponse(GROUP, Term(1), result, Position(position)), Position(last))
+def acked(
+    progress: Progress,
+    position: int,
+    result: PushResult = PushResult.SUCCESS,
+    last: int = LAST,
+    now_ms: float = START_MS,
+) -> bool:
+    return progress.on_append(AppendResponse(GROUP, Term(1), result, Position(position)), Position(last), now_ms)
 
 
 def truncated(progress: Progress, result: PushResult = PushResult.SUCCESS) -> None:
@@ -226,6 +232,30 @@ def test_the_oldest_unanswered_push_says_since_when_an_answer_is_overdue() -> No
     assert progress.overdue_ms() == START_MS + 2
     acked(progress, LAST + 1, last=LAST + 2)
     assert progress.overdue_ms() == START_MS + 3
+
+
+def test_a_follower_that_is_slow_and_gets_on_is_not_overdue() -> None:
+    progress = make_progress()
+    progress.asked(START_MS)
+    compared(progress, PushResult.SUCCESS, LAST)
+    for number in range(1, 4):
+        progress.sent(Position(LAST + number), 1, START_MS)
+    acked(progress, LAST + 1, last=LAST + 3, now_ms=START_MS + 900)
+    assert progress.overdue_ms() == START_MS + 900
+    acked(progress, LAST + 1, last=LAST + 3, now_ms=START_MS + 1800)
+    assert progress.overdue_ms() == START_MS + 900, "the same again is no progress"
+
+
+def test_the_window_counts_frames_however_many_a_push_holds() -> None:
+    progress = make_progress(window_frames=4)
+    progress.asked(START_MS)
+    compared(progress, PushResult.SUCCESS, LAST)
+    progress.sent(Position(LAST + 3), 1, START_MS)
+    assert progress.window_open
+    progress.sent(Position(LAST + 5), 1, START_MS)
+    assert not progress.window_open
+    acked(progress, LAST + 3, last=LAST + 5)
+    assert (progress.window_open, progress.in_flight_frames) == (True, 2)
 
 
 def test_what_was_found_equal_and_is_not_acknowledged_is_overdue_too() -> None:

@@ -94,6 +94,34 @@ async def test_a_push_is_about_as_large_as_a_message_may_be() -> None:
 
 
 @virtual_time
+async def test_between_two_messages_to_who_catches_up_everything_else_has_a_turn() -> None:
+    """They are many, and each takes its time to build; heartbeats, and appends, do not wait for all of them."""
+    async with SimCluster(3, limits=Limits(push_message_bytes=100)) as cluster:
+        leader = await cluster.leader()
+        follower = cluster.others(leader)[0]
+        follower.crash()
+        for _ in range(20):
+            await leader.append(b"x" * 200)
+        turns: list[int] = []  # pushes in each
+
+        def count(_source: NodeId, target: NodeId, message: Message) -> bool:
+            if target == follower.id and isinstance(message, Append):
+                if not is_same_turn:
+                    turns.append(0)
+                    is_same_turn.append(True)
+                    asyncio.get_running_loop().call_soon(is_same_turn.clear)
+                turns[-1] += 1
+            return False
+
+        is_same_turn: list[bool] = []
+        cluster.faults.add(Rule(count))
+        await follower.start()
+        await cluster.level()
+        assert max(turns) <= 2, "one by an answer that came in, one by the task"
+        assert sum(turns) >= 20
+
+
+@virtual_time
 async def test_an_answer_that_is_overdue_makes_it_compare_again() -> None:
     async with SimCluster(3) as cluster:
         leader = await cluster.leader()

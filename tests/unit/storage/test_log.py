@@ -9,7 +9,7 @@ import pytest
 
 from dledger.config import Limits
 from dledger.errors import Code, DLedgerError, OutOfRange
-from dledger.storage.frame import ControlKind
+from dledger.storage.frame import MAX_FRAMES_READ, ControlKind
 from dledger.types import Durability, Index, Position
 from tests.unit.storage.harness import (
     MEMBERS,
@@ -142,6 +142,13 @@ async def test_reads_give_about_as_much_as_was_asked_for(tmp_path: Path) -> None
         log.append(frames_after(log, 50, size_bytes=1000))
         log._cache.truncate(0)
         assert [len(await log.read(Position(10), size)) for size in (1, 2500, 5000)] == [1, 2, 4]
+
+
+async def test_a_read_gives_no_more_small_frames_than_one_may_hold(tmp_path: Path) -> None:
+    async with opened(tmp_path, limits=Limits(tail_cache_bytes=0)) as log:
+        log.append(frames_after(log, MAX_FRAMES_READ + 10, size_bytes=1))
+        read = await log.read(Position(2), 1 << 30)
+        assert [read[0].header.position, read[-1].header.position] == [2, 1 + MAX_FRAMES_READ]
 
 
 async def test_many_segments_are_read_with_few_files_open(tmp_path: Path) -> None:

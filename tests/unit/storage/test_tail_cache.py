@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dledger.storage.frame import Frame
+from dledger.storage.frame import MAX_FRAMES_READ, Frame
 from dledger.storage.tail_cache import FRAME_OVERHEAD_BYTES, TailCache
 from dledger.types import GENESIS
 from tests.unit.storage.harness import data_frame
@@ -59,6 +59,13 @@ def test_what_is_not_there_is_none(position: int) -> None:
 def test_about_as_much_is_given_as_was_asked_for_and_always_one() -> None:
     size_bytes = FRAMES[0].header.frame_len
     assert [len(cache_of(10).get(2, asked) or []) for asked in (0, size_bytes, 3 * size_bytes)] == [1, 1, 3]
+
+
+def test_no_more_small_frames_are_given_than_one_read_may_hold() -> None:
+    many = made(MAX_FRAMES_READ + 10, records=1)
+    cache = TailCache(1 << 30)
+    cache.extend(many)
+    assert positions(cache.get(3, 1 << 30)) == list(range(3, 3 + MAX_FRAMES_READ))
 
 
 def test_the_oldest_go_first_and_the_newest_always_stays() -> None:
