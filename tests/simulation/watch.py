@@ -23,6 +23,7 @@ from dledger.raft.messages import (
     VoteResult,
 )
 from dledger.raft.quorum import majority
+from dledger.raft.state import Hindrance
 from dledger.server.replica import Replica
 from dledger.storage.frame import ControlKind, Frame
 from dledger.types import GENESIS, LogPoint, Member, NodeId, Position, Role, Term
@@ -262,8 +263,10 @@ class Watch:
         log = replica.log
         if replica.core.term < self._terms.get(disk, Term(0)):
             raise Violation("promises survive", f"{host.id} spoke of {self._terms[disk]}, now of {replica.core.term}")
-        if host.life.was_damaged and not self.chronicle.is_committed(promised.position, promised.term):
-            promised = GENESIS  # a leader may have cut it meanwhile
+        if host.life.was_damaged:
+            owes = Hindrance.OWES_CATCH_UP in replica.core.hindrances
+            if owes or not self.chronicle.is_committed(promised.position, promised.term):
+                promised = GENESIS  # it says so, and nobody relies on it; or a leader may have cut it meanwhile
         if log.last.position < promised.position or not self._holds(replica, promised):
             raise Violation("durable survives", f"{host.id} had {promised} durable and came back with {log.last}")
         if log.last != GENESIS:
