@@ -28,6 +28,7 @@ from dledger.spark.session import BRIEF_JAVA
 from tests.spark.clusters import Cluster, running
 
 RECORDS_A_RUN = 20_000
+"""So many are there to be copied when a run begins."""
 RECORD_BYTES = 1_200
 """So that a task of a micro-batch appends several chunks."""
 PATIENCE_S = 900.0
@@ -107,8 +108,8 @@ def record_of(number: int) -> bytes:
     return (b"%d" % number).ljust(RECORD_BYTES, b".")
 
 
-def fill(source: Cluster, start: int) -> None:
-    source.append([record_of(number) for number in range(start, start + RECORDS_A_RUN)], batch=500)
+def fill(source: Cluster, start: int, end: int) -> None:
+    source.append([record_of(number) for number in range(start, end)], batch=500)
 
 
 def wait_until(grown: Cluster, beyond: int, pipeline: Pipeline) -> None:
@@ -136,9 +137,9 @@ def play(data: Path, kills: int, seed: int) -> dict[str, int]:
     with running(data / "source") as source, running(data / "target", nodes=3) as target:
         records = 0
         for victim in islice(cycle(VICTIMS), kills):
-            fill(source, records)
-            records += RECORDS_A_RUN
             before = end_index(target)
+            fill(source, records, before + RECORDS_A_RUN)
+            records = before + RECORDS_A_RUN
             with pipeline_of(source, target, data) as pipeline:
                 wait_until(target, before, pipeline)
                 time.sleep(rng.uniform(0, LATEST_KILL_S))  # a random moment is what is wanted
