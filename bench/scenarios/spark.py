@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 MB = 1_000_000
 BATCH_RECORDS = 1_000
 IN_FLIGHT = 8
+WARM_UP_TURNS = 2
+"""While the JVM compiles what it runs, which costs more than running it."""
 TEN_RECORDS = "source, ten records"
 """What a query costs whatever it reads: plans, processes, connections."""
 SUM = "coalesce(sum(length(value)), 0) AS size_bytes"
@@ -84,10 +86,10 @@ def _measure(
             "sink": lambda: _write(session, parquet, cluster.endpoints),
         }
         taken: dict[str, list[tuple[float, float]]] = {name: [] for name in works}
-        for turn in range(rounds + 1):
+        for turn in range(WARM_UP_TURNS + rounds):
             for name, work in works.items():
                 measured = _timed(work)
-                if turn:  # the first warms up
+                if turn >= WARM_UP_TURNS:
                     taken[name].append(measured)
     finally:
         ended_quietly(session)

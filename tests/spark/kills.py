@@ -115,10 +115,11 @@ def fill(source: Cluster, start: int, end: int) -> None:
 def wait_until(grown: Cluster, beyond: int, pipeline: Pipeline) -> None:
     """Until the log has more than ``beyond`` records."""
     deadline = time.monotonic() + PATIENCE_S
-    while end_index(grown) <= beyond:
-        pipeline.keep_running()
-        assert time.monotonic() < deadline, f"nothing was appended: {pipeline.last_words()}"
-        time.sleep(POLL_S)
+    with grown.log() as log:
+        while log.bounds()[1] + 1 <= beyond:
+            pipeline.keep_running()
+            assert time.monotonic() < deadline, f"nothing was appended: {pipeline.last_words()}"
+            time.sleep(POLL_S)
 
 
 @contextmanager
