@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
+import sys
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
@@ -188,19 +190,25 @@ def frozen(data: Path, node_id: str) -> Iterator[None]:
         subprocess.run(["fsfreeze", "--unfreeze", data / node_id], check=True)
 
 
-async def test_a_leader_whose_disk_hangs_is_replaced_and_is_equal_again_when_it_comes_back(tmp_path: Path) -> None:
+async def test_a_leader_whose_disk_hangs_is_replaced_and_is_equal_again_when_it_comes_back(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A frozen file system holds the write itself, so the whole process stands still: its peers notice."""
     async with on_small_disks(tmp_path, refuse_free_bytes=1) as nodes:
         old = await nodes.leader()
         others = [node_id for node_id in nodes.ids if node_id != old]
         await nodes[old].append(RECORD)
         with frozen(tmp_path, old):
+            began_s = time.monotonic()
             pending = asyncio.ensure_future(refused(nodes, old))
 
             async def replaced() -> bool:
                 return bool({(await nodes[node_id].status()).leader_id for node_id in others} & set(others))
 
             await eventually(replaced, "another leads", deadline_s=3)
+            took_ms = (time.monotonic() - began_s) * 1000
+            with capsys.disabled():
+                sys.stdout.write(f"\nthe leader's disk hung: another led after {took_ms:.0f} ms\n")
             new = next(iter({(await nodes[node_id].status()).leader_id for node_id in others} & set(others)))
             await eventually(lambda: takes_appends(nodes, new), "appends are taken")
         await pending
