@@ -3,7 +3,7 @@
 ::
 
     {base_index:020}-{base_position:020}.log      the frames
-    {base_index:020}-{base_position:020}.state    the log's small state before them (log_state.py)
+    {base_index:020}-{base_position:020}.state    the log's small state before them (log_state.py, state_file.py)
 
 The index alone would not do: a segment that got control frames only takes no index. The file::
 

@@ -30,6 +30,8 @@ class Rule:
     """Added to the latency; what comes behind on the connection waits too."""
     duplicate_share: float = 0.0
     """0 … 1: how many arrive twice."""
+    echo_s: float = 0.0
+    """How much later than the first the second one arrives, at most, others passing it in between."""
     reorder_share: float = 0.0
     """0 … 1: how many leave the order and arrive up to ``reorder_s`` late, others passing them."""
     reorder_s: float = 0.01
@@ -42,6 +44,8 @@ class Fate(NamedTuple):
 
     is_dropped: bool = False
     copies: int = 1
+    echo_s: float = 0.0
+    """How much later than the first all further copies arrive."""
     delay_s: float = 0.0
     overtakes: bool = False
     """It may pass, and be passed by, others."""
@@ -113,8 +117,11 @@ class Faults:
             return Fate(is_dropped=True)
         overtakes = self._draw(rule.reorder_share)
         late_s = self._random.uniform(0, rule.reorder_s) if overtakes else 0.0
+        is_doubled = self._draw(rule.duplicate_share)
+        echo_s = self._random.uniform(0, rule.echo_s) if is_doubled and rule.echo_s else 0.0
         return Fate(
-            copies=fate.copies + self._draw(rule.duplicate_share),
+            copies=fate.copies + is_doubled,
+            echo_s=max(fate.echo_s, echo_s),
             delay_s=fate.delay_s + rule.delay_s + late_s,
             overtakes=fate.overtakes or overtakes,
         )

@@ -223,8 +223,10 @@ class MemoryNetwork:
         cluster_id = connection.source.handler.local_identity().cluster_id
         encoded = codec.encode(message, cluster_id=cluster_id, sender=source)
         self.counters.duplicated += fate.copies - 1
-        for _ in range(fate.copies):
-            self._put_in_flight(connection, encoded, fate.delay_s, overtakes=fate.overtakes)
+        self._put_in_flight(connection, encoded, fate.delay_s, overtakes=fate.overtakes)
+        for _ in range(1, fate.copies):
+            overtakes = fate.overtakes or fate.echo_s > 0
+            self._put_in_flight(connection, encoded, fate.delay_s + fate.echo_s, overtakes=overtakes)
         return True
 
     def _reset(self, connection: _Connection) -> None:

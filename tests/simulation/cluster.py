@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from dledger.config import Limits, NodeConfig, Timings
 from dledger.errors import Code, DLedgerError
-from dledger.raft.messages import AppendResponse, Message, PushResult
+from dledger.raft.messages import AppendResponse, Message, PushResult, TakeLeadership
 from dledger.server.node import Node
 from dledger.server.replica import Replica
 from dledger.storage.segment import SEGMENT_SUFFIX
@@ -21,7 +21,7 @@ from tests.simulation.network import SimNetwork
 from tests.simulation.platter import Platter, Rot
 from tests.simulation.process import GoneError, ProcessLoop, WorldLoop
 from tests.simulation.trace import Trace
-from tests.simulation.truth import known_disk
+from tests.simulation.truth import has_mark, known_disk
 from tests.simulation.violation import Violation
 from tests.simulation.watch import Watch
 
@@ -256,8 +256,12 @@ class SimHost:
     def _forget_what_was_not_synced(self) -> None:
         platter, hit = self.platter, self.cluster.trace.hit
         lost, torn = platter.sectors_lost, platter.sectors_torn
+        marked = [path for path in platter.durable_paths() if has_mark(platter, path)]
         platter.crash()
         self._boots += 1
+        for path in marked:
+            if platter.durable(path) is not None and not has_mark(platter, path) and not self.is_rotten:
+                raise Violation("a power cut leaves a mark", f"{path} had a sync mark, and has none")
         if platter.sectors_lost > lost:
             hit("fault sectors lost", self.id, platter.sectors_lost - lost)
         if platter.sectors_torn > torn:
@@ -307,6 +311,8 @@ class SimHost:
         cluster = self.cluster
         cluster.trace.note("send", self.id, peer, type(message).__name__, message.term)
         cluster.watch.said(self, peer, message)
+        if isinstance(message, TakeLeadership):
+            cluster.on_take(self, peer)
         if isinstance(message, AppendResponse) and message.result is PushResult.SUCCESS:
             cluster.watch.check_ack(self, cluster.hosts[peer], message)
 
@@ -341,6 +347,10 @@ class SimulatedCluster:
         self.lives: list[Life] = []
         self.on_leader: Callable[[SimHost], None] = lambda _: None
         """Told of every new leader."""
+        self.on_cut: Callable[[SimHost], None] = lambda _: None
+        """Told who is about to cut its log, or to begin it anew."""
+        self.on_take: Callable[[SimHost, NodeId], None] = lambda *_: None
+        """Told whom a leader asks to take its place."""
         for _ in range(size):
             self.new_host()
         peers = {str(host.id): host.address for host in self.hosts.values()}

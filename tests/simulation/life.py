@@ -12,7 +12,7 @@ from dledger.server.replica import Replica
 from dledger.storage.frame import Frame
 from dledger.storage.hard_state import HardState
 from dledger.storage.log import FileLog
-from dledger.types import DEFAULT_GROUP, Position, Role, Term, TrimPoint
+from dledger.types import DEFAULT_GROUP, NodeId, Position, Role, Term, TrimPoint
 from tests.simulation.disk import SimDisk
 from tests.simulation.network import WatchedTransport
 from tests.simulation.process import ProcessLoop
@@ -43,6 +43,14 @@ class Life:
         self.role = Role.FOLLOWER
         self.replica: Replica
         """Once its log is open."""
+        self.heard_ms: dict[NodeId, float] = {}
+        """When, by its clock, it last took a message of each node."""
+        self.asked_ms: dict[NodeId, float] = {}
+        """When, by its clock, it last sent each node, as a leader, anything of its log."""
+        self.lagging_since_ms: dict[NodeId, float] = {}
+        """Since when a follower that could be asked was seen, at every look, to lack some of this leader's log."""
+        self.unheard_since_ms: float | None = None
+        """Since when it was seen to lead, at every look, without having heard a majority lately."""
         self.seen_members: object = None
         self.seen_membership: object = None
         """When they were looked at last, they were found to be the same."""
@@ -138,6 +146,7 @@ class Observer:
         if self._log.state.members_position > after:
             self._hit("branch members taken back", self._host.id)
         self._life.cut_to = after
+        self._host.cluster.on_cut(self._host)
         try:
             await self._truncate(after)
         finally:
@@ -147,6 +156,7 @@ class Observer:
         self._watch.restated(self._host)
 
     async def _on_reset(self, log_state: bytes) -> None:
+        self._host.cluster.on_cut(self._host)
         await self._reset(log_state)
         self._hit("branch reset", self._host.id)
         self._life.truth.begun_anew()

@@ -38,6 +38,8 @@ class Nemesis:
     async def settle(self) -> None:
         """No trouble begins any more, and what was begun has ended."""
         self._cluster.on_leader = lambda _: None
+        self._cluster.on_take = lambda *_: None
+        self._cluster.on_cut = lambda _: None
         for host in self._cluster.hosts.values():
             host.resume()
             host.mood.mend()

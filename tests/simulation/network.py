@@ -19,10 +19,15 @@ class _Gate:
 
     def __init__(self, life: Life, handler: TransportHandler) -> None:
         self._process = life.process
+        self._heard_ms = life.heard_ms
         self._handler = handler
 
     def on_message(self, sender: NodeId, message: Message) -> None:
-        self._process.call_soon(self._handler.on_message, sender, message)
+        self._process.call_soon(self._take, sender, message)
+
+    def _take(self, sender: NodeId, message: Message) -> None:
+        self._heard_ms[sender] = self._process.time() * 1000
+        self._handler.on_message(sender, message)
 
     def on_connected(self, peer: NodeId) -> None:
         self._process.call_soon(self._handler.on_connected, peer)

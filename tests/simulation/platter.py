@@ -142,6 +142,9 @@ class Platter:
         """The file that a power cut now would leave under this name."""
         return self._durable_names.get(path)
 
+    def durable_paths(self) -> list[str]:
+        return sorted(self._durable_names)
+
     def paths(self) -> list[str]:
         return sorted(self._names)
 

@@ -11,7 +11,7 @@ from dledger.storage.hard_state import HardState
 from dledger.storage.log import FileLog
 from dledger.storage.peer_book import PEER_BOOK_SLOT_BYTES
 from dledger.storage.record import RecordKind, unpack_record
-from dledger.storage.segment import FIRST_PAGE_BYTES, SECTOR_BYTES
+from dledger.storage.segment import FIRST_PAGE_BYTES, SECTOR_BYTES, SEGMENT_SUFFIX, unpack_mark
 from dledger.storage.two_slot import SLOT_BYTES
 from dledger.types import NodeId, Position, Term
 from dledger.v1.storage_pb2 import HardStateRecord, PeerBookRecord
@@ -88,6 +88,12 @@ def promised(platter: Platter, path: str) -> HardState:
     """Term and vote that a start after a power cut would find."""
     record = HardStateRecord.FromString(_durable_payload(platter, path, RecordKind.HARD_STATE, SLOT_BYTES))
     return HardState(Term(record.term), NodeId(record.vote))
+
+
+def has_mark(platter: Platter, path: str) -> bool:
+    """Whether ``path`` is a segment with a sync mark that a power cut now would leave."""
+    file = platter.durable(path) if path.endswith(SEGMENT_SUFFIX) else None
+    return file is not None and unpack_mark(bytes(file.medium[:FIRST_PAGE_BYTES])) is not None
 
 
 def known_disk(platter: Platter, path: str, peer: NodeId) -> tuple[bytes, int]:

@@ -11,12 +11,16 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from dledger.raft.messages import (
+    Append,
     AppendResponse,
+    Compare,
     CompareResponse,
     Message,
     PushResult,
+    Reset,
     ResetResponse,
     TakeLeadership,
+    Truncate,
     TruncateResponse,
     VoteRequest,
     VoteResponse,
@@ -35,6 +39,14 @@ if TYPE_CHECKING:
     from tests.simulation.life import Life
 
 Hit = Callable[..., None]
+
+DEPOSED_MS = 2_000
+"""Twice an election timeout. A leader that heard no majority for so long, and is seen to lead for as long again, would
+lead for ever."""
+FORGOTTEN_MS = 5_000
+"""Whom a leader hears, and who lacks something, is sent something, or asked, within it."""
+SLOW_DISK_S = 1.0
+"""A leader that reads so slowly may be late."""
 
 
 class Watch:
@@ -121,6 +133,8 @@ class Watch:
                     raise Violation("no two logs diverge", f"{host.id} answers {message} to {peer}")
             case TakeLeadership():
                 self._hit("branch take")
+            case Append() | Compare() | Truncate() | Reset():
+                life.asked_ms[peer] = life.process.time() * 1000
 
     def _ballot(self, host: SimHost, peer: NodeId, message: VoteRequest | VoteResponse) -> None:
         stage = "WAIT_TO_REVOTE" if message.is_pre_vote else "WAIT_TO_VOTE_NEXT"
@@ -281,6 +295,8 @@ class Watch:
         """Between two steps: what must hold at all times."""
         replica = life.replica
         core, state = replica.core, replica.log.state
+        self._check_heard(life, now_ms)
+        self._check_asked(life, now_ms)
         if replica._elector.is_holding or replica.failure is not None:
             return
         is_news = life.seen_members is not state.members or life.seen_membership is not core.membership
@@ -291,3 +307,31 @@ class Watch:
             raise Violation("nobody waits for ever", f"{core.node_id} will not look before {core.deadline_ms}")
         if state.start.position > core.commit_position:
             raise Violation("a trim is committed first", f"{core.node_id} begins at {state.start}, uncommitted")
+
+    def _check_heard(self, life: Life, now_ms: float) -> None:
+        core = life.replica.core
+        if core.leadership is None or life.process.is_paused:
+            life.unheard_since_ms = None
+            return
+        heard = [node for node, at_ms in life.heard_ms.items() if at_ms > now_ms - DEPOSED_MS]
+        if core.membership.is_quorum([*heard, core.node_id]):
+            life.unheard_since_ms = None
+        elif life.unheard_since_ms is None:
+            life.unheard_since_ms = now_ms
+        elif now_ms > life.unheard_since_ms + DEPOSED_MS:
+            raise Violation("a leader hears a majority", f"{core.node_id} leads term {core.term}, and hears {heard}")
+
+    def _check_asked(self, life: Life, now_ms: float) -> None:
+        core, last, mood = life.replica.core, life.replica.log.last.position, life.host.mood
+        before, life.lagging_since_ms = life.lagging_since_ms, {}
+        if core.leadership is None or life.process.is_paused or mood.is_hung or mood.sync_s[1] > SLOW_DISK_S:
+            return
+        for peer, progress in core.leadership.followers.items():
+            is_level = progress.is_compared and progress.match >= last
+            if is_level or not life.transport.is_connected(peer):
+                continue
+            since_ms = life.lagging_since_ms[peer] = before.get(peer, now_ms)
+            if now_ms > max(since_ms, life.asked_ms.get(peer, since_ms)) + FORGOTTEN_MS:
+                raise Violation(
+                    "nobody is forgotten", f"{core.node_id} leads term {core.term}, and sends nothing to {peer}"
+                )

@@ -15,6 +15,8 @@ HASTY_SHARE = 0.25
 """Of the new leaders, asked for a change before they have committed anything."""
 SLOW_SHARE = 0.4
 """Of the changes that are made in vain: on a disk that is so slow that others cut them while it is at them."""
+UNHEARD_SHARE = 0.3
+"""Of the handovers: the old leader hears nothing of the new one."""
 STAYS_SHARE = 0.3
 """Of the learners: never promoted."""
 
@@ -26,6 +28,7 @@ class MemberTroubles:
         self._random = scene.random
         self._stays: set[NodeId] = set()
         scene.cluster.on_leader = self._on_leader
+        scene.cluster.on_take = self._on_take
 
     def all(self) -> list[Trouble]:
         return [
@@ -122,6 +125,12 @@ class MemberTroubles:
     def _on_leader(self, host: SimHost) -> None:
         if self._random.random() < HASTY_SHARE:
             self._scene.begin(self._hurry(host), "hasty change")
+
+    def _on_take(self, leader: SimHost, successor: NodeId) -> None:
+        """The leader does not hear that its successor stands, and wins."""
+        if self._random.random() < UNHEARD_SHARE:
+            self._cluster.network.faults.cut(successor, leader.id)
+            self._scene.hit("successor unheard", successor, leader.id)
 
     async def _hurry(self, host: SimHost) -> None:
         """Asks a leader again and again from its first moment on."""

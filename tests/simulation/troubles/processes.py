@@ -6,12 +6,16 @@ from tests.simulation.cluster import SimHost
 from tests.simulation.disk import Trap
 from tests.simulation.troubles.scene import Scene, Trouble
 
+AMID_CUT_SHARE = 0.2
+"""Of the truncations and resets."""
+
 
 class ProcessTroubles:
     def __init__(self, scene: Scene) -> None:
         self._scene = scene
         self._cluster = scene.cluster
         self._random = scene.random
+        scene.cluster.on_cut = self._on_cut
 
     def all(self) -> list[Trouble]:
         return [
@@ -40,14 +44,21 @@ class ProcessTroubles:
     async def kill_soon(self) -> None:
         self._set_trap("kill at an operation", power=False)
 
+    def _on_cut(self, host: SimHost) -> None:
+        """A cut takes few operations, and each leaves something else behind."""
+        if host.mood.trap is None and self._random.random() < AMID_CUT_SHARE:
+            self._trap(host, "power cut amid a cut", self._random.randrange(1, 12), power=True)
+
     def _set_trap(self, name: str, *, power: bool) -> None:
         host = self._scene.any()
+        self._trap(host, name, self._random.choice((1, 3, 10, 30, 100)) + self._random.randrange(10), power=power)
 
+    def _trap(self, host: SimHost, name: str, countdown: int, *, power: bool) -> None:
         def spring() -> None:
             self._scene.hit(name, host.id)
             host.crash(power=power)
 
-        host.mood.trap = Trap(self._random.choice((1, 3, 10, 30, 100)) + self._random.randrange(10), spring)
+        host.mood.trap = Trap(countdown, spring)
 
     async def cut_power_of_two(self) -> None:
         up = self._cluster.up()

@@ -68,7 +68,10 @@ class NetworkTroubles:
         faults.clear()
         share = self._random.choice((0.02, 0.1, 0.3))
         reorder_s = self._random.choice((0.01, 0.1, 1.0))
-        faults.add(Rule(drop_share=share, duplicate_share=share, reorder_share=share, reorder_s=reorder_s))
+        echo_s = self._random.choice((0.0, 0.1, 2.0))
+        faults.add(
+            Rule(drop_share=share, duplicate_share=share, echo_s=echo_s, reorder_share=share, reorder_s=reorder_s)
+        )
         self._scene.hit("loss, duplication, reordering", share)
 
     async def slow_link(self) -> None:

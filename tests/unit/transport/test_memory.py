@@ -311,6 +311,19 @@ async def test_messages_are_doubled() -> None:
 
 
 @virtual_time
+async def test_a_second_copy_may_come_long_after_the_first() -> None:
+    net = await three()
+    rule = net.network.faults.add(Rule(duplicate_share=1, echo_s=10))
+    net.send(1)
+    net.network.faults.remove(rule)
+    net.send(2)
+    await net.pass_s(0.01)
+    assert net.rounds(B) == [1, 2]
+    await net.pass_s(10)
+    assert net.rounds(B) == [1, 2, 1]
+
+
+@virtual_time
 async def test_messages_are_reordered() -> None:
     net = await three()
     net.network.faults.add(Rule(reorder_share=0.3))
