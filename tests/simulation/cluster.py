@@ -58,6 +58,8 @@ class SimHost:
         self.clock_ahead_ms = 0
         self.rot: list[Rot] = []
         """What its medium does not hold any more: to be repaired."""
+        self.lost_beginning = ""
+        """Which small state has no good copy any more, for as long as it is there."""
         self.is_beyond_repair = False
         """It refuses to start, for what rotted there: an operator has to give it another disk."""
         self.lives = 0
@@ -112,8 +114,7 @@ class SimHost:
         an older one, and the frames, do as well."""
         if not self.is_rotten:
             return False
-        paths = [rot.path for rot in self.rot]
-        return any(path.endswith(SEGMENT_SUFFIX) or paths.count(path) > 1 for path in paths)
+        return any(rot.path.endswith(SEGMENT_SUFFIX) or rot.path == self.lost_beginning for rot in self.rot)
 
     def knows(self, peer: NodeId) -> tuple[bytes, int]:
         """Which disk of ``peer``, and which start of it at least, it knows of, whatever befalls it now."""

@@ -155,6 +155,8 @@ class DiskTroubles:
             return
         rotting = copies if self._random.random() < BOTH_COPIES_SHARE else [self._random.choice(copies)]
         names = [name for copy in rotting if (name := self._damage(host, path, *copy))]
+        if len(names) > 1:
+            host.lost_beginning = path
         if names:
             self._scene.hit("rot of both copies" if len(names) > 1 else names[0], host.id, path)
             host.crash()
