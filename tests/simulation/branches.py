@@ -69,7 +69,7 @@ FAULTS = (
     "trim",
     "wiped disk",
 )
-"""Not here, for too few seeds meet them: "rotten disk replaced"."""
+"""Not here, for too few seeds meet them: "rot of both copies", "rotten disk replaced"."""
 BRANCHES = (
     "WAIT_TO_REVOTE",
     "WAIT_TO_REVOTE ACCEPT",
