@@ -40,7 +40,7 @@ test: .venv/.tools
 	@$(bin)/python -m pytest
 
 test-spark: .venv/.spark
-	@$(bin)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder tests/spark
+	@$(bin)/python -m pytest tests/spark
 
 spark-kills: .venv/.spark
 	@$(bin)/python -m tests.spark.kills --kills $(KILLS)
