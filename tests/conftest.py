@@ -1,0 +1,9 @@
+"""For all tests: Ctrl-C means what it means in a terminal, to them and to what they start."""
+
+from __future__ import annotations
+
+import signal
+
+# A shell without job control has what it starts in the background ignore it, and children inherit that: tests that
+# send it would wait for ever.
+signal.signal(signal.SIGINT, signal.default_int_handler)
