@@ -263,7 +263,11 @@ class SimNode:
 
     def frames(self) -> list[Frame]:
         """All that its log still has."""
-        return MemoryLog.cached(self.log, Position(self.log.state.start.position + 1), 1 << 40) or []
+        frames: list[Frame] = []
+        first = self.log.state.start.position + 1
+        while more := MemoryLog.cached(self.log, Position(first + len(frames)), 1 << 40):
+            frames += more
+        return frames
 
     def records(self) -> list[bytes]:
         """Everything in its log, committed or not, from ``first_index`` on."""
