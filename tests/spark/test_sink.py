@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -97,11 +99,14 @@ def test_rows_of_the_log_are_written_as_their_values(spark: SparkSession, cluste
 
 
 def files(directory: Path, count: int, rows: int) -> None:
-    """Parquet files of ``rows`` values each, to be streamed one by one."""
+    """Parquet files of ``rows`` values each, to be streamed one by one: the oldest first, so no two are of one age."""
     directory.mkdir()
+    now_s = time.time()
     for number in range(count):
         values = [b"%d" % value for value in range(number * rows, (number + 1) * rows)]
-        pq.write_table(pa.table({"value": pa.array(values, pa.binary())}), directory / f"{number:04}.parquet")
+        path = directory / f"{number:04}.parquet"
+        pq.write_table(pa.table({"value": pa.array(values, pa.binary())}), path)
+        os.utime(path, (now_s, now_s - 60 * (count - number)))
 
 
 def stream(spark: SparkSession, cluster: Cluster, source: Path, checkpoint: Path, **options: Any) -> None:
