@@ -44,7 +44,7 @@ class Elector:
         self._execute = execute
         self._guard = guard
         self._fail = fail
-        self._held: deque[Effect | Callable[[], None]] = deque()
+        self._held: deque[Effect | Callable[[], object]] = deque()
         self._is_running = False
         self._barrier: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -81,12 +81,19 @@ class Elector:
         self._drain()
         self._arm()
 
-    def defer(self, work: Callable[[], None]) -> None:
+    def send(self, send: Callable[[], bool]) -> bool:
+        """Sends now, or behind every effect that still waits for a ``Persist``. False: it was dropped."""
+        if not self.is_behind:
+            return send()
+        self.defer(send)
+        return True
+
+    def defer(self, work: Callable[[], object]) -> None:
         """Does ``work`` behind every effect that is held; at once when none is."""
-        if self._barrier is None and not self._held:
-            work()
-        else:
+        if self.is_behind:
             self._held.append(work)
+        else:
+            work()
 
     def _drain(self) -> None:
         if self._is_running:

@@ -141,13 +141,7 @@ class RecoveringReplica:
         return self._loop.time() * 1000
 
     def send(self, peer: NodeId, message: Message) -> bool:
-        if self._elector.is_behind:
-            self._elector.defer(lambda: self._send_held(peer, message))
-            return True
-        return self._host.send(peer, message)
-
-    def _send_held(self, peer: NodeId, message: Message) -> None:
-        self._host.send(peer, message)
+        return self._elector.send(partial(self._host.send, peer, message))
 
     def fetch_from(self) -> Sequence[NodeId]:
         known = {member.id for member in self.log.state.members} | {NodeId(each) for each in self.config.peers}

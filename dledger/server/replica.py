@@ -233,13 +233,7 @@ class Replica:
         return self._loop.time() * 1000
 
     def send(self, peer: NodeId, message: Message) -> bool:
-        if self._elector.is_behind:
-            self._elector.defer(lambda: self._send_held(peer, message))
-            return True
-        return self._host.send(peer, message)
-
-    def _send_held(self, peer: NodeId, message: Message) -> None:
-        self._host.send(peer, message)
+        return self._elector.send(partial(self._host.send, peer, message))
 
     def append_message(self, term: Term, frames: Sequence[Frame]) -> Append:
         last, commit = self._last_append, self.core.commit_position
