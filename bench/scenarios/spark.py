@@ -36,28 +36,31 @@ JIFFIES_PER_S = os.sysconf("SC_CLK_TCK")
 @click.option("--rounds", default=3, show_default=True, type=click.IntRange(1))
 @click.option("--records", default=4_000_000, show_default=True, type=click.IntRange(10_000))
 @click.option("--record-bytes", default=128, show_default=True, type=click.IntRange(1))
+@click.option("--nodes", default=1, show_default=True, type=click.IntRange(1))
 @click.option("--master", default="local[2,3]", show_default=True)
-def spark(*, rounds: int, records: int, record_bytes: int, master: str) -> None:
+def spark(*, rounds: int, records: int, record_bytes: int, nodes: int, master: str) -> None:
     """Payload a second, and CPU seconds of all processes a gigabyte: source, copied files, sink, Parquet scan."""
     with tempfile.TemporaryDirectory(prefix="dledger-bench-spark-") as data, asyncio.Runner() as runner:
-        cluster = LocalCluster(Path(data), nodes=1)
-        runner.run(_fill(cluster, records, record_bytes))
+        cluster = LocalCluster(Path(data), nodes=nodes)
+        end = runner.run(_fill(cluster, records, record_bytes))
         try:
-            rows = _measure(cluster, Path(data), rounds, records * record_bytes, master)
+            rows = _measure(cluster, end, Path(data), rounds, records * record_bytes, master)
         finally:
             cluster.kill_all()
             runner.run(cluster.stop())
     show(rows)
-    save("spark", {"rows": rows, "records": records, "record_bytes": record_bytes, "master": master}, rows)
+    save("spark", {"rows": rows, "records": records, "record_bytes": record_bytes, "nodes": nodes, "master": master}, rows)
 
 
-async def _fill(cluster: LocalCluster, records: int, record_bytes: int) -> None:
+async def _fill(cluster: LocalCluster, records: int, record_bytes: int) -> int:
+    """The index behind the last record."""
     await cluster.start()
     await cluster.wait_ready()
     async with connect(cluster.endpoints) as log:
         for _ in range(records // BATCH_RECORDS // IN_FLIGHT):
             batches = [_distinct(record_bytes) for _ in range(IN_FLIGHT)]
-            await asyncio.gather(*map(log.append_many, batches))
+            acks = await asyncio.gather(*map(log.append_many, batches))
+        return 1 + max(ack.last_index for ack in acks)
 
 
 def _distinct(record_bytes: int) -> list[bytes]:
@@ -67,13 +70,15 @@ def _distinct(record_bytes: int) -> list[bytes]:
 
 
 def _measure(
-    cluster: LocalCluster, data: Path, rounds: int, payload_bytes: int, master: str
+    cluster: LocalCluster, end: int, data: Path, rounds: int, payload_bytes: int, master: str
 ) -> list[dict[str, object]]:
     from dledger.spark.session import ended_quietly, local_session  # noqa: PLC0415  # Spark is an extra
 
     session = local_session("bench", master=master)
     try:
-        log = {"dledger.endpoints": cluster.endpoints}
+        # The sink appends to the same log, behind what the others read.
+        until = {"endingOffsets": str(end)}
+        log = {"dledger.endpoints": cluster.endpoints, **until}
         parquet = str(data / "parquet")
         session.read.format("dledger").options(**log).load().write.parquet(parquet)
         files = str(next(iter(cluster.nodes.values())).data_dir)
@@ -82,7 +87,7 @@ def _measure(
             "source, value alone": lambda: _scan(session, {**log, "columns": "value"}),
             "source, all columns": lambda: _scan(session, log),
             TEN_RECORDS: lambda: _scan(session, {**log, "endingOffsets": "10"}),
-            "a node's files": lambda: _scan(session, {"path": files, "columns": "value"}),
+            "a node's files": lambda: _scan(session, {"path": files, "columns": "value", **until}),
             "sink": lambda: _write(session, parquet, cluster.endpoints),
         }
         taken: dict[str, list[tuple[float, float]]] = {name: [] for name in works}
