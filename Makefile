@@ -12,7 +12,7 @@
 # make liveness every connection graph of three and of five nodes: is there soon a leader that stays?
 # make bench    our figures beside the peers' and the limits of the machine; BENCH_FLAGS="--quick" for a first look
 # make fuzz COUNT=1000000   mutated messages for every port and every decoder
-# make proof    all of the long proofs, in slices that are kept for each commit; make proof-report shows the table,
+# make proof    all of the long proofs, in slices that are kept until the code changes; make proof-report shows the table,
 #               make proof-quick runs a cut of each; FAMILIES="'crash points' corruption" chooses
 # make proto    regenerates the stubs in dledger/v1
 

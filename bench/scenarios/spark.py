@@ -44,12 +44,16 @@ def spark(*, rounds: int, records: int, record_bytes: int, nodes: int, master: s
         cluster = LocalCluster(Path(data), nodes=nodes)
         end = runner.run(_fill(cluster, records, record_bytes))
         try:
-            rows = _measure(cluster, end, Path(data), rounds, records * record_bytes, master)
+            rows = _measure(cluster, end, Path(data), master, rounds=rounds, payload_bytes=records * record_bytes)
         finally:
             cluster.kill_all()
             runner.run(cluster.stop())
     show(rows)
-    save("spark", {"rows": rows, "records": records, "record_bytes": record_bytes, "nodes": nodes, "master": master}, rows)
+    save(
+        "spark",
+        {"rows": rows, "records": records, "record_bytes": record_bytes, "nodes": nodes, "master": master},
+        rows,
+    )
 
 
 async def _fill(cluster: LocalCluster, records: int, record_bytes: int) -> int:
@@ -70,7 +74,7 @@ def _distinct(record_bytes: int) -> list[bytes]:
 
 
 def _measure(
-    cluster: LocalCluster, end: int, data: Path, rounds: int, payload_bytes: int, master: str
+    cluster: LocalCluster, end: int, data: Path, master: str, *, rounds: int, payload_bytes: int
 ) -> list[dict[str, object]]:
     from dledger.spark.session import ended_quietly, local_session  # noqa: PLC0415  # Spark is an extra
 

@@ -1,7 +1,7 @@
-"""``python -m tests.proof [--quick | --report] [FAMILY …]``: runs what this commit has not proved yet.
+"""``python -m tests.proof [--quick | --report] [FAMILY …]``: runs what is not proved yet of the code as it is.
 
-A slice that is done is not done again for the same commit, so Ctrl-C costs the slice under way. What a failed slice
-said is kept beside the results, in ``.proof``; it is run again the next time.
+A slice that is done is not done again until the sources that it rests on change, so Ctrl-C costs the slice under way.
+The results are in ``docs/proof``. What a failed slice said is kept in ``.proof``; it is run again the next time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.proof.registry import Slice, counted, full, quick
-from tests.proof.results import FOLDER, ROOT, Result, Results, commit, table
+from tests.proof.results import FAILURES, FULL, QUICK, Result, Results, commit, table
+from tests.support.fingerprint import ROOT
 
 GRACE_S = 15.0
 """For a slice that is given up to take down what it has started."""
@@ -32,18 +33,19 @@ def main() -> int:
     if unknown := set(options.families) - known:
         parser.error(f"there is no family {', '.join(sorted(unknown))}; there are: {', '.join(sorted(known))}")
     chosen = [each for each in slices if not options.families or each.family in options.families]
-    name = commit()
-    results = Results(FOLDER, name)
-    if not options.report and not _run(chosen, results):
-        return 130
-    print(f"{name}:", *table(chosen, results), sep="\n")
+    results = Results(QUICK if options.quick else FULL)
+    if not options.report:
+        results.compact()
+        if not _run(chosen, results):
+            return 130
+    print(f"{commit()}:", *table(chosen, results), sep="\n")
     return _verdict(chosen, results)
 
 
 def _verdict(slices: Sequence[Slice], results: Results) -> int:
     outcomes = [result.outcome for each in slices if (result := results.of(each)) is not None]
     if "failed" in outcomes:
-        print(f"{outcomes.count('failed')} slices failed: see {results.failures}")
+        print(f"{outcomes.count('failed')} slices failed: see {FAILURES}")
         return 1
     if len(outcomes) < len(slices):
         print(f"{len(slices) - len(outcomes)} slices are yet to be run: make proof")
@@ -67,7 +69,7 @@ def _run(slices: Sequence[Slice], results: Results) -> bool:
         counts = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in result.counts.items())
         _say(f"    {result.outcome} in {result.duration_s:.0f} s: {counts or said.strip().rpartition(chr(10))[2]}")
         if result.outcome == "failed":
-            _say(f"    see {_keep(results.failures, each, said)}")
+            _say(f"    see {_keep(FAILURES, each, said)}")
     return True
 
 
@@ -96,7 +98,8 @@ def _prove(each: Slice) -> tuple[Result, str]:
     outcome = "held" if process.returncode == 0 and counts is not None else "failed"
     if process.returncode == 0 and counts is None and said.startswith("skipped:"):
         outcome = "skipped"
-    return Result(each.name, outcome, counts or {}, round(time.monotonic() - began_s, 1)), said
+    duration_s = round(time.monotonic() - began_s, 1)
+    return Result(each.name, each.sources, outcome, counts or {}, duration_s, commit()), said
 
 
 def _keep(folder: Path, each: Slice, said: str) -> Path:

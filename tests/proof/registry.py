@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import chain
+from pathlib import Path
 from typing import NamedTuple
 
 from tests.crashes.scenarios import SCENARIOS
-from tests.simulation.plant import mutants
+from tests.simulation.plant import Mutant, mutants
+from tests.support.fingerprint import ROOT, fingerprint
 
 PASSED_FAILED = r"(?P<passed>\d+) passed, (?P<failed>\d+) failed"
 SEEDS = 20_000
 SEEDS_A_SLICE = 250
 MUTANT_SEEDS = 1_000
+QUICK_MUTANTS = ("ack-before-sync", "minority-commits", "mark-ignored")
 CUTS = 200
 CUTS_A_SLICE = 20
 MESSAGES = 1_000_000
 MESSAGES_A_SLICE = 100_000
+SHARED = ("tests/crashes", "tests/unit/storage/harness.py", "tests/integration/nodes.py")
 
 
 class Slice(NamedTuple):
@@ -27,10 +32,25 @@ class Slice(NamedTuple):
     arguments: tuple[str, ...]
     counts: str
     """A pattern whose named groups are numbers to be added up; the last place where it matches counts. It must."""
+    patch: Path | None = None
+    """Applied to the sources first."""
 
     @property
     def name(self) -> str:
         return " ".join(self.arguments).removeprefix("tests.")
+
+    @property
+    def sources(self) -> str:
+        """A fingerprint of all that the outcome rests on: what is proved, and what proves it."""
+        of_all = _sources(self.arguments[0].replace(".", "/"))
+        return fingerprint([self.patch])[:4] + of_all[4:] if self.patch else of_all
+
+
+@lru_cache
+def _sources(package: str) -> str:
+    """The simulation stands on the common support alone; the others also on each other, and on it."""
+    others = () if package == "tests/simulation" else SHARED
+    return fingerprint(ROOT / place for place in ("dledger", "tests/support", "tests/simulation", *others, package))
 
 
 def full() -> list[Slice]:
@@ -43,7 +63,7 @@ def full() -> list[Slice]:
             _power("xfs", CUTS, CUTS_A_SLICE),
             [Slice("connection graphs", ("tests.liveness",), PASSED_FAILED)],
             (_fuzz(MESSAGES_A_SLICE, "--seed", str(seed)) for seed in range(MESSAGES // MESSAGES_A_SLICE)),
-            (_mutant(each.name, MUTANT_SEEDS) for each in mutants()),
+            (_mutant(each, MUTANT_SEEDS) for each in mutants()),
             (_seeds(first, first + SEEDS_A_SLICE) for first in range(0, SEEDS, SEEDS_A_SLICE)),
         )
     )
@@ -59,7 +79,7 @@ def quick() -> list[Slice]:
         Slice("connection graphs", ("tests.liveness", "--graph", "341"), ""),
         _fuzz(20_000, "--target", "decoders"),
         _fuzz(2_000, "--target", "members"),
-        *(_mutant(name, 100) for name in ("ack-before-sync", "minority-commits", "mark-ignored")),
+        *(_mutant(each, 100) for name in QUICK_MUTANTS for each in mutants(name)),
         _seeds(0, 40),
     ]
 
@@ -93,9 +113,9 @@ def _fuzz(messages: int, *flags: str) -> Slice:
     return Slice("protocol fuzz", ("tests.fuzz", "--count", str(messages), *flags), counts)
 
 
-def _mutant(name: str, seeds: int) -> Slice:
-    arguments = ("tests.simulation", "--mutants", name, "--max-seeds", str(seeds))
-    return Slice("mutants", arguments, r"(?P<caught>\d+) caught, (?P<missed>\d+) missed")
+def _mutant(mutant: Mutant, seeds: int) -> Slice:
+    arguments = ("tests.simulation", "--mutants", mutant.name, "--max-seeds", str(seeds))
+    return Slice("mutants", arguments, r"(?P<caught>\d+) caught, (?P<missed>\d+) missed", mutant.patch)
 
 
 def _seeds(first: int, end: int) -> Slice:

@@ -1,8 +1,7 @@
-"""Results, a JSON line each, kept for the commit that they are of; and the table of them."""
+"""Results, a JSON line each, kept for as long as what they rest on stays as it is; and the table of them."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import subprocess
 from collections import Counter
@@ -11,9 +10,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.proof.registry import Slice
+from tests.support.fingerprint import ROOT
 
-ROOT = Path(__file__).parents[2]
-FOLDER = ROOT / ".proof"
+FULL = ROOT / "docs" / "proof" / "results.jsonl"
+"""Is committed: whoever reads the log's code reads what was proved of it."""
+QUICK = ROOT / ".proof" / "quick.jsonl"
+FAILURES = ROOT / ".proof" / "failures"
+"""Where what a failed slice said is kept."""
 
 
 class Result(NamedTuple):
@@ -21,40 +24,45 @@ class Result(NamedTuple):
 
     slice: str
     """Its name."""
+    sources: str
+    """The fingerprint of what it rests on."""
     outcome: str
     """held, failed, or skipped: this machine cannot do it."""
     counts: dict[str, int]
     duration_s: float
+    commit: str
+    """That was checked out, to look up what it was."""
 
 
 def commit() -> str:
-    """The commit that is checked out; with what was changed since told apart."""
-    changed = _git("diff", "HEAD") + _git("ls-files", "--others", "--exclude-standard")
-    name = _git("rev-parse", "--short=12", "HEAD").strip()
-    return f"{name}+{hashlib.sha256(changed.encode()).hexdigest()[:8]}" if changed else name
-
-
-def _git(*arguments: str) -> str:
-    return subprocess.run(["git", *arguments], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    """The commit that is checked out."""
+    command = ["git", "rev-parse", "--short=12", "HEAD"]
+    return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
 
 
 class Results:
-    """Of one commit. What is added is on the disk at once; of several of one slice the last counts."""
+    """In one file. What is added is on the disk at once; of several of one slice the last counts."""
 
-    def __init__(self, folder: Path, commit_name: str) -> None:
-        self._file = folder / f"{commit_name}.jsonl"
-        self.failures = folder / commit_name
-        """Where what a failed slice said is kept."""
+    def __init__(self, file: Path) -> None:
+        self._file = file
         self._results = {result.slice: result for result in self._read()}
 
     def of(self, each: Slice) -> Result | None:
-        return self._results.get(each.name)
+        """None also where what is known is of other sources."""
+        result = self._results.get(each.name)
+        return result if result is not None and result.sources == each.sources else None
 
     def add(self, result: Result) -> None:
         self._results[result.slice] = result
-        self._file.parent.mkdir(exist_ok=True)
+        self._file.parent.mkdir(parents=True, exist_ok=True)
         with self._file.open("a", encoding="utf-8") as file:
             file.write(json.dumps(result._asdict()) + "\n")
+
+    def compact(self) -> None:
+        """Rewrites the file with a line a slice, and without what an interrupted run has left half-written."""
+        lines = (json.dumps(result._asdict()) + "\n" for result in self._results.values())
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        self._file.write_text("".join(lines), encoding="utf-8")
 
     def _read(self) -> list[Result]:
         if not self._file.exists():

@@ -22,11 +22,11 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple
 
-ROOT = Path(__file__).parents[2]
+from tests.support.fingerprint import ROOT, fingerprint
+
 MUTANTS = Path(__file__).parent / "mutants"
 CANARIES = ("own-ack-before-sync", "minority-commits", "vote-before-persist", "no-truncate", "read-without-a-round")
 """Found within a few seeds: if they are not, the simulator sees nothing any more."""
@@ -118,7 +118,7 @@ class Results:
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
-        self._code = _fingerprint(ROOT / part for part in _COPIED)
+        self._code = fingerprint(ROOT / part for part in _COPIED)
         self._known: dict[str, tuple[str, int]] = {}
         if path is not None and path.exists():
             for line in path.read_text().splitlines():
@@ -136,15 +136,7 @@ class Results:
                 file.write(json.dumps([self._key(verdict.mutant), verdict.invariant, verdict.seeds]) + "\n")
 
     def _key(self, mutant: Mutant) -> str:
-        return f"{mutant.name} {self._code} {_fingerprint([mutant.patch])}"
-
-
-def _fingerprint(places: Iterator[Path] | list[Path]) -> str:
-    digest = blake2b(digest_size=8)
-    for place in places:
-        for file in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
-            digest.update(str(file.relative_to(ROOT)).encode() + file.read_bytes())
-    return digest.hexdigest()
+        return f"{mutant.name} {self._code} {fingerprint([mutant.patch])}"
 
 
 # Making patches ------------------------------------------------------------------------------------------------------

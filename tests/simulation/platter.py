@@ -15,7 +15,9 @@ from dataclasses import dataclass, field
 from random import Random
 
 SECTOR_BYTES = 512
-TORN_SHARE = 0.1
+HEAD_BYTES = 64
+"""Half of the tears fall here, where the marks and the states that begin a sector have what is theirs."""
+TORN_SHARE = 0.2
 """Of the sectors that were being written when the power went."""
 
 Captured = dict[int, tuple[int, bytes]]
@@ -261,7 +263,7 @@ class Platter:
             if random.random() < share:
                 kept[number] = version, piece
             elif random.random() < TORN_SHARE:
-                file.tear(number, piece, random.randrange(SECTOR_BYTES))
+                file.tear(number, piece, random.randrange(random.choice((HEAD_BYTES, SECTOR_BYTES))))
                 self.sectors_torn += 1
         self.sectors_lost += len(file.dirty) - len(kept)
         file.persist(kept)
