@@ -11,7 +11,7 @@ from dledger.errors import DLedgerError
 from dledger.spark.columns import record_batches
 from dledger.spark.filters import Bounds, narrow
 from dledger.spark.options import ReadOptions
-from dledger.spark.origin import is_trimmed, opened, spare_collections
+from dledger.spark.origin import Origin, is_trimmed, opened, spare_collections
 from dledger.spark.plan import Split, plan_splits, resolve_range
 from dledger.spark.refusal import in_one_sentence
 
@@ -49,21 +49,24 @@ class PushingBatchReader(BatchReader):
 
 def read_split(options: ReadOptions, split: Split) -> Iterator[pa.RecordBatch]:
     """The split's records, as Arrow. Where they were trimmed since the plan: an error, or what is left."""
-    start, end = split.start, split.end
-    if start >= end:
+    at, end = split.start, split.end
+    if at >= end:
         return
     with in_one_sentence(), opened(options.place) as origin:
         spare_collections()
         try:
-            yield from record_batches(
-                origin.read(start, end), options.columns, options.place.group, start=start, end=end
-            )
+            for batch in _batches(options, origin, at, end):
+                yield batch
+                at += batch.num_rows
             return
         except DLedgerError as refusal:
             if options.fail_on_data_loss or not is_trimmed(refusal):
                 raise
-        start = min(max(start, origin.bounds()[0]), end)
-        if start < end:
-            yield from record_batches(
-                origin.read(start, end), options.columns, options.place.group, start=start, end=end
-            )
+        # Behind what was given already: the node that says where the log begins may be one that trims later.
+        at = max(at, origin.bounds()[0])
+        if at < end:
+            yield from _batches(options, origin, at, end)
+
+
+def _batches(options: ReadOptions, origin: Origin, start: int, end: int) -> Iterator[pa.RecordBatch]:
+    return record_batches(origin.read(start, end), options.columns, options.place.group, start=start, end=end)

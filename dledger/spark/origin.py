@@ -12,8 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from dledger.client import BlockingLog, connect_blocking
-from dledger.errors import Code, ConfigError, DLedgerError
+from dledger.client import Batch, BlockingLog, connect_blocking
+from dledger.errors import Code, ConfigError, DLedgerError, OutOfRange, Unavailable
 from dledger.spark.columns import Records
 from dledger.spark.options import Place
 from dledger.storage.copy import LogCopy
@@ -60,7 +60,8 @@ def opened(place: Place) -> Iterator[Origin]:
     if place.path:
         yield CopyOrigin(place)
         return
-    with connect_blocking(place.endpoints, group=place.group, timeout_ms=place.timeout_ms) as log:
+    named = (place.read_from,) if ":" in place.read_from else ()  # an address is known by it without being asked for
+    with connect_blocking((*place.endpoints, *named), group=place.group, timeout_ms=place.timeout_ms) as log:
         yield ClusterOrigin(log, place)
 
 
@@ -71,6 +72,10 @@ class ClusterOrigin:
         self._log = log
         self._node = None if place.read_from in ("leader", "any") else place.read_from
         self._consistency = Consistency.LINEARIZABLE if place.read_from == "leader" else Consistency.COMMITTED
+        self._in_turn = [self._consistency]
+        """With which consistency a range is asked for; what one leaves the next one fills up."""
+        if place.read_from == "any":
+            self._in_turn.append(Consistency.LINEARIZABLE)
 
     def bounds(self) -> tuple[int, int]:
         """Of the node named: as far as it knows of commits."""
@@ -88,10 +93,33 @@ class ClusterOrigin:
         return [Span(each.base_index, each.end_index, each.size_bytes, each.last_timestamp_ms) for each in spans]
 
     def timestamp_ms(self, index: int) -> int:
-        return self._log.get(index, self._consistency, node=self._node).timestamp_ms
+        try:
+            return self._log.get(index, self._consistency, node=self._node).timestamp_ms
+        except OutOfRange as refusal:
+            if self._consistency is Consistency.LINEARIZABLE or is_trimmed(refusal):
+                raise
+        return self._log.get(index, Consistency.LINEARIZABLE).timestamp_ms
 
     def read(self, start: int, end: int) -> Iterator[Records]:
-        batches = self._log.read_batches(start, end, consistency=self._consistency, node=self._node)
+        """Whoever planned the range knew that it is committed. Another node may not know yet, and ends its answer early
+        without an error: the leader is asked for the rest."""
+        at = start
+        for consistency in self._in_turn:
+            try:
+                for batch in self._batches(at, end, consistency):
+                    yield batch
+                    at = batch.end_index
+            except OutOfRange as refusal:
+                if consistency is Consistency.LINEARIZABLE or is_trimmed(refusal):
+                    raise
+            if at >= end:
+                return
+        who = self._node or "the leader"
+        raise Unavailable(f"{who} knew that records {at} to {end - 1} are committed, and does not any more: read again")
+
+    def _batches(self, start: int, end: int, consistency: Consistency) -> Iterator[Batch]:
+        node = self._node if consistency is Consistency.COMMITTED else None
+        batches = self._log.read_batches(start, end, consistency=consistency, node=node)
         with closing(batches):  # type: ignore[type-var]  # a generator, closed with its stream
             yield from batches
 
