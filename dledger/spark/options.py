@@ -40,6 +40,10 @@ READ_OPTIONS = (
     "timeoutMs",
 )
 WRITE_OPTIONS = ("dledger.endpoints", "endpoints", "group", "txnAppId", "txnVersion", "timeoutMs")
+MAX_APP_ID_BYTES = 240
+"""The log gives a producer's name 255: what is added is ``spark/`` and a partition's number."""
+MAX_VERSION = (1 << 32) - 1
+"""An epoch of the log."""
 SPARKS_OWN = frozenset({"checkpointlocation", "queryname"})
 """Options of a writeStream that Spark hands on to every sink."""
 
@@ -97,13 +101,19 @@ class ReadOptions:
             raise ConfigError("startingOffsets is latest: a batch read from there would be empty; name an index")
         if ending == EARLIEST:
             raise ConfigError("endingOffsets is earliest: a read to there would be empty; name an index, or latest")
+        starting_ms, ending_ms = (
+            options.optional_number("startingTimestamp"),
+            options.optional_number("endingTimestamp"),
+        )
+        _check_order("Offsets", starting, ending)
+        _check_order("Timestamp", starting_ms, ending_ms)
         return cls(
             place,
             columns=parse_columns(options.text("columns", ",".join(DEFAULT_COLUMNS))),
             starting=starting,
             ending=ending,
-            starting_timestamp_ms=options.optional_number("startingTimestamp"),
-            ending_timestamp_ms=options.optional_number("endingTimestamp"),
+            starting_timestamp_ms=starting_ms,
+            ending_timestamp_ms=ending_ms,
             fail_on_data_loss=options.boolean("failOnDataLoss", default=True),
             min_partitions=options.number("minPartitions", 0),
             max_offsets_per_trigger=options.number("maxOffsetsPerTrigger", 0),
@@ -123,13 +133,19 @@ class WriteOptions:
     """``txnVersion``: which run of it this is."""
 
     @classmethod
-    def parse(cls, given: Mapping[str, str]) -> WriteOptions:
+    def parse(cls, given: Mapping[str, str], *, streaming: bool = False) -> WriteOptions:
         """Raises CONFIG_ERROR."""
         options = _Given(given, WRITE_OPTIONS)
+        if streaming and (options.has("txnAppId") or options.has("txnVersion")):
+            raise ConfigError("a stream writes under its query's id: leave txnAppId and txnVersion out, or use write")
         if options.has("txnAppId") != options.has("txnVersion"):
             raise ConfigError("txnAppId and txnVersion belong together: give both, or none of them")
-        place = _place(options)
-        return cls(place, app_id=options.text("txnAppId", ""), version=options.number("txnVersion", 0))
+        app_id, version = options.text("txnAppId", ""), options.number("txnVersion", 0)
+        if options.has("txnAppId") and not 1 <= len(app_id.encode()) <= MAX_APP_ID_BYTES:
+            raise ConfigError(f"txnAppId has {len(app_id.encode())} bytes: give a name of 1 to {MAX_APP_ID_BYTES}")
+        if version > MAX_VERSION:
+            raise ConfigError(f"txnVersion is {version}: count the runs of a name, from 0 to {MAX_VERSION}")
+        return cls(_place(options), app_id=app_id, version=version)
 
 
 class _Given:
@@ -153,7 +169,7 @@ class _Given:
 
     def number(self, name: str, default: int) -> int:
         text = self.text(name, str(default))
-        if not text.isdigit() or int(text) >= 1 << 63:
+        if not _is_number(text) or int(text) >= 1 << 63:
             raise ConfigError(f"{name} is {text!r}: give a whole number from 0")
         return int(text)
 
@@ -176,11 +192,20 @@ class _Given:
             return EARLIEST
         if value in (LATEST, KAFKA_LATEST):
             return LATEST
-        if isinstance(value, str) and value.isdigit():
+        if isinstance(value, str) and _is_number(value):
             value = int(value)
-        if not isinstance(value, int) or not 0 <= value < 1 << 63:
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 63:
             raise ConfigError(f'{name} is {text!r}: give earliest, latest, an index, or JSON such as {{"{group}": 17}}')
         return value
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit()
+
+
+def _check_order(what: str, first: int | str | None, last: int | str | None) -> None:
+    if isinstance(first, int) and isinstance(last, int) and first > last:
+        raise ConfigError(f"starting{what} is {first} and ending{what} is {last}: nothing lies between, swap them")
 
 
 def _by_group(name: str, text: str, group: str) -> object:

@@ -142,6 +142,10 @@ class CopyOrigin:
 
     def __init__(self, place: Place) -> None:
         self._copy = LogCopy(Path(place.path))
+        if self._copy.group != place.group:
+            raise ConfigError(
+                f"{place.path} holds the group {self._copy.group!r}, not {place.group!r}: give the option group"
+            )
 
     def bounds(self) -> tuple[int, int]:
         return self._copy.first_index, self._copy.end_index

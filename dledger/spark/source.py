@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import MutableMapping, Sequence
+from functools import partial
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -52,16 +53,17 @@ class DLedgerDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """Of ``read``."""
         with in_one_sentence():
-            options = ReadOptions.parse(self.options)
-            check_read_schema(schema, options.columns)
+            options = self._checked(schema, streaming=False)
             return PushingBatchReader(options) if options.push_filters else BatchReader(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's name
         """Of ``readStream``."""
-        with in_one_sentence():
-            options = ReadOptions.parse(self.options, streaming=True)
-            check_read_schema(schema, options.columns)
-            return StreamReader(options)
+        return StreamReader(partial(self._checked, schema, streaming=True))
+
+    def _checked(self, schema: StructType, *, streaming: bool) -> ReadOptions:
+        options = ReadOptions.parse(self.options, streaming=streaming)
+        check_read_schema(schema, options.columns)
+        return options
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """Of ``write``."""
@@ -75,4 +77,4 @@ class DLedgerDataSource(DataSource):
         """Of ``writeStream``."""
         with in_one_sentence():
             check_schema(schema, overwrite=overwrite)
-            return StreamWriter(WriteOptions.parse(self.options))
+            return StreamWriter(WriteOptions.parse(self.options, streaming=True))

@@ -12,8 +12,9 @@ partitions.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -40,14 +41,19 @@ Offset = dict[str, Any]
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Lives in a process beside the driver for as long as the query; its connection does, too."""
 
-    def __init__(self, options: ReadOptions) -> None:
-        self._options = options
+    def __init__(self, parse: Callable[[], ReadOptions]) -> None:
+        """``parse`` is called by what Spark calls first: a refusal while a reader is made would be lost in PySpark."""
+        self._parse = parse
         self._stack: ExitStack | None = None
         self._origin: Origin | None = None
         self._target: int | None = None
         """With the trigger availableNow: where the log ended when the query began."""
         self._newest: int | None = None
         """Where the log ended when it was last looked at."""
+
+    @cached_property
+    def _options(self) -> ReadOptions:
+        return self._parse()
 
     def initialOffset(self) -> Offset:  # noqa: N802  # Spark's name
         """By startingOffsets or startingTimestamp."""
@@ -56,10 +62,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """By maxOffsetsPerTrigger and maxBytesPerTrigger; where both are given ``latestOffset`` keeps both."""
-        if self._options.max_offsets_per_trigger:
-            return ReadMaxRows(self._options.max_offsets_per_trigger)
-        if self._options.max_bytes_per_trigger:
-            return ReadMaxBytes(self._options.max_bytes_per_trigger)
+        with in_one_sentence():
+            options = self._options
+        if options.max_offsets_per_trigger:
+            return ReadMaxRows(options.max_offsets_per_trigger)
+        if options.max_bytes_per_trigger:
+            return ReadMaxBytes(options.max_bytes_per_trigger)
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802

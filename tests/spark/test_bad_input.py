@@ -94,6 +94,14 @@ def test_an_unknown_option_of_a_sink_and_of_a_stream(spark: SparkSession, tmp_pa
     assert "did you mean timeoutMs?" in told(lambda: follow(spark, tmp_path, **misspelt))
 
 
+def test_what_only_a_stream_refuses(spark: SparkSession, tmp_path: Path) -> None:
+    here = {"dledger.endpoints": "127.0.0.1:1"}
+    assert "a stream has no end" in told_of_stream(lambda: follow(spark, tmp_path / "end", **here, endingOffsets="5"))
+    rows = spark.readStream.format("dledger").schema("value string").options(**here).load()
+    writer = rows.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "schema"))
+    assert "leave schema() out" in told_of_stream(lambda: writer.start().awaitTermination())
+
+
 NOBODY = {"dledger.endpoints": "127.0.0.1:1", "timeoutMs": "500"}
 
 
@@ -140,6 +148,11 @@ def test_a_range_that_was_trimmed_and_what_is_left_of_it(spark: SparkSession, tr
     options = {"dledger.endpoints": cluster.endpoints, "startingOffsets": "0"}
     assert f"the log begins at {kept}: the records before were trimmed" in told(lambda: count(spark, **options))
     assert count(spark, **options, failOnDataLoss="false") == RECORDS - kept
+
+
+def test_the_files_of_another_group(spark: SparkSession, trimmed: tuple[Cluster, int]) -> None:
+    files = spark.read.format("dledger").option("group", "orders").load(str(trimmed[0].data_dir("n0")))
+    assert "holds the group 'default', not 'orders': give the option group" in told(files.count)
 
 
 def test_a_log_cannot_be_overwritten(spark: SparkSession, trimmed: tuple[Cluster, int]) -> None:

@@ -22,6 +22,11 @@ HERE = {"dledger.endpoints": "127.0.0.1:20912"}
         ({**HERE, "startingOffset": "5"}, "did you mean startingOffsets"),
         ({**HERE, "subscribe": "topic"}, "knows no option 'subscribe': there are"),
         ({**HERE, "startingOffsets": "-7"}, "startingOffsets is '-7': give earliest, latest, an index, or JSON"),
+        ({**HERE, "startingOffsets": "²"}, "startingOffsets is '²': give earliest"),
+        ({**HERE, "startingOffsets": '{"default": true}'}, "give earliest, latest, an index"),
+        ({**HERE, "minPartitions": "²"}, "give a whole number from 0"),
+        ({**HERE, "startingOffsets": "9", "endingOffsets": "5"}, "nothing lies between"),
+        ({**HERE, "startingTimestamp": "9", "endingTimestamp": "5"}, "nothing lies between"),
         ({**HERE, "startingOffsets": "{oops"}, "startingOffsets is no JSON"),
         ({**HERE, "startingOffsets": '{"other": 5}'}, "says nothing of group 'default'"),
         ({**HERE, "startingOffsets": "latest"}, "a batch read from there would be empty"),
@@ -61,9 +66,28 @@ def test_a_path_may_be_a_url_of_a_file(tmp_path: Path) -> None:
     assert ReadOptions.parse({"path": f"file:{tmp_path}"}).place.path == str(tmp_path)
 
 
-def test_the_name_and_the_number_of_a_write_belong_together() -> None:
-    with pytest.raises(ConfigError, match="belong together"):
-        WriteOptions.parse({**HERE, "txnAppId": "import"})
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"txnAppId": "import"}, "belong together"),
+        ({"txnAppId": "ü" * 121, "txnVersion": "1"}, "txnAppId has 242 bytes: give a name of 1 to 240"),
+        ({"txnAppId": "", "txnVersion": "1"}, "txnAppId has 0 bytes"),
+        ({"txnAppId": "import", "txnVersion": "1750000000000"}, "count the runs of a name, from 0 to 4294967295"),
+    ],
+)
+def test_a_write_has_a_name_and_a_number_that_the_log_can_keep(given: dict[str, str], problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        WriteOptions.parse({**HERE, **given})
+
+
+def test_a_stream_is_named_by_its_query() -> None:
+    with pytest.raises(ConfigError, match="leave txnAppId and txnVersion out"):
+        WriteOptions.parse({**HERE, "txnAppId": "import", "txnVersion": "1"}, streaming=True)
+
+
+def test_an_empty_range_may_be_asked_for() -> None:
+    options = ReadOptions.parse({**HERE, "startingOffsets": "5", "endingOffsets": "5"})
+    assert (options.starting, options.ending) == (5, 5)
 
 
 def test_a_stream_writer_is_handed_sparks_own_options_too() -> None:

@@ -88,7 +88,8 @@ def test_the_progress_tells_where_the_log_ends(run: Callable[..., Run]) -> None:
 
 
 def reader(cluster: Cluster, **options: str) -> StreamReader:
-    return StreamReader(ReadOptions.parse({"dledger.endpoints": cluster.endpoints, **options}, streaming=True))
+    given = {"dledger.endpoints": cluster.endpoints, **options}
+    return StreamReader(lambda: ReadOptions.parse(given, streaming=True))
 
 
 def test_a_checkpoint_ahead_of_the_log_stops_the_query(cluster: Cluster) -> None:
