@@ -20,7 +20,7 @@ from typing import NamedTuple, Self, assert_never
 import numpy as np
 import pyarrow as pa
 
-from dledger.kernels.history import HISTORY_SCHEMA, NOWHERE, OK, Column
+from dledger.kernels.history import HISTORY_SCHEMA, LOCAL_READ, NOWHERE, OK, Column
 from jepsen.verdicts import Acknowledged, Failed, Outcome, Unknown
 
 FLUSH_LINES = 2_000
@@ -151,6 +151,20 @@ class ReadRows:
         self._indexes.append(indexes)
         self._counts.append(np.ones(len(values), dtype=np.int64))
         self._terms.append(terms)
+
+    def __bool__(self) -> bool:
+        """Whether it showed anything."""
+        return bool(self._firsts or self._singles)
+
+    def broken_off(self) -> Self:
+        """What it showed until it failed: that was told, and that there is no more was not."""
+        self._kind = LOCAL_READ
+        return self
+
+    def that_end_at(self, end: int) -> Self:
+        """Instead of records, the word that the log ends there, before where the read was to begin."""
+        self._start = self.end = end
+        return self
 
     def batch(self, completed_ns: int) -> pa.RecordBatch:
         """The rows; one that shows nothing, when nothing was found."""

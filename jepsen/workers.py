@@ -15,6 +15,7 @@ from dledger.types import Consistency
 from jepsen.clients import Client
 from jepsen.recorder import ReadRows, Recorder
 from jepsen.records import records_of, runs_in, value_in, values_in
+from jepsen.verdicts import Acknowledged
 
 SINGLE_RECORD_AT = 8
 """Where the record of a batch of one begins: behind its two offsets."""
@@ -51,8 +52,11 @@ class Appender:
             value = process << PROCESS_SHIFT | call * batch
             records = records_of(value, batch, self._record_bytes)
             append = recorder.invoke(process, call, value, batch)
-            recorder.complete(append, await self._client.append(records))
+            outcome = await self._client.append(records)
+            recorder.complete(append, outcome)
             call += 1
+            if not isinstance(outcome, Acknowledged):
+                await asyncio.sleep(0)  # what is refused without a wait must not keep everybody else from running
 
 
 class Reader:
@@ -73,25 +77,32 @@ class Reader:
     async def run(self, ended: asyncio.Event) -> None:
         while not ended.is_set():
             start = max(0, self._seen - random.randrange(BACKLOG_RECORDS)) if random.random() < 0.5 else self._seen
-            try:
-                rows = await self._read(start)
-            except OutOfRange:
-                self._seen = 0  # this node's prefix is shorter
-            except DLedgerError:
-                pass  # a read that did not end is no read: nothing was shown
-            else:
-                self._recorder.found(rows)
-                self._seen = rows.end
+            await self._read(start)
             await asyncio.sleep(PAUSE_S)
 
-    async def _read(self, start: int) -> ReadRows:
+    async def _read(self, start: int) -> None:
         self._calls += 1
         consistency, kind = (Consistency.COMMITTED, LOCAL_READ) if self._node else (Consistency.LINEARIZABLE, READ)
-        rows = ReadRows(
+        rows = self._rows(kind, start)
+        try:
+            await fill(
+                rows, self._log.read_batches(start, consistency=consistency, node=self._node or None), self._size
+            )
+        except DLedgerError as refusal:
+            if rows:
+                self._recorder.found(rows.broken_off())
+            elif isinstance(refusal, OutOfRange):
+                self._seen = 0  # a node's own prefix may be shorter; a check holds a leader's against what was known
+                if not self._node:
+                    self._recorder.found(rows.that_end_at(int(refusal.metadata["commit_index"]) + 1))
+        else:
+            self._recorder.found(rows)
+            self._seen = rows.end
+
+    def _rows(self, kind: str, start: int) -> ReadRows:
+        return ReadRows(
             self._process, self._calls, kind, node=self._node, start=start, invoked_ns=self._recorder.now_ns()
         )
-        await fill(rows, self._log.read_batches(start, consistency=consistency, node=self._node or None), self._size)
-        return rows
 
 
 class Getter:
