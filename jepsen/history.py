@@ -12,9 +12,10 @@ import pyarrow.json as pj
 import pyarrow.parquet as pq
 
 from dledger.errors import ConfigError
-from dledger.kernels.history import APPEND, HISTORY_SCHEMA, INFO, NOWHERE
+from dledger.kernels.history import APPEND, FAIL, FINAL, HISTORY_SCHEMA, INFO, LOCAL_READ, NOWHERE, OK, READ
 
 BATCH_ROWS = 128 * 1024
+WORDS = {"kind": (APPEND, READ, LOCAL_READ, FINAL), "outcome": (OK, FAIL, INFO)}
 
 _LINES = pa.schema(
     [
@@ -37,9 +38,13 @@ def read_history(path: Path) -> Iterator[pa.RecordBatch]:
 
     Raises CONFIG_ERROR for what is no history."""
     file = path / "history.parquet" if path.is_dir() else path
-    if path.is_dir() and not file.exists():
-        yield from _as_recorded(path)
-        return
+    batches = _as_recorded(path) if path.is_dir() and not file.exists() else _stored(file)
+    for batch in batches:
+        _check_words(batch, path)
+        yield batch
+
+
+def _stored(file: Path) -> Iterator[pa.RecordBatch]:
     try:
         with pq.ParquetFile(file) as opened:
             missing = [name for name in HISTORY_SCHEMA.names if name not in opened.schema_arrow.names]
@@ -49,6 +54,23 @@ def read_history(path: Path) -> Iterator[pa.RecordBatch]:
                 yield batch.cast(HISTORY_SCHEMA)
     except (OSError, pa.ArrowInvalid) as failure:
         raise ConfigError(f"{file} is not a history: {failure}") from None
+
+
+def _check_words(batch: pa.RecordBatch, path: Path) -> None:
+    """A row that no check would look at must not pass for one without a fault. Raises CONFIG_ERROR."""
+    for field, column in zip(batch.schema, batch.columns, strict=True):
+        if column.null_count:
+            raise ConfigError(f"{path} is not a history: a row has no {field.name}")
+    for name, words in WORDS.items():
+        strange = batch.filter(pc.invert(pc.is_in(batch.column(name), value_set=pa.array(words))))
+        if strange.num_rows:
+            raise ConfigError(f"{path} is not a history: {strange.column(name)[0].as_py()!r} is no {name}")
+    is_append = pc.equal(batch.column("kind"), APPEND)
+    acknowledged = batch.filter(pc.and_(is_append, pc.equal(batch.column("outcome"), OK)))
+    if pc.any(pc.less(acknowledged.column("first_index"), 0)).as_py():
+        raise ConfigError(f"{path} is not a history: an append was acknowledged without an index")
+    if pc.any(pc.less(batch.filter(is_append).column("count"), 1)).as_py():
+        raise ConfigError(f"{path} is not a history: an append of no records")
 
 
 def to_parquet(run_dir: Path) -> Path:
@@ -68,8 +90,10 @@ def _as_recorded(run_dir: Path) -> Iterator[pa.RecordBatch]:
     appends, reads = run_dir / "appends.jsonl", run_dir / "reads.arrow"
     if not appends.exists():
         raise ConfigError(f"{run_dir} holds no history: neither history.parquet nor appends.jsonl")
-    if appends.stat().st_size:
+    try:
         yield from _appends(appends)
+    except pa.ArrowInvalid as failure:
+        raise ConfigError(f"{appends} is not a history: {failure}") from None
     if reads.exists():
         yield from _reads(reads)
 
@@ -85,15 +109,33 @@ def _reads(file: Path) -> Iterator[pa.RecordBatch]:
 
 def _appends(file: Path) -> Iterator[pa.RecordBatch]:
     """Completed appends, then those that were invoked and never heard of again."""
+    lines = _whole_lines(file)
+    if not lines.size:
+        return
     options = pj.ParseOptions(explicit_schema=_LINES, unexpected_field_behavior="error")
     open_calls: dict[int, pa.RecordBatch] = {}
-    for batch in pj.open_json(str(file), pj.ReadOptions(block_size=8 << 20), options):
+    for batch in pj.open_json(pa.BufferReader(lines), pj.ReadOptions(block_size=8 << 20), options):
+        for name in ("type", "process", "call", "ns", "value", "count"):
+            if batch.column(name).null_count:
+                raise ConfigError(f"{file} is not a history: a line has no {name}")
         invoked = batch.filter(pc.equal(batch.column("type"), "invoke"))
         completed = batch.filter(pc.not_equal(batch.column("type"), "invoke"))
         _follow(open_calls, invoked, completed)
         yield _rows(completed, completed.column("type"), completed.column("invoked"))
     for unheard in open_calls.values():
         yield _rows(unheard, pa.array([INFO]), unheard.column("ns"))
+
+
+def _whole_lines(file: Path) -> pa.Buffer:
+    """Without what follows the last line's end: the harness was killed as it wrote that, and nobody heard of it."""
+    if not file.stat().st_size:
+        return pa.py_buffer(b"")
+    with pa.memory_map(str(file)) as mapped:
+        content = mapped.read_buffer()
+    end = content.size
+    while end and content[end - 1] != b"\n"[0]:
+        end -= 1
+    return content.slice(0, end)
 
 
 def _follow(open_calls: dict[int, pa.RecordBatch], invoked: pa.RecordBatch, completed: pa.RecordBatch) -> None:

@@ -85,3 +85,41 @@ def test_batches_of_one_and_of_several_stand_in_the_order_of_their_indexes() -> 
 def test_runs_are_told_by_where_they_begin_and_how_long_they_are() -> None:
     begins, counts = runs_in(np.array([5, 6, 7, 1, 9, 10], dtype=np.int64))
     assert (begins.tolist(), counts.tolist()) == ([0, 3, 4], [3, 1, 2])
+
+
+@pytest.mark.parametrize("cut", [1, 30, 60])
+def test_a_line_that_was_cut_short_as_the_harness_was_killed_is_left_out(tmp_path: Path, cut: int) -> None:
+    record_some(tmp_path, finish=True)
+    appends = tmp_path / "appends.jsonl"
+    appends.write_bytes(appends.read_bytes()[:-cut])
+    told = verdict(check_history(read_history(tmp_path)))
+    assert (told["acknowledged"], told["attempts"]) == (2, 4)
+
+
+def test_an_acknowledgement_whose_line_was_cut_short_is_of_unknown_outcome(tmp_path: Path) -> None:
+    with Recorder(tmp_path) as recorder:
+        recorder.complete(recorder.invoke(1, 0, value(1, 0), 1), Acknowledged(0, 1))
+    appends = tmp_path / "appends.jsonl"
+    appends.write_bytes(appends.read_bytes()[:-5])
+    told = verdict(check_history(read_history(tmp_path)))
+    assert (told["acknowledged"], told["unknown"]) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("was", "instead"),
+    [
+        pytest.param('"type":"ok"', '"type":"OK"', id="an outcome that is none"),
+        pytest.param('"type":"ok",', "", id="no outcome"),
+        pytest.param('"process":1,', "", id="no process"),
+        pytest.param('"value"', '"valve"', id="another field"),
+        pytest.param('"index":0,', "", id="an acknowledgement without an index"),
+        pytest.param('"count":2,"index"', '"count":0,"index"', id="an append of nothing"),
+        pytest.param('{"type":"ok"', "torn", id="no JSON"),
+    ],
+)
+def test_a_line_that_no_check_could_read_is_refused(tmp_path: Path, was: str, instead: str) -> None:
+    record_some(tmp_path, finish=True)
+    appends = tmp_path / "appends.jsonl"
+    appends.write_text(appends.read_text().replace(was, instead, 1))
+    with pytest.raises(ConfigError, match="is not a history"):
+        list(read_history(tmp_path))
