@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from jepsen.hosts.api import Hosts
@@ -24,12 +25,18 @@ class Network:
         self._hosts = hosts
         self._drop: dict[str, dict[Link, int]] = {}
         """By who asked for it."""
+        self._before: dict[str, Counter[Link]] = {}
+        """By who asked for it: what was lost under rules that were replaced since."""
+        self._addresses: dict[str, str] = {}
+        """Of all that ever took part: who is a member no more stays cut off until that is healed."""
 
     async def drop(self, owner: str, links: Mapping[Link, int]) -> None:
         """Loses so many percent of what travels on these links, beside what other owners asked for."""
-        before = self._touched(owner)
+        touched = self._touched(owner) | {receiver for _, receiver in links}
+        await self._keep_counts(touched)
         self._drop[owner] = dict(links)
-        await self._apply(before | self._touched(owner))
+        self._before[owner] = Counter()
+        await self._apply(touched)
 
     async def cut(self, owner: str, links: Iterable[Link]) -> None:
         """Nothing arrives on these links any more."""
@@ -37,19 +44,32 @@ class Network:
 
     async def heal(self, owner: str) -> dict[Link, int]:
         """Takes back what the owner asked for; how many packets each of its links lost."""
-        lost = await self.lost(owner)
         touched = self._touched(owner)
-        self._drop.pop(owner, None)
+        await self._keep_counts(touched)
+        links, lost = self._drop.pop(owner, {}), self._before.pop(owner, Counter())
         await self._apply(touched)
-        return lost
+        return {link: lost[link] for link in links}
 
-    async def lost(self, owner: str) -> dict[Link, int]:
-        """How many packets each of the owner's links has lost so far."""
-        links = self._drop.get(owner, {})
-        receivers = sorted({receiver for _, receiver in links})
-        counted = await asyncio.gather(*(self._counters(receiver) for receiver in receivers))
-        merged = {link: packets for counters in counted for link, packets in counters.items()}
-        return {link: merged.get(link, 0) for link in links}
+    async def _keep_counts(self, receivers: set[str]) -> None:
+        """Before these hosts' rules are replaced, whose counters go with them: each rule's count to who asked for it.
+
+        Of two who ask for one link, who asks for more has the rule, and both of them are right when they ask alike."""
+        ruled = [receiver for receiver in sorted(receivers) if self._percents(receiver)]
+        for counters in await asyncio.gather(*(self._counters(receiver) for receiver in ruled)):
+            for link, packets in counters.items():
+                highest = self._percents(link[1])[link]
+                for owner, links in self._drop.items():
+                    if links.get(link) == highest:
+                        self._before[owner][link] += packets
+
+    def _percents(self, receiver: str) -> dict[Link, int]:
+        """What is to be lost on the ways to this host, of all that was asked for."""
+        percents: dict[Link, int] = {}
+        for links in self._drop.values():
+            for link, percent in links.items():
+                if link[1] == receiver:
+                    percents[link] = max(percent, percents.get(link, 0))
+        return percents
 
     def _touched(self, owner: str) -> set[str]:
         return {receiver for _, receiver in self._drop.get(owner, {})}
@@ -59,19 +79,15 @@ class Network:
 
     async def _apply_to(self, receiver: str) -> None:
         """Replaces the host's rules in one transaction."""
-        address = {host.name: host.address for host in self._hosts.all}
-        lost: dict[Link, int] = {}
-        for links in self._drop.values():
-            for link, percent in links.items():
-                if link[1] == receiver:
-                    lost[link] = max(percent, lost.get(link, 0))
+        self._addresses |= {host.name: host.address for host in self._hosts.all}
+        lost = self._percents(receiver)
         commands = [f"add table inet {_TABLE}", f"delete table inet {_TABLE}"]
         if lost:
             chain = f"inet {_TABLE} arriving"
             hook = "{ type filter hook input priority -10; policy accept; }"
             commands += [f"add table inet {_TABLE}", f"add chain {chain} {hook}"]
         for (sender, _), percent in lost.items():
-            match = f"ip saddr {address[sender]} {_chance(percent)}"
+            match = f"ip saddr {self._addresses[sender]} {_chance(percent)}"
             commands.append(f'add rule {chain} {match} counter drop comment "{sender}"')
         await self._hosts.run(receiver, "nft", "; ".join(commands))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -99,3 +100,12 @@ def majority_connected(names: Sequence[str], cut: frozenset[Link], down: frozens
         2 * sum(other == one or ((one, other) not in cut and (other, one) not in cut) for other in up) > len(names)
         for one in up
     )
+
+
+async def happens(event: asyncio.Event, within_s: float) -> bool:
+    """Waits for the event for so long; whether it came."""
+    try:
+        await asyncio.wait_for(event.wait(), within_s)
+    except TimeoutError:
+        return False
+    return True

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import ClassVar
 from urllib.request import urlopen
 
-from dledger.config import HTTP_PORT_OFFSET
+from dledger.config import HTTP_PORT_OFFSET, split_address
 from jepsen.hosts.api import Ability
 from jepsen.hosts.namespaces import PEER_PORT
 from jepsen.nemesis.api import Injury, Proof, World
@@ -64,14 +64,15 @@ class ClockDrift:
 
     async def end(self, world: World) -> Proof:
         off_s = await clock_offset_s(world, self._target)
-        environment = await asyncio.to_thread(_environment, world.hosts.pid(self._target))
-        is_fake = "FAKETIME=" in environment
+        expected_s = (self._rate - 1) * (time.time() - self._began_s)
+        is_fake = await asyncio.to_thread(runs_on_fake_time, world.hosts.pid(self._target))
         await restart(world, self._target, {})
-        evidence: dict[str, int | str] = {
+        evidence: dict[str, int | str | bool] = {
             "rate": str(self._rate),
             "clock_off_by_s": "unknown" if off_s is None else off_s,
+            "library_loaded": is_fake,
         }
-        expected_s = (self._rate - 1) * (time.time() - self._began_s)
+        # A Date has whole seconds: what is less than two of them cannot be told from none.
         is_off = off_s is not None and (abs(expected_s) < 2 or off_s * expected_s > 0)
         return Proof(is_fake and is_off, evidence)
 
@@ -96,7 +97,7 @@ async def seen_offset_s(world: World, host: str, expected_s: float) -> int:
 
 async def clock_offset_s(world: World, host: str) -> int | None:
     """The node's wall clock minus ours, by the Date of its HTTP answers; None when it does not answer."""
-    address = next(each.address for each in world.hosts.all if each.name == host)
+    address, _ = split_address(world.hosts.client_address(host))
     url = f"http://{address}:{PEER_PORT + HTTP_PORT_OFFSET}/metrics"
     try:
         date = await asyncio.to_thread(_date_of, url)
@@ -110,5 +111,10 @@ def _date_of(url: str) -> str:
         return str(answer.headers["Date"])
 
 
-def _environment(pid: int | None) -> str:
-    return Path(f"/proc/{pid}/environ").read_text(encoding="utf-8", errors="replace") if pid else ""
+def runs_on_fake_time(pid: int | None) -> bool:
+    """Whether the process was told to, and has the library: one that is not there is passed over with a warning."""
+    if pid is None:
+        return False
+    environment = Path(f"/proc/{pid}/environ").read_text(encoding="utf-8", errors="replace")
+    maps = Path(f"/proc/{pid}/maps").read_text(encoding="utf-8", errors="replace")
+    return "FAKETIME=" in environment and LIBRARY.name in maps

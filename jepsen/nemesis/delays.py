@@ -27,6 +27,8 @@ class Delay:
         delay_ms, jitter_ms = world.chance.choice([(5, 2), (30, 10), (100, 50), (150, 140)])
         self._targets = world.chance.sample(world.names, world.chance.choice([1, len(world.names)]))
         self._delayers: dict[str, asyncio.subprocess.Process] = {}
+        # Kept, to be taken back: members may come and go meanwhile.
+        self._rules = {name: _rules(world, name) for name in self._targets}
         for name in self._targets:
             self._delayers[name] = await asyncio.create_subprocess_exec(
                 *world.hosts.inside(name),
@@ -34,14 +36,14 @@ class Delay:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
             )
-            for rule in _rules(world, name):
+            for rule in self._rules[name]:
                 await world.hosts.run(name, "iptables", "-A", *rule)
         return Injury(self._targets, f"packets come {delay_ms} ± {jitter_ms} ms later")
 
     async def end(self, world: World) -> Proof:
         packets = held_ms = 0
         for name, delayer in self._delayers.items():
-            for rule in _rules(world, name):
+            for rule in self._rules[name]:
                 await world.hosts.run(name, "iptables", "-D", *rule)
             delayer.send_signal(signal.SIGTERM)
             out, _ = await delayer.communicate()

@@ -70,7 +70,12 @@ class Churn:
 
     async def _replace_one(self, world: World, name: str) -> None:
         leaving = world.chance.choice(world.names)
-        await world.admin.add_learner(name, world.hosts.peer_address(name), timeout_ms=CHANGE_MS)
+        try:
+            await world.admin.add_learner(name, world.hosts.peer_address(name), timeout_ms=CHANGE_MS)
+        except DLedgerError:
+            world.learners.discard(name)
+            world.hosts.retire(name)  # it never ran
+            raise
         await world.hosts.start(name)
         world.observer.watch(name, world.hosts.client_address(name))
         await promote(world, name)

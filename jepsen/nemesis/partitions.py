@@ -1,16 +1,15 @@
-"""Partitions: which links are cut. Proof: packets that were dropped on every cut link that somebody used."""
+"""Partitions: which links are cut. Proof: packets that were dropped because of it, and on how many of the links."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Sequence
 from itertools import combinations
 from random import Random
 from typing import ClassVar
 
 from jepsen.hosts.api import Ability
-from jepsen.nemesis.api import Injury, Proof, World
+from jepsen.nemesis.api import Injury, Proof, World, happens
 from jepsen.network import Link, both_ways
 
 Grudge = Callable[[Sequence[str], Random, str | None], set[Link]]
@@ -107,26 +106,23 @@ class Flapping:
         links = random_node(world.names, world.chance, None)
         self._lost: dict[Link, int] = dict.fromkeys(links, 0)
         self._flaps = 0
+        self._ending = asyncio.Event()
         self._task = asyncio.create_task(self._flap(world, links), name="flapping")
         return Injury(_sides(links), f"{len(links)} links come and go", cut=frozenset(links))
 
     async def _flap(self, world: World, links: set[Link]) -> None:
-        while True:
+        # It ends between two changes, never in one: a cut that nobody waits for may be made after the last healing.
+        while not self._ending.is_set():
             await world.network.cut(self.name, links)
-            await asyncio.sleep(world.chance.uniform(0.2, 2.0))
-            await self._heal(world)
+            await happens(self._ending, world.chance.uniform(0.2, 2.0))
+            for link, packets in (await world.network.heal(self.name)).items():
+                self._lost[link] += packets
             self._flaps += 1
-            await asyncio.sleep(world.chance.uniform(0.2, 2.0))
-
-    async def _heal(self, world: World) -> None:
-        for link, packets in (await world.network.heal(self.name)).items():
-            self._lost[link] += packets
+            await happens(self._ending, world.chance.uniform(0.2, 2.0))
 
     async def end(self, world: World) -> Proof:
-        self._task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._task
-        await self._heal(world)
+        self._ending.set()
+        await self._task
         proof = dropped(self._lost)
         return Proof(proof.bit, {**proof.evidence, "flaps": self._flaps})
 

@@ -3,7 +3,7 @@
 ::
 
     {"fault":"bridge","what":"8 links cut","targets":["n0",…],"began_ns":…,"ended_ns":…,"majority":true,
-     "bit":true,"evidence":{"packets_dropped":411,…},"cut":[["n0","n3"],…],"down":[]}
+     "bit":true,"evidence":{"packets_dropped":411,…},"cut":[["n0","n3"],…],"down":[],"members":["n0",…]}
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from jepsen.nemesis.api import Fault, Injury, Proof, World, majority_connected
+from dledger.errors import ConfigError
+from jepsen.nemesis.api import Fault, Injury, Proof, World, happens, majority_connected
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +40,8 @@ class Window:
     cut: Sequence[Sequence[str]] = ()
     """Links, from whom to whom."""
     down: Sequence[str] = ()
+    members: Sequence[str] = ()
+    """Who voted as it began."""
 
     @property
     def key(self) -> str:
@@ -93,16 +96,16 @@ class Schedule:
     async def _strike(self, ended: asyncio.Event) -> None:
         fault = self._choose()
         self._book.under_way.append(fault.name)
-        began_ns = self._now_ns()
+        began_ns, members = self._now_ns(), self._world.names
         injury = await fault.begin(self._world)
         logger.info("%s: %s (%s)", fault.name, injury.what, ", ".join(injury.targets))
         await happens(ended, self._on_s)
         proof = await fault.end(self._world)
         self._book.under_way.remove(fault.name)
         logger.info("%s ended: %s", fault.name, json.dumps(dict(proof.evidence)))
-        self._book.write(self._window(fault, injury, proof, began_ns))
+        self._book.write(self._window(fault, injury, proof, began_ns, members))
 
-    def _window(self, fault: Fault, injury: Injury, proof: Proof, began_ns: int) -> Window:
+    def _window(self, fault: Fault, injury: Injury, proof: Proof, began_ns: int, members: Sequence[str]) -> Window:
         cut, down = sorted(injury.cut), sorted(injury.down)
         return Window(
             fault=fault.name,
@@ -110,24 +113,19 @@ class Schedule:
             targets=list(injury.targets),
             began_ns=began_ns,
             ended_ns=self._now_ns(),
-            majority=majority_connected(self._world.names, injury.cut, injury.down),
+            majority=majority_connected(members, injury.cut, injury.down),
             bit=proof.bit,
             evidence=dict(proof.evidence),
             cut=cut,
             down=down,
+            members=members,
         )
 
 
-async def happens(event: asyncio.Event, within_s: float) -> bool:
-    """Waits for the event for so long; whether it came."""
-    try:
-        await asyncio.wait_for(event.wait(), within_s)
-    except TimeoutError:
-        return False
-    return True
-
-
 def read_windows(file: Path) -> list[Window]:
-    """What ``Schedule`` wrote."""
-    lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
-    return [Window(**json.loads(line)) for line in lines]
+    """What ``Schedule`` wrote, up to where it was cut short as the harness was killed. Raises CONFIG_ERROR."""
+    lines = file.read_text(encoding="utf-8").splitlines(keepends=True) if file.exists() else []
+    try:
+        return [Window(**json.loads(line)) for line in lines if line.endswith("\n")]
+    except (ValueError, TypeError) as failure:
+        raise ConfigError(f"{file} is damaged: {failure}") from None

@@ -169,8 +169,10 @@ class WipedDirectory:
         return Injury([self._target], f"{self._files} files gone", down=frozenset([self._target]))
 
     async def end(self, world: World) -> Proof:
-        problem = await readmit(world, self._target)
-        return Proof(self._files > 0 and not problem, {"files_gone": self._files, "readmitted": problem or "yes"})
+        is_member = takes_part(world, self._target)
+        problem = await readmit(world, self._target) if is_member else ""
+        told = problem or ("yes" if is_member else "it is no member any more")
+        return Proof(self._files > 0 and not problem, {"files_gone": self._files, "readmitted": told})
 
 
 class Strace:
@@ -212,21 +214,20 @@ def fill_up(file: Path) -> None:
 def rot(data_dir: Path, world: World) -> list[str]:
     """Changes a few bytes somewhere in what a log's files hold; says which."""
     segments = sorted(data_dir.glob("groups/*/*.log"))
-    changed: list[str] = []
-    segment = world.chance.choice(segments)
-    with segment.open("r+b") as file:
-        used = _used_bytes(file.read())
-        if used <= 2 * PAGE:
-            return changed
-        offset = world.chance.randrange(PAGE, used - ROT_BYTES)
-        file.seek(offset)
-        before = file.read(ROT_BYTES)
-        file.seek(offset)
-        file.write(bytes(byte ^ 0xFF for byte in before))
-        file.flush()
-        os.fsync(file.fileno())
-        changed.append(f"{segment.name}@{offset}+{ROT_BYTES}")
-    return changed
+    for segment in world.chance.sample(segments, len(segments)):
+        with segment.open("r+b") as file:
+            used = _used_bytes(file.read())
+            if used <= 2 * PAGE:
+                continue  # one made ahead holds nothing yet
+            offset = world.chance.randrange(PAGE, used - ROT_BYTES)
+            file.seek(offset)
+            before = file.read(ROT_BYTES)
+            file.seek(offset)
+            file.write(bytes(byte ^ 0xFF for byte in before))
+            file.flush()
+            os.fsync(file.fileno())
+            return [f"{segment.name}@{offset}+{ROT_BYTES}"]
+    return []
 
 
 PAGE = 4096
@@ -251,17 +252,25 @@ async def ensure_runs(world: World, host: str) -> str:
 
     A node that cannot run with what it has gets an empty directory, and is re-admitted.
     """
-    if all(host != each.name for each in world.hosts.all):
+    if not takes_part(world, host):
         return "it is no member any more"
     how = "it ran"
-    if world.hosts.pid(host) is None:
+    # Of a process on another machine, that it has ended is only heard of by asking.
+    if world.hosts.pid(host) is None or await world.hosts.ended(host, 0.0) is not None:
         await world.hosts.start(host)
         how = "it was started again"
     if not await ended_before_it_caught_up(world, host):
         return how
+    if Ability.FILES not in world.hosts.abilities:
+        return "it ended again"
     wipe(world, host)
     await world.hosts.start(host)
     return await readmit(world, host) or "its directory was wiped, and it was re-admitted"
+
+
+def takes_part(world: World, host: str) -> bool:
+    """Whether it was not removed meanwhile."""
+    return any(host == each.name for each in world.hosts.all)
 
 
 async def ended_before_it_caught_up(world: World, host: str) -> bool:

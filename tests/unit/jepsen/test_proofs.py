@@ -1,0 +1,63 @@
+"""What a fault takes for the proof that it bit."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from jepsen.nemesis.clocks import LIBRARY, runs_on_fake_time
+from jepsen.nemesis.storage import PAGE, rot
+
+Start = Callable[[dict[str, str]], int]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Starts a process with more in its environment, which runs until the test's end."""
+    running: list[subprocess.Popen[bytes]] = []
+
+    def started(environment: dict[str, str]) -> int:
+        command = [sys.executable, "-c", "import sys; print(flush=True); sys.stdin.read()"]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        process = subprocess.Popen(command, env=os.environ | environment, **pipes)  # type: ignore[call-overload]
+        running.append(process)
+        process.stdout.readline()
+        return int(process.pid)
+
+    yield started
+    for process in running:
+        process.communicate()
+
+
+def test_a_clock_drifts_only_where_the_library_is_really_loaded(start: Start) -> None:
+    told = {"FAKETIME": "+0 x1.1"}
+    assert not runs_on_fake_time(start(told | {"LD_PRELOAD": "/nowhere/libfaketime.so.1"}))
+    assert not runs_on_fake_time(None)
+
+
+@pytest.mark.skipif(not LIBRARY.exists(), reason="libfaketime is needed")
+def test_a_clock_drifts_with_the_library(start: Start) -> None:
+    assert runs_on_fake_time(start({"FAKETIME": "+0 x1.1", "LD_PRELOAD": str(LIBRARY)}))
+    assert not runs_on_fake_time(start({"LD_PRELOAD": str(LIBRARY)}))
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_bytes_rot_in_a_segment_that_holds_some_never_in_one_made_ahead(tmp_path: Path, seed: int) -> None:
+    group = tmp_path / "groups" / "default"
+    group.mkdir(parents=True)
+    before = bytes(PAGE) + b"x" * 3 * PAGE
+    (group / "1.log").write_bytes(before)
+    for ahead in ("2.log", "3.log"):
+        (group / ahead).write_bytes(b"head" + bytes(4 * PAGE))
+    world: Any = SimpleNamespace(chance=Random(seed))
+    assert len(rot(tmp_path, world)) == 1
+    after = (group / "1.log").read_bytes()
+    assert sum(one != other for one, other in zip(before, after, strict=True)) == 16
