@@ -92,8 +92,9 @@ def suite(only: str, store: Path, **options: Any) -> int:
 def check(history: Path) -> int:
     """Judges a run's directory, or a history.parquet, again."""
     told = analysis.judge(history)
-    if (history / "plan.json").exists():
-        write_report(history)
+    run_dir = analysis.run_dir_of(history)
+    if (run_dir / "plan.json").exists():
+        write_report(run_dir)
     click.echo(json.dumps(told))
     return 0 if told["valid"] else 1
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dledger.errors import ConfigError
 from dledger.kernels.checks import CHECKS, verdict
 from dledger.kernels.history import Column
 from dledger.kernels.kernel import Findings
 from dledger.kernels.rates import SLOT_NS, RateKernel, acknowledged_slots
 from jepsen.history import read_history
 from jepsen.nemesis.api import majority_connected
+from jepsen.nemesis.catalogue import ALL, EVERY, NEMESES
+from jepsen.nemesis.members import Churn
 from jepsen.nemesis.schedule import Window, read_windows
+from jepsen.workloads import WORKLOADS
 
 VIOLATIONS = (
     "lost",
@@ -39,24 +44,65 @@ AFTERMATH_NS = 3_000_000_000
 """What a fault's end may cost belongs to the fault."""
 
 
-def judge(run_dir: Path) -> dict[str, Any]:
-    """Reads the history once; writes verdict.json and rates.parquet beside it. Raises CONFIG_ERROR."""
+def judge(history: Path) -> dict[str, Any]:
+    """Reads the history once; writes verdict.json and rates.parquet beside it. Raises CONFIG_ERROR.
+
+    ``history`` is a run's directory, the history.parquet in one, or another file of that form: of that no more is known
+    than what it holds, neither faults nor how many copies of the log there were."""
+    run_dir = run_dir_of(history)
     findings, rates = findings_of(run_dir)
     windows = read_windows(run_dir / "faults.jsonl")
-    plan = _plan(run_dir)
+    plan = read_json(run_dir / "plan.json", {})
     told = verdict(findings)
     slots = acknowledged_slots(rates)
     told |= availability(slots, windows, plan.get("time_limit_s", 0.0), plan.get("nodes", 5))
-    toothless = [window.fault for window in windows if not window.bit]
-    is_missing = plan.get("nemeses", ["none"]) != ["none"] and not windows
-    unread = max(0, plan.get("nodes", 0) + 1 - told["final_reads"])
-    told |= {"copies_unread": unread, "faults": len(windows), "faults_that_did_not_bite": toothless}
-    told["valid"] = bool(told["valid"] and not toothless and not is_missing and not unread)
+    copies = max(plan.get("nodes", 0), len(read_json(run_dir / "copies.json", [])))
+    told |= {
+        "copies_unread": max(0, copies + 1 - told["final_reads"]),
+        "faults": len(windows),
+        "faults_that_did_not_bite": [window.fault for window in windows if not window.bit],
+        "nemeses_that_never_struck": never_struck(plan, windows),
+    }
+    told["reasons"] = list(reasons_against(told))
+    told["valid"] = bool(told["valid"] and not told["reasons"])
     told["examples"] = [example for found in findings.values() for example in found.examples]
     if run_dir.is_dir():
         (run_dir / "verdict.json").write_text(json.dumps(told, indent=1), encoding="utf-8")
         pq.write_table(rates, run_dir / "rates.parquet")
     return told
+
+
+def run_dir_of(history: Path) -> Path:
+    """The run that a history.parquet belongs to; else what was given."""
+    is_in_run = history.name == "history.parquet" and (history.parent / "plan.json").exists()
+    return history.parent if is_in_run else history
+
+
+def never_struck(plan: Mapping[str, Any], windows: Sequence[Window]) -> list[str]:
+    """Faults that the plan asks for one by one, and of which none came."""
+    asked = [name for name in plan.get("nemeses", ()) if name not in ("none", ALL)]
+    asked = list(NEMESES) if EVERY in asked else asked
+    if plan and WORKLOADS[plan["workload"]].churns_members:
+        asked.append(Churn.name)
+    if ALL in plan.get("nemeses", ()) and not windows:
+        asked.append(ALL)
+    struck = {window.fault for window in windows}
+    return [name for name in dict.fromkeys(asked) if name not in struck]
+
+
+def reasons_against(told: Mapping[str, Any]) -> Iterator[str]:
+    """Why the run is not valid, as people read it."""
+    if not told["acknowledged"]:
+        yield "nothing was acknowledged"
+    if not told["final_reads"]:
+        yield "the log was not read at the end"
+    for name in VIOLATIONS:
+        if told[name]:
+            yield f"{name.replace('_', ' ')}: {told[name]}"
+    for fault in dict.fromkeys(told["faults_that_did_not_bite"]):
+        yield f"{fault} did not bite"
+    for nemesis in told["nemeses_that_never_struck"]:
+        yield f"{nemesis} never struck: give the run more time"
 
 
 def findings_of(history: Path) -> tuple[dict[str, Findings], pa.Table]:
@@ -77,8 +123,8 @@ def availability(slots: Column, windows: list[Window], time_limit_s: float, node
     Only seconds in which a majority was connected count, and faults that left one so.
     """
     seconds = np.arange(int(time_limit_s))
-    names = [f"n{number}" for number in range(nodes)]
-    connected = np.array([_connected(windows, second, names) for second in range(len(seconds))], dtype=np.bool_)
+    founders = [f"n{number}" for number in range(nodes)]
+    connected = np.array([_connected(windows, second, founders) for second in range(len(seconds))], dtype=np.bool_)
     busy = np.isin(seconds, slots // SECOND_SLOTS)
     counted = int(connected.sum())
     begins_ns = sorted(window.began_ns for window in windows)
@@ -104,15 +150,21 @@ def _longest_wait_s(slots: Column, window: Window, next_ns: int) -> float:
     return round(float(waits.max()) * SLOT_NS / 1e9, 2)
 
 
-def _connected(windows: list[Window], second: int, names: list[str]) -> bool:
-    """Whether a majority was connected all through this second, for all that was cut and down then."""
+def _connected(windows: list[Window], second: int, founders: list[str]) -> bool:
+    """Whether a majority was connected all through this second, for all that was cut and down then.
+
+    Members may come and go: they are who they were as the last of these faults began."""
     begin, end = second * 1_000_000_000, (second + 1) * 1_000_000_000
     now = [window for window in windows if window.began_ns < end and begin <= window.ended_ns + AFTERMATH_NS]
     cut = frozenset((sender, receiver) for window in now for sender, receiver in window.cut)
     down = frozenset(name for window in now for name in window.down)
-    return majority_connected(names, cut, down)
+    members = max(now, key=lambda window: window.began_ns).members if now else ()
+    return majority_connected(members or founders, cut, down)
 
 
-def _plan(run_dir: Path) -> dict[str, Any]:
-    file = run_dir / "plan.json"
-    return dict(json.loads(file.read_text(encoding="utf-8"))) if file.exists() else {}
+def read_json(file: Path, otherwise: Any) -> Any:
+    """What the file holds; ``otherwise`` where there is none. Raises CONFIG_ERROR."""
+    try:
+        return json.loads(file.read_text(encoding="utf-8")) if file.exists() else otherwise
+    except ValueError as failure:
+        raise ConfigError(f"{file} is damaged: {failure}") from None

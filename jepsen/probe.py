@@ -59,7 +59,8 @@ class Probe:
     async def close(self) -> None:
         for task in self._tasks:
             task.cancel()
-        await asyncio.wait(self._tasks)
+        if self._tasks:
+            await asyncio.wait(self._tasks)
         for channel in self._channels.values():
             await channel.close()
         self._out.close()
@@ -74,20 +75,30 @@ class Probe:
             else:
                 size = answer.log_size_bytes
                 now = Seen(answer.role, answer.term, answer.commit_index, answer.disk.state, size)
-            self._note(node, now)
+            self.note(node, now)
             await asyncio.sleep(INTERVAL_S)
 
-    def _note(self, node: str, now: Seen) -> None:
+    def note(self, node: str, now: Seen) -> None:
+        """What the node says now."""
         before, self.seen[node] = self.seen[node], now
         if (before.role, before.term) != (now.role, now.term):
-            line = {"ns": self._now_ns(), "node": node, "role": now.role, "term": now.term}
-            self._out.write(json.dumps(line) + "\n")
-            self._out.flush()
+            self._write(node)
         if now.role == "leader" and now.term > self._newest_term:
             self._newest_term = now.term
             self.elections += 1
         self._news.set()
         self._news = asyncio.Event()
+
+    def begin(self) -> None:
+        """Time is 0 now: writes down what each node is, as it had no reason to be written since."""
+        for node in self.seen:
+            self._write(node)
+
+    def _write(self, node: str) -> None:
+        seen = self.seen[node]
+        line = {"ns": self._now_ns(), "node": node, "role": seen.role, "term": seen.term}
+        self._out.write(json.dumps(line) + "\n")
+        self._out.flush()
 
     @property
     def leader(self) -> str | None:

@@ -103,7 +103,8 @@ class Run:
         probe = Probe(addresses, self.run_dir / "probe.jsonl", recorder.now_ns)
         stack.push_async_callback(probe.close)
         if await probe.wait_for_leader(START_S) is None:
-            raise RuntimeError(f"the nodes had no leader within {START_S:.0f} s: see {self.run_dir}/n*.log")
+            logger.error("the nodes had no leader within %.0f s: see %s/n*.log", START_S, self.run_dir)
+            return
         log = await stack.enter_async_context(connect(hosts.endpoints, timeout_ms=self.plan.call_timeout_ms))
         world = World(hosts, Network(hosts), probe, log.admin, self._chance, self.run_dir, self.plan.settle_s / 2)
         if self._workload.has_learner:
@@ -115,19 +116,20 @@ class Run:
             Schedule(world, choose, book, on_s=plan.on_s, off_s=plan.off_s, now_ns=recorder.now_ns)
             for choose in self._lanes
         ]
-        await self._load(recorder, schedules, book)
+        await self._load(recorder, probe, schedules, book)
         await settle(world)
         try:
             await self._final_reads(recorder, log)
         except DLedgerError as failure:
             logger.error("the log could not be read at the end, so nothing is proven: %s", failure)  # noqa: TRY400
 
-    async def _load(self, recorder: Recorder, schedules: list[Schedule], book: FaultBook) -> None:
+    async def _load(self, recorder: Recorder, probe: Probe, schedules: list[Schedule], book: FaultBook) -> None:
         """Clients and nemesis, for as long as the plan says."""
         began = time.monotonic()
         async with AsyncExitStack() as stack:
             workers = await self._workers(recorder, stack)
             recorder.begin()
+            probe.begin()
             async with asyncio.TaskGroup() as tasks:
                 flushing = tasks.create_task(self._flush(recorder, book), name="flush")
                 for schedule in schedules:
@@ -187,9 +189,12 @@ class Run:
         return PlainClient(self._hosts.endpoints, self.plan.call_timeout_ms, self._chance)
 
     async def _final_reads(self, recorder: Recorder, log: Log) -> None:
-        """The whole log: of the leader, linearizably, then every node's own copy."""
+        """The whole log: of the leader, linearizably, then every member's own copy."""
         _, commit_index = await log.bounds(timeout_ms=self.plan.settle_s * 1000)
-        places: list[str | None] = [None, *(host.name for host in self._hosts.all)]
+        members = {node.id for node in (await log.status()).nodes}
+        copies = [host.name for host in self._hosts.all if host.name in members]
+        (self.run_dir / "copies.json").write_text(json.dumps(copies), encoding="utf-8")
+        places: list[str | None] = [None, *copies]
         for number, node in enumerate(places):
             rows = ReadRows(FINAL_READER + number, 0, FINAL, node=node or "", start=0, invoked_ns=recorder.now_ns())
             consistency = Consistency.COMMITTED if node else Consistency.LINEARIZABLE
@@ -198,6 +203,8 @@ class Run:
             try:
                 await fill(rows, batches, self.plan.record_bytes)
             except DLedgerError as failure:
+                if rows:
+                    recorder.found(rows.broken_off())
                 if node is None:
                     raise
                 logger.warning("%s could not be read at the end: %s", node, failure)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -71,6 +71,8 @@ def latency_figure(rates: pa.Table, windows: Sequence[Window], seconds: float) -
             label=label,
             rasterized=True,
         )
+    if not len(calls):
+        axes.set_ylim(1, 1000)  # nothing to take the scale from
     axes.set_yscale("log")
     axes.set_ylabel("latency, ms")
     _legend(axes)
@@ -100,14 +102,10 @@ def leader_figure(probe_file: Path, windows: Sequence[Window], seconds: float) -
     told = read_roles(probe_file)
     figure, axes = _figure(seconds, windows, height=0.35 * max(len(told), 1) + 0.8)
     for row, node in enumerate(sorted(told, reverse=True)):
-        ends = [each.at_s for each in told[node][1:]] + [seconds]
-        for each, end in zip(told[node], ends, strict=True):
-            begin = max(each.at_s, 0.0)
-            if end <= begin:
-                continue
-            axes.barh(row, end - begin, left=begin, height=0.62, color=ROLE_COLOURS.get(each.role, "#000000"))
-            if each.role == "leader" and end - begin > seconds / 60:
-                axes.text(begin + seconds / 400, row, f"{each.term}", va="center", color="white", fontsize=8)
+        for begin, end, role, term in bars_of(told[node], seconds):
+            axes.barh(row, end - begin, left=begin, height=0.62, color=ROLE_COLOURS.get(role, "#000000"))
+            if role == "leader" and end - begin > seconds / 60:
+                axes.text(begin + seconds / 400, row, f"{term}", va="center", color="white", fontsize=8)
     axes.set_yticks(range(len(told)), sorted(told, reverse=True))
     axes.grid(visible=False)
     shown = [mpl.patches.Patch(color=colour, label=role or "no answer") for role, colour in ROLE_COLOURS.items()]
@@ -115,6 +113,17 @@ def leader_figure(probe_file: Path, windows: Sequence[Window], seconds: float) -
         handles=shown, loc="lower left", bbox_to_anchor=(0, 1.0), ncols=5, frameon=False, fontsize=8, borderaxespad=0.2
     )
     return _svg(figure)
+
+
+def bars_of(told: Sequence[Told], seconds: float) -> Iterator[tuple[float, float, str, int]]:
+    """From when until when a node was what it said; what it said before time began anew does not count."""
+    backwards = [place for place in range(1, len(told)) if told[place].at_s < told[place - 1].at_s]
+    told = told[max(backwards, default=0) :]
+    ends = [each.at_s for each in told[1:]] + [seconds]
+    for each, end in zip(told, ends, strict=True):
+        begin = max(each.at_s, 0.0)
+        if end > begin:
+            yield begin, end, each.role, each.term
 
 
 def read_roles(probe_file: Path) -> dict[str, list[Told]]:

@@ -51,6 +51,7 @@ def write_report(run_dir: Path) -> Path:
     percentiles = {f"p{100 * share:g}": percentile_ms(latency, calls, share) for share in (0.5, 0.99, 0.999)}
     parts = [
         _head(plan, told),
+        _listed("Why it is not valid", told.get("reasons", [])),
         _counts(told, percentiles, seconds),
         "<h2>Latency</h2>",
         latency_figure(rates, windows, seconds),
@@ -59,8 +60,8 @@ def write_report(run_dir: Path) -> Path:
         "<h2>Who led, in which term</h2>",
         leader_figure(run_dir / "probe.jsonl", windows, seconds),
         _faults(windows, told.get("unavailability_s", {})),
-        _examples(told.get("examples", [])),
-        _files(run_dir, plan),
+        _listed("For instance", told.get("examples", [])),
+        _files(run_dir),
     ]
     title = escape(f"{plan['workload']} under {', '.join(plan['nemeses'])}")
     page = f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title><style>{STYLE}</style>'
@@ -127,13 +128,14 @@ def _plain(value: object) -> str:
     return " ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _examples(examples: Iterable[str]) -> str:
-    items = "".join(f"<li>{escape(example)}</li>" for example in examples)
-    return f"<h2>For instance</h2><ul>{items}</ul>" if items else ""
+def _listed(heading: str, sentences: Iterable[str]) -> str:
+    items = "".join(f"<li>{escape(sentence)}</li>" for sentence in sentences)
+    return f"<h2>{escape(heading)}</h2><ul>{items}</ul>" if items else ""
 
 
-def _files(run_dir: Path, plan: Mapping[str, Any]) -> str:
+def _files(run_dir: Path) -> str:
     names = ["history.parquet", "plan.json", "verdict.json", "faults.jsonl", "probe.jsonl"]
-    names += [f"n{number}.log" for number in range(plan["nodes"])]
+    # Also of those who joined later.
+    names += sorted((file.name for file in run_dir.glob("n*.log")), key=lambda name: (len(name), name))
     links = " · ".join(f'<a href="{name}">{name}</a>' for name in names if (run_dir / name).exists())
     return f"<h2>Files</h2><p>{links}</p>"
