@@ -2,29 +2,53 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
+import math
 import random
 import sys
 import time
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
 import click
 
 from dledger.cli.runtime import exit_code_of, run
+from dledger.config import Limits
 from dledger.errors import ConfigError
 from jepsen import analysis
 from jepsen.hosts.namespaces import check_root_and_tools
 from jepsen.mutants import Verdict, hunt_down, hunts
 from jepsen.nemesis.catalogue import NEMESES
+from jepsen.nemesis.schedule import FIRST_FAULT_S, begins_in_time
 from jepsen.report.page import write_report
 from jepsen.report.server import make_server
-from jepsen.run import Plan, Run
+from jepsen.run import Plan, Run, check_control
 from jepsen.workloads import APPENDERS, WORKLOADS
 
+logger = logging.getLogger(__name__)
+
 STORE = Path("jepsen-runs")
-DEFAULT_ON_S = 30.0
+PACE_S = 30.0
+"""How long a fault lasts, and how long all is whole then, where a run is long enough for two of them."""
+LIMITS = Limits()
+
+
+class Seconds(click.FloatRange):
+    """A time; nan and inf are none."""
+
+    name = "seconds"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        seconds = super().convert(value, param, ctx)
+        if not math.isfinite(seconds):
+            self.fail(f"{value!r} is no time.", param, ctx)
+        return seconds
+
+
+PACE = f"[default: {PACE_S:g}, or less in a short run]"
 
 
 @click.group()
@@ -38,14 +62,19 @@ def _plan_options(command: Any) -> Any:
         click.option("--workload", type=click.Choice(list(WORKLOADS)), default="set", show_default=True),
         click.option("--clients", default=30, show_default=True, type=click.IntRange(1, len(APPENDERS))),
         click.option("--client", type=click.Choice(["sdk", "plain"]), default="sdk", help="The SDK, or plain gRPC."),
-        click.option("--batch", default=1, show_default=True, help="Records an append."),
-        click.option("--record-bytes", default=16, show_default=True, type=click.IntRange(8)),
-        click.option("--rate", default=0.0, help="Appends a second, all clients together; 0: as fast as answered."),
-        click.option("--fault-seconds", default=DEFAULT_ON_S, show_default=True, help="How long a fault lasts."),
-        click.option("--calm-seconds", default=DEFAULT_ON_S, show_default=True, help="How long all is whole then."),
-        click.option("--nodes", default=5, show_default=True, type=click.IntRange(3, 9)),
+        click.option("--batch", default=1, show_default=True, type=click.IntRange(1), help="Records an append."),
+        click.option("--record-bytes", default=16, show_default=True, type=click.IntRange(8, LIMITS.max_record_bytes)),
+        click.option(
+            "--rate",
+            default=0.0,
+            type=click.FloatRange(0, 1e9),
+            help="Appends a second, all clients together; 0: as fast as answered.",
+        ),
+        click.option("--fault-seconds", type=Seconds(0.1), help=f"How long a fault lasts.  {PACE}"),
+        click.option("--calm-seconds", type=Seconds(0), help=f"How long all is whole then.  {PACE}"),
+        click.option("--nodes", type=click.IntRange(3, 9), help="[default: 5, or as many as --hosts names]"),
         click.option("--hosts", default="netns", show_default=True, help="netns, compose, or ssh:ADDRESS,ADDRESS,…"),
-        click.option("--seed", type=int, default=None, help="Of all choices; a new one by default."),
+        click.option("--seed", type=int, default=None, help="Of what the nemesis chooses; a new one by default."),
         click.option("--store", type=click.Path(path_type=Path), default=STORE, show_default=True),
     ]
     for option in reversed(options):
@@ -62,7 +91,7 @@ def _plan_options(command: Any) -> Any:
     show_default=True,
     help="NAME,… in turn; every; all (by weight); none.",
 )
-@click.option("--time-limit", default=60.0, show_default=True, help="Seconds of load.")
+@click.option("--time-limit", default=60.0, show_default=True, type=Seconds(1), help="Seconds of load.")
 def test(nemeses: str, store: Path, **options: Any) -> int:
     """One run. The last line is one JSON object; exits with 1 when it is not valid."""
     plan = _plan(tuple(nemeses.split(",")), **options)
@@ -73,14 +102,23 @@ def test(nemeses: str, store: Path, **options: Any) -> int:
 
 @main.command()
 @_plan_options
-@click.option("--time-limit", default=60.0, show_default=True, help="Seconds of load for each nemesis.")
+@click.option(
+    "--time-limit", default=60.0, show_default=True, type=Seconds(1), help="Seconds of load for each nemesis."
+)
 @click.option("--only", default="", help="Nemeses, comma-separated; all by default.")
 def suite(only: str, store: Path, **options: Any) -> int:
     """Every nemesis in turn. The last line is one JSON object."""
     chosen = only.split(",") if only else list(NEMESES)
+    plans = {nemesis: _plan((nemesis,), **options) for nemesis in chosen}
+    for plan in plans.values():
+        check_control(plan)
     results = {}
-    for nemesis in chosen:
-        results[nemesis] = _go(_plan((nemesis,), **options), store)
+    for nemesis, plan in plans.items():
+        try:
+            results[nemesis] = _go(plan, store)
+        except Exception as failure:  # the others are still to be run, and this one is told
+            logger.exception("the run under %s broke", nemesis)
+            results[nemesis] = {"valid": False, "reasons": [f"the run broke: {type(failure).__name__}: {failure}"]}
         click.echo(json.dumps({"nemesis": nemesis, **results[nemesis]}))
     bad = [nemesis for nemesis, told in results.items() if not told["valid"]]
     click.echo(json.dumps({"valid": not bad, "nemeses": len(results), "not_valid": bad}))
@@ -122,7 +160,7 @@ def mutants(only: str, enough: int, store: Path) -> int:
 
 @main.command()
 @click.option("--store", type=click.Path(path_type=Path), default=STORE, show_default=True)
-@click.option("--port", default=8090, show_default=True)
+@click.option("--port", default=8090, show_default=True, type=click.IntRange(0, 65_535))
 def serve(store: Path, port: int) -> None:
     """Shows the runs in the store in a browser, until Ctrl-C."""
     with make_server(store, "127.0.0.1", port) as server:
@@ -130,11 +168,27 @@ def serve(store: Path, port: int) -> None:
         server.serve_forever()
 
 
-def _plan(nemeses: tuple[str, ...], *, time_limit: float, rate: float, **options: Any) -> Plan:
-    on_s, off_s = options.pop("fault_seconds"), options.pop("calm_seconds")
-    if on_s + off_s > time_limit / 2:
-        on_s = off_s = max(2.0, time_limit / 6)
-    seed = options.pop("seed")
+def _plan(
+    nemeses: tuple[str, ...],
+    *,
+    time_limit: float,
+    rate: float,
+    fault_seconds: float | None,
+    calm_seconds: float | None,
+    seed: int | None,
+    nodes: int | None,
+    hosts: str,
+    **options: Any,
+) -> Plan:
+    """Raises CONFIG_ERROR for what cannot go together."""
+    if options["batch"] * options["record_bytes"] > LIMITS.max_batch_bytes:
+        raise ConfigError(f"an append may have {LIMITS.max_batch_bytes} bytes: take fewer --batch or --record-bytes")
+    on_s, off_s = pace(fault_seconds, calm_seconds, time_limit)
+    if nemeses != ("none",) and not begins_in_time(FIRST_FAULT_S, on_s, time_limit):
+        raise ConfigError(
+            f"no fault of {on_s:g} s fits into {time_limit:g} s, as the first one comes after {FIRST_FAULT_S:g} s: "
+            "take a longer --time-limit, or fewer --fault-seconds"
+        )
     return Plan(
         nemeses=nemeses,
         time_limit_s=time_limit,
@@ -142,19 +196,34 @@ def _plan(nemeses: tuple[str, ...], *, time_limit: float, rate: float, **options
         off_s=off_s,
         rate_per_s=rate,
         seed=random.SystemRandom().randrange(1 << 32) if seed is None else seed,
+        nodes=nodes or (hosts.count(",") + 1 if hosts.startswith("ssh:") else 5),
+        hosts=hosts,
         **options,
     )
 
 
+def pace(on_s: float | None, off_s: float | None, time_limit_s: float) -> tuple[float, float]:
+    """How long a fault lasts and the calm after it: as asked; else so that two of them fit."""
+    is_short = (PACE_S if on_s is None else on_s) + (PACE_S if off_s is None else off_s) > time_limit_s / 2
+    otherwise = max(2.0, time_limit_s / 6) if is_short else PACE_S
+    return otherwise if on_s is None else on_s, otherwise if off_s is None else off_s
+
+
 def _go(plan: Plan, store: Path) -> dict[str, Any]:
-    check_root_and_tools()
-    name = f"{time.strftime('%Y%m%d-%H%M%S')}-{plan.workload}-{'+'.join(plan.nemeses)}"
-    run_dir = store / name
-    if run_dir.exists():
-        raise ConfigError(f"{run_dir} exists already: wait a second")
+    check_control(plan)
+    run_dir = new_directory(store, f"{time.strftime('%Y%m%d-%H%M%S')}-{plan.workload}-{'+'.join(plan.nemeses)}")
     told = run(Run(plan, run_dir).go())
     click.echo(f"the report is {write_report(run_dir)}", err=True)
     return told
+
+
+def new_directory(store: Path, name: str) -> Path:
+    """Makes one that no other run has, also none that begins in the same second."""
+    for each in chain([name], (f"{name}-{number}" for number in count(2))):
+        with contextlib.suppress(FileExistsError):
+            (store / each).mkdir(parents=True)
+            return store / each
+    raise AssertionError
 
 
 if __name__ == "__main__":

@@ -21,10 +21,10 @@ from jepsen import analysis, history
 from jepsen.clients import Client, PlainClient, SdkClient
 from jepsen.hosts.api import Ability, Hosts
 from jepsen.hosts.compose import ComposeHosts
-from jepsen.hosts.namespaces import PROGRAM, NamespaceHosts
+from jepsen.hosts.namespaces import PROGRAM, NamespaceHosts, check_root_and_tools, check_tools
 from jepsen.hosts.ssh import SshHosts
 from jepsen.nemesis.api import World
-from jepsen.nemesis.catalogue import lanes, needs
+from jepsen.nemesis.catalogue import lanes, needs, tools
 from jepsen.nemesis.members import Churn
 from jepsen.nemesis.schedule import FaultBook, Schedule
 from jepsen.nemesis.storage import ensure_runs
@@ -39,6 +39,7 @@ logger = logging.getLogger(__name__)
 START_S = 60.0
 FLUSH_S = 0.1
 DISK_BYTES = 3 << 30
+COMPOSE_NODES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ class Run:
         self._workload = WORKLOADS[plan.workload]
         if self._workload.churns_members:
             self._lanes.append(Churn)
-        self._hosts = hosts_of(plan, self.run_dir, needs(self._nemeses), program, pythonpath)
+        self._hosts = hosts_of(plan, self.run_dir, needed_of(plan), program, pythonpath)
         self._ended = asyncio.Event()
 
     async def go(self) -> dict[str, Any]:
@@ -213,6 +214,25 @@ class Run:
             logger.info("%s holds %d records", node or "the leader", rows.end)
 
 
+def needed_of(plan: Plan) -> frozenset[Ability]:
+    """What the hosts must be able to for all that is planned."""
+    workload = WORKLOADS[plan.workload]
+    more = {Ability.MORE_HOSTS} if workload.churns_members or workload.has_learner else set()
+    return needs(plan.nemeses) | more
+
+
+def check_control(plan: Plan) -> None:
+    """Raises CONFIG_ERROR, in one sentence, for what this machine lacks, or the hosts do, before anything is made."""
+    nemeses = [name for name in plan.nemeses if name != "none"]
+    lanes(nemeses, random.Random())
+    wanted = tools(nemeses)
+    if plan.hosts.startswith("ssh:"):
+        check_tools({"ssh": "openssh-client"} | wanted)
+    else:
+        check_root_and_tools(wanted)
+    hosts_of(plan, Path(), needed_of(plan), (), "")
+
+
 def hosts_of(plan: Plan, run_dir: Path, needed: frozenset[Ability], program: tuple[str, ...], pythonpath: str) -> Hosts:
     """The hosts that the plan names. Raises CONFIG_ERROR when its nemeses need more than they can do."""
     kind, _, addresses = plan.hosts.partition(":")
@@ -224,8 +244,12 @@ def hosts_of(plan: Plan, run_dir: Path, needed: frozenset[Ability], program: tup
             run_dir, plan.nodes, disk_bytes=disk_bytes, program=program or PROGRAM, environment=environment
         )
     elif kind == "compose":
+        if plan.nodes != COMPOSE_NODES:
+            raise ConfigError(f"docker-compose.yml has {COMPOSE_NODES} nodes, not {plan.nodes}")
         hosts = ComposeHosts(Path("docker-compose.yml").absolute(), run_dir, plan.nodes)
     elif kind == "ssh" and addresses:
+        if plan.nodes != addresses.count(",") + 1:
+            raise ConfigError(f"{addresses} are not {plan.nodes} machines")
         hosts = SshHosts(addresses.split(","), run_dir)
     else:
         raise ConfigError(f"{plan.hosts!r} names no hosts: choose netns, compose, or ssh:ADDRESS,ADDRESS,…")

@@ -16,9 +16,10 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from signal import Signals
+from types import MappingProxyType
 
 from dledger.cli.lifeline import Lifeline
 from dledger.config import GRPC_PORT_OFFSET
@@ -228,10 +229,15 @@ class NamespaceHosts:
         return (disk.mount_point if disk else self._run_dir) / f"{host}-data"
 
 
-def check_root_and_tools() -> None:
-    """Raises CONFIG_ERROR, in one sentence, where namespaces cannot be made."""
+def check_root_and_tools(more: Mapping[str, str] = MappingProxyType({})) -> None:
+    """Raises CONFIG_ERROR, in one sentence, where namespaces cannot be made. ``more``: other tools, by package."""
     if os.geteuid() != 0:
         raise ConfigError("hosts are network namespaces, which only root can make: run it as root")
-    for tool, package in TOOLS.items():
-        if shutil.which(tool) is None:
+    check_tools(TOOLS | dict(more))
+
+
+def check_tools(tools: Mapping[str, str]) -> None:
+    """Raises CONFIG_ERROR for a command, or a file, that is not there."""
+    for tool, package in tools.items():
+        if shutil.which(tool) is None and not (tool.startswith("/") and Path(tool).exists()):
             raise ConfigError(f"the command {tool!r} is missing: install the package {package}")

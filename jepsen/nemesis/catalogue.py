@@ -10,7 +10,7 @@ from random import Random
 from dledger.errors import ConfigError
 from jepsen.hosts.api import Ability
 from jepsen.nemesis.api import Fault
-from jepsen.nemesis.clocks import ClockDrift, ClockJump
+from jepsen.nemesis.clocks import LIBRARY, ClockDrift, ClockJump
 from jepsen.nemesis.delays import Delay
 from jepsen.nemesis.members import Churn, Transfer
 from jepsen.nemesis.partitions import PARTITIONS, Flapping, Loss, Partition
@@ -54,6 +54,13 @@ EVERY = "every"
 
 OF_THE_NETWORK = (*PARTITIONS, "flapping", "loss", "delay")
 
+TOOLS = {
+    "iptables": ("iptables", ("delay",)),
+    "strace": ("strace", ("slow-disk", "fsync-errors", "power-cut-slow-disks")),
+    str(LIBRARY): ("faketime", ("clock-jump", "clock-drift")),
+}
+"""What not every machine has: the package, and whose faults need it."""
+
 WEIGHTS = {"kill-leader": 3, "power-cut-one": 2, "power-cut-all": 2, "partition-random-halves": 3, "churn": 2}
 """Of ``all``: how often each comes; 1 where nothing is said."""
 
@@ -87,3 +94,10 @@ def needs(names: Sequence[str]) -> frozenset[Ability]:
     """What the hosts must be able to for all of these."""
     is_asked = {name: name in names or ALL in names or EVERY in names for name in NEMESES}
     return frozenset().union(*(make().needs for name, make in NEMESES.items() if is_asked[name]))
+
+
+def tools(names: Sequence[str]) -> dict[str, str]:
+    """The commands, or files, that these work with, and the packages that have them."""
+    chosen = {name for name in NEMESES if name in names or ALL in names or EVERY in names}
+    wanted = {tool: package for tool, (package, users) in TOOLS.items() if chosen & set(users)}
+    return wanted | ({"mkfs.ext4": "e2fsprogs"} if Ability.DISKS in needs(names) else {})

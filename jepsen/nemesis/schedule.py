@@ -87,9 +87,8 @@ class Schedule:
     async def run(self, ended: asyncio.Event, within_s: float) -> None:
         """Until ``ended``, in ``within_s``: what could not last for half its time is not begun any more."""
         loop = asyncio.get_running_loop()
-        last_begin = loop.time() + within_s - self._on_s / 2
-        wait_s = FIRST_FAULT_S
-        while not await happens(ended, wait_s) and loop.time() < last_begin:
+        began, wait_s = loop.time(), FIRST_FAULT_S
+        while not await happens(ended, wait_s) and begins_in_time(loop.time() - began, self._on_s, within_s):
             await self._strike(ended)
             wait_s = self._off_s
 
@@ -120,6 +119,11 @@ class Schedule:
             down=down,
             members=members,
         )
+
+
+def begins_in_time(at_s: float, on_s: float, within_s: float) -> bool:
+    """Whether a fault that begins then can last for half its time."""
+    return at_s < within_s - on_s / 2
 
 
 def read_windows(file: Path) -> list[Window]:

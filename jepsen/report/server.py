@@ -7,6 +7,8 @@ from functools import partial
 from html import escape
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import ClassVar
+from urllib.parse import urlsplit
 
 from jepsen.report.page import STYLE
 
@@ -33,8 +35,15 @@ def _row(file: Path) -> str:
 
 
 class _Handler(SimpleHTTPRequestHandler):
+    extensions_map: ClassVar[dict[str, str]] = {  # type: ignore[misc]  # read of the class
+        **SimpleHTTPRequestHandler.extensions_map,
+        ".log": "text/plain; charset=utf-8",
+        ".jsonl": "text/plain; charset=utf-8",
+    }
+    """What a browser is to show, and not to save."""
+
     def do_GET(self) -> None:
-        if self.path != "/":
+        if urlsplit(self.path).path != "/":
             super().do_GET()
             return
         page = index_page(Path(self.directory)).encode()
