@@ -177,7 +177,9 @@ class _Call(_Deed):
         process = self._loop
         if process.is_paused:
             process.wait_for_resume(self)
-        elif not process.has_ended:
+        elif process.has_ended:
+            process.forget(self)
+        else:
             events._set_running_loop(process)
             _Deed._run(self)
             events._set_running_loop(process.world)
@@ -200,6 +202,8 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         self._is_buried = False
         self._waiting: list[asyncio.Handle] = []
         self._late: list[asyncio.Handle] = []
+        self._steps: list[asyncio.Handle] = []
+        """Of tasks, which the end came before: without them a task can not even be cancelled."""
         self._asked: dict[asyncio.Future[Any], None] = {}
         self._tasks: dict[asyncio.Task[Any], None] = {}
 
@@ -312,11 +316,18 @@ class ProcessLoop(asyncio.AbstractEventLoop):
     def end(self) -> None:
         """Nothing of it runs any more, and who waits for an answer hears that it is gone."""
         self.has_ended = True
+        for handle in (*self._waiting, *self._late):
+            self.forget(handle)
         self._waiting, self._late = [], []
         asked, self._asked = self._asked, {}
         for answer in asked:
             if not answer.done():
                 answer.set_exception(GoneError())
+
+    def forget(self, handle: asyncio.Handle) -> None:
+        """It was to run after the end."""
+        if isinstance(getattr(handle._callback, "__self__", None), asyncio.Task):  # type: ignore[attr-defined]
+            self._steps.append(handle)
 
     async def bury(self) -> None:
         """Long after its end: closes what was running in it, so that nothing complains of being forgotten, or of what
@@ -326,6 +337,9 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         for _ in range(BURIAL_ROUNDS):
             for task in list(self._tasks):
                 task.cancel()
+            steps, self._steps = self._steps, []
+            for handle in steps:
+                self.world.enqueue(handle)
             await asyncio.sleep(0.1)
             if not self._tasks:
                 break
