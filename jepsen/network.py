@@ -15,7 +15,8 @@ from jepsen.hosts.api import Hosts
 Link = tuple[str, str]
 """From one host to another; the way back is another link."""
 
-_TABLE = "jepsen"
+TABLE = "jepsen"
+"""Of nft, family inet."""
 
 
 class Network:
@@ -81,18 +82,18 @@ class Network:
         """Replaces the host's rules in one transaction."""
         self._addresses |= {host.name: host.address for host in self._hosts.all}
         lost = self._percents(receiver)
-        commands = [f"add table inet {_TABLE}", f"delete table inet {_TABLE}"]
+        commands = [f"add table inet {TABLE}", f"delete table inet {TABLE}"]
         if lost:
-            chain = f"inet {_TABLE} arriving"
+            chain = f"inet {TABLE} arriving"
             hook = "{ type filter hook input priority -10; policy accept; }"
-            commands += [f"add table inet {_TABLE}", f"add chain {chain} {hook}"]
+            commands += [f"add table inet {TABLE}", f"add chain {chain} {hook}"]
         for (sender, _), percent in lost.items():
             match = f"ip saddr {self._addresses[sender]} {_chance(percent)}"
             commands.append(f'add rule {chain} {match} counter drop comment "{sender}"')
         await self._hosts.run(receiver, "nft", "; ".join(commands))
 
     async def _counters(self, receiver: str) -> dict[Link, int]:
-        listed = json.loads(await self._hosts.run(receiver, "nft", "-j", "list", "table", "inet", _TABLE))
+        listed = json.loads(await self._hosts.run(receiver, "nft", "-j", "list", "table", "inet", TABLE))
         found: dict[Link, int] = {}
         for item in listed["nftables"]:
             rule = item.get("rule")

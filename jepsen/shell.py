@@ -11,8 +11,9 @@ class CommandFailedError(Exception):
     """A command ended with another code than 0; the message is what it said."""
 
     def __init__(self, command: Sequence[str], code: int, said: str) -> None:
-        super().__init__(f"{shlex.join(command)} ended with {code}: {said.strip() or 'it said nothing'}")
         self.code = code
+        self.said = said.strip() or "it said nothing"
+        super().__init__(f"{shlex.join(command)} ended with {code}: {self.said}")
 
 
 def run(*command: str) -> str:

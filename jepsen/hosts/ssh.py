@@ -18,11 +18,15 @@ from dledger.errors import ConfigError
 from jepsen.agent import Agent
 from jepsen.disks import Disk
 from jepsen.hosts.api import Ability, Host
+from jepsen.network import TABLE
 from jepsen.shell import CommandFailedError
 
 PEER_PORT = 20911
 HOME = "/var/lib/dledger-jepsen"
 POLL_S = 0.2
+END_S = 10.0
+WHOLE = f"nft 'add table inet {TABLE}; delete table inet {TABLE}'"
+"""For a shell: nothing is cut any more."""
 
 
 class SshHosts:
@@ -71,20 +75,32 @@ class SshHosts:
         raise ConfigError("the machines are members for good")
 
     async def up(self) -> None:
-        """Empties the nodes' directories. Raises CONFIG_ERROR for a machine that cannot be reached."""
+        """Empties the nodes' directories. Raises CONFIG_ERROR for a machine that is not reached, or lacks a program."""
         self._agent = await Agent.start()
         for name, address in self._addresses.items():
             split_address(self.peer_address(name))
             try:
-                await self.run(name, "sh", "-c", f"rm -rf {self._dir(name)} && mkdir -p {self._dir(name)}")
+                await self._sweep(name)
             except CommandFailedError as failure:
-                raise ConfigError(f"{address} cannot be used by ssh: {failure}") from None
+                raise ConfigError(f"{address} cannot be used by ssh: {failure.said}") from None
+
+    async def _sweep(self, host: str) -> None:
+        """Takes away what a run left there that was killed: its node, what was cut, its files."""
+        needed = " && ".join(_has(program) for program in (self._program, "nft"))
+        directory = self._dir(host)
+        # Its number may be another process's by now.
+        is_node = f"[ -s {directory}/pid ] && grep -aqs {directory}/data /proc/$(cat {directory}/pid)/cmdline"
+        kill = f"if {is_node}; then kill -9 $(cat {directory}/pid); fi"
+        script = f"{needed} && {kill} && {WHOLE} && rm -rf {directory} && mkdir -p {directory}"
+        await self.run(host, "sh", "-c", script)
 
     async def down(self) -> None:
         if self._agent is None:
             return
         for name in self._pids:
             await self.signal(name, Signals.SIGKILL)
+            await self.ended(name, END_S)
+            await self.run(name, "sh", "-c", WHOLE)
             log = await self.run(name, "cat", f"{self._dir(name)}/node.log")
             (self._run_dir / f"{name}.log").write_text(log, encoding="utf-8")
         agent, self._agent = self._agent, None
@@ -102,7 +118,7 @@ class SshHosts:
         settings = " ".join(f"{name}={shlex.quote(value)}" for name, value in (environment or {}).items())
         serve = f"{self._program} serve --id {host} --peers {peers} --data {self._dir(host)}/data"
         line = f"{settings} nohup setsid {serve} >>{self._dir(host)}/node.log 2>&1 </dev/null & echo $!"
-        self._pids[host] = int(await self.run(host, "sh", "-c", line))
+        self._pids[host] = int(await self.run(host, "sh", "-c", f"({line}) | tee {self._dir(host)}/pid"))
         return self._pids[host] or 0
 
     async def signal(self, host: str, number: Signals) -> None:
@@ -133,3 +149,8 @@ class SshHosts:
 
     def _dir(self, host: str) -> str:
         return f"{self._home}/{host}"
+
+
+def _has(program: str) -> str:
+    """For a shell: that it is there, or what to say."""
+    return f"{{ command -v {program} >/dev/null || {{ echo {program} is not on its PATH >&2; false; }}; }}"
