@@ -39,7 +39,8 @@ VIOLATIONS = (
     "copies_unread",
 )
 """The numbers in a verdict that must be 0."""
-SECOND_SLOTS = 1_000_000_000 // SLOT_NS
+SECOND_NS = 1_000_000_000
+SECOND_SLOTS = SECOND_NS // SLOT_NS
 AFTERMATH_NS = 3_000_000_000
 """What a fault's end may cost belongs to the fault."""
 
@@ -124,15 +125,18 @@ def availability(slots: Column, windows: list[Window], time_limit_s: float, node
     """
     seconds = np.arange(int(time_limit_s))
     founders = [f"n{number}" for number in range(nodes)]
-    connected = np.array([_connected(windows, second, founders) for second in range(len(seconds))], dtype=np.bool_)
+    bounds_ns = [(int(second) * SECOND_NS, (int(second) + 1) * SECOND_NS) for second in seconds]
+    connected = np.array([_connected(windows, *bounds, founders) for bounds in bounds_ns], dtype=np.bool_)
     busy = np.isin(seconds, slots // SECOND_SLOTS)
     counted = int(connected.sum())
     begins_ns = sorted(window.began_ns for window in windows)
-    waits = {}
+    waits, kept = {}, []
     for window in windows:
-        later_ns = [ns for ns in begins_ns if ns > window.began_ns]
-        waits[window.key] = _longest_wait_s(slots, window, min([*later_ns, int(time_limit_s * 1e9)]))
-    kept = [waits[window.key] for window in windows if window.majority]
+        next_ns = min([*(ns for ns in begins_ns if ns > window.began_ns), int(time_limit_s * 1e9)])
+        waits[window.key] = _longest_wait_s(slots, window, next_ns)
+        # Another fault may have been there, too, or just over.
+        if window.majority and _connected(windows, window.began_ns, max(next_ns, window.began_ns + 1), founders):
+            kept.append(waits[window.key])
     return {
         "seconds_with_majority": counted,
         "seconds_with_acks": int((busy & connected).sum()),
@@ -150,12 +154,11 @@ def _longest_wait_s(slots: Column, window: Window, next_ns: int) -> float:
     return round(float(waits.max()) * SLOT_NS / 1e9, 2)
 
 
-def _connected(windows: list[Window], second: int, founders: list[str]) -> bool:
-    """Whether a majority was connected all through this second, for all that was cut and down then.
+def _connected(windows: list[Window], begin_ns: int, end_ns: int, founders: list[str]) -> bool:
+    """Whether a majority was connected all through this time, for all that was cut and down then.
 
     Members may come and go: they are who they were as the last of these faults began."""
-    begin, end = second * 1_000_000_000, (second + 1) * 1_000_000_000
-    now = [window for window in windows if window.began_ns < end and begin <= window.ended_ns + AFTERMATH_NS]
+    now = [window for window in windows if window.began_ns < end_ns and begin_ns <= window.ended_ns + AFTERMATH_NS]
     cut = frozenset((sender, receiver) for window in now for sender, receiver in window.cut)
     down = frozenset(name for window in now for name in window.down)
     members = max(now, key=lambda window: window.began_ns).members if now else ()

@@ -28,16 +28,19 @@ class Network:
         """By who asked for it."""
         self._before: dict[str, Counter[Link]] = {}
         """By who asked for it: what was lost under rules that were replaced since."""
+        self._changing = asyncio.Lock()
+        """Rules are counted and replaced by one fault at a time: else the older ones may be made last."""
         self._addresses: dict[str, str] = {}
         """Of all that ever took part: who is a member no more stays cut off until that is healed."""
 
     async def drop(self, owner: str, links: Mapping[Link, int]) -> None:
         """Loses so many percent of what travels on these links, beside what other owners asked for."""
-        touched = self._touched(owner) | {receiver for _, receiver in links}
-        await self._keep_counts(touched)
-        self._drop[owner] = dict(links)
-        self._before[owner] = Counter()
-        await self._apply(touched)
+        async with self._changing:
+            touched = self._touched(owner) | {receiver for _, receiver in links}
+            await self._keep_counts(touched)
+            self._drop[owner] = dict(links)
+            self._before[owner] = Counter()
+            await self._apply(touched)
 
     async def cut(self, owner: str, links: Iterable[Link]) -> None:
         """Nothing arrives on these links any more."""
@@ -45,10 +48,11 @@ class Network:
 
     async def heal(self, owner: str) -> dict[Link, int]:
         """Takes back what the owner asked for; how many packets each of its links lost."""
-        touched = self._touched(owner)
-        await self._keep_counts(touched)
-        links, lost = self._drop.pop(owner, {}), self._before.pop(owner, Counter())
-        await self._apply(touched)
+        async with self._changing:
+            touched = self._touched(owner)
+            await self._keep_counts(touched)
+            links, lost = self._drop.pop(owner, {}), self._before.pop(owner, Counter())
+            await self._apply(touched)
         return {link: lost[link] for link in links}
 
     async def _keep_counts(self, receivers: set[str]) -> None:

@@ -23,8 +23,9 @@ A, B, C = "n0", "n1", "n2"
 class FakeHosts:
     """Hosts that have nft's rules and counters, and nothing else."""
 
-    def __init__(self) -> None:
+    def __init__(self, seed: int = 0) -> None:
         self.names = [A, B, C]
+        self.chance = Random(seed)
         self.rules: dict[str, Counter[str]] = {name: Counter() for name in self.names}
         """Of each host: by the address that a rule names, the packets it dropped."""
 
@@ -37,6 +38,8 @@ class FakeHosts:
         return f"10.0.0.{name[1:]}"
 
     async def run(self, host: str, *command: str) -> str:
+        for _ in range(self.chance.randrange(5)):  # the later of two commands may end first
+            await asyncio.sleep(0)
         if command[:2] == ("nft", "-j"):
             rules = [
                 {"rule": {"comment": f"n{address.rpartition('.')[2]}", "expr": [{"counter": {"packets": packets}}]}}
@@ -89,6 +92,20 @@ async def test_what_is_lost_on_a_link_that_two_faults_cut_is_told_of_both() -> N
     assert await network.heal("laggards") == {(A, B): 1}
     assert not hosts.send(A, B)
     assert await network.heal("partition") == {(A, B): 2}
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_faults_that_begin_and_end_at_once_leave_the_rules_of_all_of_them(seed: int) -> None:
+    hosts = FakeHosts(seed)
+    network = network_of(hosts)
+    await network.cut("flapping", {(A, B)})
+    await asyncio.gather(network.heal("flapping"), network.cut("laggards", {(C, B)}), network.cut("loss", {(B, A)}))
+    assert (hosts.send(A, B), hosts.send(C, B), hosts.send(B, A)) == (True, False, False)
+    of_loss, of_laggards, _ = await asyncio.gather(
+        network.heal("loss"), network.heal("laggards"), network.cut("flapping", {(A, B)})
+    )
+    assert (of_loss, of_laggards) == ({(B, A): 1}, {(C, B): 1})
+    assert (hosts.send(A, B), hosts.send(C, B), hosts.send(B, A)) == (False, True, True)
 
 
 async def test_a_removed_member_stays_cut_off_and_the_rules_can_still_change() -> None:

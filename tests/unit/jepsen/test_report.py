@@ -176,6 +176,14 @@ def test_availability_counts_the_seconds_in_which_a_majority_was_connected() -> 
     assert (told["seconds_with_majority"], told["seconds_with_acks"]) == (3, 3)
 
 
+def test_a_fault_beside_one_that_left_no_majority_is_not_held_to_availability() -> None:
+    slots = np.array([150, 750], dtype=np.int64)
+    kept, lost = window(2.1, 3), replace(window(2, 3, majority=False), fault="kill-majority")
+    told = availability(slots, [lost, kept], 8)
+    assert told["unavailability_s"]["bridge@2s"] == 5.4
+    assert told["longest_unavailability_s"] == 0
+
+
 def test_the_longest_time_without_acknowledgements_is_told_for_each_fault() -> None:
     slots = np.array([100, 350, 360, 700], dtype=np.int64)
     told = availability(slots, [window(1, 4)], 8)
