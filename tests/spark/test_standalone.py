@@ -81,6 +81,7 @@ def test_a_job_runs_on_a_cluster(standalone: Standalone, cluster: Cluster, tmp_p
     where = ("--master", standalone.url, "--endpoints", cluster.endpoints, "--timeout", "60")
     done = subprocess.run([*command, *where], capture_output=True, text=True, timeout=2 * PATIENCE_S, check=False)
     assert done.returncode == 0, done.stderr[-3_000:]
+    assert "log4j" not in done.stderr
     found = json.loads(done.stdout)
     assert (found["records"], found["missing"], found["doubled"], found["differing"]) == (RECORDS, 0, 0, 0)
     assert all("Asked to launch executor" in log.read_text() for log in standalone.worker_logs)
