@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -66,6 +67,22 @@ def test_what_an_archive_lacks_doubles_or_changed_is_counted(
     assert found == {"missing": 1, "doubled": 1, "differing": 1}
 
 
+def test_an_archive_that_begins_later_lacks_nothing(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
+    cluster.append(RECORDS[:100])
+    log = {**log_of(cluster), "startingOffsets": "40"}
+    found = archive.archive(spark, log, tmp_path / "late")
+    assert (found["records"], found["first_index"], found["missing"], found["doubled"]) == (60, 40, 0, 0)
+
+
+def test_the_sums_of_an_archive_have_room_for_every_index(spark: SparkSession) -> None:
+    rows = spark.range(1 << 62, (1 << 62) + 5).selectExpr(
+        "id AS index", "1 AS term", "timestamp_millis(0) AS timestamp", "cast('x' AS binary) AS value"
+    )
+    assert archive.fingerprint(rows)[0] == 5
+    assert archive.fingerprint(rows) != archive.fingerprint(rows.unionAll(rows))
+    assert archive.fingerprint(rows.limit(0)) == (0, 0, 0)
+
+
 def test_a_directory_without_an_archive_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="holds no archive"):
         archive.read(spark, tmp_path)
@@ -110,6 +127,20 @@ def test_both_engines_count_the_same_and_the_picture_has_its_numbers_beside_it(
     assert "<td>records<td>20000" in (tmp_path / "report.html").read_text()
 
 
+def test_a_picture_is_named_as_it_was_asked_for(tmp_path: Path) -> None:
+    for name in ("june.2026", "june.2026.png", "june.2026.html"):
+        drawn = stats.plot(stats.STATS.merge([]), tmp_path / name, "nothing")
+        assert (drawn["png"], drawn["html"]) == (str(tmp_path / "june.2026.png"), str(tmp_path / "june.2026.html"))
+
+
+@pytest.mark.parametrize(("slots", "step_s"), [(1, 0.1), (6_000, 0.1), (6_001, 0.2), (1 << 33, 143165.6)])
+def test_a_picture_has_no_more_steps_than_dots(slots: int, step_s: float) -> None:
+    at, axis_s, found_s = stats.steps_of(np.array([7, 7 + slots - 1]))
+    assert at[0] == 0
+    assert at[1] == len(axis_s) - 1 < stats.MOST_STEPS
+    assert found_s == pytest.approx(step_s, rel=1e-6)
+
+
 # replay, compact ----------------------------------------------------------------------------------------------------
 
 
@@ -120,6 +151,18 @@ def test_an_archive_is_replayed_in_order_and_once(
     for _ in range(2):
         replay.replay(spark, tmp_path / "archive", log_of(cluster), "restore")
     assert cluster.records() == RECORDS
+
+
+def test_rows_of_one_rank_are_found_again_however_their_files_lie(
+    spark: SparkSession, cluster: Cluster, tmp_path: Path
+) -> None:
+    rows = spark.range(0, 3_000, 1, 1).selectExpr("id div 1000 AS hour", "rpad(cast(id AS string), 400, '.') AS value")
+    for number, partitions in enumerate((rows, rows.orderBy("value").repartition(3))):
+        partitions.write.parquet(str(tmp_path / f"{number}"))
+        replay.replay(spark, tmp_path / f"{number}", log_of(cluster), "hours", order="hour")
+    records = cluster.records()
+    assert len(records) == 3_000
+    assert sorted(records, key=lambda record: int(record.rstrip(b".")) // 1_000) == records
 
 
 def test_what_lacks_a_column_is_not_replayed(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
@@ -137,6 +180,26 @@ def test_the_latest_record_of_each_key_is_kept(spark: SparkSession, cluster: Clu
     assert rows == {"a": b'{"key":"a","n":3}', "b": b'{"key":"b","n":2}'}
     with pytest.raises(ConfigError, match="cannot be computed"):
         compact.compact(spark, records, tmp_path / "table", key="nonsense(value)")
+
+
+def test_a_table_that_cannot_be_made_leaves_the_one_there_is(
+    spark: SparkSession, cluster: Cluster, tmp_path: Path
+) -> None:
+    cluster.append([b"a"])
+    records = spark.read.format("dledger").options(**log_of(cluster)).load()
+    for _ in range(2):
+        assert compact.compact(spark, records, tmp_path / "table", key="'k'")["keys"] == 1
+    with pytest.raises(Exception, match="no key"):
+        compact.compact(spark, records, tmp_path / "table", key="raise_error('no key')")
+    assert spark.read.parquet(str(tmp_path / "table")).count() == 1
+
+
+def test_what_is_no_table_is_not_replaced_by_one(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
+    records = spark.read.format("dledger").options(**log_of(cluster)).load()
+    (tmp_path / "mine.txt").touch()
+    with pytest.raises(ConfigError, match="holds something else than a table, which would be lost"):
+        compact.compact(spark, records, tmp_path)
+    assert (tmp_path / "mine.txt").exists()
 
 
 # check --------------------------------------------------------------------------------------------------------------

@@ -27,14 +27,17 @@ def replay(
 ) -> dict[str, Any]:
     """Appends the column ``value`` of ``source``, sorted by ``order``. Run again under the same ``name`` it goes on.
 
-    One task appends: what has an order comes from one place. Raises CONFIG_ERROR where a column is missing.
+    One task sorts and appends: what has an order comes from one place, and what several tasks sorted would be put
+    together by where it lies. Raises CONFIG_ERROR where a column is missing.
     """
     rows = _rows(spark, source)
     for column in (order, "value"):
         if column not in rows.columns:
             raise ConfigError(f"{source} has no column {column}, but {', '.join(rows.columns)}")
     tell("replaying", -1)
-    ordered = rows.orderBy(order).select("value").coalesce(1)
+    # Rows that are equal in it come in the same order each time, or a second run could not find what the first did.
+    keys = [name for name in dict.fromkeys((order, DEFAULT_ORDER, "value")) if name in rows.columns]
+    ordered = rows.repartition(1).sortWithinPartitions(*keys).select("value")
     writer = ordered.write.format("dledger").options(**log).option("txnAppId", name).option("txnVersion", "0")
     writer.mode("append").save()
     return {"records": rows.count(), "name": name}

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 PARTIAL_SCHEMA = "slot bigint, size_class bigint, records bigint, size_bytes bigint"
 STATS = RecordStats()
 PICTURE_INCHES = (9, 8)
+MOST_STEPS = 6_000
+"""More than a picture has dots."""
 
 
 def sums(records: DataFrame) -> pa.Table:
@@ -53,9 +55,11 @@ def plot(merged: pa.Table, out: Path, title: str) -> dict[str, Any]:
     numbers = summary(merged)
     picture = _picture(merged, title)
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.with_suffix(".png").write_bytes(picture)
-    out.with_suffix(".html").write_text(_page(picture, numbers, title))
-    return {**numbers, "png": str(out.with_suffix(".png")), "html": str(out.with_suffix(".html"))}
+    stem = out.with_suffix("") if out.suffix in (".png", ".html") else out
+    png, page = (stem.with_name(stem.name + suffix) for suffix in (".png", ".html"))
+    png.write_bytes(picture)
+    page.write_text(_page(picture, numbers, title), encoding="utf-8")
+    return {**numbers, "png": str(png), "html": str(page)}
 
 
 def _picture(merged: pa.Table, title: str) -> bytes:
@@ -66,11 +70,10 @@ def _picture(merged: pa.Table, title: str) -> bytes:
     figure.suptitle(title)
     slots = merged.column("slot").to_numpy()
     if len(slots):
-        at = slots - slots.min()
-        axis_s = np.arange(int(at.max()) + 1) / SLOTS_PER_S
-        rate.step(axis_s, np.bincount(at, weights=merged.column("records").to_numpy()) * SLOTS_PER_S, where="post")
+        at, axis_s, step_s = steps_of(slots)
+        rate.step(axis_s, np.bincount(at, weights=merged.column("records").to_numpy()) / step_s, where="post")
         volume.step(
-            axis_s, np.bincount(at, weights=merged.column("size_bytes").to_numpy()) * SLOTS_PER_S / 1e6, where="post"
+            axis_s, np.bincount(at, weights=merged.column("size_bytes").to_numpy()) / step_s / 1e6, where="post"
         )
         by_class = np.bincount(merged.column("size_class").to_numpy(), weights=merged.column("records").to_numpy())
         sizes.bar([_class_name(each) for each in range(len(by_class))], by_class)
@@ -80,6 +83,16 @@ def _picture(merged: pa.Table, title: str) -> bytes:
     content = BytesIO()
     figure.savefig(content, format="png", dpi=120)
     return content.getvalue()
+
+
+def steps_of(slots: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], float]:
+    """In which step of the picture each slot is, where each step begins, and how long one is, in seconds: a log of
+    years has no more of them than one of minutes."""
+    since = slots - slots.min()
+    slots_a_step = -(-(int(since.max()) + 1) // MOST_STEPS)
+    at = since // slots_a_step
+    step_s = slots_a_step / SLOTS_PER_S
+    return at, np.arange(int(at.max()) + 1) * step_s, step_s
 
 
 def _class_name(size_class: int) -> str:
