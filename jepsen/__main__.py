@@ -16,6 +16,7 @@ from typing import Any
 import click
 
 from dledger.cli.runtime import exit_code_of, run
+from dledger.cli.streams import discard_output
 from dledger.config import Limits
 from dledger.errors import ConfigError
 from jepsen import analysis
@@ -96,7 +97,7 @@ def test(nemeses: str, store: Path, **options: Any) -> int:
     """One run. The last line is one JSON object; exits with 1 when it is not valid."""
     plan = _plan(tuple(nemeses.split(",")), **options)
     told = _go(plan, store)
-    click.echo(json.dumps(told))
+    tell(json.dumps(told))
     return 0 if told["valid"] else 1
 
 
@@ -119,9 +120,9 @@ def suite(only: str, store: Path, **options: Any) -> int:
         except Exception as failure:  # the others are still to be run, and this one is told
             logger.exception("the run under %s broke", nemesis)
             results[nemesis] = {"valid": False, "reasons": [f"the run broke: {type(failure).__name__}: {failure}"]}
-        click.echo(json.dumps({"nemesis": nemesis, **results[nemesis]}))
+        tell(json.dumps({"nemesis": nemesis, **results[nemesis]}))
     bad = [nemesis for nemesis, told in results.items() if not told["valid"]]
-    click.echo(json.dumps({"valid": not bad, "nemeses": len(results), "not_valid": bad}))
+    tell(json.dumps({"valid": not bad, "nemeses": len(results), "not_valid": bad}))
     return 1 if bad else 0
 
 
@@ -133,7 +134,7 @@ def check(history: Path) -> int:
     run_dir = analysis.run_dir_of(history)
     if (run_dir / "plan.json").exists():
         write_report(run_dir)
-    click.echo(json.dumps(told))
+    tell(json.dumps(told))
     return 0 if told["valid"] else 1
 
 
@@ -148,13 +149,13 @@ def mutants(only: str, enough: int, store: Path) -> int:
     verdicts: list[Verdict] = []
     for hunt in hunts(filter(None, only.split(","))):
         verdicts.append(hunt_down(hunt, store, run))
-        click.echo(str(verdicts[-1]))
+        tell(str(verdicts[-1]))
         if enough and sum(bool(each.signs) for each in verdicts) >= enough:
             break
     caught = [each.hunt.mutant for each in verdicts if each.signs]
     missed = [each.hunt.mutant for each in verdicts if not each.signs]
     seconds = round(time.monotonic() - began)
-    click.echo(json.dumps({"caught": len(caught), "missed": missed, "seconds": seconds}))
+    tell(json.dumps({"caught": len(caught), "missed": missed, "seconds": seconds}))
     return 0 if len(caught) >= (enough or len(verdicts)) else 1
 
 
@@ -213,8 +214,16 @@ def _go(plan: Plan, store: Path) -> dict[str, Any]:
     check_control(plan)
     run_dir = new_directory(store, f"{time.strftime('%Y%m%d-%H%M%S')}-{plan.workload}-{'+'.join(plan.nemeses)}")
     told = run(Run(plan, run_dir).go())
-    click.echo(f"the report is {write_report(run_dir)}", err=True)
+    logger.info("the report is %s", write_report(run_dir))
     return told
+
+
+def tell(line: str) -> None:
+    """Prints it. The exit code is the verdict's also when nobody reads any more."""
+    try:
+        click.echo(line)
+    except BrokenPipeError:
+        discard_output()
 
 
 def new_directory(store: Path, name: str) -> Path:

@@ -56,6 +56,10 @@ class World:
     def running(self) -> list[str]:
         return [name for name in self.names if self.hosts.pid(name) is not None]
 
+    def takes_part(self, host: str) -> bool:
+        """Whether it was not removed meanwhile."""
+        return any(host == each.name for each in self.hosts.all)
+
     @property
     def majority(self) -> int:
         return len(self.names) // 2 + 1

@@ -169,7 +169,7 @@ class WipedDirectory:
         return Injury([self._target], f"{self._files} files gone", down=frozenset([self._target]))
 
     async def end(self, world: World) -> Proof:
-        is_member = takes_part(world, self._target)
+        is_member = world.takes_part(self._target)
         problem = await readmit(world, self._target) if is_member else ""
         told = problem or ("yes" if is_member else "it is no member any more")
         return Proof(self._files > 0 and not problem, {"files_gone": self._files, "readmitted": told})
@@ -252,7 +252,7 @@ async def ensure_runs(world: World, host: str) -> str:
 
     A node that cannot run with what it has gets an empty directory, and is re-admitted.
     """
-    if not takes_part(world, host):
+    if not world.takes_part(host):
         return "it is no member any more"
     how = "it ran"
     # Of a process on another machine, that it has ended is only heard of by asking.
@@ -266,11 +266,6 @@ async def ensure_runs(world: World, host: str) -> str:
     wipe(world, host)
     await world.hosts.start(host)
     return await readmit(world, host) or "its directory was wiped, and it was re-admitted"
-
-
-def takes_part(world: World, host: str) -> bool:
-    """Whether it was not removed meanwhile."""
-    return any(host == each.name for each in world.hosts.all)
 
 
 async def ended_before_it_caught_up(world: World, host: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -88,6 +89,24 @@ def test_what_a_killed_run_left_is_swept_by_the_next(tmp_path: Path) -> None:
     sweep_until(gone=made, within_s=10)
     mounted = Path("/proc/self/mounts").read_text()
     assert not any(f"/run/dledger-jepsen/{name[3:].partition('-')[0]}/" in mounted for name in made)
+
+
+def test_an_interrupted_run_leaves_no_host_and_says_why_it_proves_nothing(tmp_path: Path) -> None:
+    before = namespaces()
+    command = jepsen_command(tmp_path, "--nemesis", "partition-leader", "--time-limit", "60")
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as running:
+        assert running.stderr is not None
+        assert any("partition-leader: " in line for line in running.stderr)
+        running.send_signal(signal.SIGINT)
+        running.communicate()
+    assert running.returncode == 130
+    assert namespaces() == before
+    done = subprocess.run(
+        [sys.executable, "-m", "jepsen", "check", *tmp_path.iterdir()], capture_output=True, check=False
+    )
+    told = json.loads(done.stdout)
+    assert (done.returncode, told["valid"]) == (1, False)
+    assert "the log was not read at the end" in told["reasons"]
 
 
 def test_hosts_by_ssh_take_the_same_run(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ from dledger.errors import ConfigError
 from jepsen.__main__ import main, new_directory, pace
 from jepsen.hosts.namespaces import TOOLS, check_root_and_tools
 from jepsen.nemesis.catalogue import tools
+from jepsen.recorder import Recorder
 from jepsen.run import Plan
 
 
@@ -109,6 +111,17 @@ def test_a_suite_goes_on_when_a_run_breaks(monkeypatch: pytest.MonkeyPatch, caps
     assert first["reasons"] == ["the run broke: RuntimeError: no"]
     assert second == {"nemesis": "bridge", "valid": True}
     assert last == {"valid": False, "nemeses": 2, "not_valid": ["loss"]}
+
+
+def test_the_exit_code_is_the_verdict_also_when_nobody_reads_it(tmp_path: Path) -> None:
+    with Recorder(tmp_path):
+        pass
+    pipe, ours = os.pipe()
+    os.close(pipe)
+    command = [sys.executable, "-m", "jepsen", "check", str(tmp_path)]
+    done = subprocess.run(command, stdout=ours, stderr=subprocess.PIPE, check=False)
+    os.close(ours)
+    assert (done.returncode, done.stderr) == (1, b"")
 
 
 def test_runs_that_begin_in_the_same_second_have_directories_of_their_own(tmp_path: Path) -> None:

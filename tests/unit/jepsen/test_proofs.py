@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
+from signal import Signals
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from jepsen.hosts.api import Host
+from jepsen.nemesis.api import World
 from jepsen.nemesis.clocks import LIBRARY, runs_on_fake_time
+from jepsen.nemesis.processes import RollingRestart
 from jepsen.nemesis.storage import PAGE, rot
 
 Start = Callable[[dict[str, str]], int]
@@ -61,3 +66,39 @@ def test_bytes_rot_in_a_segment_that_holds_some_never_in_one_made_ahead(tmp_path
     assert len(rot(tmp_path, world)) == 1
     after = (group / "1.log").read_bytes()
     assert sum(one != other for one, other in zip(before, after, strict=True)) == 16
+
+
+class LeavingHosts:
+    """All nodes run; whoever is restarted first is the only member then."""
+
+    def __init__(self) -> None:
+        self.members = ["n0", "n1", "n2"]
+        self.started: list[str] = []
+
+    @property
+    def all(self) -> tuple[Host, ...]:
+        return tuple(Host(name, "") for name in self.members)
+
+    def pid(self, host: str) -> int | None:
+        return 1
+
+    async def signal(self, host: str, number: Signals) -> None: ...
+
+    async def ended(self, host: str, within_s: float) -> int | None:
+        return 0
+
+    async def start(self, host: str) -> int:
+        self.started.append(host)
+        self.members = [host]
+        return 2
+
+
+async def test_a_rolling_restart_passes_over_who_was_removed_meanwhile() -> None:
+    hosts: Any = LeavingHosts()
+    observer: Any = SimpleNamespace(wait_for_caught_up=lambda *_: asyncio.sleep(0))
+    nothing: Any = None
+    world = World(hosts, nothing, observer, nothing, Random(0), nothing)
+    fault = RollingRestart()
+    await fault.begin(world)
+    proof = await fault.end(world)
+    assert (proof.bit, len(hosts.started)) == (True, 1)
