@@ -137,10 +137,11 @@ class Leadership:
             told_ms.append(own_ms)
         return min(own_ms, quorum_value(told_ms, len(self._membership.voters)))
 
-    def forgive(self, late_ms: float) -> None:
-        """This process stood still for ``late_ms``: its followers get that time again. The lease does not."""
+    def forgive(self, late_ms: float, now_ms: float) -> None:
+        """This process stood still for ``late_ms``: its followers get that time again. The lease does not, nor does who
+        was heard since."""
         for progress in self.followers.values():
-            progress.contact_ms += late_ms
+            progress.contact_ms = min(progress.contact_ms + late_ms, now_ms)
 
     # Read rounds -------------------------------------------------------------------------------------------------
 

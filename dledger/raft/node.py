@@ -47,7 +47,7 @@ class RaftNode(Elections):
             return False
         self._forgave_lateness = True
         if self.leadership is not None:
-            self.leadership.forgive(late_ms)
+            self.leadership.forgive(late_ms, now_ms)
             self._heartbeat(self.leadership, now_ms)
             self.deadline_ms = now_ms + self._timings.heartbeat_interval_ms
         else:

@@ -63,13 +63,15 @@ def take_inventory(files: SegmentFiles, names: Sequence[str]) -> Durable:
         raise corrupt(
             first.path, 0, f"the log would begin behind position {first.previous.position}: segments are missing"
         )
-    state_names = set(names)
-    for each in found:
-        each.segment.has_state = each.segment.name.file(STATE_SUFFIX) in state_names
     sealed = max((at for at, each in enumerate(found) if each.trailer is not None), default=-1)
     marked = max((at for at, each in enumerate(found) if each.mark is not None), default=0)
     certain = max(marked, sealed + 1)
     _check_certain(found, certain)
+    # A failed sync leaves first pages that look clean and never reached the disk: what counts is what the disk has.
+    found[certain + 1 :] = [_look(files, each.segment.name, anew=True) for each in found[certain + 1 :]]
+    state_names = set(names)
+    for each in found:
+        each.segment.has_state = each.segment.name.file(STATE_SUFFIX) in state_names
     files.segments = [each.segment for each in found]
     hint = next((each.hint for each in reversed(found) if each.hint is not None), 0)
     mark = found[marked].mark
@@ -82,11 +84,14 @@ def _segment_name(name: str) -> SegmentName | None:
     return parse_name(name) if name.endswith(SEGMENT_SUFFIX) else None
 
 
-def _look(files: SegmentFiles, name: SegmentName) -> _Found:
+def _look(files: SegmentFiles, name: SegmentName, *, anew: bool = False) -> _Found:
+    """``anew``: from the disk, whatever the page cache has."""
     path = str(files.directory / name.file(SEGMENT_SUFFIX))
     disk = files.disk
     handle = disk.open(path, read_only=True)
     try:
+        if anew:
+            disk.drop_cache(handle)
         size_bytes = disk.size(handle)
         page = disk.pread(handle, FIRST_PAGE_BYTES, 0)
         trailer = read_trailer(disk, handle, size_bytes)

@@ -64,6 +64,7 @@ class Watch:
         self._members: dict[NodeId, bool] = {}
         """Of the last committed change: who votes. Empty before the first."""
         self._acks: dict[Term, dict[NodeId, Position]] = {}
+        self._acks_of_disks: dict[tuple[Term, str], Position] = {}
         """By term: how far each node acknowledged."""
 
     def has_removed(self, node: NodeId) -> bool:
@@ -161,6 +162,8 @@ class Watch:
             raise Violation("persist before send", f"{host.id} acknowledged {position}, which a power cut would take")
         acks = self._acks.setdefault(term, {})
         acks[host.id] = max(position, acks.get(host.id, Position(0)))
+        of_disk = term, host.disk_name
+        self._acks_of_disks[of_disk] = max(position, self._acks_of_disks.get(of_disk, Position(0)))
 
     def check_ack(self, host: SimHost, leader: SimHost, message: AppendResponse) -> None:
         """What is acknowledged equals the leader's own."""
@@ -207,7 +210,7 @@ class Watch:
         first_cut = Position(after + 1)
         if first_cut <= committed and replica.log.term_at(first_cut) == self.chronicle.committed[after].term:
             raise Violation("nothing committed is cut", f"{host.id} cuts behind {after}, {committed} is committed")
-        acked = self._acks.get(replica.core.term, {}).get(host.id, Position(0))
+        acked = self._acks_of_disks.get((replica.core.term, host.disk_name), Position(0))
         if after < acked:
             raise Violation("nothing acknowledged is cut", f"{host.id} cuts behind {after}, it acknowledged {acked}")
 

@@ -150,9 +150,18 @@ def test_the_agreed_clock_goes_on_with_time_and_ends_with_the_majority() -> None
 
 def test_standing_still_is_not_held_against_the_followers() -> None:
     leadership = make_leadership()
-    leadership.forgive(300)
+    leadership.forgive(300, START_MS + 300)
     assert leadership.hears_quorum(START_MS + 300 + TIMEOUT_MS - 1)
     assert not leadership.hears_quorum(START_MS + 300 + TIMEOUT_MS)
+
+
+def test_who_was_heard_after_standing_still_is_not_forgiven_what_came_before() -> None:
+    leadership = make_leadership()
+    for follower in leadership.followers.values():
+        follower.contact_ms = START_MS + 5_000
+    leadership.forgive(5_000, START_MS + 5_000)
+    assert leadership.hears_quorum(START_MS + 5_000 + TIMEOUT_MS - 1)
+    assert not leadership.hears_quorum(START_MS + 5_000 + TIMEOUT_MS)
 
 
 # Read rounds ---------------------------------------------------------------------------------------------------------

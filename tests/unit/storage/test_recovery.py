@@ -13,6 +13,7 @@ import pytest
 
 from dledger.errors import CorruptLog
 from dledger.storage.damage import Damaged
+from dledger.storage.disk import OsDisk
 from dledger.storage.segment import (
     FIRST_PAGE_BYTES,
     SECTOR_BYTES,
@@ -21,6 +22,7 @@ from dledger.storage.segment import (
     SegmentHeader,
     pack_first_page,
 )
+from dledger.storage.syncer import Handle
 from tests.unit.storage.harness import (
     CarelessDisk,
     FaultyDisk,
@@ -311,6 +313,32 @@ async def test_a_roll_of_which_a_part_of_the_first_page_is_there_is_undone(tmp_p
     begun.write_bytes(pack_first_page(header, 0)[:size_bytes])
     for _ in range(2):
         await abandon(await open_at(tmp_path))
+    async with opened(tmp_path) as log:
+        assert log.last.position == 20
+        assert not begun.exists()
+
+
+class ForgetfulDisk(OsDisk):
+    """A sync of ``path`` failed: its header is in the page cache, looks clean, and is not on the device."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+
+    def drop_cache(self, handle: Handle, offset: int = 0, size_bytes: int = 0) -> None:
+        if self._path.exists() and os.path.samestat(os.fstat(handle), self._path.stat()):
+            with self._path.open("r+b") as file:
+                file.write(bytes(SECTOR_BYTES))
+        super().drop_cache(handle, offset, size_bytes)
+
+
+async def test_a_roll_whose_first_page_never_reached_the_device_is_undone(tmp_path: Path) -> None:
+    await write_log(tmp_path, 20, crash=True)
+    async with opened(tmp_path) as log:
+        header = SegmentHeader("default", 20, log.last)
+    begun = tmp_path / header.name.file(SEGMENT_SUFFIX)
+    begun.write_bytes(pack_first_page(header, 0) + bytes(SECTOR_BYTES))
+    await abandon(await open_at(tmp_path, ForgetfulDisk(begun)))
     async with opened(tmp_path) as log:
         assert log.last.position == 20
         assert not begun.exists()
