@@ -37,6 +37,7 @@ VIOLATIONS = (
     "incomplete",
     "overfull",
     "copies_unread",
+    "unrecovered",
 )
 """The numbers in a verdict that must be 0."""
 SECOND_NS = 1_000_000_000
@@ -57,9 +58,11 @@ def judge(history: Path) -> dict[str, Any]:
     told = verdict(findings)
     slots = acknowledged_slots(rates)
     told |= availability(slots, windows, plan.get("time_limit_s", 0.0), plan.get("nodes", 5))
-    copies = max(plan.get("nodes", 0), len(read_json(run_dir / "copies.json", [])))
+    end = read_json(run_dir / "end.json", {"copies": [], "unrecovered": []})
+    copies = max(plan.get("nodes", 0), len(end["copies"]))
     told |= {
         "copies_unread": max(0, copies + 1 - told["final_reads"]),
+        "unrecovered": len(end["unrecovered"]),
         "faults": len(windows),
         "faults_that_did_not_bite": [window.fault for window in windows if not window.bit],
         "nemeses_that_never_struck": never_struck(plan, windows),

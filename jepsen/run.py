@@ -27,7 +27,7 @@ from jepsen.nemesis.api import World
 from jepsen.nemesis.catalogue import lanes, needs, tools
 from jepsen.nemesis.members import Churn
 from jepsen.nemesis.schedule import FaultBook, Schedule
-from jepsen.nemesis.storage import ensure_runs
+from jepsen.nemesis.storage import STARTED_AGAIN, ensure_runs
 from jepsen.network import Network
 from jepsen.probe import Probe
 from jepsen.recorder import ReadRows, Recorder
@@ -120,7 +120,7 @@ class Run:
         await self._load(recorder, probe, schedules, book)
         await settle(world)
         try:
-            await self._final_reads(recorder, log)
+            await self._final_reads(recorder, log, world)
         except DLedgerError as failure:
             logger.error("the log could not be read at the end, so nothing is proven: %s", failure)  # noqa: TRY400
 
@@ -189,12 +189,13 @@ class Run:
             return await SdkClient(self._hosts.endpoints, self.plan.call_timeout_ms).open()
         return PlainClient(self._hosts.endpoints, self.plan.call_timeout_ms, self._chance)
 
-    async def _final_reads(self, recorder: Recorder, log: Log) -> None:
+    async def _final_reads(self, recorder: Recorder, log: Log, world: World) -> None:
         """The whole log: of the leader, linearizably, then every member's own copy."""
         _, commit_index = await log.bounds(timeout_ms=self.plan.settle_s * 1000)
         members = {node.id for node in (await log.status()).nodes}
         copies = [host.name for host in self._hosts.all if host.name in members]
-        (self.run_dir / "copies.json").write_text(json.dumps(copies), encoding="utf-8")
+        told = {"copies": copies, "unrecovered": world.unrecovered}
+        (self.run_dir / "end.json").write_text(json.dumps(told), encoding="utf-8")
         places: list[str | None] = [None, *copies]
         for number, node in enumerate(places):
             rows = ReadRows(FINAL_READER + number, 0, FINAL, node=node or "", start=0, invoked_ns=recorder.now_ns())
@@ -269,10 +270,14 @@ async def add_learner(world: World) -> None:
 
 
 async def settle(world: World) -> None:
-    """Starts what does not run, and waits until every node knows of all that is committed."""
+    """Starts what does not run, and waits until every node knows of all that is committed.
+
+    Every fault is over, and has started what it ended: who does not run now has ended by itself."""
     if await world.observer.wait_for_leader(world.patience_s) is None:
         logger.error("no leader within %.0f s after the last fault", world.patience_s)
-    hosts = [host.name for host in world.hosts.all]
+    hosts, rotten = [host.name for host in world.hosts.all], set(world.rotten)
     for host, how in zip(hosts, await asyncio.gather(*(ensure_runs(world, host) for host in hosts)), strict=True):
         if how != "it ran":
             logger.warning("%s did not run at the end: %s", host, how)
+        if how == STARTED_AGAIN and host not in rotten:
+            world.unrecovered.append(host)

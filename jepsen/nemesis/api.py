@@ -46,6 +46,10 @@ class World:
     patience_s: float = 60.0
     """How long a node may take to catch up."""
     learners: set[str] = field(default_factory=set)
+    rotten: set[str] = field(default_factory=set)
+    """The hosts whose files a fault has changed, and who may therefore refuse to run with them."""
+    unrecovered: list[str] = field(default_factory=list)
+    """The hosts whose nodes ended, by themselves, with files that no fault had changed."""
 
     @property
     def names(self) -> list[str]:

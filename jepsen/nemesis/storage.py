@@ -24,6 +24,7 @@ ROUGHLY = 4 * MIB
 """What allocating itself takes."""
 ENDS_WITHIN_S = 10.0
 ROT_BYTES = 16
+STARTED_AGAIN = "it was started again"
 
 
 class PowerCut:
@@ -141,6 +142,7 @@ class BitRot:
         if not self._running:
             await kill(world, [self._target])
         self._changed = rot(world.hosts.data_dir(self._target), world)
+        world.rotten.add(self._target)
         if not self._running:
             await world.hosts.start(self._target)
         return Injury([self._target], "bytes of the log changed", down=frozenset([self._target]))
@@ -244,6 +246,7 @@ def wipe(world: World, host: str) -> int:
     data_dir = world.hosts.data_dir(host)
     files = sum(path.is_file() for path in data_dir.rglob("*"))
     shutil.rmtree(data_dir)
+    world.rotten.discard(host)
     return files
 
 
@@ -258,9 +261,11 @@ async def ensure_runs(world: World, host: str) -> str:
     # Of a process on another machine, that it has ended is only heard of by asking.
     if world.hosts.pid(host) is None or await world.hosts.ended(host, 0.0) is not None:
         await world.hosts.start(host)
-        how = "it was started again"
+        how = STARTED_AGAIN
     if not await ended_before_it_caught_up(world, host):
         return how
+    if host not in world.rotten:
+        world.unrecovered.append(host)
     if Ability.FILES not in world.hosts.abilities:
         return "it ended again"
     wipe(world, host)

@@ -15,11 +15,12 @@ from typing import Any
 
 import pytest
 
-from jepsen.hosts.api import Host
+from jepsen.hosts.api import Ability, Host
 from jepsen.nemesis.api import World
 from jepsen.nemesis.clocks import LIBRARY, runs_on_fake_time
 from jepsen.nemesis.processes import RollingRestart
-from jepsen.nemesis.storage import PAGE, rot
+from jepsen.nemesis.storage import PAGE, ensure_runs, rot
+from jepsen.run import settle
 
 Start = Callable[[dict[str, str]], int]
 
@@ -102,3 +103,73 @@ async def test_a_rolling_restart_passes_over_who_was_removed_meanwhile() -> None
     await fault.begin(world)
     proof = await fault.end(world)
     assert (proof.bit, len(hosts.started)) == (True, 1)
+
+
+class CrashingHosts:
+    """One node, which ends at every start as long as it has files."""
+
+    abilities = frozenset({Ability.FILES})
+    all = (Host("n0", ""),)
+
+    def __init__(self, data_dir: Path) -> None:
+        self._data_dir = data_dir
+        (data_dir / "file").touch()
+        self.starts = 0
+
+    def data_dir(self, host: str) -> Path:
+        return self._data_dir
+
+    def pid(self, host: str) -> int | None:
+        return None if self._data_dir.exists() or not self.starts else 1
+
+    async def ended(self, host: str, within_s: float) -> int | None:
+        return 1
+
+    async def start(self, host: str) -> int:
+        self.starts += 1
+        return 1
+
+
+@pytest.mark.parametrize(("rotten", "unrecovered"), [(set(), ["n0"]), ({"n0"}, [])])
+async def test_a_node_that_ends_again_had_rotten_files_or_did_not_recover(
+    tmp_path: Path, rotten: set[str], unrecovered: list[str]
+) -> None:
+    async def never(*_: object) -> bool:
+        await asyncio.Event().wait()
+        return False
+
+    async def done(*_: object, **__: object) -> None: ...
+
+    hosts: Any = CrashingHosts(tmp_path)
+    observer: Any = SimpleNamespace(wait_for_caught_up=never)
+    admin: Any = SimpleNamespace(readmit=done, promote=done)
+    nothing: Any = None
+    world = World(hosts, nothing, observer, admin, Random(0), nothing, rotten=rotten)
+    assert await ensure_runs(world, "n0") == "its directory was wiped, and it was re-admitted"
+    assert (world.unrecovered, world.rotten) == (unrecovered, set())
+
+
+@pytest.mark.parametrize(
+    ("runs", "rotten", "unrecovered"), [(True, set(), []), (False, set(), ["n0"]), (False, {"n0"}, [])]
+)
+async def test_who_does_not_run_when_all_faults_are_over_has_ended_by_itself(
+    tmp_path: Path, runs: bool, rotten: set[str], unrecovered: list[str]
+) -> None:
+    class HostsAtTheEnd(CrashingHosts):
+        def pid(self, host: str) -> int | None:
+            return 1 if runs or self.starts else None
+
+        async def ended(self, host: str, within_s: float) -> int | None:
+            if within_s:
+                await asyncio.Event().wait()
+            return None
+
+    async def yes(*_: object) -> bool:
+        return True
+
+    hosts: Any = HostsAtTheEnd(tmp_path)
+    observer: Any = SimpleNamespace(wait_for_caught_up=yes, wait_for_leader=yes)
+    nothing: Any = None
+    world = World(hosts, nothing, observer, nothing, Random(0), nothing, rotten=rotten)
+    await settle(world)
+    assert world.unrecovered == unrecovered

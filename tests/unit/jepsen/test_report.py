@@ -135,7 +135,7 @@ def test_the_line_of_a_fault_that_was_cut_short_is_left_out(tmp_path: Path) -> N
     assert judge(tmp_path)["faults"] == 1
 
 
-@pytest.mark.parametrize("name", ["plan.json", "faults.jsonl", "copies.json"])
+@pytest.mark.parametrize("name", ["plan.json", "faults.jsonl", "end.json"])
 def test_a_damaged_file_of_a_run_is_named(tmp_path: Path, name: str) -> None:
     a_run(tmp_path, acks(0.5), [])
     (tmp_path / name).write_text("{\n")
@@ -159,8 +159,16 @@ def test_a_copy_that_could_not_be_read_at_the_end_makes_a_run_invalid(tmp_path: 
 
 def test_the_copy_of_a_member_that_joined_must_be_read_too(tmp_path: Path) -> None:
     rows = [*acks(0.5), *every_copy([value(1, 0)])]
-    (a_run(tmp_path, rows, [window(1, 2)]) / "copies.json").write_text('["n0", "n1", "n2", "n3"]')
+    end = {"copies": ["n0", "n1", "n2", "n3"], "unrecovered": []}
+    (a_run(tmp_path, rows, [window(1, 2)]) / "end.json").write_text(json.dumps(end))
     assert judge(tmp_path)["copies_unread"] == 1
+
+
+def test_a_node_that_would_not_run_with_files_that_nobody_changed_makes_a_run_invalid(tmp_path: Path) -> None:
+    rows = [*acks(0.5), *every_copy([value(1, 0)])]
+    end = {"copies": ["n0", "n1", "n2"], "unrecovered": ["n1"]}
+    (a_run(tmp_path, rows, [window(1, 2)]) / "end.json").write_text(json.dumps(end))
+    assert judge(tmp_path)["reasons"] == ["unrecovered: 1"]
 
 
 def test_who_makes_a_majority_is_told_of_the_members_there_were() -> None:
