@@ -22,6 +22,15 @@ CUTS = 200
 CUTS_A_SLICE = 20
 MESSAGES = 1_000_000
 MESSAGES_A_SLICE = 100_000
+SIMULATED = (
+    "dledger/metrics",
+    "dledger/raft",
+    "dledger/server",
+    "dledger/storage",
+    "dledger/transport",
+    "dledger/v1",
+    "tests/simulation",
+)
 SHARED = ("tests/crashes", "tests/unit/storage/harness.py", "tests/integration/nodes.py")
 
 
@@ -48,9 +57,11 @@ class Slice(NamedTuple):
 
 @lru_cache
 def _sources(package: str) -> str:
-    """The simulation stands on the common support alone; the others also on each other, and on it."""
-    others = () if package == "tests/simulation" else SHARED
-    return fingerprint(ROOT / place for place in ("dledger", "tests/support", "tests/simulation", *others, package))
+    """The simulation stands on what decides and keeps the log; the others on clients and commands too, and on each
+    other."""
+    places = SIMULATED if package == "tests/simulation" else ("dledger", "tests/simulation", *SHARED, package)
+    files = sorted((ROOT / "dledger").glob("*.py"))
+    return fingerprint([*files, *(ROOT / place for place in ("tests/support", *places))])
 
 
 def full() -> list[Slice]:
