@@ -201,7 +201,16 @@ def test_the_compose_file_is_valid_with_and_without_monitoring(engine: dict[str,
 
 
 def test_the_jepsen_suite_runs_on_the_containers(project: dict[str, str], tmp_path: Path) -> None:
-    faults = ["--nemesis", "kill-leader,partition-leader,pause-one", "--time-limit", "40"]
+    faults = [
+        "--nemesis",
+        "kill-leader,partition-leader,pause-one",
+        "--fault-seconds",
+        "6",
+        "--calm-seconds",
+        "4",
+        "--time-limit",
+        "80",
+    ]
     command = [sys.executable, "-m", "jepsen", "test", "--hosts", "compose", *faults, "--clients", "5"]
     environment = project | {"PYTHONPATH": str(ROOT)}
     context = Path(project["COMPOSE_FILE"]).parent
