@@ -17,6 +17,7 @@ from dledger.cli.runtime import EXIT_BAD, EXIT_OK
 from dledger.errors import ConfigError, DLedgerError
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 LOCAL_MASTER = "local[*,3]"
@@ -184,40 +185,94 @@ archive_option = option(
 )  # fmt: skip
 
 
-@spark.command()
-@archive_option
-@option("--engine", env="ENGINE", type=click.Choice(["spark", "local"]), default="spark", help="Who counts.")
-@master_option
-@client_options
-@output_option("text", "json")
-def stats(*, archive_dir: Path | None, engine: str, master: str, target: Target, output: str) -> None:
-    """Says how many records there are, how large, how fast they came, and the longest time in which none did."""
-    require_extra()
-    from dledger.kernels.record_stats import summary  # noqa: PLC0415  # not for --help
+history_option = option(
+    "--history", env="HISTORY", metavar="PATH", type=click.Path(path_type=Path), default=None,
+    help="Of the appends in a fault test's history (its directory, Parquet, or .jsonl): latency and availability, too.",
+)  # fmt: skip
+counting_option = option(
+    "--engine", env="ENGINE", type=click.Choice(["spark", "local"]), default="spark", help="Who counts."
+)
+
+
+def sums_of_calls(name: str, history: Path, engine: str, master: str) -> pa.Table:
+    """What was counted of a history's appends."""
+    from dledger.spark.jobs import calls, histories  # noqa: PLC0415  # not for --help
+
+    found = histories.find(history.absolute())
+    if engine == "local":
+        return calls.local_sums(found)
+    with session(name, master) as made:
+        return calls.sums(made, found)
+
+
+def sums_of_records(name: str, archive_dir: Path | None, target: Target, engine: str, master: str) -> pa.Table:
+    """What was counted of an archive's records, or the log's."""
     from dledger.spark.jobs import stats as job  # noqa: PLC0415  # not for --help
 
     if engine == "local":
         if archive_dir is not None:
             raise ConfigError("an archive is counted by Spark: leave --engine out")
-        found = summary(job.local_sums(log_options(target)))
+        return job.local_sums(log_options(target))
+    with session(name, master) as made:
+        return job.sums(records_of(made, archive_dir, target))
+
+
+def refuse_both(archive_dir: Path | None, history: Path | None) -> None:
+    """Raises CONFIG_ERROR."""
+    if archive_dir is not None and history is not None:
+        raise ConfigError("--archive and --history are two things to look at, each by its own clock: name one")
+
+
+@spark.command()
+@archive_option
+@history_option
+@counting_option
+@master_option
+@client_options
+@output_option("text", "json")
+def stats(
+    *, archive_dir: Path | None, history: Path | None, engine: str, master: str, target: Target, output: str
+) -> None:
+    """Says how many records there are, how large, how fast they came, and the longest time in which none did.
+
+    A log does not hold how long its appends took: with --history a test's are counted, by latency and outcome.
+    """
+    require_extra()
+    refuse_both(archive_dir, history)
+    from dledger.kernels.call_stats import call_summary  # noqa: PLC0415  # not for --help
+    from dledger.kernels.record_stats import summary  # noqa: PLC0415  # not for --help
+
+    if history is not None:
+        found = call_summary(sums_of_calls("stats", history, engine, master))
     else:
-        with session("stats", master) as made:
-            found = summary(job.sums(records_of(made, archive_dir, target)))
+        found = summary(sums_of_records("stats", archive_dir, target, engine, master))
     show("stats", found, output)
 
 
 @spark.command()
 @click.argument("out", metavar="OUT", type=click.Path(path_type=Path))
 @archive_option
+@history_option
+@counting_option
 @master_option
 @client_options
 @output_option("text", "json")
-def plot(*, out: Path, archive_dir: Path | None, master: str, target: Target, output: str) -> None:
-    """Draws rates and sizes over time as OUT.png, and as OUT.html with the numbers beside it."""
-    with session("plot", master) as made:
-        from dledger.spark.jobs import stats as job  # noqa: PLC0415  # not for --help
+def plot(
+    *, out: Path, archive_dir: Path | None, history: Path | None, engine: str, master: str, target: Target, output: str
+) -> None:
+    """Draws rates and sizes over time as OUT.png, and as OUT.html with the numbers beside it.
 
-        merged = job.sums(records_of(made, archive_dir, target))
+    With --history latency and availability as well, which a log does not hold.
+    """
+    require_extra()
+    refuse_both(archive_dir, history)
+    from dledger.spark.jobs import calls  # noqa: PLC0415  # not for --help
+    from dledger.spark.jobs import stats as job  # noqa: PLC0415  # not for --help
+
+    if history is not None:
+        found = calls.plot(sums_of_calls("plot", history, engine, master), out.absolute(), str(history))
+    else:
+        merged = sums_of_records("plot", archive_dir, target, engine, master)
         found = job.plot(merged, out.absolute(), str(archive_dir or f"{target.endpoints}/{target.group}"))
     show("plotted", found, output)
 
@@ -285,6 +340,7 @@ def check(*, history: Path, engine: str, master: str, output: str) -> int:
     require_extra()
     from dledger.spark.jobs import check as job  # noqa: PLC0415  # not for --help
 
+    job.whole(history.absolute())  # refused before Spark is started
     if engine == "local":
         found = job.check_locally(history.absolute())
     else:

@@ -35,6 +35,8 @@ LOCAL_READ: Final = "local-read"
 FINAL: Final = "final"
 """The read at the end: what the log holds. Several, by different processes, when every node's copy is read."""
 
+KINDS: Final = (APPEND, READ, LOCAL_READ, FINAL)
+
 OK: Final = "ok"
 FAIL: Final = "fail"
 """It surely did not happen."""
@@ -80,6 +82,18 @@ def where(batch: pa.RecordBatch | pa.Table, *, kind: str | tuple[str, ...], outc
         pc.equal(batch.column("outcome"), outcome),
     )
     return np.asarray(chosen.to_numpy(zero_copy_only=False), dtype=np.bool_)
+
+
+def problem_of(batch: pa.RecordBatch) -> str:
+    """Why a batch is of no history; empty when it is of one. A row that no kernel looks at must not pass for none."""
+    for field, values in zip(batch.schema, batch.columns, strict=True):
+        if values.null_count:
+            return f"a row has no {field.name}"
+    for name, words in (("kind", KINDS), ("outcome", (OK, FAIL, INFO))):
+        strange = set(pc.unique(batch.column(name)).to_pylist()) - set(words)
+        if strange:
+            return f"{min(strange)!r} is no {name}"
+    return ""
 
 
 def table_of(**columns: Column) -> pa.Table:

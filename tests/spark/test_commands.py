@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,13 +15,17 @@ from click.testing import CliRunner
 
 from dledger.cli.runtime import EXIT_BAD, EXIT_OK
 from dledger.cli.spark import spark as spark_commands
+from dledger.errors import ConfigError
 from tests.spark.clusters import Cluster, running
-from tests.unit.kernels.histories import append, batch_of, final, value
+from tests.unit.kernels.histories import Row, append, batch_of, final, unknown, value
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     Told = Callable[..., tuple[object, str]]
+
+
+MS = 1_000_000
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +74,67 @@ def test_an_audit(told: Told, filled: Cluster, tmp_path: Path) -> None:
 def test_numbers_of_a_log(told: Told, filled: Cluster) -> None:
     _, text = told("stats", "--endpoints", filled.endpoints)
     assert '"records":5000' in text
+
+
+@pytest.fixture(params=["history.parquet", "appends.jsonl"])
+def run_dir(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A fault test's directory: five seconds, of which one was without acknowledgements, and one append was never heard
+    of again. Of a run that was killed the lines are there alone, the last one torn."""
+    rows = [append(1, n, (n * 100 * MS, (n * 100 + 7) * MS), index=n) for n in range(50) if not 20 <= n < 30]
+    rows.append(unknown(2, 0, (4_900 * MS, 4_900 * MS), count=3))
+    file = tmp_path / request.param
+    if file.suffix == ".parquet":
+        pq.write_table(pa.Table.from_batches([batch_of(rows)]), file)
+        pq.write_table(pa.table({"slot": [1]}), tmp_path / "rates.parquet")  # no part of the history
+    else:
+        file.write_text("".join(map(lines_of, rows)) + '{"type":"invoke","process":3', encoding="ascii")
+    return tmp_path
+
+
+def test_latency_and_availability_of_a_history(told: Told, run_dir: Path) -> None:
+    _, text = told("stats", "--history", run_dir)
+    found = json.loads(text)
+    assert (found["calls"], found["calls_unknown"], found["records"]) == (41, 1, 40)
+    assert found["p50_ms"] == found["max_ms"] == pytest.approx(7, rel=0.05)
+    assert (found["available"], found["longest_gap_ms"]) == (0.8, 1_090)
+
+
+def test_a_picture_of_a_history_has_its_numbers_beside_it(told: Told, run_dir: Path, tmp_path: Path) -> None:
+    _, text = told("plot", tmp_path / "report", "--history", run_dir)
+    found = json.loads(text)
+    assert Path(found["png"]).read_bytes().startswith(b"\x89PNG")
+    page = Path(found["html"]).read_text()
+    assert "<td>available<td>0.8" in page
+    assert f"<td>p99_ms<td>{found['p99_ms']}" in page
+
+
+@pytest.mark.parametrize("command", [["stats"], ["plot", "report"]])
+@pytest.mark.parametrize(
+    ("flags", "complaint"),
+    [
+        (["--history", "gone"], "holds no history"),
+        (["--history", "torn.parquet"], "is no history"),
+        (["--history", ".", "--archive", "."], "name one"),
+    ],
+)
+def test_what_is_no_history_is_refused_before_spark_is_started(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: list[str], flags: list[str], complaint: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("dledger.spark.session.local_session", None)
+    (tmp_path / "torn.parquet").write_bytes(b"PAR1")
+    ended = CliRunner().invoke(spark_commands, [*command, *flags], standalone_mode=False)
+    assert isinstance(ended.exception, ConfigError)
+    assert complaint in str(ended.exception)
+
+
+def lines_of(row: Row) -> str:
+    """As a fault test records it: before, and after unless nobody heard."""
+    what = {"process": row.process, "call": row.invoked_ns, "value": row.first_value, "count": row.count}
+    lines = [{"type": "invoke", "ns": row.invoked_ns, **what}]
+    if row.completed_ns > row.invoked_ns:
+        lines.append({"type": row.outcome, "ns": row.completed_ns, "invoked": row.invoked_ns, **what})
+    return "".join(json.dumps(line) + "\n" for line in lines)
 
 
 @pytest.mark.parametrize(("found", "code"), [(200, EXIT_OK), (199, EXIT_BAD)])

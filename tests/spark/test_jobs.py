@@ -15,8 +15,10 @@ import pytest
 
 from dledger.errors import ConfigError
 from dledger.kernels.audit import audit_locally
+from dledger.kernels.history import HISTORY_SCHEMA
 from dledger.kernels.record_stats import summary
-from dledger.spark.jobs import archive, audit, check, compact, replay, stats
+from dledger.spark.jobs import archive, audit, calls, check, compact, histories, replay, stats
+from dledger.spark.session import sentence_of
 from tests.spark.clusters import Cluster, running
 from tests.unit.kernels.histories import append, batch_of, final, value
 
@@ -223,3 +225,30 @@ def test_what_is_no_history_is_refused(spark: SparkSession, tmp_path: Path) -> N
     pq.write_table(pa.table({"x": [1]}), tmp_path / "x.parquet")
     with pytest.raises(ConfigError, match="is no history: it lacks the columns call"):
         check.check(spark, tmp_path / "x.parquet")
+
+
+@pytest.mark.parametrize(
+    ("name", "word", "complaint"),
+    [
+        ("outcome", None, "a row has no outcome"),
+        ("outcome", "maybe", "'maybe' is no outcome"),
+        ("kind", "x", "no kind"),
+    ],
+)
+def test_a_row_that_nobody_would_look_at_is_refused(
+    spark: SparkSession, tmp_path: Path, name: str, word: str | None, complaint: str
+) -> None:
+    row = {**vars(append(1, 0, (0, 5), index=0)), name: word}
+    pq.write_table(pa.Table.from_pylist([row], schema=HISTORY_SCHEMA), tmp_path / "x.parquet")
+    found = histories.find(tmp_path / "x.parquet")
+    with pytest.raises(ConfigError, match=complaint):
+        calls.local_sums(found)
+    with pytest.raises(Exception, match=r"dledger\.errors\.ConfigError") as failure:
+        calls.sums(spark, found)
+    assert complaint in str(sentence_of(failure.value))
+
+
+def test_lines_of_appends_alone_are_not_judged(tmp_path: Path) -> None:
+    (tmp_path / "appends.jsonl").touch()
+    with pytest.raises(ConfigError, match="a verdict needs the reads"):
+        check.check_locally(tmp_path)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import base64
-import html
 from collections.abc import Iterable, Iterator
-from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +11,13 @@ import pyarrow as pa
 
 from dledger.kernels.record_stats import SLOTS_PER_S, RecordStats, summary
 from dledger.spark.columns import record_batches
+from dledger.spark.jobs import pictures
 from dledger.spark.options import ReadOptions
 from dledger.spark.origin import opened
 from dledger.spark.plan import resolve_range
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from pyspark.sql import DataFrame
 
 PARTIAL_SCHEMA = "slot bigint, size_class bigint, records bigint, size_bytes bigint"
@@ -52,22 +51,11 @@ def local_sums(options: dict[str, str]) -> pa.Table:
 
 def plot(merged: pa.Table, out: Path, title: str) -> dict[str, Any]:
     """OUT.png and OUT.html; returns the numbers that stand beside the picture."""
-    numbers = summary(merged)
-    picture = _picture(merged, title)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    stem = out.with_suffix("") if out.suffix in (".png", ".html") else out
-    png, page = (stem.with_name(stem.name + suffix) for suffix in (".png", ".html"))
-    png.write_bytes(picture)
-    page.write_text(_page(picture, numbers, title), encoding="utf-8")
-    return {**numbers, "png": str(png), "html": str(page)}
+    return pictures.write(out, title, summary(merged), lambda figure: _draw(figure, merged), inches=PICTURE_INCHES)
 
 
-def _picture(merged: pa.Table, title: str) -> bytes:
-    from matplotlib.figure import Figure  # noqa: PLC0415  # slow to import
-
-    figure = Figure(figsize=PICTURE_INCHES, layout="constrained")
+def _draw(figure: Figure, merged: pa.Table) -> None:
     rate, volume, sizes = figure.subplots(3, 1)
-    figure.suptitle(title)
     slots = merged.column("slot").to_numpy()
     if len(slots):
         at, axis_s, step_s = steps_of(slots)
@@ -80,9 +68,6 @@ def _picture(merged: pa.Table, title: str) -> bytes:
     rate.set(ylabel="records / s", xlabel="seconds", ylim=(0, None))
     volume.set(ylabel="MB / s", xlabel="seconds", ylim=(0, None))
     sizes.set(ylabel="records", xlabel="bytes a record")
-    content = BytesIO()
-    figure.savefig(content, format="png", dpi=120)
-    return content.getvalue()
 
 
 def steps_of(slots: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], float]:
@@ -97,13 +82,3 @@ def steps_of(slots: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], np.ndar
 
 def _class_name(size_class: int) -> str:
     return "0" if not size_class else f"≤ {(1 << size_class) - 1}"
-
-
-def _page(picture: bytes, numbers: dict[str, Any], title: str) -> str:
-    rows = "".join(f"<tr><td>{html.escape(key)}<td>{html.escape(str(value))}" for key, value in numbers.items())
-    return (
-        f"<!doctype html><meta charset=utf-8><title>{html.escape(title)}</title>"
-        "<style>body{font:16px system-ui;margin:2em auto;max-width:60em}img{width:100%}td{padding:.2em 1em}</style>"
-        f"<h1>{html.escape(title)}</h1><img alt='rates and sizes' src='data:image/png;base64,"
-        f"{base64.b64encode(picture).decode()}'><table>{rows}</table>\n"
-    )
