@@ -146,13 +146,14 @@ def audit(*, directories: tuple[Path, ...], engine: str, master: str, output: st
     """Compares the files of several nodes, frame by frame: index, term and chain; gaps, divergence and rot.
 
     DIR: each node's data directory, or a copy. Looks at what each knows to be committed; read-only, also beside live
-    nodes. Exits with 1 when anything is wrong, and names the frames.
+    nodes. Exits with 1 when anything is wrong, and names the frames; with 2 where a DIR holds no log.
     """
     require_extra(NEEDED_LOCALLY)
-    paths = [directory.absolute() for directory in directories]
-    if engine == "local":
-        from dledger.kernels.audit import audit_locally  # noqa: PLC0415  # not for --help
+    from dledger.kernels.audit import audit_locally, require_logs  # noqa: PLC0415  # not for --help
 
+    paths = [directory.absolute() for directory in directories]
+    require_logs(paths)
+    if engine == "local":
         found = audit_locally(paths)
     else:
         with session("audit", master) as made:

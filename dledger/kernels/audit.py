@@ -13,6 +13,7 @@ import pyarrow as pa
 from dledger.errors import DLedgerError
 from dledger.kernels.frames import BLOCK_POSITIONS, blocks_of, frame_batches, merge_blocks
 from dledger.storage.copy import LogCopy, Sight
+from dledger.storage.verify import find_log
 
 MOST_EXAMPLES = 20
 
@@ -55,6 +56,13 @@ class Audit:
         """For people: the first few."""
         if len(self.examples) < MOST_EXAMPLES:
             self.examples.append(example)
+
+
+def require_logs(directories: Sequence[Path]) -> None:
+    """Before anything is begun: raises CONFIG_ERROR for a directory without a log. One whose log cannot be opened is
+    the audit's to tell of."""
+    for directory in directories:
+        find_log(directory)
 
 
 class Nodes:

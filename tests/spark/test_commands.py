@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
-from dledger.cli.runtime import EXIT_BAD, EXIT_OK
+from dledger.cli.runtime import EXIT_BAD, EXIT_OK, EXIT_USAGE
 from dledger.cli.spark import spark as spark_commands
 from dledger.errors import ConfigError
 from tests.spark.clusters import Cluster, running
@@ -69,6 +69,18 @@ def test_an_audit(told: Told, filled: Cluster, tmp_path: Path) -> None:
     code, text = told("audit", *copies)
     assert code == EXIT_BAD
     assert '"rot":1' in text
+
+
+@pytest.mark.parametrize("engine", ["spark", "local"])
+def test_a_directory_without_a_log_is_refused_before_spark_is_started(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, filled: Cluster, engine: str
+) -> None:
+    monkeypatch.setattr("dledger.spark.session.local_session", None)
+    command = ["audit", str(filled.data_dir("n0")), str(tmp_path), "--engine", engine]
+    ended = CliRunner().invoke(spark_commands, command, standalone_mode=False)
+    assert isinstance(ended.exception, ConfigError)
+    assert str(ended.exception) == f"{tmp_path} holds no log: name a node's data directory"
+    assert ended.exception.exit_code == EXIT_USAGE
 
 
 def test_numbers_of_a_log(told: Told, filled: Cluster) -> None:
