@@ -322,12 +322,15 @@ def replay(*, source: Path, name: str | None, order: str, master: str, target: T
 @client_options
 @output_option("text", "json")
 def compact(*, out: Path, key: str | None, archive_dir: Path | None, master: str, target: Target, output: str) -> None:
-    """Writes the latest record of each key to OUT as Parquet: what a log of changes amounts to."""
+    """Writes the latest record of each key to OUT as Parquet: what a log of changes amounts to.
+
+    Exits with 2, and leaves OUT as it is, when no record has a key.
+    """
     with session("compact", master) as made, progress_of("compact") as tell:
         from dledger.spark.jobs import compact as job  # noqa: PLC0415  # not for --help
 
         records = records_of(made, archive_dir, target, columns="index,term,timestamp,value")
-        found = job.compact(made, records, out.absolute(), key=key or job.DEFAULT_KEY, tell=tell)
+        found = job.compact(records, out.absolute(), key=key or job.DEFAULT_KEY, tell=tell)
     show("compacted", found, output)
 
 

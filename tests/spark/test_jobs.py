@@ -176,12 +176,12 @@ def test_what_lacks_a_column_is_not_replayed(spark: SparkSession, cluster: Clust
 def test_the_latest_record_of_each_key_is_kept(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
     cluster.append([b'{"key":"a","n":1}', b'{"key":"b","n":2}', b"no key", b'{"key":"a","n":3}'])
     records = spark.read.format("dledger").options(**log_of(cluster)).load()
-    found = compact.compact(spark, records, tmp_path / "table")
+    found = compact.compact(records, tmp_path / "table")
     assert found == {"records": 4, "keys": 2, "without_key": 1}
     rows = {row["key"]: bytes(row["value"]) for row in spark.read.parquet(str(tmp_path / "table")).collect()}
     assert rows == {"a": b'{"key":"a","n":3}', "b": b'{"key":"b","n":2}'}
     with pytest.raises(ConfigError, match="cannot be computed"):
-        compact.compact(spark, records, tmp_path / "table", key="nonsense(value)")
+        compact.compact(records, tmp_path / "table", key="nonsense(value)")
 
 
 def test_a_table_that_cannot_be_made_leaves_the_one_there_is(
@@ -190,19 +190,51 @@ def test_a_table_that_cannot_be_made_leaves_the_one_there_is(
     cluster.append([b"a"])
     records = spark.read.format("dledger").options(**log_of(cluster)).load()
     for _ in range(2):
-        assert compact.compact(spark, records, tmp_path / "table", key="'k'")["keys"] == 1
+        assert compact.compact(records, tmp_path / "table", key="'k'")["keys"] == 1
     with pytest.raises(Exception, match="no key of a"):
-        compact.compact(
-            spark, records, tmp_path / "table", key="raise_error(concat('no key of ', cast(value AS string)))"
-        )
+        compact.compact(records, tmp_path / "table", key="raise_error(concat('no key of ', cast(value AS string)))")
     assert spark.read.parquet(str(tmp_path / "table")).count() == 1
+
+
+def test_what_is_counted_is_what_was_compacted_in_one_look(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = spark.range(5_000).selectExpr(
+        "id AS index", "1L AS term", "timestamp_millis(id) AS timestamp", "cast(id % 7 AS string) AS value"
+    )
+    rows.write.parquet(str(tmp_path / "source"))
+    rename = Path.rename
+
+    def with_the_source_gone(draft: Path, table: Path) -> Path:
+        shutil.rmtree(tmp_path / "source")
+        return rename(draft, table)
+
+    monkeypatch.setattr(Path, "rename", with_the_source_gone)
+    found = compact.compact(
+        spark.read.parquet(str(tmp_path / "source")), tmp_path / "table", key="if(value = 3, null, value)"
+    )
+    assert found == {"records": 5_000, "keys": 6, "without_key": 714}
+
+
+def test_where_no_record_has_a_key_there_is_no_table(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
+    records = spark.read.format("dledger").options(**log_of(cluster)).load()
+    with pytest.raises(ConfigError, match="there is no record to compact"):
+        compact.compact(records, tmp_path / "table")
+    cluster.append([b"a", b"b"])
+    records = spark.read.format("dledger").options(**log_of(cluster)).load()
+    assert compact.compact(records, tmp_path / "table", key="'k'")["keys"] == 1
+    with pytest.raises(ConfigError, match="none of 2 records has a key") as refused:
+        compact.compact(records, tmp_path / "table")
+    assert refused.value.exit_code == 2
+    assert spark.read.parquet(str(tmp_path / "table")).count() == 1
+    assert [each.name for each in tmp_path.iterdir() if "table" in each.name] == ["table"]
 
 
 def test_what_is_no_table_is_not_replaced_by_one(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
     records = spark.read.format("dledger").options(**log_of(cluster)).load()
     (tmp_path / "mine.txt").touch()
     with pytest.raises(ConfigError, match="holds something else than a table, which would be lost"):
-        compact.compact(spark, records, tmp_path)
+        compact.compact(records, tmp_path)
     assert (tmp_path / "mine.txt").exists()
 
 

@@ -10,7 +10,7 @@ from dledger.errors import ConfigError
 from dledger.spark.jobs.progress import Tell, quiet
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 DEFAULT_KEY = "get_json_object(cast(value AS string), '$.key')"
 
@@ -18,33 +18,58 @@ SPARKS_MARK = "_SUCCESS"
 """What Spark leaves in a directory that a job wrote to its end."""
 
 
-def compact(
-    spark: SparkSession, records: DataFrame, out: Path, *, key: str = DEFAULT_KEY, tell: Tell = quiet
-) -> dict[str, Any]:
+def compact(records: DataFrame, out: Path, *, key: str = DEFAULT_KEY, tell: Tell = quiet) -> dict[str, Any]:
     """Of all records with one ``key``, an SQL expression over index, term, timestamp and value, the last one is kept.
 
     Records whose key is null are left out, and counted. ``out`` is replaced as a whole, once all is written beside it.
-    Raises CONFIG_ERROR where it holds anything but a table.
+    Raises CONFIG_ERROR where it holds anything but a table, and where no record has a key.
     """
     draft, former = (out.with_name(f".{out.name}.{state}") for state in ("new", "old"))
     if former.exists() and not out.exists():  # killed between two renames
         former.rename(out)
     if out.exists() and any(out.iterdir()) and not (out / SPARKS_MARK).exists():
         raise ConfigError(f"{out} holds something else than a table, which would be lost: name another directory")
-    from pyspark.errors import AnalysisException  # noqa: PLC0415  # with the session, not before
-
-    try:
-        keyed = records.selectExpr(f"{key} AS key", "struct(index, term, timestamp, value) AS record")
-    except AnalysisException as wrong:
-        raise ConfigError(f"the key {key!r} cannot be computed: {wrong.getMessage()}") from wrong
+    keyed = _keyed(records, key)
     tell("compacting", -1)
-    latest = keyed.filter("key IS NOT NULL").groupBy("key").agg({"record": "max"}).selectExpr("key", "`max(record)`.*")
-    latest.write.mode("overwrite").parquet(str(draft))
+    found = _write(keyed, draft)
+    if not found["keys"]:
+        shutil.rmtree(draft)
+        raise ConfigError(
+            f"none of {found['records']} records has a key, {key} being null of each: name another --key"
+            if found["records"]
+            else "there is no record to compact"
+        )
     shutil.rmtree(former, ignore_errors=True)
     if out.exists():
         out.rename(former)
     draft.rename(out)
     shutil.rmtree(former, ignore_errors=True)
-    counts = keyed.selectExpr("count(1) AS records", "count_if(key IS NULL) AS without_key").collect()[0]
-    keys = spark.read.parquet(str(out)).count()
-    return {"records": counts["records"], "keys": keys, "without_key": counts["without_key"]}
+    return found
+
+
+def _keyed(records: DataFrame, key: str) -> DataFrame:
+    from pyspark.errors import AnalysisException  # noqa: PLC0415  # with the session, not before
+
+    try:
+        return records.selectExpr(f"{key} AS key", "struct(index, term, timestamp, value) AS record")
+    except AnalysisException as wrong:
+        raise ConfigError(f"the key {key!r} cannot be computed: {wrong.getMessage()}") from wrong
+
+
+def _write(keyed: DataFrame, draft: Path) -> dict[str, Any]:
+    """Writes the table, and counts what it was made of as it is written: all is read once, and the counts are of that.
+
+    Counted are the groups, by the tasks that write them, each of which Spark counts once however often it is run."""
+    from pyspark.sql import Observation, functions  # noqa: PLC0415  # with the session, not before
+
+    seen = Observation()
+    groups = keyed.groupBy("key").agg(functions.expr("max(record) AS latest"), functions.expr("count(1) AS records"))
+    counted = groups.observe(
+        seen,
+        functions.expr("coalesce(sum(records), 0) AS records"),
+        functions.expr("count(key) AS keys"),
+        functions.expr("coalesce(sum(if(key IS NULL, records, 0)), 0) AS without_key"),
+    )
+    table = counted.filter("key IS NOT NULL").selectExpr("key", "latest.*")
+    table.write.mode("overwrite").parquet(str(draft))
+    return {name: seen.get[name] for name in ("records", "keys", "without_key")}
