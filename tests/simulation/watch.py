@@ -300,8 +300,8 @@ class Watch:
         core, state = replica.core, replica.log.state
         self._check_heard(life, now_ms)
         self._check_asked(life, now_ms)
-        if replica._elector.is_holding or replica.failure is not None:
-            return
+        if replica._elector.is_holding or replica._is_shut:
+            return  # the log may be being cut, or its end may have come between the cut and what follows from it
         is_news = life.seen_members is not state.members or life.seen_membership is not core.membership
         if is_news and core.membership.members != {member.id: member for member in state.members}:
             raise Violation("the members are the log's", f"{core.node_id} goes by {sorted(core.membership.members)}")
