@@ -301,16 +301,35 @@ def demo(*, nodes: int, file: str | None, output: str) -> int:
 @click.argument("source", metavar="SOURCE", type=click.Path(path_type=Path))
 @option("--name", env="NAME", default=None, metavar="NAME", help="Run again under it to go on.  [default: SOURCE]")
 @option("--order", env="ORDER", default="index", metavar="COLUMN", help="The column that gives the order.")
+@option("--from", "first_index", env="FROM", metavar="INDEX", type=click.IntRange(0), default=None,
+        help="Only from there on: the end_index of the last replay, when the archive has grown since.")  # fmt: skip
 @master_option
 @client_options
 @output_option("text", "json")
-def replay(*, source: Path, name: str | None, order: str, master: str, target: Target, output: str) -> None:
+def replay(
+    *,
+    source: Path,
+    name: str | None,
+    order: str,
+    first_index: int | None,
+    master: str,
+    target: Target,
+    output: str,
+) -> None:
     """Appends the values of an archive, or of any Parquet with a column value, in order and exactly once."""
     with session("replay", master) as made, progress_of("replay") as tell:
         from dledger.spark.jobs import replay as job  # noqa: PLC0415  # not for --help
 
         log = {key: text for key, text in log_options(target).items() if key != "readFrom"}
-        found = job.replay(made, source.absolute(), log, name or str(source.absolute()), order=order, tell=tell)
+        found = job.replay(
+            made,
+            source.absolute(),
+            log,
+            name or str(source.absolute()),
+            order=order,
+            first_index=first_index,
+            tell=tell,
+        )
     show("replayed", found, output)
 
 

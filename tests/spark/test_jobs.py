@@ -155,6 +155,28 @@ def test_an_archive_is_replayed_in_order_and_once(
     assert cluster.records() == RECORDS
 
 
+def test_what_an_archive_has_grown_by_is_replayed_behind_the_rest_and_once(
+    spark: SparkSession, cluster: Cluster, tmp_path: Path
+) -> None:
+    def grow(first: int, end: int) -> None:
+        rows = spark.range(first, end, 1, 3).selectExpr("id AS index", "rpad(cast(id AS string), 400, '.') AS value")
+        rows.write.mode("append").parquet(str(tmp_path / "archive"))
+
+    def replayed(first_index: int | None = None) -> tuple[int, int]:
+        found = replay.replay(spark, tmp_path / "archive", log_of(cluster), "restore", first_index=first_index)
+        return found["records"], found["end_index"]
+
+    grow(0, 3_000)
+    assert replayed() == (3_000, 3_000)
+    assert replayed(3_000) == (0, 3_000)
+    grow(3_000, 5_000)
+    with pytest.raises(Exception, match="with other rows, or another order"):
+        replayed()
+    for _ in range(2):
+        assert replayed(3_000) == (2_000, 5_000)
+    assert [int(record.rstrip(b".")) for record in cluster.records()] == list(range(5_000))
+
+
 def test_rows_of_one_rank_are_found_again_however_their_files_lie(
     spark: SparkSession, cluster: Cluster, tmp_path: Path
 ) -> None:

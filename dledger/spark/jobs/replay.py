@@ -13,7 +13,8 @@ from dledger.spark.jobs.progress import Tell, quiet
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-DEFAULT_ORDER = "index"
+INDEX = "index"
+DEFAULT_ORDER = INDEX
 
 
 def replay(
@@ -23,24 +24,35 @@ def replay(
     name: str,
     *,
     order: str = DEFAULT_ORDER,
+    first_index: int | None = None,
     tell: Tell = quiet,
 ) -> dict[str, Any]:
     """Appends the column ``value`` of ``source``, sorted by ``order``. Run again under the same ``name`` it goes on.
 
     One task sorts and appends: what has an order comes from one place, and what several tasks sorted would be put
     together by where it lies. Raises CONFIG_ERROR where a column is missing.
+
+    ``first_index``: only what has that index or a higher one, as a replay of its own, which has a name of its own: the
+    log knows the rows of a name by their numbers, and would take the first of these for the first of all. What is told
+    as ``end_index`` is where to go on when the archive has grown.
     """
     rows = _rows(spark, source)
-    for column in (order, "value"):
+    for column in (order, "value", *(() if first_index is None else (INDEX,))):
         if column not in rows.columns:
             raise ConfigError(f"{source} has no column {column}, but {', '.join(rows.columns)}")
+    if first_index is not None:
+        rows = rows.filter(f"`{INDEX}` >= {first_index}")
+        name = f"{name} from {first_index}"
     tell("replaying", -1)
     # Rows that are equal in it come in the same order each time, or a second run could not find what the first did.
-    keys = [name for name in dict.fromkeys((order, DEFAULT_ORDER, "value")) if name in rows.columns]
+    keys = [name for name in dict.fromkeys((order, INDEX, "value")) if name in rows.columns]
     ordered = rows.repartition(1).sortWithinPartitions(*keys).select("value")
     writer = ordered.write.format("dledger").options(**log).option("txnAppId", name).option("txnVersion", "0")
     writer.mode("append").save()
-    return {"records": rows.count(), "name": name}
+    last = f"max(`{INDEX}`)" if INDEX in rows.columns else "null"
+    found = rows.selectExpr("count(1) AS records", f"{last} + 1 AS end_index").collect()[0]
+    end_index = first_index if found["end_index"] is None else found["end_index"]
+    return {"records": found["records"], "end_index": end_index, "name": name}
 
 
 def _rows(spark: SparkSession, source: Path) -> DataFrame:
