@@ -101,8 +101,12 @@ class SimHost:
     @property
     def is_rotten(self) -> bool:
         """Something that rotted is neither repaired nor gone."""
+        return bool(self.rotten_paths)
+
+    @property
+    def rotten_paths(self) -> set[str]:
         self.rot = [rot for rot in self.rot if not rot.is_healed(self.platter)]
-        return bool(self.rot)
+        return {rot.path for rot in self.rot}
 
     @property
     def disk_name(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from dledger.storage.frame import Frame
@@ -35,10 +35,13 @@ class LogTruth:
         self._unproven: deque[_Stored] = deque()
         self._proven = Position(0)
 
-    def is_all_there(self) -> bool:
-        """After a start: the node says that everything it found is durable."""
+    def is_all_there(self, rotten: Collection[str] = ()) -> bool:
+        """After a start: the node says that everything it found is durable. But for ``rotten`` files, by path: a repair
+        that a kill cut short is in the cache alone, and what it mended is found again."""
         segments = self._log._files.segments
         for segment in segments:
+            if segment.path in rotten:
+                continue
             file = self._platter.durable(segment.path)
             if file is None or not file.holds(0, SECTOR_BYTES) or not file.holds(FIRST_PAGE_BYTES, segment.end_offset):
                 return False

@@ -288,7 +288,7 @@ class Watch:
             raise Violation("durable survives", f"{host.id} had {promised} durable and came back with {log.last}")
         if log.last != GENESIS:
             self.chronicle.found(host.id, log.last)
-        if not host.life.truth.is_all_there():
+        if not host.life.truth.is_all_there(host.rotten_paths):
             raise Violation(
                 "what a start finds is durable", f"{host.id} came back with {log.last}, not all on the disk"
             )
