@@ -63,6 +63,10 @@ def session(name: str, master: str, *, is_brief: bool = False) -> Iterator[Spark
         yield made
     except DLedgerError:
         raise
+    except ConnectionError as gone:  # to the JVM: the log's own are DLedgerErrors
+        raise ConfigError(
+            "Spark's JVM ended in the middle, most likely for want of memory: give it more, SPARK_DRIVER_MEMORY=4g"
+        ) from gone
     except Exception as failure:
         sentence = sentence_of(failure)
         if sentence is None:

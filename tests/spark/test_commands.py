@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from dledger.cli.runtime import EXIT_BAD, EXIT_OK, EXIT_USAGE
+from dledger.cli.spark import LOCAL_MASTER, session
 from dledger.cli.spark import spark as spark_commands
 from dledger.errors import ConfigError
 from tests.spark.clusters import Cluster, running
@@ -147,6 +148,12 @@ def lines_of(row: Row) -> str:
     if row.completed_ns > row.invoked_ns:
         lines.append({"type": row.outcome, "ns": row.completed_ns, "invoked": row.invoked_ns, **what})
     return "".join(json.dumps(line) + "\n" for line in lines)
+
+
+@pytest.mark.usefixtures("told")
+def test_a_jvm_that_ends_in_the_middle_is_told_of_in_a_sentence() -> None:
+    with pytest.raises(ConfigError, match="SPARK_DRIVER_MEMORY"), session("check", LOCAL_MASTER):
+        raise ConnectionRefusedError(111, "Connection refused")  # what Py4J says of it
 
 
 @pytest.mark.parametrize(("found", "code"), [(200, EXIT_OK), (199, EXIT_BAD)])
