@@ -1,10 +1,11 @@
 """Preferred leaders: the leadership goes to the highest priority that is healthy and close, when it is safe to give;
 and away from a leader whose disk is full, to one that takes appends.
 
-The leader looks every second. A target must have been fit (raft/fitness.py says when) for a while without a
-break, so that a node that has just come back, or comes and goes, is left alone. A handover that fails leaves the leader
-leading, and its target alone for a time that doubles with every failure: appends pay at most one election timeout for
-each attempt, and nobody is elected who lags. The same holds for a leader with a full disk and whoever it finds.
+The leader looks every second, with a full disk whenever it can. A target must have been fit (raft/fitness.py says when)
+for a while without a break, so that a node that has just come back, or comes and goes, is left alone. A handover that
+fails leaves the leader leading, and its target alone for a time that doubles with every failure: appends pay at most
+one election timeout for each attempt, and nobody is elected who lags. The same holds for a leader with a full disk and
+whoever it finds.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ logger = logging.getLogger(__name__)
 LOOK_INTERVAL_S = 1.0
 HEALTHY_S = 3.0
 """How long a target must have been eligible."""
-RELIEF_S = 2.0
-"""The same for a leader whose disk is full: by then a target whose own filled up at the same time has said so
-(DiskWatch looks every second)."""
+RELIEF_S = 1.25
+"""The same for a leader whose disk is full, which takes no appends meanwhile: by then a target whose own filled up at
+the same time has said so (DiskWatch looks every second, and the next answer to a heartbeat tells)."""
 MIN_BACK_OFF_S = 5.0
 MAX_BACK_OFF_S = 300.0
 
@@ -57,12 +58,12 @@ class PreferredLeaders:
 
     def check(self) -> None:
         """Called now and then."""
-        now_s = self._context.now_s()
-        if now_s < self._next_look_s or self._transfer is not None:
+        now_s, is_full = self._context.now_s(), not self._context.core.disk.takes_appends
+        if self._transfer is not None or (now_s < self._next_look_s and not is_full):
             return
         self._next_look_s = now_s + LOOK_INTERVAL_S
         target = self._find(now_s)
-        wait_s = HEALTHY_S if self._context.core.disk.takes_appends else RELIEF_S
+        wait_s = RELIEF_S if is_full else HEALTHY_S
         if target != self._target:
             self._target, self._eligible_since_s = target, now_s
         elif target is not None and now_s >= self._eligible_since_s + wait_s:
