@@ -77,12 +77,15 @@ class TimeOrderKernel:
         return self.merge(parts)
 
     def merge(self, partials: Iterable[pa.Table]) -> pa.Table:
-        """Drops what can decide nothing: an index known later than a higher one, and the many rows of one read."""
+        """Drops what can decide nothing: an index known later than a higher one, the many rows of one read, and what
+        was found where it had been found before."""
         table = joined(self.schema, partials)
         row, at_ns, index = column(table, "row"), column(table, "at_ns"), column(table, "index")
-        kept = np.isin(row, (APPENDED, INVOKED, FOUND))
+        low, high = column(table, "low"), column(table, "high")
+        kept = np.isin(row, (APPENDED, INVOKED))
         kept[_leading(np.flatnonzero(row == KNOWN), at_ns, index)] = True
-        kept[_distinct(np.flatnonzero(row == READ_TO), at_ns, index)] = True
+        kept[_first_of_each(np.flatnonzero(row == READ_TO), at_ns, index)] = True
+        kept[_first_of_each(np.flatnonzero(row == FOUND), index, low, high, earliest=at_ns)] = True
         return table.filter(pa.array(kept))
 
     def findings(self, merged: pa.Table) -> Findings:
@@ -154,12 +157,14 @@ def _leading(places: Column, at_ns: Column, index: Column) -> Column:
     return np.asarray(order[index[order] > highest])
 
 
-def _distinct(places: Column, at_ns: Column, index: Column) -> Column:
-    """Of the rows at ``places``, one for each time and index: those of one read are alike."""
-    order = places[np.lexsort((index[places], at_ns[places]))]
-    first = runs.changes(at_ns[order], index[order])
+def _first_of_each(places: Column, *alike: Column, earliest: Column | None = None) -> Column:
+    """Of the rows at ``places``, one of those that are ``alike`` in all these columns: by that one, the earliest."""
+    keys = [each[places] for each in alike]
+    least = [] if earliest is None else [earliest[places]]
+    order = np.lexsort((*least, *reversed(keys)))
+    first = runs.changes(*(key[order] for key in keys))
     first[:1] = True
-    return np.asarray(order[first])
+    return np.asarray(places[order[first]])
 
 
 def _example(word: str, values: Column) -> str:
