@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 
 import grpc
@@ -79,8 +79,9 @@ async def refused(nodes: Nodes, node_id: str) -> str:
     return ""
 
 
-async def takes_appends(nodes: Nodes, node_id: str) -> bool:
-    return not await refused(nodes, node_id)
+async def takes_appends(nodes: Nodes, node_id: str = "") -> bool:
+    """That node, or whoever leads."""
+    return not await refused(nodes, node_id or await nodes.leader())
 
 
 async def append_until_refused(nodes: Nodes, leader: str) -> tuple[int, str]:
@@ -123,20 +124,33 @@ async def test_below_the_watermark_the_leader_refuses_reads_go_on_and_so_do_appe
         leader = await nodes.leader()
         for _ in range(5):
             await nodes[leader].append(RECORD)
-        with ballast(tmp_path, leader, leave_bytes=12 * MIB) as empty:
+        with ExitStack() as filled:
+            for node_id in nodes.ids:
+                filled.enter_context(ballast(tmp_path, node_id, leave_bytes=12 * MIB))
 
-            async def is_full() -> bool:
-                return await disk_state(nodes, leader) == "full"
+            async def are_full() -> bool:
+                return all([await disk_state(nodes, node_id) == "full" for node_id in nodes.ids])
 
-            await eventually(is_full, "the leader sees that there is little room")
+            await eventually(are_full, "the nodes see that there is little room")
             assert await append_until_refused(nodes, leader) == (0, "DISK_FULL")
             assert (await nodes[leader].get(0)).entry.value == RECORD
             await asyncio.sleep(1.5)
-            assert await nodes.leader() == leader, "a full disk costs nobody the leadership"
-            empty()
-            await eventually(lambda: takes_appends(nodes, leader), "appends are taken again")
+            assert await nodes.leader() == leader, "where nobody has room, nobody leads instead"
+        await eventually(lambda: takes_appends(nodes, leader), "appends are taken again")
         assert await disk_state(nodes, leader) == "ok"
         assert await records_everywhere(nodes) == 6
+
+
+async def test_a_leader_without_room_hands_over_to_one_that_has_some(tmp_path: Path) -> None:
+    async with on_small_disks(tmp_path, refuse_free_bytes=16 * MIB) as nodes:
+        leader = await nodes.leader()
+        with ballast(tmp_path, leader, leave_bytes=12 * MIB):
+
+            async def leads_another() -> bool:
+                return await nodes.leader() != leader
+
+            await eventually(leads_another, "another leads")
+            assert await takes_appends(nodes)
 
 
 async def test_what_the_device_itself_refuses_is_refused_and_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
@@ -147,9 +161,8 @@ async def test_what_the_device_itself_refuses_is_refused_and_nothing_acknowledge
             acked, reason = await append_until_refused(nodes, leader)
             assert reason == "DISK_FULL"
             assert (await nodes[leader].get(0)).entry.value == RECORD
-            assert await nodes.leader() == leader
             empty()
-            await eventually(lambda: takes_appends(nodes, leader), "appends are taken again")
+            await eventually(lambda: takes_appends(nodes), "appends are taken again")
         assert await records_everywhere(nodes) == acked + 2
 
 
