@@ -12,25 +12,10 @@ import pyarrow.json as pj
 import pyarrow.parquet as pq
 
 from dledger.errors import ConfigError
-from dledger.kernels.history import APPEND, FAIL, FINAL, HISTORY_SCHEMA, INFO, LOCAL_READ, NOWHERE, OK, READ
+from dledger.kernels.history import APPEND, HISTORY_SCHEMA, INFO, NOWHERE, OK, problem_of
+from dledger.kernels.lines import LINES_SCHEMA
 
 BATCH_ROWS = 128 * 1024
-WORDS = {"kind": (APPEND, READ, LOCAL_READ, FINAL), "outcome": (OK, FAIL, INFO)}
-
-_LINES = pa.schema(
-    [
-        ("type", pa.string()),
-        ("process", pa.int64()),
-        ("call", pa.int64()),
-        ("ns", pa.int64()),
-        ("invoked", pa.int64()),
-        ("value", pa.int64()),
-        ("count", pa.int64()),
-        ("index", pa.int64()),
-        ("term", pa.int64()),
-        ("error", pa.string()),
-    ]
-)
 
 
 def read_history(path: Path) -> Iterator[pa.RecordBatch]:
@@ -58,13 +43,8 @@ def _stored(file: Path) -> Iterator[pa.RecordBatch]:
 
 def _check_words(batch: pa.RecordBatch, path: Path) -> None:
     """A row that no check would look at must not pass for one without a fault. Raises CONFIG_ERROR."""
-    for field, column in zip(batch.schema, batch.columns, strict=True):
-        if column.null_count:
-            raise ConfigError(f"{path} is not a history: a row has no {field.name}")
-    for name, words in WORDS.items():
-        strange = batch.filter(pc.invert(pc.is_in(batch.column(name), value_set=pa.array(words))))
-        if strange.num_rows:
-            raise ConfigError(f"{path} is not a history: {strange.column(name)[0].as_py()!r} is no {name}")
+    if problem := problem_of(batch):
+        raise ConfigError(f"{path} is not a history: {problem}")
     is_append = pc.equal(batch.column("kind"), APPEND)
     acknowledged = batch.filter(pc.and_(is_append, pc.equal(batch.column("outcome"), OK)))
     if pc.any(pc.less(acknowledged.column("first_index"), 0)).as_py():
@@ -112,7 +92,7 @@ def _appends(file: Path) -> Iterator[pa.RecordBatch]:
     lines = _whole_lines(file)
     if not lines.size:
         return
-    options = pj.ParseOptions(explicit_schema=_LINES, unexpected_field_behavior="error")
+    options = pj.ParseOptions(explicit_schema=LINES_SCHEMA, unexpected_field_behavior="error")
     open_calls: dict[int, pa.RecordBatch] = {}
     for batch in pj.open_json(pa.BufferReader(lines), pj.ReadOptions(block_size=8 << 20), options):
         for name in ("type", "process", "call", "ns", "value", "count"):

@@ -31,6 +31,7 @@ from dledger.cli.runtime import exit_code_of, run
 from dledger.client import Log, connect
 from dledger.errors import DLedgerError, OutcomeUnknown, PendingFull
 from dledger.types import Ack
+from jepsen.nemesis.api import happens
 from tests.support.reading import SETTLE_TIMEOUT_S, whole_log
 
 SEQUENCE_BYTES = 8
@@ -152,15 +153,6 @@ async def kill_and_revive(
         click.echo(f"kill -9 {victim} (pid {pid}){', the leader' if leads else ''}", err=True)
         await happens(ended, every_s / 2)
         await cluster.restart(victim)
-
-
-async def happens(event: asyncio.Event, within_s: float) -> bool:
-    """Waits for the event for so long; whether it came."""
-    try:
-        await asyncio.wait_for(event.wait(), within_s)
-    except TimeoutError:
-        return False
-    return True
 
 
 async def soak(

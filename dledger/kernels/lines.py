@@ -27,7 +27,7 @@ from dledger.kernels.rates import RateKernel
 
 INVOKE: Final = "invoke"
 _ALWAYS: Final = ("type", "ns", "count")
-_LINE = pa.schema(
+LINES_SCHEMA = pa.schema(
     [
         ("type", pa.string()),
         ("process", pa.int64()),
@@ -41,6 +41,7 @@ _LINE = pa.schema(
         ("error", pa.string()),
     ]
 )
+"""Of all that a line may tell; none tells everything."""
 _RATES = RateKernel()
 
 
@@ -84,8 +85,8 @@ def settled(merged: pa.Table) -> pa.Table:
 def _parsed(lines: pa.Array) -> pa.Table:
     text = b"\n".join(lines.cast(pa.binary()).to_pylist())
     if not text.strip():
-        return _LINE.empty_table()
-    options = pj.ParseOptions(explicit_schema=_LINE, unexpected_field_behavior="error")
+        return LINES_SCHEMA.empty_table()
+    options = pj.ParseOptions(explicit_schema=LINES_SCHEMA, unexpected_field_behavior="error")
     try:
         events = pj.read_json(pa.BufferReader(text), pj.ReadOptions(block_size=len(text) + 1), options)
     except pa.ArrowInvalid as failure:

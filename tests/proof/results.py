@@ -62,7 +62,9 @@ class Results:
         """Rewrites the file with a line a slice, and without what an interrupted run has left half-written."""
         lines = (json.dumps(result._asdict()) + "\n" for result in self._results.values())
         self._file.parent.mkdir(parents=True, exist_ok=True)
-        self._file.write_text("".join(lines), encoding="utf-8")
+        partial = self._file.with_suffix(".partial")
+        partial.write_text("".join(lines), encoding="utf-8")
+        partial.replace(self._file)
 
     def _read(self) -> list[Result]:
         if not self._file.exists():

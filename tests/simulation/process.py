@@ -178,7 +178,7 @@ class _Call(_Deed):
         if process.is_paused:
             process.wait_for_resume(self)
         elif process.has_ended:
-            process.forget(self)
+            process.keep_step(self)
         else:
             events._set_running_loop(process)
             _Deed._run(self)
@@ -317,15 +317,15 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         """Nothing of it runs any more, and who waits for an answer hears that it is gone."""
         self.has_ended = True
         for handle in (*self._waiting, *self._late):
-            self.forget(handle)
+            self.keep_step(handle)
         self._waiting, self._late = [], []
         asked, self._asked = self._asked, {}
         for answer in asked:
             if not answer.done():
                 answer.set_exception(GoneError())
 
-    def forget(self, handle: asyncio.Handle) -> None:
-        """It was to run after the end."""
+    def keep_step(self, handle: asyncio.Handle) -> None:
+        """``handle`` was to run after the end: where it is a task's, it is kept for the burial."""
         if isinstance(getattr(handle._callback, "__self__", None), asyncio.Task):  # type: ignore[attr-defined]
             self._steps.append(handle)
 
