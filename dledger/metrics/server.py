@@ -54,10 +54,11 @@ class _Server(ThreadingMixIn, WSGIServer):
         else:
             self.shutdown_request(request)
 
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
+    def finish_request(self, request: Any, client_address: Any) -> None:
         try:
-            super().process_request_thread(request, client_address)
+            super().finish_request(request, client_address)
         finally:
+            # Before the connection is closed: who sees that finds the place free.
             self._places.release()
 
     def handle_error(self, request: object, client_address: object) -> None:
