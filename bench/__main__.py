@@ -20,6 +20,7 @@ from bench.scenarios.idle import idle
 from bench.scenarios.members import members
 from bench.scenarios.reads import reads
 from bench.scenarios.spark import spark
+from bench.scenarios.spark_check import spark_check
 from bench.scenarios.spark_lag import spark_lag
 
 QUICK_DURATION_S = 1.5
@@ -53,7 +54,7 @@ def compare(*, rounds: int, duration: float, peers: str, quick: bool, fresh: boo
     click.echo(report)
 
 
-for command in (gate, growth, catchup, failover, idle, members, reads, spark, spark_lag):
+for command in (gate, growth, catchup, failover, idle, members, reads, spark, spark_lag, spark_check):
     bench.add_command(command)
 
 if __name__ == "__main__":

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dledger.errors import ConfigError
-from dledger.kernels.checks import CHECKS, verdict
+from dledger.kernels.checks import check_history, verdict
 from dledger.kernels.history import Column
-from dledger.kernels.kernel import Findings
+from dledger.kernels.kernel import Findings, whole_partial
 from dledger.kernels.rates import SLOT_NS, RateKernel, acknowledged_slots
 from jepsen.history import read_history
 from jepsen.nemesis.api import majority_connected
@@ -47,7 +47,7 @@ AFTERMATH_NS = 3_000_000_000
 
 
 def judge(history: Path) -> dict[str, Any]:
-    """Reads the history once; writes verdict.json and rates.parquet beside it. Raises CONFIG_ERROR.
+    """Reads the history; writes verdict.json and rates.parquet beside it. Raises CONFIG_ERROR.
 
     ``history`` is a run's directory, the history.parquet in one, or another file of that form: of that no more is known
     than what it holds, neither faults nor how many copies of the log there were."""
@@ -111,14 +111,8 @@ def reasons_against(told: Mapping[str, Any]) -> Iterator[str]:
 
 def findings_of(history: Path) -> tuple[dict[str, Findings], pa.Table]:
     """Every check's findings, and the merged partial of the rates."""
-    kernels = (*CHECKS, RateKernel())
-    partials: list[list[pa.Table]] = [[] for _ in kernels]
-    for batch in read_history(history):
-        for kernel, mine in zip(kernels, partials, strict=True):
-            mine.append(kernel.partial(batch))
-    merged = [kernel.merge(mine) for kernel, mine in zip(kernels, partials, strict=True)]
-    found = {kernel.name: kernel.findings(whole) for kernel, whole in zip(CHECKS, merged, strict=False)}
-    return found, merged[-1]
+    found = check_history(lambda: read_history(history))
+    return found, whole_partial(RateKernel(), read_history(history))
 
 
 def availability(slots: Column, windows: list[Window], time_limit_s: float, nodes: int = 5) -> dict[str, Any]:

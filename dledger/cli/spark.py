@@ -69,8 +69,8 @@ def session(name: str, master: str, *, is_brief: bool = False) -> Iterator[Spark
         ) from gone
     except Exception as failure:
         sentence = sentence_of(failure)
-        if sentence is None:
-            raise
+        if sentence is None:  # Spark's own: what it says is asked of the JVM, which ends here
+            raise RuntimeError(f"Spark failed: {failure}") from None
         raise sentence from failure
     finally:
         ended_quietly(made)
@@ -369,7 +369,8 @@ def check(*, history: Path, engine: str, master: str, output: str) -> int:
 
     job.whole(history.absolute())  # refused before Spark is started
     if engine == "local":
-        found = job.check_locally(history.absolute())
+        with progress_of("check") as tell:
+            found = job.check_locally(history.absolute(), tell=tell)
     else:
         with session("check", master) as made, progress_of("check") as tell:
             found = job.check(made, history.absolute(), tell=tell)

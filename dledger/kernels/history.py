@@ -84,6 +84,16 @@ def where(batch: pa.RecordBatch | pa.Table, *, kind: str | tuple[str, ...], outc
     return np.asarray(chosen.to_numpy(zero_copy_only=False), dtype=np.bool_)
 
 
+def value_text(value: int) -> str:
+    """A value as people read it: its process, and which of its values it is."""
+    return f"value {value & ((1 << PROCESS_SHIFT) - 1)} of process {value >> PROCESS_SHIFT}"
+
+
+def attempts(batch: pa.RecordBatch | pa.Table) -> Mask:
+    """The appends, whatever came of them."""
+    return np.asarray(pc.equal(batch.column("kind"), APPEND).to_numpy(zero_copy_only=False), dtype=np.bool_)
+
+
 def problem_of(batch: pa.RecordBatch) -> str:
     """Why a batch is of no history; empty when it is of one. A row that no kernel looks at must not pass for none."""
     for field, values in zip(batch.schema, batch.columns, strict=True):

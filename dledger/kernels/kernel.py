@@ -1,12 +1,29 @@
-"""What a check is: a partial result of each batch, merged in any order and grouping, and findings at the end."""
+"""What a kernel is: a partial result of each batch, merged in any order and grouping; and what a check is: the same in
+shards, so that no process ever holds all of it.
+
+::
+
+    batch ──partial──▶ rows ──cut──▶ rows of shard 0 ──summary──┐
+    batch ──partial──▶ rows ──cut──▶ rows of shard 1 ──summary──┼──▶ summaries ──▶ findings
+                                     …                          ┘
+
+Between ``cut`` and ``summary`` rows of one shard come together from all batches: in memory, from files, or by Spark's
+shuffle.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
+import numpy as np
 import pyarrow as pa
+
+from dledger.kernels.history import NOWHERE, Column, Mask, column, table_of, value_text
+
+if TYPE_CHECKING:
+    from dledger.kernels.overview import Overview
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +40,9 @@ class Findings:
 
 
 class Kernel(Protocol):
-    """One check. ``merge`` is associative and commutative, and may shrink; a partial is a table of whole numbers.
+    """A sum over a history. ``merge`` is associative and commutative, and may shrink; a partial is a table of whole
+    numbers. ``merge([partial(b) for b in batches])`` tells the same however the history was cut into batches."""
 
-    ``findings(merge([partial(b) for b in batches]))`` does not depend on how the history was cut into batches.
-    """
-
-    name: ClassVar[str]
     schema: ClassVar[pa.Schema]
     """Of a partial result."""
 
@@ -38,8 +52,45 @@ class Kernel(Protocol):
     def merge(self, partials: Iterable[pa.Table]) -> pa.Table:
         """One partial of several."""
 
-    def findings(self, merged: pa.Table) -> Findings:
-        """Of the whole history's partial."""
+
+class Check(Protocol):
+    """Finds faults. What it finds does not depend on batches, nor on how many shards there are."""
+
+    name: ClassVar[str]
+    schema: ClassVar[pa.Schema]
+    """Of its rows."""
+
+    def partial(self, batch: pa.RecordBatch, overview: Overview) -> pa.Table:
+        """The rows of a batch with the columns of ``HISTORY_SCHEMA``."""
+
+    def cut(self, rows: pa.Table, overview: Overview) -> tuple[pa.Table, Column]:
+        """The same rows, split where they lie in several shards; and the shard of each."""
+
+    def summary(self, rows: pa.Table, overview: Overview, shard: int) -> pa.Table:
+        """A table of ``SUMMARY`` for all the rows of one shard."""
+
+    def findings(self, summaries: pa.Table) -> Findings:
+        """Of the summaries of all shards, in any order."""
+
+
+SUMMARY = pa.schema([(name, pa.int64()) for name in ("what", "whose", "at", "low", "high", "number")])
+
+
+def numbers(names: Sequence[str], found: Mapping[str, int], examples: Mapping[str, int | None]) -> pa.Table:
+    """A summary of numbers that add up, by their places in ``names``; ``at``: a value as an example, or ``NOWHERE``."""
+    what = np.arange(len(names), dtype=np.int64)
+    at = [NOWHERE if (example := examples.get(name)) is None else example for name in names]
+    nothing = np.zeros(len(names), dtype=np.int64)
+    number = np.array([found[name] for name in names], dtype=np.int64)
+    return table_of(what=what, whose=nothing, at=np.array(at, dtype=np.int64), low=nothing, high=nothing, number=number)
+
+
+def added(names: Sequence[str], summaries: pa.Table) -> tuple[dict[str, int], tuple[str, ...]]:
+    """What ``numbers`` told of all shards together: the sums, and the least of each one's examples, for people."""
+    what, number, at = (column(summaries, name) for name in ("what", "number", "at"))
+    sums = {name: int(number[what == place].sum()) for place, name in enumerate(names)}
+    examples = {name: at[(what == place) & (at != NOWHERE)] for place, name in enumerate(names)}
+    return sums, tuple(f"{name}: {value_text(int(told.min()))}" for name, told in examples.items() if len(told))
 
 
 MERGE_AT_ROWS = 4_000_000
@@ -60,11 +111,11 @@ def whole_partial(kernel: Kernel, batches: Iterable[pa.RecordBatch]) -> pa.Table
     return kernel.merge(waiting)
 
 
-def judge(kernel: Kernel, batches: Iterable[pa.RecordBatch]) -> Findings:
-    """The verdict on a history that one process reads."""
-    return kernel.findings(whole_partial(kernel, batches))
-
-
-def joined(schema: pa.Schema, partials: Iterable[pa.Table]) -> pa.Table:
+def joined(schema: pa.Schema, tables: Iterable[pa.Table]) -> pa.Table:
     """Their rows in one table; also of none at all."""
-    return pa.concat_tables([schema.empty_table(), *partials]).combine_chunks()
+    return pa.concat_tables([schema.empty_table(), *tables]).combine_chunks()
+
+
+def picked(table: pa.Table, chosen: Mask | Column) -> pa.Table:
+    """The rows where ``chosen`` holds, or those at the places that it names."""
+    return table.filter(pa.array(chosen)) if chosen.dtype == np.bool_ else table.take(pa.array(chosen))

@@ -22,7 +22,6 @@ import pyarrow.json as pj
 
 from dledger.errors import ConfigError
 from dledger.kernels.history import APPEND, FAIL, INFO, OK, column
-from dledger.kernels.kernel import Findings
 from dledger.kernels.rates import RateKernel
 
 INVOKE: Final = "invoke"
@@ -48,7 +47,6 @@ _RATES = RateKernel()
 class LineKernel:
     """``RateKernel`` of batches with one column, ``value``: lines. Ask ``settled`` of what was merged."""
 
-    name: ClassVar[str] = "rates of lines"
     schema: ClassVar[pa.Schema] = RateKernel.schema
 
     def partial(self, batch: pa.RecordBatch) -> pa.Table:
@@ -70,9 +68,6 @@ class LineKernel:
 
     def merge(self, partials: Iterable[pa.Table]) -> pa.Table:
         return _RATES.merge(partials)
-
-    def findings(self, merged: pa.Table) -> Findings:
-        return _RATES.findings(settled(merged))
 
 
 def settled(merged: pa.Table) -> pa.Table:

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from dledger.kernels.history import APPEND, FAIL, INFO, OK, Column, column, table_of, where
-from dledger.kernels.kernel import Findings, joined
+from dledger.kernels.kernel import joined
 
 SLOT_NS = 10_000_000
 CLASSES_PER_OCTAVE = 8
@@ -22,9 +22,8 @@ _KEY = ("outcome", "slot", "latency_class")
 
 
 class RateKernel:
-    """``outcome`` counts ``OUTCOMES``. It finds no fault; ``slots_with`` and ``latencies_ms`` read the partial."""
+    """``outcome`` counts ``OUTCOMES``."""
 
-    name: ClassVar[str] = "rates"
     schema: ClassVar[pa.Schema] = pa.schema([(name, pa.int64()) for name in (*_KEY, "calls", "records")])
 
     def partial(self, batch: pa.RecordBatch) -> pa.Table:
@@ -37,11 +36,6 @@ class RateKernel:
             {name: summed.column(name) for name in _KEY}
             | {"calls": summed.column("calls_sum"), "records": summed.column("records_sum")}
         )
-
-    def findings(self, merged: pa.Table) -> Findings:
-        calls, outcome = column(merged, "calls"), column(merged, "outcome")
-        counts = {f"calls_{name}": int(calls[outcome == number].sum()) for number, name in enumerate(OUTCOMES)}
-        return Findings(counts)
 
 
 def _rows(batch: pa.RecordBatch, number: int) -> pa.Table:

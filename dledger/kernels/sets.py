@@ -1,6 +1,6 @@
 """The set model: what was attempted and acknowledged against what is there in the end.
 
-The partial holds intervals of values, each under what is known of them:
+A row is an interval of values, under what is known of them:
 
 ::
 
@@ -10,14 +10,17 @@ The partial holds intervals of values, each under what is known of them:
     unknown       0           0                             … and nobody knows
     acknowledged  0           0                             … and happened
     seen          0           first_value − first_index     some read found them, there
-    final         a process   first_value − first_index     its read at the end did
-    finished      a process   0                             its read at the end was completed
+    final         a process   0                             its read at the end did
+    finished      a process   0                             its read at the end was completed (start: 0 or 1, see below)
+
+A shard must know of every read at the end, also of one that shows nothing of it: ``finished`` stands in each of them,
+and is counted in one, where it starts at 0.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -29,20 +32,26 @@ from dledger.kernels.history import (
     FINAL,
     INFO,
     LOCAL_READ,
-    OK,
-    PROCESS_SHIFT,
     READ,
+    Column,
     Mask,
+    attempts,
     column,
     where,
 )
-from dledger.kernels.kernel import Findings
+from dledger.kernels.kernel import Findings, added, numbers, picked
 from dledger.kernels.spans import SCHEMA, merge_spans, spans
 
+if TYPE_CHECKING:
+    from dledger.kernels.overview import Overview
+
 ATTEMPTED, FAILED, UNKNOWN, ACKNOWLEDGED, SEEN, FINALLY, FINISHED = range(7)
+COUNTS = ("attempts", "acknowledged", "failed", "unknown", "recovered", "read", "final_reads")
+VIOLATIONS = ("lost", "unexpected", "vanished", "duplicated")
+NUMBERS = (*COUNTS, *VIOLATIONS)
 
 
-class SetKernel:
+class SetCheck:
     """Lost, unexpected, vanished and duplicated values.
 
     * lost: acknowledged, and missing from a read at the end;
@@ -54,41 +63,41 @@ class SetKernel:
     name: ClassVar[str] = "set"
     schema: ClassVar[pa.Schema] = SCHEMA
 
-    def partial(self, batch: pa.RecordBatch) -> pa.Table:
-        parts = [
-            self._appends(batch, ATTEMPTED, where(batch, kind=APPEND, outcome=OK)),
-            self._appends(batch, ATTEMPTED, where(batch, kind=APPEND, outcome=FAIL)),
-            self._appends(batch, ATTEMPTED, where(batch, kind=APPEND, outcome=INFO)),
-            self._appends(batch, FAILED, where(batch, kind=APPEND, outcome=FAIL)),
-            self._appends(batch, UNKNOWN, where(batch, kind=APPEND, outcome=INFO)),
-            self._appends(batch, ACKNOWLEDGED, where(batch, kind=APPEND, outcome=OK)),
-            self._found(batch, SEEN, where(batch, kind=(READ, LOCAL_READ, FINAL))),
-            self._found(batch, FINALLY, where(batch, kind=FINAL)),
-            self._finished(batch),
-        ]
-        return self.merge(parts)
+    def partial(self, batch: pa.RecordBatch, overview: Overview) -> pa.Table:
+        start = column(batch, "first_value")
+        end = start + column(batch, "count")
+        at = start - column(batch, "first_index")
+        process = column(batch, "process")
+        final = where(batch, kind=FINAL)
 
-    def _appends(self, batch: pa.RecordBatch, role: int, chosen: Mask) -> pa.Table:
-        start = column(batch, "first_value")[chosen]
-        end = start + column(batch, "count")[chosen]
-        return spans(role, start, end)
+        def rows(role: int, chosen: Mask, *, whose: Column | None = None, offset: Column | None = None) -> pa.Table:
+            owner, place = (0 if each is None else each[chosen] for each in (whose, offset))
+            return spans(role, start[chosen], end[chosen], whose=owner, offset=place)
 
-    def _found(self, batch: pa.RecordBatch, role: int, chosen: Mask) -> pa.Table:
-        start = column(batch, "first_value")[chosen]
-        end = start + column(batch, "count")[chosen]
-        whose = column(batch, "process")[chosen] * (role == FINALLY)
-        offset = start - column(batch, "first_index")[chosen]
-        return spans(role, start, end, whose=whose, offset=offset)
+        return merge_spans(
+            [
+                rows(ATTEMPTED, attempts(batch)),
+                rows(FAILED, where(batch, kind=APPEND, outcome=FAIL)),
+                rows(UNKNOWN, where(batch, kind=APPEND, outcome=INFO)),
+                rows(ACKNOWLEDGED, where(batch, kind=APPEND)),
+                rows(SEEN, where(batch, kind=(READ, LOCAL_READ, FINAL)), offset=at),
+                rows(FINALLY, final, whose=process),
+                _finished(np.unique(process[final])),
+            ]
+        )
 
-    def _finished(self, batch: pa.RecordBatch) -> pa.Table:
-        whose = np.unique(column(batch, "process")[where(batch, kind=FINAL)])
-        nothing = np.zeros(len(whose), dtype=np.int64)
-        return spans(FINISHED, nothing, nothing + 1, whose=whose)
+    def cut(self, rows: pa.Table, overview: Overview) -> tuple[pa.Table, Column]:
+        is_finished = column(rows, "role") == FINISHED
+        finished, others = picked(rows, is_finished), picked(rows, ~is_finished)
+        whose = column(finished, "whose")
+        count = overview.values.count
+        cut, shard = overview.values.cut(others)
+        elsewhere = [_finished(whose, 1) for _ in range(1, count)]
+        everywhere = np.repeat(np.arange(count), len(whose))
+        return pa.concat_tables([cut, finished, *elsewhere]), np.append(shard, everywhere)
 
-    def merge(self, partials: Iterable[pa.Table]) -> pa.Table:
-        return merge_spans(partials)
-
-    def findings(self, merged: pa.Table) -> Findings:
+    def summary(self, rows: pa.Table, overview: Overview, shard: int) -> pa.Table:
+        merged = merge_spans([rows])
         role, whose = column(merged, "role"), column(merged, "whose")
         start, end = column(merged, "start"), column(merged, "end")
 
@@ -96,40 +105,39 @@ class SetKernel:
             return runs.union(start[chosen], end[chosen])
 
         attempted, failed, seen = of(role == ATTEMPTED), of(role == FAILED), of(role == SEEN)
-        acknowledged, unknown = of(role == ACKNOWLEDGED), of(role == UNKNOWN)
-        readers = whose[role == FINISHED]
-        finals = [of((role == FINALLY) & (whose == reader)) for reader in readers]
-        everything = of(role == FINALLY)
-        is_seen = role == SEEN
-        counts = {
+        acknowledged, unknown, everything = of(role == ACKNOWLEDGED), of(role == UNKNOWN), of(role == FINALLY)
+        is_seen, is_finished = role == SEEN, role == FINISHED
+        finals = [of((role == FINALLY) & (whose == reader)) for reader in np.unique(whose[is_finished])]
+        found = {
             "attempts": attempted.size,
             "acknowledged": acknowledged.size,
             "failed": failed.size,
             "unknown": unknown.size,
             "recovered": runs.common(unknown, everything),
-            "read": max((final.size for final in finals), default=0),
-            "final_reads": len(readers),
-        }
-        violations = {
+            "read": everything.size,
+            "final_reads": int((start[is_finished] == 0).sum()),
             "lost": sum(runs.missing(acknowledged, final) for final in finals),
             "unexpected": runs.missing(seen, attempted) + runs.common(seen, failed),
             "vanished": sum(runs.missing(seen, final) for final in finals),
             "duplicated": runs.excess(start[is_seen], end[is_seen]),
         }
-        examples = [
-            _example("lost", (runs.first_missing(acknowledged, final) for final in finals)),
-            _example("unexpected", [runs.first_missing(seen, attempted)]),
-            _example("vanished", (runs.first_missing(seen, final) for final in finals)),
-            _example("duplicated", [runs.first_overlap(start[is_seen], end[is_seen])]),
-        ]
-        return Findings(counts, violations, tuple(filter(None, examples)))
+        examples = {
+            "lost": _first(runs.first_missing(acknowledged, final) for final in finals),
+            "unexpected": runs.first_missing(seen, attempted),
+            "vanished": _first(runs.first_missing(seen, final) for final in finals),
+            "duplicated": runs.first_overlap(start[is_seen], end[is_seen]),
+        }
+        return numbers(NUMBERS, found, examples)
+
+    def findings(self, summaries: pa.Table) -> Findings:
+        sums, told = added(NUMBERS, summaries)
+        return Findings({name: sums[name] for name in COUNTS}, {name: sums[name] for name in VIOLATIONS}, told)
 
 
-def _example(word: str, values: Iterable[int | None]) -> str:
-    value = next((each for each in values if each is not None), None)
-    return "" if value is None else f"{word}: {value_text(value)}"
+def _finished(whose: Column, start: int = 0) -> pa.Table:
+    starts = np.full(len(whose), start, dtype=np.int64)
+    return spans(FINISHED, starts, np.full(len(whose), 2, dtype=np.int64), whose=whose)
 
 
-def value_text(value: int) -> str:
-    """A value as people read it: its process, and which of its values it is."""
-    return f"value {value & ((1 << PROCESS_SHIFT) - 1)} of process {value >> PROCESS_SHIFT}"
+def _first(values: Iterable[int | None]) -> int | None:
+    return next((each for each in values if each is not None), None)

@@ -15,12 +15,12 @@ import pytest
 
 from dledger.errors import ConfigError
 from dledger.kernels.audit import audit_locally
-from dledger.kernels.history import HISTORY_SCHEMA
+from dledger.kernels.history import FINAL, HISTORY_SCHEMA, OK
 from dledger.kernels.record_stats import summary
 from dledger.spark.jobs import archive, audit, calls, check, compact, histories, replay, stats
 from dledger.spark.session import sentence_of
 from tests.spark.clusters import Cluster, running
-from tests.unit.kernels.histories import append, batch_of, final, value
+from tests.unit.kernels.histories import Row, append, batch_of, value
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -264,15 +264,24 @@ def test_what_is_no_table_is_not_replaced_by_one(spark: SparkSession, cluster: C
 
 
 def test_both_engines_give_a_history_the_same_verdict(spark: SparkSession, tmp_path: Path) -> None:
-    appends = [append(1, number, (10 * number, 10 * number + 5), index=number) for number in range(200)]
-    found = final([value(1, number) for number in range(199)], at=(5_000, 5_001))  # the last one is lost
+    size = 10_000
+    places = [(1 + number % 3, number // 3 * size, number * size) for number in range(200)]
+    appends = [append(process, first, (at, at + 5), index=at, count=size) for process, first, at in places]
+    ends = (2_000_000, 2_000_001)
+    # The last one is lost, and two that follow each other have changed places.
+    order = [*places[:100], places[101], places[100], *places[102:-1]]
+    found = [
+        Row(1000, FINAL, OK, *ends, value(process, first), number * size, size, read_start=0, read_end=199 * size)
+        for number, (process, first, _) in enumerate(order)
+    ]
     table = pa.Table.from_batches([batch_of([*appends, *found])])
     pq.write_table(table.slice(0, 90), tmp_path / "one.parquet")
     pq.write_table(table.slice(90), tmp_path / "two.parquet")
     verdict = check.check_locally(tmp_path)
     assert not verdict["valid"]
-    assert verdict["lost"] == 1
+    assert (verdict["lost"], verdict["conflicts"]) == (size, 2 * size)
     assert check.check(spark, tmp_path) == verdict
+    assert check.check(spark, tmp_path, rows_a_shard=50) == verdict
 
 
 def test_what_is_no_history_is_refused(spark: SparkSession, tmp_path: Path) -> None:

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dledger.errors import ConfigError
-from dledger.kernels.checks import CHECKS, check_history, verdict
+from dledger.kernels.checks import check_history, found_by, verdict
+from dledger.kernels.overview import ROWS_A_SHARD, Overview, OverviewKernel
 from dledger.spark.jobs import histories
 from dledger.spark.jobs.progress import Tell, quiet
 
@@ -14,19 +15,21 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def check(spark: SparkSession, history: Path, *, tell: Tell = quiet) -> dict[str, Any]:
+def check(
+    spark: SparkSession, history: Path, *, rows_a_shard: int = ROWS_A_SHARD, tell: Tell = quiet
+) -> dict[str, Any]:
     """The same verdict as ``check_locally``."""
     rows = histories.rows(spark, whole(history))
-    findings = {}
-    for number, kernel in enumerate(CHECKS):
-        tell(kernel.name, number / len(CHECKS))
-        findings[kernel.name] = kernel.findings(histories.partial_of(rows, kernel))
-    return verdict(findings)
+    tell("a first look", 0.0)
+    overview = Overview(histories.partial_of(rows, OverviewKernel()), rows_a_shard)
+    tell("checks", 0.1)
+    return verdict(found_by([summaries] for summaries in histories.summaries_of(rows, overview)))
 
 
-def check_locally(history: Path) -> dict[str, Any]:
-    """In this process, a batch at a time."""
-    return verdict(check_history(histories.batches(whole(history))))
+def check_locally(history: Path, *, tell: Tell = quiet) -> dict[str, Any]:
+    """In this process, a batch and then a shard at a time. What memory does not hold waits in TMPDIR."""
+    found = whole(history)
+    return verdict(check_history(lambda: histories.batches(found), tell=tell))
 
 
 def whole(history: Path) -> histories.History:

@@ -12,11 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dledger.errors import ConfigError
+from dledger.kernels.checks import CHECKS, shares
 from dledger.kernels.history import HISTORY_SCHEMA, problem_of
-from dledger.kernels.kernel import Kernel, whole_partial
+from dledger.kernels.kernel import SUMMARY, Kernel, joined, whole_partial
+from dledger.kernels.overview import Overview
+from dledger.kernels.spill import packed, unpacked
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -25,6 +29,7 @@ OF_A_RUN = ("history.parquet", "appends.jsonl")
 """What a run's directory holds of it: the second one until it has ended."""
 LINES_SUFFIX = ".jsonl"
 LINES_AT_A_TIME = 65_536
+MOST_TASKS = 1_000
 
 
 class History(NamedTuple):
@@ -64,11 +69,13 @@ def _check_columns(file: Path) -> None:
 
 
 def rows(spark: SparkSession, history: History) -> DataFrame:
-    """With the columns of ``HISTORY_SCHEMA``; of lines, the lines."""
-    if not history.is_lines:
-        return spark.read.parquet(*map(str, history.files)).select(*HISTORY_SCHEMA.names)
-    lines = spark.read.text(str(history.files[0]))
-    return lines.filter(lines.value != _torn_line(history.files[0]))
+    """What tells each task which of its rows to read: of Parquet, (file, row group), for the JVM would bring every row
+    from columns to rows and back; of lines, the lines."""
+    if history.is_lines:
+        lines = spark.read.text(str(history.files[0]))
+        return lines.filter(lines.value != _torn_line(history.files[0]))
+    groups = [(str(file), group) for file in history.files for group in range(pq.read_metadata(file).num_row_groups)]
+    return spark.createDataFrame(groups, "file string, row_group int").repartition(max(1, min(len(groups), MOST_TASKS)))
 
 
 def batches(history: History) -> Iterator[pa.RecordBatch]:
@@ -80,9 +87,24 @@ def batches(history: History) -> Iterator[pa.RecordBatch]:
                 yield pa.record_batch({"value": pa.array(whole_lines, pa.binary())})
         return
     for path in history.files:
-        with pq.ParquetFile(path) as file:
-            for batch in file.iter_batches(columns=HISTORY_SCHEMA.names):
-                yield checked(batch)
+        yield from _of_parquet(path)
+
+
+def _of_parquet(path: Path, row_group: int | None = None) -> Iterator[pa.RecordBatch]:
+    with pq.ParquetFile(path) as file:
+        groups = range(file.num_row_groups) if row_group is None else [row_group]
+        for batch in file.iter_batches(row_groups=groups, columns=HISTORY_SCHEMA.names):
+            yield checked(batch)
+
+
+def _read(given: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The batches that a task's part of ``rows`` stands for."""
+    for batch in given:
+        if "row_group" not in batch.schema.names:
+            yield batch
+            continue
+        for file, row_group in zip(*(batch.column(name).to_pylist() for name in ("file", "row_group")), strict=True):
+            yield from _of_parquet(Path(file), row_group)
 
 
 def checked(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -110,10 +132,51 @@ def _torn_line(file: Path) -> str:
 
 def _partials_of(kernel: Kernel) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def partials(given: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        of_rows = (checked(batch) if "kind" in batch.schema.names else batch for batch in given)
-        yield from whole_partial(kernel, of_rows).to_batches()
+        yield from whole_partial(kernel, _read(given)).to_batches()
 
     return partials
+
+
+def summaries_of(rows: DataFrame, overview: Overview) -> list[pa.Table]:
+    """Of each of ``CHECKS``, what its shards tell. Spark's shuffle brings the rows of a shard together, so that of a
+    history larger than any machine each worker holds a shard at a time."""
+    shared = rows.mapInArrow(_shares_of(overview), "check bigint, shard bigint, rows binary")
+    summed = shared.groupBy("check", "shard").applyInArrow(
+        _summary_in(overview), f"check bigint, {_sql_schema(SUMMARY)}"
+    )
+    told = summed.toArrow()
+    return [
+        told.filter(pc.equal(told.column("check"), number)).select(SUMMARY.names).cast(SUMMARY)
+        for number in range(len(CHECKS))
+    ]
+
+
+def _shares_of(overview: Overview) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """A row for each share: the JVM would take apart, and put together again, what comes as a row each."""
+
+    def shared(given: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in _read(given):
+            told = list(shares(batch, overview))
+            yield pa.record_batch(
+                {
+                    "check": pa.array([share.check for share in told], pa.int64()),
+                    "shard": pa.array([share.shard for share in told], pa.int64()),
+                    "rows": pa.array([packed(share.rows) for share in told], pa.binary()),
+                }
+            )
+
+    return shared
+
+
+def _summary_in(overview: Overview) -> Callable[[tuple[pa.Scalar, ...], pa.Table], pa.Table]:
+    def summary(key: tuple[pa.Scalar, ...], told: pa.Table) -> pa.Table:
+        number, shard = (each.as_py() for each in key)
+        check = CHECKS[number]
+        rows = joined(check.schema, (unpacked(each.as_buffer()) for each in told.column("rows")))
+        found = check.summary(rows, overview, shard)
+        return found.add_column(0, "check", pa.repeat(pa.scalar(number, pa.int64()), found.num_rows))
+
+    return summary
 
 
 def _sql_schema(schema: pa.Schema) -> str:

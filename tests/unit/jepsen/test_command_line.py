@@ -6,11 +6,13 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
+from dledger.cli.runtime import exit_code_of
 from dledger.errors import ConfigError
 from jepsen.__main__ import main, new_directory, pace
 from jepsen.hosts.namespaces import TOOLS, check_root_and_tools
@@ -19,9 +21,26 @@ from jepsen.recorder import Recorder
 from jepsen.run import Plan
 
 
-def jepsen(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "jepsen", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+class Ended(NamedTuple):
+    """How a command ended, and what it wrote."""
+
+    code: int
+    out: str
+    err: str
+
+
+Jepsen = Callable[..., Ended]
+
+
+@pytest.fixture
+def jepsen(capsys: pytest.CaptureFixture[str]) -> Jepsen:
+    """``jepsen("test", "--nodes", "3")``, as ``python -m jepsen`` runs it, in this process."""
+
+    def run(*arguments: str) -> Ended:
+        code = exit_code_of(lambda: main(list(arguments), standalone_mode=False))
+        return Ended(code, *capsys.readouterr())
+
+    return run
 
 
 def test_who_is_not_root_is_told_so_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,8 +50,9 @@ def test_who_is_not_root_is_told_so_in_one_line(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_an_unknown_nemesis_is_named_and_nothing_is_made(tmp_path: Path) -> None:
-    done = jepsen("test", "--nemesis", "earthquake", "--store", str(tmp_path / "store"))
-    assert done.returncode == 2
+    command = [sys.executable, "-m", "jepsen", "test", "--nemesis", "earthquake", "--store", str(tmp_path / "store")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
     assert "there is no nemesis 'earthquake'" in done.stderr
     assert done.stderr.count("\n") == 1
     assert not (tmp_path / "store").exists()
@@ -58,17 +78,17 @@ def test_an_unknown_nemesis_is_named_and_nothing_is_made(tmp_path: Path) -> None
     ],
 )
 def test_what_cannot_be_run_is_refused_in_one_line_and_nothing_is_made(
-    tmp_path: Path, arguments: list[str], why: str
+    jepsen: Jepsen, tmp_path: Path, arguments: list[str], why: str
 ) -> None:
-    done = jepsen("test", *arguments, "--store", str(tmp_path / "store"))
-    assert (done.returncode, done.stdout) == (2, "")
-    assert why in done.stderr
-    assert done.stderr.count("\n") == 1
+    ended = jepsen("test", *arguments, "--store", str(tmp_path / "store"))
+    assert (ended.code, ended.out) == (2, "")
+    assert why in ended.err
+    assert ended.err.count("\n") == 1
     assert not (tmp_path / "store").exists()
 
 
-def test_a_port_that_is_none_is_refused() -> None:
-    assert jepsen("serve", "--port", "99999").returncode == 2
+def test_a_port_that_is_none_is_refused(jepsen: Jepsen) -> None:
+    assert jepsen("serve", "--port", "99999").code == 2
 
 
 @pytest.mark.parametrize(
@@ -128,8 +148,8 @@ def test_runs_that_begin_in_the_same_second_have_directories_of_their_own(tmp_pa
     assert [new_directory(tmp_path / "store", "run").name for _ in range(3)] == ["run", "run-2", "run-3"]
 
 
-def test_a_file_that_is_no_history_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_no_history_is_refused(jepsen: Jepsen, tmp_path: Path) -> None:
     (tmp_path / "x.parquet").write_text("no")
-    done = jepsen("check", str(tmp_path / "x.parquet"))
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "is not a history" in done.stderr
+    ended = jepsen("check", str(tmp_path / "x.parquet"))
+    assert (ended.code, ended.out) == (2, "")
+    assert "is not a history" in ended.err

@@ -36,23 +36,23 @@ def record_some(run_dir: Path, *, finish: bool) -> None:
 
 def test_a_recorded_history_is_judged_alike_as_recorded_and_as_parquet(tmp_path: Path) -> None:
     record_some(tmp_path, finish=True)
-    as_recorded = verdict(check_history(read_history(tmp_path)))
+    as_recorded = verdict(check_history(lambda: read_history(tmp_path)))
     to_parquet(tmp_path)
     assert not (tmp_path / "appends.jsonl").exists()
-    assert verdict(check_history(read_history(tmp_path))) == as_recorded
+    assert verdict(check_history(lambda: read_history(tmp_path))) == as_recorded
     assert as_recorded["valid"]
     assert (as_recorded["attempts"], as_recorded["acknowledged"], as_recorded["recovered"]) == (6, 2, 1)
 
 
 def test_an_append_that_was_never_heard_of_again_is_of_unknown_outcome(tmp_path: Path) -> None:
     record_some(tmp_path, finish=True)
-    told = verdict(check_history(read_history(tmp_path)))
+    told = verdict(check_history(lambda: read_history(tmp_path)))
     assert (told["unknown"], told["failed"]) == (3, 1)
 
 
 def test_without_its_final_read_a_history_is_not_valid(tmp_path: Path) -> None:
     record_some(tmp_path, finish=False)
-    assert not verdict(check_history(read_history(tmp_path)))["valid"]
+    assert not verdict(check_history(lambda: read_history(tmp_path)))["valid"]
 
 
 def test_what_is_no_history_is_refused_in_one_sentence(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_a_line_that_was_cut_short_as_the_harness_was_killed_is_left_out(tmp_pat
     record_some(tmp_path, finish=True)
     appends = tmp_path / "appends.jsonl"
     appends.write_bytes(appends.read_bytes()[:-cut])
-    told = verdict(check_history(read_history(tmp_path)))
+    told = verdict(check_history(lambda: read_history(tmp_path)))
     assert (told["acknowledged"], told["attempts"]) == (2, 4)
 
 
@@ -101,7 +101,7 @@ def test_an_acknowledgement_whose_line_was_cut_short_is_of_unknown_outcome(tmp_p
         recorder.complete(recorder.invoke(1, 0, value(1, 0), 1), Acknowledged(0, 1))
     appends = tmp_path / "appends.jsonl"
     appends.write_bytes(appends.read_bytes()[:-5])
-    told = verdict(check_history(read_history(tmp_path)))
+    told = verdict(check_history(lambda: read_history(tmp_path)))
     assert (told["acknowledged"], told["unknown"]) == (0, 1)
 
 

@@ -53,7 +53,7 @@ async def told_of_reads(
         recorder.complete(recorder.invoke(1, 0, value(1, 0), 2), Acknowledged(0, 1))
         log = cast("Log", ScriptedLog(ended, *scripts))
         await Reader(100, log, recorder, SIZE, node).run(ended)
-    return verdict(check_history(read_history(run_dir)))
+    return verdict(check_history(lambda: read_history(run_dir)))
 
 
 BOTH = [batch_at(0, value(1, 0), value(1, 1))]

@@ -33,12 +33,12 @@ RIGHT: list[Row] = [
 
 def broken(history: list[Row]) -> dict[str, int]:
     """The violations that are found, by name."""
-    findings = check_history([batch_of(history)])
+    findings = check_history(lambda: [batch_of(history)])
     return {name: n for found in findings.values() for name, n in found.violations.items() if n}
 
 
 def test_a_right_history_is_valid_and_counted() -> None:
-    told = verdict(check_history([batch_of(RIGHT)]))
+    told = verdict(check_history(lambda: [batch_of(RIGHT)]))
     assert not broken(RIGHT)
     assert told["valid"]
     assert (told["attempts"], told["acknowledged"], told["failed"], told["unknown"]) == (5, 3, 1, 1)
@@ -136,4 +136,4 @@ def test_every_copy_that_was_read_at_the_end_must_hold_what_was_acknowledged() -
 def test_a_history_that_proves_nothing_is_not_valid(missing: str) -> None:
     history = [unknown(1, 0, (0, 10)), *final([A0])] if missing == "acknowledged" else [append(1, 0, (0, 1), index=0)]
     assert not broken(history)
-    assert not verdict(check_history([batch_of(history)]))["valid"]
+    assert not verdict(check_history(lambda: [batch_of(history)]))["valid"]
