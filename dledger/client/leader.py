@@ -87,15 +87,18 @@ class Leaders:
         """Whom to ask: the node named (an id, or host:port), else the leader, or anyone for a committed read."""
         if node is None:
             return await (self.find() if consistency is Consistency.LINEARIZABLE else self.any_node())
-        known = self._book.metadata
-        address = known.address_of(node) if known else ""
-        if not address and node in self.addresses:
-            address = node
+        address = self._address_of(node)
         if not address:
-            address = (await self.metadata()).address_of(node)
+            await self.metadata()
+            address = self._address_of(node)
         if not address:
             raise error(Code.UNKNOWN_MEMBER, f"the group {self._group!r} has no member {node!r} with an address")
         return self._channels.at(address)
+
+    def _address_of(self, node: str) -> str:
+        """Of a member by its id, or by the address itself; empty where nobody told of it."""
+        known = self._book.metadata
+        return (known.address_of(node) if known else "") or (node if node in self.addresses else "")
 
     async def metadata(self) -> Metadata:
         """The group as the first node that answers knows it, the leader if it is known. Raises Unavailable."""

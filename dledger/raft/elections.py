@@ -104,18 +104,20 @@ class Elections(NodeState):
             return VoteResult.EXPIRED_VOTE_TERM
         if request.term > self.term and not request.is_pre_vote:
             self._adopt_term(request.term, now_ms)
+        result = judge_log(request, self._log.last)
         if not self._votes_for(candidate_is_ahead=candidate_is_ahead):
-            return VoteResult.NOT_A_VOTER
+            is_for_log = self.may_vote and result is not VoteResult.ACCEPT
+            return result if is_for_log else VoteResult.NOT_A_VOTER
         if request.last_position == self._log.last.position == 0 and not self.may_found:
             return VoteResult.NOT_FOUNDED
-        result = judge_log(request, self._log.last)
         if result is not VoteResult.ACCEPT or request.is_pre_vote:
             return result
         return judge_vote(self.vote, candidate)
 
     def _votes_for(self, *, candidate_is_ahead: bool) -> bool:
         """A learner votes for a log that is ahead of its own: it may have been promoted there, and be needed. Whose log
-        does not say so does not count it."""
+        does not say so does not count it. A log that is behind its own it refuses as any voter does: there it may not
+        be a learner yet, and be needed too, and what made it one may have to be fetched from it (``takes_tail``)."""
         return self.may_vote and (candidate_is_ahead or self.node_id in self.membership.voters)
 
     def _is_sticky(self, request: VoteRequest, now_ms: float) -> bool:

@@ -51,8 +51,8 @@ def judge_truncate(after: Position, matched: Position, committed_before_term: Po
 def judge_reset(point: LogPoint, mine: LogPoint | None, start: LogPoint, commit: Position) -> PushResult:
     """Whether this log may begin anew behind ``point``, where the leader's begins; what lies there is committed.
 
-    ``mine`` is this log's point at that position, None when it is outside. SUCCESS: it may; a log that reaches further,
-    with other frames, holds a tail that was never committed, to be cut back to the commit position first.
+    ``mine`` is this log's point at that position, None when it is outside. SUCCESS: it may; a log that reaches further
+    has another frame there, and with it a tail that was never committed, to be cut first. Below it may be equal yet.
     INCONSISTENT_STATE: this log has the point, or begins behind it; compare again. DIVERGED as for COMPARE.
     """
     if point.position < start.position or mine == point:

@@ -3,6 +3,7 @@
 ::
 
     COMPARE   find the last point both logs share; every answer moves the question down, at least one term at a time
+              (and up once, where this log has grown since the first question)
        │ found      │ nothing is shared that this log still has
        │          RESET     the follower's log begins anew where the leader's begins, and is compared again
     TRUNCATE  only when the follower's log goes on behind that point
@@ -44,14 +45,17 @@ class InFlight(NamedTuple):
 class Progress:
     """One follower, seen by the leader of one term.
 
-    Invariants: 0 <= match <= last position of the leader; match < next; match falls only when the follower itself shows
-    that it lost what it acknowledged (``on_compare`` says so, and the caller judges it). A follower whose disk is
+    Invariants: 0 <= match <= last position of the leader; match < next; match falls only when the follower names an end
+    before it. What it acknowledged before it was asked is lost then (``on_compare`` says so, and the caller judges it);
+    what it acknowledged since may be newer than its answer, and comes again. A follower whose disk is
     another one gets another Progress (``Leadership.forget``); ``request_ids`` are the term's, so that no answer to an
     earlier one is taken for an answer to this.
     """
 
     __slots__ = (
         "_acknowledged_ms",
+        "_differs_at",
+        "_match_asked",
         "_request_ids",
         "_spoke_ms",
         "_window_bytes",
@@ -96,6 +100,10 @@ class Progress:
         self.request_id = 0
         self.waiting_since_ms: float | None = None
         """When the unanswered COMPARE, TRUNCATE or RESET was sent."""
+        self._match_asked = Position(0)
+        """``match`` at that time."""
+        self._differs_at = inf
+        """The lowest position where the logs were found to differ since the comparing began."""
         self._spoke_ms = now_ms
         """When it was last asked or sent something."""
         self._acknowledged_ms = now_ms
@@ -125,6 +133,7 @@ class Progress:
     def asked(self, now_ms: float) -> int:
         """A COMPARE, TRUNCATE or RESET is being sent; its request id."""
         self.request_id = next(self._request_ids)
+        self._match_asked = self.match
         self.waiting_since_ms = self._spoke_ms = now_ms
         return self.request_id
 
@@ -143,6 +152,7 @@ class Progress:
         """Compare again, from the leader's end: after a lost connection, a gap, or silence."""
         self.state = PushState.COMPARE
         self.compare_at = last
+        self._differs_at = inf
         self.waiting_since_ms = None
         self.in_flight.clear()
         self.in_flight_frames = self.in_flight_bytes = 0
@@ -169,8 +179,8 @@ class Progress:
         """Takes the answer to the last COMPARE; answers to older ones, and second ones, are dropped.
 
         ``match_in_terms``: the leader's highest position at or below ``answer.position`` whose term does not exceed
-        ``answer.position_term``; only read when the logs differ at the position asked. ``start``: where the leader's
-        log begins. Returns what the follower had acknowledged when it turns out to have lost some of it, else None.
+        ``answer.position_term``: the two are equal there at most. ``start``: where the leader's log begins. Returns
+        what the follower had acknowledged when it was asked, if it turns out to have lost some of it, else None.
         """
         if self.state is not PushState.COMPARE or not self._awaits(answer.request_id):
             return None
@@ -179,15 +189,23 @@ class Progress:
         if answer.result is PushResult.INCONSISTENT_STATE and answer.position > asked_position:
             self._compare_higher(answer.position, match_in_terms)
             return None
-        lost = self.match if answer.position < self.match else None
+        lost = self._match_asked if answer.position < self._match_asked else None
         self.match = min(self.match, answer.position)
         if answer.result is PushResult.SUCCESS:
             self.is_compared = True
-            self.next = Position(asked_position + 1)
-            self.state = PushState.TRUNCATE if answer.position > asked_position else PushState.APPEND
+            self._found_equal(asked_position, answer.position, match_in_terms)
         elif answer.result is PushResult.INCONSISTENT_STATE:
             self._compare_lower(match_in_terms, start)
         return lost
+
+    def _found_equal(self, position: Position, their_last: Position, match_in_terms: Position) -> None:
+        """What the follower has behind ``position`` is cut, but not where this log has grown since it asked, and the
+        follower's by what it fetched itself: they may be equal there too."""
+        if position < match_in_terms < self._differs_at:
+            self.compare_at = match_in_terms
+            return
+        self.next = Position(position + 1)
+        self.state = PushState.TRUNCATE if their_last > position else PushState.APPEND
 
     def _compare_higher(self, their_start: Position, match_in_terms: Position) -> None:
         """The follower's log begins above the point asked. Its start is committed, so it is in this log too; else one
@@ -198,6 +216,7 @@ class Progress:
             self.paused_until_ms = inf
 
     def _compare_lower(self, match_in_terms: Position, start: Position) -> None:
+        self._differs_at = self.compare_at
         if match_in_terms < start or self.compare_at <= start:
             self.state = PushState.RESET
         else:

@@ -56,6 +56,9 @@ class EntryHandler:
         self._acked = Position(0)
         self._term = Term(0)
         """The term that ``_early`` and ``_acked`` belong to."""
+        self._led_down_in = Term(0)
+        self._unanswered_id: int | None = None
+        """Of the first COMPARE of that term."""
 
     @property
     def is_busy(self) -> bool:
@@ -107,6 +110,8 @@ class EntryHandler:
         if not self._obey(sender, ask):
             self._answer_compare(sender, ask, PushResult.EXPIRED_TERM, GENESIS)
             return
+        if self._is_led_down(ask):
+            return
         point = ask.point
         try:
             mine = await self._point_at(point.position)
@@ -132,6 +137,20 @@ class EntryHandler:
             self._fail_diverged(sender, point.position)
         else:
             self._answer_compare(sender, ask, result, self._highest_in_terms(point))
+
+    def was_led_down(self, term: Term) -> None:
+        """Another has answered the leader of ``term``, and passed over frames that were damaged then."""
+        self._led_down_in = term
+
+    def _is_led_down(self, ask: Compare) -> bool:
+        """Whether the point asked may lie below frames that are equal, and here again: what comes back equal there
+        would be cut behind, or be called lost where it is committed. The first question of that term, however often
+        and late it comes, is left open: then the leader compares from its end."""
+        if ask.term != self._led_down_in:
+            return False
+        if self._unanswered_id is None:
+            self._unanswered_id = ask.request_id
+        return ask.request_id <= self._unanswered_id
 
     async def _point_at(self, position: Position) -> LogPoint | None:
         """None outside of the log, also where it was trimmed a moment ago."""
@@ -229,12 +248,19 @@ class EntryHandler:
             extra={"group": ask.group, "peer": sender, "last": self._log.last.position, "begin": point.position},
         )
         if self._log.last.position >= point.position:
-            await self._cut(self._core.commit_position)
+            await self._cut(self._end_below(point))
         await self._log.reset(ask.log_state)
         self._early.clear()
         self._early_bytes = 0
         self._context.on_reset()
         return result
+
+    def _end_below(self, point: LogPoint) -> Position:
+        """Where to cut a log that has another frame than ``point`` there. What lies below may be committed, though
+        nobody said so here, and acknowledged by this node: it stays, but for what nobody may have a good copy of."""
+        commit, after = self._core.commit_position, Position(point.position - 1)
+        damaged = (each.previous.position for each in self._log.damaged())
+        return min((each for each in damaged if commit <= each < after), default=after)
 
     def _answer_reset(self, sender: NodeId, ask: Reset, result: PushResult) -> None:
         self._context.send(sender, ResetResponse(ask.group, self._core.term, result, ask.request_id))

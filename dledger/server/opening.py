@@ -60,8 +60,13 @@ class Opener:
         return await self._open(group, saver, must_exist=must_exist)
 
     async def reopen(self, recovering: RecoveringReplica) -> AnyReplica:
-        """After it was stopped. Raises as ``open``."""
-        return await self._open(recovering.group, recovering.saver, must_exist=True)
+        """After it was stopped. Raises as ``open``. What was damaged may have gone on behind the sync mark, where a
+        frame that is gone looks like room that was never used: the others are asked."""
+        replica = await self._open(recovering.group, recovering.saver, must_exist=True)
+        replica.was_led_down(recovering.led_down_in)
+        if isinstance(replica, Replica):
+            replica.ask_for_tail()
+        return replica
 
     async def _open(self, group: str, saver: HardStateStore, *, must_exist: bool) -> AnyReplica:
         log: FileLog | DamagedLog

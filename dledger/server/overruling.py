@@ -48,6 +48,8 @@ class Overruling:
         self._term = Term(0)
         self._answered: CompareResponse | None = None
         """To the last COMPARE, with a point that is surely this log's."""
+        self.led_down_in = Term(0)
+        """The last term whose leader was told where to compare next, over what is damaged here and may be equal."""
         self._parts_at: Position | None = None
         """Lowest position at which this term's leader is known to have another frame."""
 
@@ -166,5 +168,5 @@ class Overruling:
     def _answer(self, leader: NodeId, ask: Compare, there: LogPoint) -> None:
         result = PushResult.INCONSISTENT_STATE
         answer = CompareResponse(ask.group, self._core.term, result, there.position, there.term, ask.request_id)
-        self._answered = answer
+        self._answered, self.led_down_in = answer, ask.term
         self._send(leader, answer)

@@ -41,7 +41,7 @@ from dledger.server.overruling import Overruling
 from dledger.storage.damaged_log import DamagedLog
 from dledger.storage.hard_state import HardStateStore
 from dledger.storage.identity import Identity
-from dledger.types import NodeId, Role
+from dledger.types import NodeId, Role, Term
 
 logger = logging.getLogger(__name__)
 
@@ -107,6 +107,15 @@ class RecoveringReplica:
     def start(self) -> None:
         self._elector.start()
         self._on_damage()
+
+    @property
+    def led_down_in(self) -> Term:
+        """The last term whose leader may be half-way down a comparison that was answered from here; 0: none."""
+        return self._overruling.led_down_in
+
+    def was_led_down(self, term: Term) -> None:
+        """By the one that stood here before."""
+        self._overruling.led_down_in = term
 
     def tell_members(self) -> None:
         """To the node, before the start: as far as they are known."""

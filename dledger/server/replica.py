@@ -160,6 +160,10 @@ class Replica:
     def _on_tail_known(self) -> None:
         self.guard(lambda: self.core.set_may_vote(True, self.now_ms(), Hindrance.UNKNOWN_TAIL))
 
+    def was_led_down(self, term: Term) -> None:
+        """The leader of ``term`` was, by a ``RecoveringReplica`` that stood here before. Comes before ``start``."""
+        self._handler.was_led_down(term)
+
     def start(self) -> None:
         self._elector.start()
         self._maintain()
@@ -411,9 +415,12 @@ class Replica:
         """After an unclean stop: when all that a leader has committed is here, a frame of its own term at the end of
         it, then so is whatever this node acknowledged before and others rely on."""
         core = self.core
-        if Hindrance.OWES_CATCH_UP not in core.hindrances or not 0 < position <= core.matched_position:
+        if core.may_vote or not 0 < position <= core.matched_position or self.log.term_at(position) != core.term:
             return
-        if self.log.term_at(position) == core.term:
+        if Hindrance.UNKNOWN_TAIL in core.hindrances and self._tail_query is not None:
+            self._tail_query.stop()
+            core.set_may_vote(True, self.now_ms(), Hindrance.UNKNOWN_TAIL)
+        if Hindrance.OWES_CATCH_UP in core.hindrances:
             logger.info("caught up after an unclean stop; voting again", extra={"group": self.group})
             core.set_may_vote(True, self.now_ms())
             self._host.on_caught_up(self.group)

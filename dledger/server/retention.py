@@ -187,7 +187,7 @@ class Retention:
         chosen, taken_bytes = None, 0
         if max_age_ms or max_bytes:
             oldest_ms = self._clock_ms() - max_age_ms
-            excess_bytes = self._log.size_bytes - max_bytes
+            excess_bytes = self._log.kept_bytes - max_bytes
             for boundary in self._boundaries():
                 too_old = max_age_ms > 0 and boundary.last_timestamp_ms < oldest_ms
                 too_much = max_bytes > 0 and taken_bytes < excess_bytes

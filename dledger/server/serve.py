@@ -18,7 +18,7 @@ from grpc_health.v1.health import aio as grpc_health
 from grpc_reflection.v1alpha import reflection
 
 from dledger.config import MIB, NodeConfig, join_address
-from dledger.errors import ConfigError, DLedgerError
+from dledger.errors import ConfigError
 from dledger.metrics.collector import GroupCollector, make_registry
 from dledger.metrics.server import start_metrics_server
 from dledger.server.admin_service import AdminService
@@ -54,6 +54,8 @@ async def serve(config: NodeConfig, *, on_ready: Callable[[Node], None] | None =
 
     Raises what ``Node.start`` raises, CONFIG_ERROR for a port in use, and the failure that ended the node.
     """
+    _take_all_files()
+    _calm_grpc()
     stopping = asyncio.Event()
     with _signals(stopping):
         node = Node(config)
@@ -173,16 +175,3 @@ def _take_all_files() -> None:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MAX_OPEN_FILES if most == resource.RLIM_INFINITY else min(most, MAX_OPEN_FILES)
     resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
-
-
-def run(config: NodeConfig, *, on_ready: Callable[[Node], None] | None = None) -> DLedgerError | None:
-    """``serve`` on an event loop of its own; the failure that ended it, if one did."""
-    _take_all_files()
-    _calm_grpc()
-    import uvloop  # noqa: PLC0415 – only a process of its own decides on its loop
-
-    try:
-        uvloop.run(serve(config, on_ready=on_ready))
-    except DLedgerError as failure:
-        return failure
-    return None

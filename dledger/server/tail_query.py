@@ -8,7 +8,8 @@ not its.
 It votes when a majority of the voters, itself included, has answered. An election needs as many alive, and whoever asks
 answers others meanwhile, so nobody waits for ever, not after a power cut of all either. A frame that it acknowledged
 lies on a majority too, but the two may have no other node in common: so for ``election_timeout_max_ms`` it waits for
-all voters, and is certain when they all answer.
+all voters, and is certain when they all answer. What one is known to have that it may have acknowledged is waited for
+without an end: until it is here, or a leader has brought this log up to its own (``Replica.on_leader_commit``).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from dledger.raft.messages import NOBODY, FetchResult
 from dledger.server.context import GroupContext
 from dledger.server.frame_client import FrameClient
 from dledger.storage.frame import Frame, following
-from dledger.types import NodeId, Position
+from dledger.types import LogPoint, NodeId, Position
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +51,10 @@ class TailQuery:
         self._follower = follower
         self._on_answered = on_answered
         self._answered: set[NodeId] = set()
+        self._term = context.core.term
+        """It can have acknowledged nothing of a later one."""
+        self._offered: dict[NodeId, LogPoint] = {}
+        """How far they had frames behind the end of this log that it may have acknowledged: not to be done without."""
         self._task: asyncio.Task[None] | None = None
         self.frames_taken = 0
 
@@ -68,7 +73,8 @@ class TailQuery:
             voters = [peer for peer in core.membership.others(core.node_id) if peer in core.membership.voters]
             missing = [peer for peer in voters if peer not in self._answered]
             has_majority = len(voters) - len(missing) + 1 >= core.membership.majority
-            if not missing or (has_majority and context.now_s() >= patient_until_s):
+            is_patient = context.now_s() < patient_until_s or any(map(self._lacks, missing))
+            if not missing or (has_majority and not is_patient):
                 break
             await asyncio.gather(*map(self._ask, missing))
             if any(peer not in self._answered for peer in missing):
@@ -89,15 +95,28 @@ class TailQuery:
             if self._context.log.last != previous:
                 continue  # another voter was quicker: is there more?
             frames = self._fitting(answer.frames)
-            if not frames or self._has_leader:
+            if not frames:
                 self._answered.add(peer)
                 return
-            if not self._take(frames):
+            own = [frame.header.point for frame in frames if frame.header.term <= self._term]
+            if own:
+                self._offered[peer] = own[-1]
+            else:
+                self._answered.add(peer)
+            if self._has_leader or not self._take(frames):
                 return
+
+    def _lacks(self, peer: NodeId) -> bool:
+        """Whether something that ``peer`` offered is not here yet."""
+        log, point = self._context.log, self._offered.get(peer)
+        if point is None or point.position <= log.state.start.position:
+            return False
+        return log.last.position < point.position or log.term_at(point.position) != point.term
 
     @property
     def _has_leader(self) -> bool:
-        """It was elected by those who hold what is committed, and brings this log up to its own."""
+        """It was elected by those who hold what is committed, and brings this log up to its own: until it has
+        (``Replica.on_leader_commit``), what is offered says that something is missing."""
         return self._context.core.leader_id != NOBODY or self._follower.is_busy
 
     def _take(self, frames: list[Frame]) -> bool:

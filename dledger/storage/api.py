@@ -149,6 +149,11 @@ class Log(Protocol):
         ...
 
     @property
+    def kept_bytes(self) -> int:
+        """Of these, without segments that a trim has taken out of the log, and that are still to leave the disk."""
+        ...
+
+    @property
     def sync_age_s(self) -> float:
         """How long the fdatasync in flight has been under way; 0.0 when there is none."""
         ...

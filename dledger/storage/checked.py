@@ -2,13 +2,14 @@
 
 A frame's checksum covers all of its body, so one record of a large batch costs the reading of all. Once a block (what
 lies between two entries of the sparse index) has been read and checked, the sums of its pieces are kept: a record is
-then found by a few pieces, each checked before it is believed.
+then found by a few pieces, each checked before it is believed. Of a block that is one frame its place is kept too, and,
+where all its records are of one size, that: then where a record lies need not be read.
 
 ::
 
     block   | header | offsets …          | records …                       | next frame, if it is small …
     pieces  |--- 4 KiB ---|--- 4 KiB ---|--- 4 KiB ---| …        a sum for each
-              1. where    2. from, to     3. the value           what is read for one record, where the block is large
+                        1. from, to     2. the value             what is read for one record, where the block is large
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ from __future__ import annotations
 import sys
 from array import array
 from collections.abc import Callable, Sequence
-from struct import Struct
+from functools import lru_cache
+from struct import Struct, pack
 from typing import NamedTuple
 
 from dledger.batch import Buffer, crc32c
-from dledger.storage.frame import HEADER_BYTES, Frame, unpack_place
+from dledger.storage.frame import HEADER_BYTES, Frame, Place, unpack_place
 from dledger.storage.segment import Segment
 from dledger.types import Entry
 
@@ -30,7 +32,9 @@ WHOLE_BYTES = 12 << 10
 """Blocks up to so many bytes are read whole."""
 MAX_KEPT_BYTES = 16 << 20
 """For all sums: those of gigabytes of large batches, or of some hundred megabytes of small ones."""
-_BLOCK_OVERHEAD_BYTES = 400
+MAX_EVEN_RECORDS = 8_192
+"""Whether the records of larger frames are all of one size is not looked at."""
+_BLOCK_OVERHEAD_BYTES = 600
 _RANGE = Struct("<ii")
 
 ReadAt = Callable[[int, int], Buffer | None]
@@ -41,6 +45,10 @@ class _Block(NamedTuple):
     size_bytes: int
     piece_bytes: int
     sums: Sequence[int]
+    place: Place | None
+    """Of the only frame."""
+    record_bytes: int
+    """The size of all its records; 0 where they differ, or nobody looked."""
 
 
 class _Pieces:
@@ -100,11 +108,13 @@ class CheckedBlocks:
         key = (segment, offset)
         if key in self._blocks:
             return
-        stored = frames[0].buffers[0] if len(frames) == 1 else b"".join(frame.buffers[0] for frame in frames)
+        is_one = len(frames) == 1
+        stored = frames[0].buffers[0] if is_one else b"".join(frame.buffers[0] for frame in frames)
         view = memoryview(stored)
         size = len(view) if len(view) <= WHOLE_BYTES else PIECE_BYTES
         sums = array("I", [crc32c(view[at : at + size]) for at in range(0, len(view), size)])
-        self._blocks[key] = block = _Block(len(view), size, sums)
+        place, record_bytes = (unpack_place(view), _record_bytes(frames[0])) if is_one else (None, 0)
+        self._blocks[key] = block = _Block(len(view), size, sums, place, record_bytes)
         self._kept_bytes += _cost_bytes(block)
         while self._kept_bytes > self._max_bytes:
             oldest = next(iter(self._blocks))
@@ -117,6 +127,8 @@ class CheckedBlocks:
         if block is None:
             return None
         pieces = _Pieces(block, offset, read)
+        if block.place is not None:
+            return _entry(pieces, 0, block.place, index, block.record_bytes)
         at = 0
         while at + HEADER_BYTES <= block.size_bytes:
             head = pieces.get(at, at + HEADER_BYTES)
@@ -124,25 +136,43 @@ class CheckedBlocks:
                 return None
             place = unpack_place(head)
             if index < place.base_index + place.count:
-                value = _value(pieces, at + HEADER_BYTES, index - place.base_index, place.count)
-                return None if value is None else Entry(index, place.term, place.timestamp_ms, value)
+                return _entry(pieces, at, place, index)
             at += (place.frame_len + 7) & ~7
         return None
 
 
-def _value(pieces: _Pieces, body: int, ordinal: int, count: int) -> bytes | None:
-    if ordinal < 0:
+def _entry(pieces: _Pieces, at: int, place: Place, index: int, record_bytes: int = 0) -> Entry | None:
+    """Out of the frame at ``at``."""
+    ordinal, count = index - place.base_index, place.count
+    if not 0 <= ordinal < count:
         return None
-    at = body + 4 * ordinal
-    bounds = pieces.get(at, at + _RANGE.size)
-    if bounds is None:
-        return None
-    start, end = _RANGE.unpack(bounds)
-    if start == end:
-        return b""
+    body = at + HEADER_BYTES
+    if record_bytes:
+        start = record_bytes * ordinal
+        end = start + record_bytes
+    else:
+        bounds = pieces.get(body + 4 * ordinal, body + 4 * ordinal + _RANGE.size)
+        if bounds is None:
+            return None
+        start, end = _RANGE.unpack(bounds)
     data = body + 4 * (count + 1)
-    value = pieces.get(data + start, data + end)
-    return None if value is None else bytes(value)
+    value = pieces.get(data + start, data + end) if start < end else b""
+    return None if value is None else Entry(index, place.term, place.timestamp_ms, bytes(value))
+
+
+def _record_bytes(frame: Frame) -> int:
+    """The size of all its records; 0 where they differ, or are too many to look at."""
+    count = frame.header.count
+    if not 0 < count <= MAX_EVEN_RECORDS:
+        return 0
+    size = _RANGE.unpack_from(frame.body)[1]
+    offsets = _even_offsets(count, size)
+    return size if bytes(frame.body[: len(offsets)]) == offsets else 0
+
+
+@lru_cache(maxsize=32)
+def _even_offsets(count: int, size_bytes: int) -> bytes:
+    return pack(f"<{count + 1}i", *range(0, (count + 1) * size_bytes, size_bytes)) if size_bytes else b""
 
 
 def _cost_bytes(block: _Block) -> int:

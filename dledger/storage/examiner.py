@@ -12,6 +12,7 @@ from dledger.storage.frame import Frame
 from dledger.storage.repair import write_back
 from dledger.storage.segment import Segment
 from dledger.storage.segment_files import SegmentFiles
+from dledger.types import Position
 
 logger = logging.getLogger(__name__)
 
@@ -34,9 +35,26 @@ class Examiner:
         for hole in holes:
             if hole not in known:
                 _tell(files.group, hole)
+        self._changed()
+        return True
+
+    def begin_behind(self, position: Position) -> None:
+        """The log begins there: what it lacks before is not missed."""
+        self._forget(partial(self._files.damage.begin_behind, position))
+
+    def end_at(self, position: Position) -> None:
+        """The log ends there. Only for a position that is not damaged."""
+        self._forget(partial(self._files.damage.end_at, position))
+
+    def _forget(self, forget: Callable[[], None]) -> None:
+        before = self._files.damage.ranges()
+        forget()
+        if self._files.damage.ranges() != before:
+            self._changed()
+
+    def _changed(self) -> None:
         if self.on_damage is not None:
             self.on_damage()
-        return True
 
     async def repair(self, damaged: DamagedRange, frames: Sequence[Frame]) -> None:
         """Raises CORRUPT_LOG when ``frames`` are not what is lacking, and OSError."""
@@ -55,8 +73,7 @@ class Examiner:
             "damaged frames were repaired",
             extra={"group": files.group, "path": segment.path, "first": hole.first, "last": hole.last},
         )
-        if self.on_damage is not None:
-            self.on_damage()
+        self._changed()
 
     async def _index_anew(self, segment: Segment) -> None:
         """An index that was built around holes names no frame in them."""

@@ -92,7 +92,12 @@ class FileLog:
         )
         self._rearrangement = Rearrangement(files.group)
         self._collector = Collector(
-            files, self._rearrangement, lambda: self._state.start.position, self._in_use, self._on_os_error
+            files,
+            self._rearrangement,
+            lambda: self._state.start.position,
+            self._in_use,
+            self._on_os_error,
+            members=self._initial_members,
         )
         self._inquiry = Inquiry(files, self._examiner, self._rearrangement, self._reach, self._commit.refuse)
         self._reader = LogReader(files, self._cache, self._rearrangement, self._inquiry, lambda: self._state)
@@ -226,9 +231,9 @@ class FileLog:
             end.segment.index, end.segment.frames = end.sparse_index, end.frames
             state.begin_at(TrimPoint(self._state.start, self._state.first_index))
             self._state = state
-            self._files.damage.end_at(after)
             self._cache.truncate(after)
             self._commit.restarted(Written(end.segment, state.last, end.end_offset))
+            self._examiner.end_at(after)
 
     def _replay(self, after: Position) -> Replay:
         files = self._files
@@ -259,10 +264,10 @@ class FileLog:
             segment = await files.disk.run(partial(begin_anew, files, beginning, self.commit_hint))
             files.segments.append(segment)
             removed = files.begin_with(len(files.segments) - 1)
-            files.damage.begin_behind(state.last.position)
             self._state = state
             self._cache.truncate(0)
             self._commit.restarted(Written(segment, state.last, FIRST_PAGE_BYTES))
+            self._examiner.begin_behind(state.last.position)
             await files.disk.run(partial(unlink_all, files.disk, str(files.directory), removed))
 
     async def _prepare_beginning(self, state: LogState) -> NewBeginning:
@@ -290,8 +295,8 @@ class FileLog:
             assert position <= self.last.position, f"position {position} is not in the log, let alone committed"
             await self._check_trim(to)
             self._state.begin_at(to)
-            self._files.damage.begin_behind(position)
             self._cache.begin_behind(position)
+            self._examiner.begin_behind(position)
         self._start_collecting()
         await self._collector.settle()
 
@@ -329,6 +334,11 @@ class FileLog:
     @property
     def size_bytes(self) -> int:
         return self._files.size_bytes
+
+    @property
+    def kept_bytes(self) -> int:
+        first = self._files.by_position(Position(self._state.start.position + 1))
+        return sum(each.size_bytes for each in self._files.segments if each.name >= first.name)
 
     @property
     def sync_age_s(self) -> float:

@@ -65,7 +65,8 @@ class LogState:
         """Of the last MEMBERSHIP frame; 0 when there was none."""
         self.settings = GroupSettings()
         self.trim: TrimPoint | None = None
-        """Where the log begins at the latest, once the last TRIM frame, at ``trim_position``, is committed."""
+        """Where the log begins at the latest, once the TRIM frame at ``trim_position`` is committed: the one that goes
+        furthest. Several may be under way, and a later one may ask for less."""
         self.trim_position = Position(0)
         self.start: LogPoint = GENESIS
         """The point before the first frame kept."""
@@ -118,7 +119,9 @@ class LogState:
         elif kind == ControlKind.MEMBERSHIP:
             self.members, self.members_position = members_of(record.members), position
         elif kind == ControlKind.TRIM:
-            self.trim, self.trim_position = trim_of(record.trim), position
+            trim = trim_of(record.trim)
+            if self.trim is None or trim.point.position > self.trim.point.position:
+                self.trim, self.trim_position = trim, position
         else:
             self.settings = settings_of(record.settings)
 

@@ -152,6 +152,10 @@ class MemoryLog:
         return sum(frame.header.stored_bytes for frame in self._frames)
 
     @property
+    def kept_bytes(self) -> int:
+        return self.size_bytes
+
+    @property
     def sync_age_s(self) -> float:
         return asyncio.get_running_loop().time() - self._sync_started_s if self._syncing else 0.0
 

@@ -34,9 +34,15 @@ class Rearrangement:
 
         # A task of the log's own: a caller that is cancelled must not leave the work running under a log that closes.
         self._replacing = asyncio.get_running_loop().create_task(alone(), name=f"{name}-{self._group}")
+        self._replacing.add_done_callback(_heard)
         await asyncio.shield(self._replacing)
 
     async def settle(self) -> None:
         """Returns when no replacement is under way. Raises nothing of what became of it."""
         while self._replacing is not None:
             await asyncio.wait([self._replacing])
+
+
+def _heard(task: asyncio.Task[None]) -> None:
+    if not task.cancelled():
+        task.exception()  # told to the caller, if it still waits; a disk that failed is told to all

@@ -14,13 +14,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
 
+from dledger.errors import CorruptLog
 from dledger.storage.api import Boundary
 from dledger.storage.disk import FULL, Disk
 from dledger.storage.rearrangement import Rearrangement
 from dledger.storage.replay import Replay
 from dledger.storage.segment import Segment, corrupt, write_origin
 from dledger.storage.segment_files import SegmentFiles
-from dledger.storage.state_file import keep_twice
+from dledger.storage.state_file import keep_twice, write_state
 from dledger.types import Member, Position, TrimPoint
 
 logger = logging.getLogger(__name__)
@@ -36,14 +37,18 @@ class Collector:
         start: Callable[[], Position],
         in_use: Callable[[Segment], bool],
         on_failure: Callable[[OSError], None],
+        *,
+        members: Sequence[Member],
     ) -> None:
         """``start``: of the log, as it is now. ``in_use``: whether somebody must find the segment in the log.
-        ``on_failure`` hears of an error that is not a full disk."""
+        ``on_failure`` hears of an error that is not a full disk. ``members``: those of the first start's configuration.
+        """
         self._files = files
         self._rearrangement = rearrangement
         self._start = start
         self._in_use = in_use
         self._on_failure = on_failure
+        self._members = members
         self._under_way: asyncio.Task[None] | None = None
 
     def begin(self) -> None:
@@ -73,8 +78,10 @@ class Collector:
         for old, new in pairwise(self._files.segments):
             if self._in_use(old):
                 break
+            if new.previous.position <= start:
+                continue  # it is on its way off the disk
             size_bytes += old.size_bytes
-            if new.has_state and new.previous.position > start:
+            if new.has_state:
                 to = TrimPoint(new.previous, new.name.base_index)
                 found.append(Boundary(to, old.newest_timestamp_ms, size_bytes))
         return found
@@ -85,7 +92,7 @@ class Collector:
         files, disk = self._files, self._files.disk
         try:
             first = self._new_first()
-            while first and not await disk.run(partial(keep_twice, disk, files.segments[first])):
+            while first and not await disk.run(partial(_tells_its_state, files, files.segments[first], self._members)):
                 files.segments[first].has_state = False
                 first = self._new_first()
             if not first:
@@ -112,6 +119,25 @@ class Collector:
             if self._in_use(segment):
                 break
         return first
+
+
+def _tells_its_state(files: SegmentFiles, segment: Segment, members: Sequence[Member]) -> bool:
+    """Sees to it that a small state lies beside the segment, where there is room twice: older frames tell it as long
+    as they are good, and are about to go. Returns whether there is any. Blocks. Raises OSError."""
+    if keep_twice(files.disk, segment):
+        return True
+    try:
+        derived = encode_start(files, TrimPoint(segment.previous, segment.name.base_index), members)
+    except CorruptLog as bad:
+        logger.warning("a small state cannot be derived", extra={"path": segment.state_path, "why": str(bad)})
+        return False
+    try:
+        write_state(files.disk, segment.state_path, derived)
+    except OSError as reason:
+        if reason.errno not in FULL:
+            raise
+        return False
+    return keep_twice(files.disk, segment)
 
 
 def encode_start(files: SegmentFiles, begin: TrimPoint, members: Sequence[Member]) -> bytes:

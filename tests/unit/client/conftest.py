@@ -1,7 +1,8 @@
 from __future__ import annotations
 
+import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
@@ -19,6 +20,20 @@ async def cluster() -> AsyncIterator[FakeCluster]:
     yield cluster
     for node in cluster.nodes:
         await node.stop()
+
+
+@pytest.fixture
+async def leap(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """``leap(60)``: a minute has passed for this loop, at an event of the test's choice however busy the machine is."""
+    loop = asyncio.get_running_loop()
+    measured_s, ahead_s = loop.time, 0.0
+
+    def leap(seconds: float) -> None:
+        nonlocal ahead_s
+        ahead_s += seconds
+
+    monkeypatch.setattr(loop, "time", lambda: measured_s() + ahead_s)
+    return leap
 
 
 @pytest.fixture

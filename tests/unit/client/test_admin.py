@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
@@ -20,6 +21,11 @@ from dledger.errors import (
 )
 from dledger.types import Member, NodeId, PreferredLeader
 from tests.unit.client.fake_server import FakeCluster
+
+TIMEOUT_S = 60
+"""Of a call at whose refusals this time passes at a leap."""
+
+Leap = Callable[[float], None]
 
 
 async def test_a_learner_is_added_promoted_readmitted_and_removed(cluster: FakeCluster, log: client.Log) -> None:
@@ -147,11 +153,12 @@ async def test_an_election_is_waited_for(cluster: FakeCluster, log: client.Log) 
 
 @pytest.mark.parametrize(("code", "kind"), [(Code.CHANGE_PENDING, ChangePending), (Code.LEADER_NOT_READY, Unavailable)])
 async def test_what_does_not_pass_in_time_is_told_as_it_is(
-    cluster: FakeCluster, log: client.Log, code: Code, kind: type[DLedgerError]
+    cluster: FakeCluster, log: client.Log, leap: Leap, code: Code, kind: type[DLedgerError]
 ) -> None:
-    cluster.faults.refuse_admin = [code] * 1_000
+    cluster.faults.refuse_admin = [code]
+    log.admin.on_wait = lambda _: leap(TIMEOUT_S)
     with pytest.raises(kind):
-        await log.admin.promote("n1", timeout_ms=100)
+        await log.admin.promote("n1", timeout_ms=TIMEOUT_S * 1_000)
 
 
 @pytest.mark.parametrize(
@@ -172,11 +179,22 @@ async def test_nobody_there_is_no_doubt() -> None:
             await log.admin.remove("n0", timeout_ms=100)
 
 
-async def test_a_dead_leader_that_everybody_names_was_never_asked(cluster: FakeCluster, log: client.Log) -> None:
+async def test_a_dead_leader_that_everybody_names_was_never_asked(
+    cluster: FakeCluster, log: client.Log, leap: Leap
+) -> None:
     await log.admin.promote("n1")
     await cluster.nodes[0].stop()
+    refusals: list[DLedgerError] = []
+
+    def told(refusal: DLedgerError) -> None:
+        refusals.append(refusal)
+        if len(refusals) == 2:
+            leap(TIMEOUT_S)
+
+    log.admin.on_wait = told
     with pytest.raises(Unavailable, match="cannot be reached"):
-        await log.admin.remove("n2", timeout_ms=200)
+        await log.admin.remove("n2", timeout_ms=TIMEOUT_S * 1_000)
+    assert len(refusals) == 2
 
 
 # In doubt ------------------------------------------------------------------------------------------------------------
@@ -188,10 +206,13 @@ async def test_a_lost_answer_is_asked_for_again(cluster: FakeCluster, log: clien
     assert cluster.admin_changes == 1
 
 
-async def test_no_answer_by_the_deadline_is_of_unknown_outcome(cluster: FakeCluster, log: client.Log) -> None:
-    cluster.faults.drop_admin_answers = 1_000
+async def test_no_answer_by_the_deadline_is_of_unknown_outcome(
+    cluster: FakeCluster, log: client.Log, leap: Leap
+) -> None:
+    cluster.faults.drop_admin_answers = 1
+    log.admin.on_wait = lambda _: leap(TIMEOUT_S)
     with pytest.raises(OutcomeUnknown, match=cluster.nodes[0].address):
-        await log.admin.add_learner("n5", "h:5", timeout_ms=100)
+        await log.admin.add_learner("n5", "h:5", timeout_ms=TIMEOUT_S * 1_000)
     assert "n5" in cluster.members
 
 

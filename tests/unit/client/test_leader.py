@@ -45,6 +45,15 @@ async def test_all_who_ask_at_once_share_one_search(cluster: FakeCluster, channe
     assert cluster.nodes[1].metadata_calls == 1
 
 
+@pytest.mark.parametrize("by", ["id", "address"])
+async def test_a_node_that_is_none_of_the_endpoints_is_found_by_its_id_and_by_its_address(
+    cluster: FakeCluster, channels: Channels, by: str
+) -> None:
+    leaders = Leaders(channels, [cluster.nodes[0].address], "default")
+    other = cluster.nodes[2]
+    assert (await leaders.route(getattr(other, by), Consistency.COMMITTED)).address == other.address
+
+
 async def test_whom_a_refusal_names_as_the_leader_is_asked_first(cluster: FakeCluster, channels: Channels) -> None:
     leaders = Leaders(channels, [cluster.nodes[1].address], "default")
     await leaders.find()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dledger.errors import Code, DLedgerError
+from dledger.raft.membership import Membership
 from dledger.raft.messages import NOBODY, CompareResponse, PushResult, TakeLeadership, VoteResult
 from dledger.raft.node import RaftNode
 from dledger.raft.replication import PushState
@@ -216,10 +217,22 @@ def test_a_learner_that_was_promoted_and_does_not_know_it_votes_for_who_does() -
     assert (learner.vote, learner.role) == (N1, Role.LEARNER)
 
 
+@pytest.mark.parametrize("after", [members(4, learners=[N3]), members(4, without=[N3])], ids=["demoted", "removed"])
+def test_who_is_no_voter_by_its_own_log_refuses_a_shorter_one_for_being_shorter(after: Membership) -> None:
+    """The frame that says so may be nowhere else. To a candidate without it this node is a voter still, and needed: it
+    is to hear that there are frames to fetch."""
+    node = make_node(N3, membership=after, log=LogEnd(point(5, 2)))
+    assert verdict(node, N1, 4, point(4, 2)) is VoteResult.SMALL_LEDGER_END_INDEX
+    assert verdict(node, N1, 5, point(9, 1)) is VoteResult.EXPIRED_LEDGER_TERM
+    assert verdict(node, N1, 6, point(5, 2)) is VoteResult.NOT_A_VOTER
+    assert node.vote == NOBODY
+
+
 def test_who_cannot_rely_on_its_promises_votes_for_no_log_however_far_ahead() -> None:
-    node = make_node(N2)
+    node = make_node(N2, log=LogEnd(point(5, 2)))
     node.set_may_vote(False, START_MS)
     assert verdict(node, N1, 4, point(6, 2)) is VoteResult.NOT_A_VOTER
+    assert verdict(node, N1, 5, point(4, 2)) is VoteResult.NOT_A_VOTER  # frames to fetch would not help
 
 
 # The vote of a term that has a leader --------------------------------------------------------------------------------

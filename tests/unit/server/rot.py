@@ -11,7 +11,8 @@ from dledger.config import Timings
 from dledger.storage.frame import HEADER_BYTES, parse_header
 from dledger.storage.segment import FIRST_PAGE_BYTES
 from dledger.types import Position
-from tests.simulation.cluster import SimHost, SimulatedCluster
+from tests.simulation.cluster import SimulatedCluster
+from tests.simulation.host import SimHost
 from tests.simulation.platter import SimFile
 from tests.simulation.trace import Trace
 

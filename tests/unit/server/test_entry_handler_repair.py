@@ -110,6 +110,32 @@ async def test_what_rests_on_a_damaged_frame_is_not_answered_and_the_disk_is_not
         assert leader.follower.replica.disk_watch.state is DiskState.OK
 
 
+@virtual_time
+async def test_the_first_comparison_after_a_leader_was_led_down_over_damage_is_never_answered() -> None:
+    frames = make_frames(5)
+    async with one_follower() as leader:
+        await filled(leader, frames)
+        leader.term = Term(2)
+        leader.follower.replica.was_led_down(leader.term)
+        late, first, anew = (leader.comparison(point_of(each)) for each in (frames[:1], frames[:2], frames))
+        for unanswered in (first, first, late):
+            assert await leader.ask(unanswered) == []
+        [answer, _] = await leader.ask(anew)
+        assert answer == leader.compared(PushResult.SUCCESS, 5, 1)
+        assert await leader.ask(first) == []
+
+
+@virtual_time
+async def test_the_next_leader_begins_its_comparison_itself_and_is_answered() -> None:
+    frames = make_frames(5)
+    async with one_follower() as leader:
+        await filled(leader, frames)
+        leader.follower.replica.was_led_down(Term(2))
+        leader.term = Term(3)
+        [answer, _] = await leader.compare(point_of(frames[:2]))
+        assert answer == leader.compared(PushResult.SUCCESS, 5, 1)
+
+
 # TRUNCATE ------------------------------------------------------------------------------------------------------------
 
 

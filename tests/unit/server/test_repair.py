@@ -9,8 +9,10 @@ import pytest
 
 from dledger.config import Timings
 from dledger.errors import CorruptLog
+from dledger.raft.messages import Append, Compare, FetchResponse
+from dledger.transport.faults import Rule
 from dledger.types import DEFAULT_GROUP, Consistency, Position, Role
-from tests.simulation.cluster import SimHost
+from tests.simulation.host import SimHost
 from tests.simulation.process import in_world
 from tests.simulation.violation import Violation
 from tests.unit.server.rot import append, append_one, damage, frames, level, places, rot, rotting, segments, until
@@ -168,7 +170,7 @@ async def test_a_sole_node_with_rot_stops() -> None:
         last = last_of(host)
         await stop(host)
         damage(segments(host)[-1], places(host)[Position(last)][1] + 20)
-        with pytest.raises(Violation, match=r"what is written can be read"):
+        with pytest.raises(Violation, match=r"a start succeeds: .* was durable up to"):
             await host.start()
         assert not host.is_up
         assert not host.is_recovering
@@ -226,6 +228,34 @@ async def test_damaged_frames_that_were_never_committed_are_cut_by_the_leaders_w
         assert last > shared
 
 
+@pytest.mark.parametrize("count", [1, 3], ids=["not known to be committed", "known to be committed in part"])
+@in_world
+async def test_what_a_comparison_passed_over_and_was_repaired_meanwhile_is_not_cut(count: int) -> None:
+    """The patient has a tail of its own behind frames that were committed with its help. Those are damaged, and it is
+    led down to below them; before it is asked there they are repaired."""
+    async with rotting() as (cluster, (leader, patient, other)):
+        faults, shared = cluster.network.faults, leader.replica.log.last.position
+        other.crash()
+        await append(leader, count)
+        leader.crash()  # before it can tell that the last of them is committed
+        withheld = faults.add(Rule(lambda _source, _target, message: isinstance(message, Append), drop_share=1.0))
+        await other.start()
+        await until(lambda: patient.leads and patient.replica.log.durable_position == shared + count + 1)
+        await stop(patient, other)
+        faults.remove(withheld)
+        rot(patient, *range(shared + 1, shared + count + 1))
+        await start(leader, other)
+        await until(lambda: any(host.leads and host.replica.core.is_ready for host in (leader, other)))
+        faults.add(Rule(lambda _source, _target, message: isinstance(message, Compare), delay_s=0.2))
+        faults.add(Rule(lambda _source, _target, message: isinstance(message, FetchResponse), delay_s=0.25))
+        cuts: list[Position | None] = []
+        cluster.on_cut = lambda host: cuts.append(host.life.cut_to)
+        await patient.start()
+        await level(cluster)
+        assert frames(patient) == frames(leader)
+        assert cuts == [shared + count]
+
+
 @in_world
 async def test_damage_before_the_leaders_trim_point_is_not_missed() -> None:
     async with rotting(appends=30) as (cluster, (leader, patient, _)):
@@ -233,6 +263,7 @@ async def test_damage_before_the_leaders_trim_point_is_not_missed() -> None:
         first = min(places(patient))
         rot(patient, first + 3, max(places(patient)) - 1)
         await append(leader, 400)
+        cluster.watch.deletion.ask(leader.replica.commit_index - 20)
         await leader.ask(lambda: leader.replica.retention.trim(leader.replica.commit_index - 20))
         assert leader.replica.log.state.start.position > max(places(patient))
         await patient.start()

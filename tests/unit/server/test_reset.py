@@ -10,6 +10,7 @@ import pytest
 from dledger.errors import Code, OutOfRange, error
 from dledger.raft.messages import Append, Compare, CompareResponse, PushResult, Reset, ResetResponse
 from dledger.server.appender import GATHER_S, Source
+from dledger.storage.damage import DamagedRange
 from dledger.storage.frame import Frame
 from dledger.storage.log_state import LogState
 from dledger.transport.faults import Rule
@@ -316,6 +317,29 @@ async def test_without_room_the_log_stays_as_it_was_and_the_leader_is_told() -> 
         leader.follower.log.reset = no_room  # type: ignore[method-assign]
         assert await leader.ask(reset_to(make_frames(20))) == [answered(leader, PushResult.DISK_FULL)]
         assert leader.follower.log.last.position == 0
+
+
+@pytest.mark.parametrize(("damaged", "end"), [(0, 14), (13, 12)])
+@virtual_time
+async def test_only_what_cannot_be_committed_is_cut_before_a_log_begins_anew(damaged: int, end: int) -> None:
+    """The leader's log begins at 15; the follower's is another one from 12 on, and what both had was acknowledged. What
+    is damaged below goes too: there may be no copy of it."""
+    async with one_follower(term=2) as leader:
+        both = make_frames(11)
+        own = both + make_frames(9, after=both)
+        await filled(leader, own)
+        log = leader.follower.log
+
+        async def no_room(log_state: bytes) -> None:
+            raise error(Code.DISK_FULL, f"no room for {len(log_state)} bytes")
+
+        log.reset = no_room  # type: ignore[method-assign]
+        if damaged:
+            there = DamagedRange(Position(damaged), Position(damaged), point_of(own[: damaged - 1]))
+            log.damaged = lambda: [there]  # type: ignore[method-assign]
+        begins = reset_to(both + make_frames(4, term=2, after=both), term=2)
+        assert await leader.ask(begins) == [answered(leader, PushResult.DISK_FULL)]
+        assert log.last == point_of(own[:end])
 
 
 @virtual_time

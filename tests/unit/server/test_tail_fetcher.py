@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
-from dledger.raft.messages import Fetch
+from dledger.raft.messages import Append, Fetch
 from dledger.transport.faults import Rule
 from dledger.types import Position
 from tests.support.cluster import SimCluster, SimNode
 from tests.support.virtual_time import virtual_time
+from tests.unit.server.changes import members_of, refusal_of
+from tests.unit.server.storm import UNKNOWN
 
 
 async def behind_the_others(cluster: SimCluster) -> tuple[SimNode, SimNode, SimNode]:
@@ -44,6 +46,24 @@ async def test_what_was_taken_is_not_acknowledged_to_anybody() -> None:
         await cluster.until(lambda: behind.log.last == ahead.log.last, within_s=10)
         assert behind.replica.core.matched_position == matched < behind.log.last.position
         assert behind.commit_position <= matched
+
+
+@virtual_time
+async def test_a_removal_that_reached_the_removed_node_alone_is_taken_from_it() -> None:
+    """To the others it is a voter whom they need, and whose log is longer; it does not stand by that log."""
+    async with SimCluster(4) as cluster:
+        leader = await cluster.leader()
+        await cluster.level()
+        removed, *others = cluster.others(leader)
+        names = [other.id for other in others]
+        cluster.faults.add(Rule(lambda _source, to, push: isinstance(push, Append) and to in names, drop_share=1.0))
+        removal = asyncio.create_task(leader.replica.members.remove(removed.id))
+        await cluster.until(lambda: removed.id not in members_of(removed))
+        leader.crash()
+        cluster.faults.clear()
+        assert await refusal_of(removal) in UNKNOWN
+        assert await cluster.leader(within_s=10) in others
+        assert all(removed.id not in members_of(other) for other in others)
 
 
 @virtual_time

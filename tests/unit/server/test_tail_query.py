@@ -6,10 +6,14 @@ import asyncio
 
 import pytest
 
+from dledger.raft.messages import Append, Compare, Fetch
+from dledger.raft.state import Hindrance
 from dledger.storage.frame import HEADER_BYTES
 from dledger.storage.segment import FIRST_PAGE_BYTES
+from dledger.transport.faults import Rule
 from dledger.types import GENESIS, Position
-from tests.simulation.cluster import SimHost
+from tests.simulation.host import SimHost
+from tests.simulation.platter import SimFile
 from tests.simulation.process import in_world
 from tests.unit.server.rot import append, damage, frames, level, places, rotting, segments, until
 
@@ -53,6 +57,29 @@ async def test_an_acknowledged_frame_that_was_cut_is_taken_back_before_the_first
         assert patient.replica.core.may_vote
 
 
+def forget(file: SimFile, offset: int) -> None:
+    """All behind ``offset`` reads as if it had never been written."""
+    for content in (file.data, file.medium):
+        content[offset:] = bytes(len(content) - offset)
+
+
+@in_world
+async def test_what_rot_took_behind_a_repaired_frame_is_asked_for_too_though_no_byte_is_left_of_it() -> None:
+    async with rotting() as (cluster, (leader, patient, other)):
+        await other.stop()
+        last = await cut_short(leader, patient)
+        file, offset, _ = places(patient)[Position(last - 1)]  # below the mark
+        forget(file, offset)
+        await other.start()
+        await patient.start()
+        await until(lambda: patient.is_up)
+        assert patient.replica.log.last.position == last - 1
+        assert Hindrance.UNKNOWN_TAIL in patient.replica.core.hindrances
+        await leader.start()
+        await level(cluster)
+        assert patient.replica.log.last.position >= last
+
+
 @pytest.mark.parametrize("alive", [2, 3])
 @in_world
 async def test_a_power_cut_of_all_that_tears_every_log_is_over_soon(alive: int) -> None:
@@ -81,3 +108,51 @@ async def test_alone_it_does_not_vote() -> None:
         await asyncio.sleep(60)
         assert not hosts[1].replica.core.may_vote
         assert not cluster.leaders()
+
+
+@in_world
+async def test_that_a_leader_answered_is_not_enough_before_its_frames_are_here() -> None:
+    """What was acknowledged is on the leader, and on the node that cut it; the third one, which the leader does not
+    reach, would be elected by the latter once the leader is gone."""
+    async with rotting() as (cluster, (leader, patient, other)):
+        cluster.network.faults.cut_both(leader.id, other.id)
+        await append(leader, 1)
+        last = leader.replica.log.last.position
+        await until(lambda: patient.replica.log.durable_position == last)
+        patient.crash()
+        file, offset, _ = places(patient)[last]
+        damage(file, offset + HEADER_BYTES + 4)
+        patient.promised = GENESIS  # rot takes what no crash may take
+        faults = cluster.network.faults
+        silence = faults.add(Rule(lambda _, to, what: to == patient.id and isinstance(what, Compare | Append), 1.0))
+        deaf = faults.add(Rule(lambda source, _, what: source == patient.id and isinstance(what, Fetch), 1.0))
+        await patient.start()
+        await until(lambda: patient.replica.core.leader_id == leader.id)
+        faults.remove(deaf)
+        await asyncio.sleep(10)
+        assert patient.replica.log.last.position == last - 1
+        assert not patient.replica.core.may_vote
+        faults.remove(silence)
+        await until(lambda: patient.replica.core.may_vote)
+        assert patient.replica.log.last.position >= last
+
+
+@in_world
+async def test_what_it_cannot_have_acknowledged_is_not_waited_for() -> None:
+    """The leader offers frames of a term that the patient had not heard of, and is gone before they are here."""
+    async with rotting() as (cluster, (old, patient, _)):
+        patient.crash()
+        tear(patient)
+        old.crash()
+        await old.start()
+        await until(lambda: bool(cluster.leaders()) and cluster.leaders()[0].term > 1)
+        leader = cluster.leaders()[0]
+        await append(leader, 3)
+        faults = cluster.network.faults
+        faults.add(Rule(lambda _, to, what: to == patient.id and isinstance(what, Compare | Append), 1.0))
+        deaf = faults.add(Rule(lambda source, _, what: source == patient.id and isinstance(what, Fetch), 1.0))
+        await patient.start()
+        await until(lambda: patient.replica.core.leader_id == leader.id)
+        faults.remove(deaf)
+        await until(lambda: patient.replica.core.may_vote)
+        assert patient.replica.log.last.term == 1

@@ -218,7 +218,7 @@ class FaultySyncer(ThreadSyncer):
         def done(reason: OSError | None) -> None:
             async def tell() -> None:
                 await held.wait()
-                on_done(reason)
+                on_done(self._faults.sync_error or reason)
 
             task = asyncio.get_running_loop().create_task(tell(), name="held-completion")
             self._tasks.add(task)

@@ -30,6 +30,7 @@ from tests.unit.storage.harness import (
     open_at,
     opened,
     segments_of,
+    state_behind,
     write_log,
 )
 
@@ -253,6 +254,25 @@ async def test_readers_that_give_up_do_not_keep_damage_from_being_found(
         with pytest.raises(Damaged):
             await log.read(Position(8), 1)
     assert looks == 1
+
+
+@pytest.mark.parametrize("how", ["trimmed", "truncated", "reset"])
+async def test_damage_that_leaves_the_log_is_told_of_as_it_was_when_it_was_found(tmp_path: Path, how: str) -> None:
+    """Who does not lead for it may lead again."""
+    await write_log(tmp_path, 300)
+    overwrite(segments_of(tmp_path)[0], offset_of(7), b"\xff" * FRAME_BYTES)
+    told: list[bool] = []
+    async with opened(tmp_path) as log:
+        log.set_callbacks(lambda _: None, lambda _: None, on_damage=lambda: told.append(bool(log.damaged())))
+        with pytest.raises(Damaged):
+            await log.read(Position(8), 1)
+        if how == "trimmed":
+            await log.trim(log.boundaries()[0].trim)
+        elif how == "truncated":
+            await log.truncate(Position(5))
+        else:
+            await log.reset(await state_behind(400))
+    assert told == [True, False]
 
 
 @pytest.mark.parametrize("how", ["footer", "trailer"])

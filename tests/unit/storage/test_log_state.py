@@ -111,6 +111,15 @@ def test_a_trim_frame_is_remembered_and_moves_nothing_by_itself() -> None:
     assert (state.trim, state.trim_position, state.start) == (to, 3, GENESIS)
 
 
+def test_of_several_trims_the_one_that_goes_furthest_is_kept() -> None:
+    """They may be under way together; whoever saw the first one committed has trimmed there already."""
+    state = applied(1, 1)
+    near, far = (TrimPoint(LogPoint(Position(at), Term(1), 0), at) for at in (1, 2))
+    for to in (far, near):
+        state.apply(control_frame(state.last, state.next_index, ControlKind.TRIM, trim_body(to)))
+    assert (state.trim, state.trim_position) == (far, 3)
+
+
 @pytest.mark.parametrize(
     ("kind", "body"),
     [

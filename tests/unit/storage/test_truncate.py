@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import gc
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dledger.config import Limits
+from dledger.errors import Code
 from dledger.storage.damage import Damaged
 from dledger.storage.segment import FIRST_PAGE_BYTES
 from dledger.types import Position
@@ -103,6 +107,30 @@ async def test_a_completion_begun_before_the_cut_is_dropped(tmp_path: Path) -> N
     assert witness.durable[-1] == 4
     assert log.durable_position == log.last.position == 4
     await log.close()
+
+
+async def test_a_disk_that_fails_behind_a_caller_that_is_gone_is_told_once_and_leaves_no_error_behind(
+    tmp_path: Path,
+) -> None:
+    unheard: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: unheard.append(context))
+    disk = FaultyDisk()
+    log = await open_at(tmp_path, disk)
+    witness = Witness(log)
+    disk.hold_syncs = asyncio.Event()
+    log.append(frames_after(log, 5))
+    truncation = asyncio.create_task(log.truncate(Position(2)))
+    while not log._rearrangement.lock.locked():  # noqa: ASYNC110 – a task of the log takes it
+        await asyncio.sleep(0)
+    truncation.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await truncation
+    disk.sync_error = OSError(errno.EIO, "injected")
+    disk.hold_syncs.set()
+    await log.close()
+    gc.collect()
+    assert [failure.code for failure in witness.failures] == [Code.DISK_ERROR]
+    assert not unheard
 
 
 async def test_frames_written_and_not_yet_synced_are_cut_too(tmp_path: Path) -> None:
