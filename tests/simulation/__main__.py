@@ -1,48 +1,52 @@
-"""``python -m tests.simulation --seed N [--trace]``, or ``--seeds FIRST:END [--jobs 2]``, or ``--mutants [NAME]``."""
+"""``python -m tests.simulation --seed N [--trace]``, or ``--seeds FIRST:END [--jobs 2]``, or ``--mutants [NAME …]``."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import signal
 import sys
 import time
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 from tests.simulation.branches import missing
-from tests.simulation.plant import Mutant, Results, Verdict, canaries, hunt, mutants
+from tests.simulation.plant import Mutant, Results, Verdict, hunt, mutants
 from tests.simulation.run import Outcome, run_seed
-
-ENOUGH_SEEDS = 100
-"""So many must meet every kind of fault, and take every branch that has a name."""
+from tests.support.choices import positive, span
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--seed", type=int, help="one seed")
     parser.add_argument("--trace", action="store_true", help="shows what happens")
-    parser.add_argument("--seeds", default="0:100", help="FIRST:END, the end not included")
-    parser.add_argument("--until-failure", metavar="FIRST:END", help="the first seed that fails, or clean")
-    parser.add_argument("--mutants", nargs="?", const="", metavar="NAME", help="the planted bugs, or those named so")
-    parser.add_argument("--canaries", action="store_true", help="the planted bugs that a few seeds find")
+    parser.add_argument("--seeds", type=span, default="0:100", metavar="FIRST:END", help="the end not included")
+    parser.add_argument("--until-failure", type=span, metavar="FIRST:END", help="the first seed that fails, or clean")
+    parser.add_argument("--mutants", nargs="*", metavar="NAME", help="the planted bugs, or those of these names")
     parser.add_argument("--results", type=Path, help="keeps the verdicts on planted bugs here, and goes on from there")
-    parser.add_argument("--max-seeds", type=int, default=1000, help="for each mutant")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--max-seeds", type=positive, default=1000, help="for each mutant")
+    parser.add_argument("--jobs", type=positive, default=os.cpu_count() or 1)
+    parser.add_argument("--summary", type=Path, help="writes here, as JSON, what many seeds or mutants came to")
     options = parser.parse_args()
     if options.seed is not None:
         return _one(options.seed, show=options.trace)
     if options.until_failure:
-        return _until_failure(_range(options.until_failure))
-    if options.mutants is not None or options.canaries:
-        chosen = canaries() if options.canaries else mutants(options.mutants)
-        return _mutants(chosen, options.max_seeds, options.jobs, Results(options.results))
-    return _many(_range(options.seeds), options.jobs)
+        return _until_failure(options.until_failure)
+    if options.mutants is not None:
+        try:
+            chosen = mutants(*options.mutants)
+        except LookupError as unknown:
+            parser.error(str(unknown))
+        return _mutants(chosen, options.max_seeds, options.jobs, Results(options.results), options.summary)
+    return _many(options.seeds, options.jobs, options.summary)
 
 
-def _range(text: str) -> range:
-    first, end = map(int, text.split(":"))
-    return range(first, end)
+def _summarise(file: Path | None, summary: dict[str, Any]) -> None:
+    if file is not None:
+        file.write_text(json.dumps(summary), encoding="utf-8")
 
 
 def _until_failure(seeds: range) -> int:
@@ -55,7 +59,7 @@ def _until_failure(seeds: range) -> int:
     return 0
 
 
-def _mutants(chosen: list[Mutant], max_seeds: int, jobs: int, results: Results) -> int:
+def _mutants(chosen: list[Mutant], max_seeds: int, jobs: int, results: Results, summary: Path | None) -> int:
     """A line each; 1 when one was missed."""
 
     def verdict_on(mutant: Mutant) -> Verdict:
@@ -65,25 +69,29 @@ def _mutants(chosen: list[Mutant], max_seeds: int, jobs: int, results: Results) 
             results.keep(verdict)
         return verdict
 
-    missed = 0
+    verdicts: list[Verdict] = []
     with ThreadPoolExecutor(jobs) as pool:
         for verdict in pool.map(verdict_on, chosen):
             print(verdict, flush=True)
-            missed += not verdict.invariant
+            verdicts.append(verdict)
+    missed = sum(not verdict.invariant for verdict in verdicts)
+    _summarise(summary, {"mutants": [verdict.summary for verdict in verdicts]})
     print(f"{len(chosen) - missed} caught, {missed} missed")
     return 1 if missed else 0
 
 
 def _one(seed: int, *, show: bool) -> int:
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # who reads the first lines of a trace alone may go
     outcome = run_seed(seed, show=show)
-    print(outcome.failure or f"seed {seed}: {outcome.acknowledged} acknowledged, {outcome.elections} elections")
+    what = f"{outcome.acknowledged} appends acknowledged, {outcome.elections} elections"
+    print(outcome.failure or f"seed {seed}: {what}, {outcome.simulated_s:.1f} simulated seconds")
     for name, count in sorted(outcome.hits.items()):
         print(f"{count:6d}  {name}")
     print(f"trace hash {outcome.digest}")
     return 1 if outcome.failure else 0
 
 
-def _many(seeds: range, jobs: int) -> int:
+def _many(seeds: range, jobs: int, summary: Path | None) -> int:
     began_s = time.monotonic()
     failed: list[Outcome] = []
     hits: Counter[str] = Counter()
@@ -94,16 +102,18 @@ def _many(seeds: range, jobs: int) -> int:
             simulated_s += outcome.simulated_s
             if outcome.failure:
                 failed.append(outcome)
-                print(f"seed {outcome.seed} FAILED: {outcome.invariant}", flush=True)
+                again = f"python -m tests.simulation --seed {outcome.seed} --trace"
+                print(f"seed {outcome.seed} FAILED: {outcome.invariant}; again: {again}", flush=True)
             if done % 100 == 0:
                 rate = done / (time.monotonic() - began_s)
                 print(f"{done} seeds, {len(failed)} failed, {rate:.2f} a second", file=sys.stderr, flush=True)
     for name, count in sorted(hits.items()):
         print(f"{count:8d}  {name}")
-    never_met = missing(hits) if len(seeds) >= ENOUGH_SEEDS else []
+    never_met = missing(hits, len(seeds))
     for name in never_met:
         print(f"NEVER MET: {name}")
     seconds = time.monotonic() - began_s
+    _summarise(summary, {"simulated_s": round(simulated_s), "hits": dict(sorted(hits.items()))})
     print(f"{len(seeds) / seconds:.2f} seeds a second, {simulated_s / 3600:.2f} simulated hours")
     print(f"{len(seeds) - len(failed)} passed, {len(failed) + len(never_met)} failed")
     return 1 if failed or never_met else 0

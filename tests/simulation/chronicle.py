@@ -5,11 +5,12 @@ A frame's chain names everything before it, so one point that two logs share sta
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import NamedTuple
 
-from dledger.storage.control import check_control, members_of
+from dledger.storage.control import check_control, members_of, trim_of
 from dledger.storage.frame import ControlKind, Frame, FrameHeader
-from dledger.types import GENESIS, LogPoint, Member, Position, Term
+from dledger.types import GENESIS, LogPoint, Member, Position, Term, TrimPoint
 from tests.simulation.violation import Violation
 
 
@@ -31,6 +32,11 @@ class Chronicle:
         """By position − 1."""
         self.committed_index = -1
         """Of the last committed record."""
+        self._trims: dict[LogPoint, TrimPoint] = {}
+        self.trimmed_to = 0
+        """The first index that committed trims leave."""
+        self._headers: list[FrameHeader] = []
+        """Of the committed frames that hold records."""
         self._sequences: dict[tuple[int, int], int] = {}
         self._last_timestamp_ms = 0
 
@@ -45,6 +51,8 @@ class Chronicle:
         self._tried[fact.point] = fact
         if not header.count and header.attributes == ControlKind.MEMBERSHIP:
             self._members[fact.point] = members_of(check_control(frame).members)
+        elif not header.count and header.attributes == ControlKind.TRIM:
+            self._trims[fact.point] = trim_of(check_control(frame).trim)
         return fact
 
     def refused(self, fact: Fact) -> None:
@@ -114,13 +122,40 @@ class Chronicle:
                     "each sequence once", f"{fact.point}: producer {key} at {header.base_sequence}, not {expected}"
                 )
             self._sequences[key] = expected + header.count
+        if header.count:
+            self._headers.append(header)
+        if (trim := self.trim(fact.point)) is not None:
+            self.trimmed_to = max(self.trimmed_to, trim.first_index)
         self._last_timestamp_ms = header.timestamp_ms
         self.committed_index += header.count
         self.committed.append(fact.point)
 
+    def frame_of(self, index: int) -> FrameHeader | None:
+        """The committed frame that holds record ``index``."""
+        at = bisect_right(self._headers, index, key=lambda header: header.base_index) - 1
+        return self._headers[at] if at >= 0 and index < self._headers[at].end_index else None
+
+    def committed_below(self, point: LogPoint) -> Position:
+        """How far a log that holds ``point`` is of what is committed."""
+        while point.position and not self.is_committed(point.position, point.term):
+            fact = self._facts.get((point.position, point.term))
+            if fact is None:
+                return Position(0)
+            point = fact.previous
+        return point.position
+
     def members(self, point: LogPoint) -> tuple[Member, ...] | None:
         """What a MEMBERSHIP frame says; None for another one."""
         return self._members.get(point)
+
+    def trim(self, point: LogPoint) -> TrimPoint | None:
+        """What a TRIM frame says; None for another one."""
+        return self._trims.get(point)
+
+    def timestamp_ms(self, position: Position) -> int:
+        """Of a committed frame."""
+        point = self.committed[position - 1]
+        return self._facts[point.position, point.term].header.timestamp_ms
 
     def is_committed(self, position: Position, term: Term) -> bool:
         return 0 < position <= self.commit_position and self.committed[position - 1].term == term

@@ -12,13 +12,13 @@ from dledger.errors import Code, DLedgerError, OutcomeUnknown
 from dledger.server.appender import Source
 from dledger.server.quorum_ack_checker import AppendResult
 from dledger.types import Consistency
-from tests.simulation.cluster import SimHost, SimulatedCluster
+from tests.simulation.answers import Answers, Question
+from tests.simulation.cluster import SimulatedCluster
+from tests.simulation.host import SimHost
 from tests.simulation.journal import Journal
 from tests.simulation.process import GoneError
 from tests.simulation.violation import Violation
 
-GIVEN_UP = {Code.UNKNOWN_PRODUCER, Code.PRODUCER_FENCED, Code.SEQUENCE_CONFLICT, Code.REPEATED_REQUEST}
-"""A producer that hears one of these begins anew, under another id."""
 PAUSE_S = 0.2
 """Between two rounds of a producer, on average."""
 IsOver = Callable[[], bool]
@@ -46,6 +46,7 @@ class ProducerClient:
         self._cluster = cluster
         self._journal = journal
         self._random = random
+        self._answers = Answers(cluster)
         self._window = random.choice((1, 3, 6))
         self._producer_id = 0
         self._epoch = 0
@@ -82,9 +83,12 @@ class ProducerClient:
 
     async def _register(self, host: SimHost) -> None:
         try:
+            question = self._answers.ask(host)
             async with asyncio.timeout(1.0):
                 registered = await host.ask(host.replica.appender.new_producer)
-        except (DLedgerError, TimeoutError, GoneError):
+        except (DLedgerError, TimeoutError, GoneError) as failure:
+            if isinstance(failure, DLedgerError):
+                self._answers.refused(question, failure)
             await asyncio.sleep(self._random.uniform(0.01, 0.1))
         else:
             self._producer_id, self._epoch, self._sequence = registered.base_index, 0, 0
@@ -104,7 +108,7 @@ class ProducerClient:
         await asyncio.wait(answers)
         codes = [code for answer in answers if (code := answer.result()) is not None]
         self._pending = [sent for sent in self._pending if sent.base_index < 0]
-        if GIVEN_UP.intersection(codes):
+        if Code.UNKNOWN_PRODUCER in codes:
             self._abandon()
         elif not self._pending and self._random.random() < 0.03:
             await self._fence(host)
@@ -126,6 +130,7 @@ class ProducerClient:
     async def _attempt(self, host: SimHost, sent: Sent, timeout_s: float) -> Code | None:
         """Why it is not acknowledged; None: it is."""
         try:
+            question = self._answers.ask(host)
             async with asyncio.timeout(timeout_s):
                 result = await host.ask(lambda: _append(host, sent))
         except (TimeoutError, GoneError):
@@ -134,12 +139,26 @@ class ProducerClient:
         except DLedgerError as refusal:
             sent.in_doubt |= isinstance(refusal, OutcomeUnknown)
             self._cluster.trace.hit(f"branch refused {refusal.code.name}")
+            self._answers.refused(question, refusal, *self._reasons(question, sent))
             # What was acknowledged long ago may be forgotten; then its producer goes on nevertheless.
             return None if sent.base_index >= 0 else refusal.code
         self._acknowledge(sent, result)
         return None
 
+    def _reasons(self, question: Question, sent: Sent) -> list[Code]:
+        """What may be said of ``sent``. Never that it conflicts: a batch is sent again as it was. Nor that it is of
+        long ago: what is sent again is among the last few."""
+        reasons = []
+        if self._answers.is_stale(question):
+            reasons += [Code.UNKNOWN_PRODUCER, Code.OUT_OF_ORDER]
+        elif sent.base_index < 0 and sent not in self._pending[:1]:
+            reasons.append(Code.OUT_OF_ORDER)  # one before it may not have arrived
+        if sent.source.producer_epoch < self._epoch:
+            reasons.append(Code.PRODUCER_FENCED)
+        return reasons
+
     def _acknowledge(self, sent: Sent, result: AppendResult) -> None:
+        self._answers.acknowledged(result)
         if sent.base_index >= 0:
             if result.base_index != sent.base_index:
                 raise Violation("a retry is the same", f"{sent.records[0]!r} got {sent.base_index}, then {result}")
@@ -185,6 +204,7 @@ class PlainClient:
         self._cluster = cluster
         self._journal = journal
         self._random = random
+        self._answers = Answers(cluster)
         self._number = 0
 
     async def run(self, is_over: IsOver) -> None:
@@ -203,13 +223,16 @@ class PlainClient:
         if not host.is_up:
             return
         try:
+            question = self._answers.ask(host)
             async with asyncio.timeout(6):
                 result = await host.ask(lambda: _append_plainly(host, records))
         except (TimeoutError, GoneError, OutcomeUnknown):
             return
-        except DLedgerError:
+        except DLedgerError as refusal:
+            self._answers.refused(question, refusal)
             self._journal.refused.update(records)
             return
+        self._answers.acknowledged(result)
         self._journal.acknowledge(result.base_index, records, highest)
 
 
@@ -224,6 +247,7 @@ class ReaderClient:
         self._cluster = cluster
         self._journal = journal
         self._random = random
+        self._answers = Answers(cluster)
 
     async def run(self, is_over: IsOver) -> None:
         while not is_over():
@@ -246,9 +270,13 @@ class ReaderClient:
             return point.commit_index, (await reader.get(acknowledged, point)).value
 
         try:
+            question = self._answers.ask(host)
             async with asyncio.timeout(2):
                 commit_index, value = await host.ask(read)
-        except (DLedgerError, TimeoutError, GoneError):
+        except (TimeoutError, GoneError):
+            return
+        except DLedgerError as refusal:
+            self._answers.refused_read(question, refusal, acknowledged)
             return
         if commit_index < acknowledged:
             raise Violation(
@@ -268,11 +296,16 @@ class ReaderClient:
         """From some record on, as far as this node knows of commits."""
         share = self._random.random()
 
+        begin = 0
+
         async def read() -> tuple[int, dict[int, bytes]]:
+            nonlocal begin
             reader, first = host.replica.reader, host.replica.log.state.first_index
             point = await reader.read_point(Consistency.COMMITTED)
             begin = max(first, point.commit_index - int(share * 40))
             seen: dict[int, bytes] = {}
+            if begin > point.commit_index:
+                return point.commit_index, seen  # it begins where it does not know of commits yet
             async for frames, _ in reader.read(begin, None, point, follow=False):
                 for frame in frames:
                     header = frame.header
@@ -281,13 +314,17 @@ class ReaderClient:
             return point.commit_index, seen
 
         try:
+            question = self._answers.ask(host)
             async with asyncio.timeout(2):
                 commit_index, seen = await host.ask(read)
-        except (DLedgerError, TimeoutError, GoneError):
+        except (TimeoutError, GoneError):
+            return
+        except DLedgerError as refusal:
+            self._answers.refused_read(question, refusal, begin)
             return
         self._check_committed(host, commit_index)
-        if seen and sorted(seen) != list(range(min(seen), max(seen) + 1)):
-            raise Violation("reads have no gap", f"{host.id} read {sorted(seen)}")
+        if not seen.keys() >= set(range(begin, commit_index + 1)):
+            raise Violation("reads have no gap", f"{host.id} read {sorted(seen)} of {begin} to {commit_index}")
         for index, value in seen.items():
             self._journal.saw(index, value, who=host.id)
         self._journal.reads += 1

@@ -3,29 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
-from typing import TypeVar
 
 from dledger.config import Limits, NodeConfig, Timings
-from dledger.errors import Code, DLedgerError
-from dledger.raft.messages import AppendResponse, Message, PushResult, TakeLeadership
-from dledger.server.node import Node
 from dledger.server.replica import Replica
-from dledger.storage.segment import SEGMENT_SUFFIX
-from dledger.types import GENESIS, LogPoint, NodeId, Role, Term
-from tests.simulation.disk import DiskMood, SimDisk
+from dledger.types import NodeId
+from tests.simulation.host import SimHost
 from tests.simulation.life import Life
 from tests.simulation.network import SimNetwork
-from tests.simulation.platter import Platter, Rot
-from tests.simulation.process import GoneError, ProcessLoop, WorldLoop
+from tests.simulation.process import WorldLoop
 from tests.simulation.trace import Trace
-from tests.simulation.truth import has_mark, known_disk
-from tests.simulation.violation import Violation
 from tests.simulation.watch import Watch
-
-T = TypeVar("T")
 
 LIMITS = Limits(
     segment_max_bytes=24 * 1024,
@@ -37,299 +27,6 @@ LIMITS = Limits(
 )
 LEASE_SHARE = 0.35
 """Of the seeds: reads by lease, which rest on the clocks."""
-STOP_S = 10.0
-"""A stop that takes longer ends as a kill."""
-SELF_INFLICTED = ("INTERNAL_ERROR", "DIVERGED", "CORRUPT_LOG")
-"""Why no node may stop, or not start, whatever its surroundings do, unless its disk rots."""
-
-
-class SimHost:
-    """One machine over all its lives: its disk, its clock, and the node that runs there now, if any."""
-
-    def __init__(self, cluster: SimulatedCluster, node_id: NodeId, address: str, rate: float) -> None:
-        self.id = node_id
-        self.address = address
-        self.peers: dict[str, str] = {}
-        """Its configuration's."""
-        self.cluster = cluster
-        self.mood = DiskMood()
-        self.rate = rate
-        """Of its clock."""
-        self.clock_ahead_ms = 0
-        self.rot: list[Rot] = []
-        """What its medium does not hold any more: to be repaired."""
-        self.lost_beginning = ""
-        """Which small state has no good copy any more, for as long as it is there."""
-        self.is_beyond_repair = False
-        """It refuses to start, for what rotted there: an operator has to give it another disk."""
-        self.lives = 0
-        self.was_member = False
-        """A machine that was removed is not taken again under the same name."""
-        self._disks = 0
-        self._boots = 1
-        self.platter = self._new_platter()
-        self._life: Life | None = None
-        self._starting = False
-        self.promised: LogPoint = GENESIS
-        """No crash may take it: durable by the word of the last life."""
-
-    # Disks -------------------------------------------------------------------------------------------------------
-
-    def _new_platter(self) -> Platter:
-        self._disks += 1
-        platter = Platter(Random(self.cluster.random.getrandbits(64)))
-        platter.mkdir("/data")
-        return platter
-
-    def wipe(self) -> None:
-        """While down: another disk, and an empty one."""
-        assert self._life is None
-        self.platter = self._new_platter()
-        self.promised = GENESIS
-        self.rot.clear()
-        self.is_beyond_repair = False
-
-    def restore(self, backup: Platter) -> None:
-        """While down: the disk is what it was when ``backup`` was made."""
-        assert self._life is None
-        self._disks += 1
-        self.platter = backup
-        self.promised = GENESIS
-        self.rot.clear()
-        self.is_beyond_repair = False
-
-    @property
-    def is_rotten(self) -> bool:
-        """Something that rotted is neither repaired nor gone."""
-        return bool(self.rotten_paths)
-
-    @property
-    def rotten_paths(self) -> set[str]:
-        self.rot = [rot for rot in self.rot if not rot.is_healed(self.platter)]
-        return {rot.path for rot in self.rot}
-
-    @property
-    def disk_name(self) -> str:
-        return f"{self.id}/{self._disks}"
-
-    @property
-    def awaits_repair(self) -> bool:
-        """Frames of it rotted, or both copies of what its log begins with. Another small state that did is passed over:
-        an older one, and the frames, do as well."""
-        if not self.is_rotten:
-            return False
-        return any(rot.path.endswith(SEGMENT_SUFFIX) or rot.path == self.lost_beginning for rot in self.rot)
-
-    def knows(self, peer: NodeId) -> tuple[bytes, int]:
-        """Which disk of ``peer``, and which start of it at least, it knows of, whatever befalls it now."""
-        return known_disk(self.platter, f"/data/{self.id}/peers", peer)
-
-    # What it is --------------------------------------------------------------------------------------------------
-
-    @property
-    def is_starting(self) -> bool:
-        return self._starting
-
-    @property
-    def is_down(self) -> bool:
-        return self._life is None
-
-    @property
-    def is_up(self) -> bool:
-        life = self._life
-        return life is not None and life.is_open and not self._starting
-
-    @property
-    def is_recovering(self) -> bool:
-        """Its log is being repaired before it can be opened."""
-        return self._life is not None and not self._starting and not self._life.is_open
-
-    @property
-    def is_paused(self) -> bool:
-        return self._life is not None and self._life.process.is_paused
-
-    @property
-    def life(self) -> Life:
-        assert self._life is not None, f"{self.id} is down"
-        return self._life
-
-    @property
-    def replica(self) -> Replica:
-        return self.life.replica
-
-    @property
-    def leads(self) -> bool:
-        life = self._life
-        is_up = life is not None and life.is_open and not self._starting
-        return is_up and life.replica.role is Role.LEADER  # type: ignore[union-attr]
-
-    @property
-    def term(self) -> Term:
-        return self.replica.core.term if self.is_up else Term(0)
-
-    @property
-    def has_lease(self) -> bool:
-        """By its own clock, and by its own word."""
-        return self.is_up and self.replica.core.has_lease(self.life.process.time() * 1000)
-
-    def wall_clock_ms(self) -> int:
-        return int(self.life.process.time() * 1000) + self.clock_ahead_ms
-
-    def describe(self) -> str:
-        if not self.is_up:
-            return f"{self.id} {'down' if self.is_down else 'starting' if self._starting else 'recovering'}"
-        replica = self.replica
-        return (
-            f"{self.id} {'paused ' * self.is_paused}{replica.role.value} term {replica.term} "
-            f"last {replica.log.last.position} commit {replica.core.commit_position}"
-        )
-
-    def ask(self, work: Callable[[], Awaitable[T]]) -> asyncio.Future[T]:
-        """Has the node that runs here do ``work``. GoneError when it ends, or is down."""
-        if self._life is None:
-            gone = self.cluster.world.create_future()
-            gone.set_exception(GoneError())
-            return gone
-        return self._life.process.ask(work)
-
-    # Lives -------------------------------------------------------------------------------------------------------
-
-    async def start(self) -> None:
-        """Returns when the node is up, refuses to start, or has ended again. Nothing where it was started meanwhile."""
-        if self._life is not None:
-            return
-        self.lives += 1
-        cluster = self.cluster
-        process = ProcessLoop(cluster.world, rate=self.rate)  # type: ignore[abstract]  # it has what nodes ask for
-        disk = SimDisk(
-            self.platter,
-            self.mood,
-            f"boot-{self._boots}",
-            world=cluster.world,
-            hit=lambda name: cluster.trace.hit(name, self.id),
-        )
-        life = self._life = Life(self, process, disk)
-        cluster.lives.append(life)
-        self._starting = True
-        try:
-            await process.ask(lambda: self._live(life))
-        except DLedgerError as refusal:
-            # A process that cannot start ends, and is started again by whoever watches over it.
-            cluster.trace.hit(f"branch start refused {refusal.code.name}", self.id, refusal)
-            self.is_beyond_repair = self.is_rotten and refusal.code is Code.CORRUPT_LOG
-            if self._life is life:
-                self.crash(power=False)
-            if refusal.code.name in SELF_INFLICTED and not self.is_beyond_repair:
-                raise Violation("what is written can be read", f"{self.id} does not start: {refusal}") from refusal
-        except GoneError:
-            return
-
-    async def _live(self, life: Life) -> None:
-        cluster = self.cluster
-        node = Node(
-            cluster.config_of(self),
-            disk=life.disk,
-            transport=life.transport,
-            random=Random(cluster.random.getrandbits(64)),
-            wall_clock_ms=self.wall_clock_ms,
-        )
-        life.observe(node)
-        node.add_listener(self._on_role)
-        await node.open()
-        self._starting = False
-        await node.join()
-        cluster.trace.note("started", self.id)
-
-    def crash(self, *, power: bool = True) -> None:
-        """The process ends at once; with ``power``, the machine forgets what was not synced too."""
-        life = self._life
-        if life is None:
-            return
-        if life.is_open:
-            self._keep_promise(life)
-        self._life = None
-        self._starting = False
-        life.disk.cut_power()
-        life.process.end()
-        life.transport.crash()
-        if power:
-            self._forget_what_was_not_synced()
-        else:
-            self.platter.kill()
-        self.cluster.trace.note("crashed", self.id, "power" if power else "kill", self.promised)
-
-    def _forget_what_was_not_synced(self) -> None:
-        platter, hit = self.platter, self.cluster.trace.hit
-        lost, torn = platter.sectors_lost, platter.sectors_torn
-        marked = [path for path in platter.durable_paths() if has_mark(platter, path)]
-        platter.crash()
-        self._boots += 1
-        for path in marked:
-            if platter.durable(path) is not None and not has_mark(platter, path) and not self.is_rotten:
-                raise Violation("a power cut leaves a mark", f"{path} had a sync mark, and has none")
-        if platter.sectors_lost > lost:
-            hit("fault sectors lost", self.id, platter.sectors_lost - lost)
-        if platter.sectors_torn > torn:
-            hit("fault torn sector", self.id, platter.sectors_torn - torn)
-
-    def _keep_promise(self, life: Life) -> None:
-        log = life.replica.log
-        position = log.durable_position if life.cut_to is None else min(log.durable_position, life.cut_to)
-        # A trim that others committed may have moved the start past what this disk holds: nothing is kept up to there.
-        is_kept = position >= log.state.start.position
-        self.promised = LogPoint(position, log.term_at(position), 0) if is_kept else GENESIS
-
-    def pause(self) -> None:
-        self.life.process.pause()
-
-    def resume(self) -> None:
-        if self._life is not None and self._life.process.is_paused:
-            self._life.process.resume()
-
-    async def stop(self) -> None:
-        """A clean stop; after ten seconds the process is killed. Nothing where one is under way."""
-        life = self.life
-        if life.is_stopping:
-            return
-        life.is_stopping = True
-        assert life.node is not None
-        try:
-            async with asyncio.timeout(STOP_S):
-                await life.process.ask(life.node.stop)
-        except TimeoutError:
-            if self._life is life:
-                self.crash(power=False)
-            return
-        except (GoneError, OSError):
-            if self._life is life:
-                self.crash(power=False)
-            return
-        if self._life is life:
-            if life.is_open:
-                self._keep_promise(life)
-            self._life = None
-            life.process.end()
-
-    # What it says ------------------------------------------------------------------------------------------------
-
-    def says(self, peer: NodeId, message: Message) -> None:
-        cluster = self.cluster
-        cluster.trace.note("send", self.id, peer, type(message).__name__, message.term)
-        cluster.watch.said(self, peer, message)
-        if isinstance(message, TakeLeadership):
-            cluster.on_take(self, peer)
-        if isinstance(message, AppendResponse) and message.result is PushResult.SUCCESS:
-            cluster.watch.check_ack(self, cluster.hosts[peer], message)
-
-    def _on_role(self, group: str, role: Role, term: Term, leader_id: NodeId) -> None:
-        del group
-        self.cluster.trace.note("role", self.id, role.value, term, leader_id)
-        if self.life.role is Role.LEADER and role is Role.CANDIDATE:
-            self.cluster.trace.hit("branch check-quorum", self.id)
-        self.life.role = role
-        if role is Role.LEADER:
-            self.cluster.watch.elected(self, self.cluster.up())
-            self.cluster.on_leader(self)
 
 
 class SimulatedCluster:
@@ -406,6 +103,9 @@ class SimulatedCluster:
 
     def leaders(self) -> list[SimHost]:
         return [host for host in self.hosts.values() if host.leads]
+
+    def voters_of(self, replica: Replica) -> list[SimHost]:
+        return [self.hosts[member.id] for member in replica.log.state.members if member.voter]
 
     def check(self) -> None:
         """What must hold between two steps."""

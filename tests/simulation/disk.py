@@ -12,7 +12,8 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -22,6 +23,8 @@ from tests.simulation.platter import Captured, Platter, SimFile
 
 Result = TypeVar("Result")
 
+NORMAL_S = 0.0001, 0.002
+"""An fdatasync takes something in between, unless the disk is slow."""
 LATE_S = 0.1
 """A completion that takes longer is called late."""
 
@@ -39,14 +42,14 @@ class Trap:
 class DiskMood:
     """How the disk behaves now; the nemesis changes it."""
 
-    sync_s: tuple[float, float] = (0.0001, 0.002)
+    sync_s: tuple[float, float] = NORMAL_S
     """An fdatasync takes something in between."""
     fails_next_sync: bool = False
     is_hung: bool = False
     trap: Trap | None = None
 
     def mend(self) -> None:
-        self.sync_s = (0.0001, 0.002)
+        self.sync_s = NORMAL_S
         self.fails_next_sync = self.is_hung = False
         self.trap = None
 
@@ -74,7 +77,12 @@ class SimDisk:
         self._locked: dict[int, str] = {}
         self._paths: dict[int, str] = {}
         self._begun = 0
-        self._under_way: set[int] = set()
+        self._under_way: dict[int, bool] = {}
+        """By number, and whether it is a sync; other jobs may be those of a start, whose order means nothing."""
+        self.failures: set[int] = set()
+        """What it answered in this life, by errno: what a node may say failed."""
+        self.least_free_bytes = 1 << 62
+        """That it told anybody in this life."""
         self.is_dead = False
 
     def cut_power(self) -> None:
@@ -93,7 +101,19 @@ class SimDisk:
             if trap.countdown <= 0:
                 self._mood.trap = None
                 trap.spring()
-                raise OSError(errno.EIO, os.strerror(errno.EIO))
+                raise self._failed(errno.EIO)
+
+    def _failed(self, number: int) -> OSError:
+        self.failures.add(number)
+        return OSError(number, os.strerror(number))
+
+    @contextmanager
+    def _claiming(self) -> Iterator[None]:
+        """Around what may find no room."""
+        try:
+            yield
+        except OSError as full:
+            raise self._failed(full.errno or 0) from full
 
     def file(self, handle: Handle) -> SimFile:
         self._check()
@@ -137,7 +157,8 @@ class SimDisk:
 
     def pwritev(self, handle: Handle, buffers: Sequence[Buffer], offset: int) -> None:
         self._change()
-        self._platter.write(self.file(handle), b"".join(buffers), offset)
+        with self._claiming():
+            self._platter.write(self.file(handle), b"".join(buffers), offset)
 
     def fdatasync(self, handle: Handle) -> None:
         file = self.file(handle)
@@ -151,7 +172,7 @@ class SimDisk:
             self._mood.fails_next_sync = False
             file.lost.update(sectors.keys() - file.dirty)
             self._hit("fault failed fdatasync")
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
+            raise self._failed(errno.EIO)
         file.persist(sectors)
         if len(file.medium) < len(file.data):
             file.medium.extend(bytes(len(file.data) - len(file.medium)))
@@ -164,11 +185,13 @@ class SimDisk:
         self._change()
         file = self.file(handle)
         if offset + size_bytes > len(file.data):
-            self._platter.resize(file, offset + size_bytes)
+            with self._claiming():
+                self._platter.resize(file, offset + size_bytes)
 
     def ftruncate(self, handle: Handle, size_bytes: int) -> None:
         self._change()
-        self._platter.resize(self.file(handle), size_bytes)
+        with self._claiming():
+            self._platter.resize(self.file(handle), size_bytes)
 
     def rename(self, source: str, target: str) -> None:
         self._change()
@@ -215,7 +238,9 @@ class SimDisk:
 
     def free_bytes(self, path: str) -> int:
         del path
-        return max(0, self._platter.capacity_bytes - self._platter.used_bytes)
+        free_bytes = max(0, self._platter.capacity_bytes - self._platter.used_bytes)
+        self.least_free_bytes = min(self.least_free_bytes, free_bytes)
+        return free_bytes
 
     # Off the loop ------------------------------------------------------------------------------------------------
 
@@ -241,14 +266,14 @@ class SimDisk:
     def delay_s(self) -> float:
         return self._platter.random.uniform(*self._mood.sync_s)
 
-    def begin(self) -> int:
+    def begin(self, *, is_sync: bool = False) -> int:
         self._begun += 1
-        self._under_way.add(self._begun)
+        self._under_way[self._begun] = is_sync
         return self._begun
 
     def end(self, ticket: int) -> None:
-        self._under_way.discard(ticket)
-        if self._under_way and min(self._under_way) < ticket:
+        is_sync = self._under_way.pop(ticket)
+        if any(is_sync or other_is for other, other_is in self._under_way.items() if other < ticket):
             self._hit("fault completion out of order")
 
     def was_late(self) -> None:
@@ -273,7 +298,7 @@ class SimSyncer:
         files = [self._disk.file(handle) for handle in handles]
         begun = [(file, file.capture()) for file in files]
         delay_s = self._disk.delay_s()
-        ticket = self._disk.begin()
+        ticket = self._disk.begin(is_sync=True)
         begun_s = self._world.time()
         self._world.call_later(delay_s, self._complete, begun, directories, on_done, ticket, begun_s)
 

@@ -11,6 +11,8 @@ from tests.simulation.violation import Violation
 class Journal:
     acknowledged: dict[int, bytes] = field(default_factory=dict)
     """By index."""
+    appends: int = 0
+    """That were acknowledged, whatever number of records each had."""
     attempted: set[bytes] = field(default_factory=set)
     refused: set[bytes] = field(default_factory=set)
     """Surely not appended."""
@@ -22,6 +24,7 @@ class Journal:
         """``highest_before``: the highest index acknowledged to anyone before ``records`` were first sent."""
         if base_index <= highest_before:
             raise Violation("real time", f"{records[0]!r} got {base_index}, {highest_before} was acknowledged before")
+        self.appends += 1
         for index, record in enumerate(records, base_index):
             known = self.acknowledged.setdefault(index, record)
             if known != record:

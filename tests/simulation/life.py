@@ -9,6 +9,7 @@ from dledger.errors import Code, DLedgerError
 from dledger.server.node import Node
 from dledger.server.opening import AnyReplica
 from dledger.server.replica import Replica
+from dledger.storage.damaged_log import DamagedLog
 from dledger.storage.frame import Frame
 from dledger.storage.hard_state import HardState
 from dledger.storage.log import FileLog
@@ -19,7 +20,7 @@ from tests.simulation.process import ProcessLoop
 from tests.simulation.truth import LogTruth, promised
 
 if TYPE_CHECKING:
-    from tests.simulation.cluster import SimHost
+    from tests.simulation.host import SimHost
 
 
 class Life:
@@ -63,6 +64,12 @@ class Life:
             return None
         return self.node.replicas.get(DEFAULT_GROUP) or self.node.recovering.get(DEFAULT_GROUP)
 
+    @property
+    def failure(self) -> DLedgerError | None:
+        """Why its node cannot go on, also where nothing runs of the group: its process is to be ended."""
+        failed = self.node._failed if self.node is not None else None
+        return failed.result() if failed is not None and failed.done() else None
+
     def promises(self) -> HardState:
         """What a power cut now would leave of term and vote."""
         return promised(self.host.platter, self._hard_state)
@@ -78,9 +85,19 @@ class Life:
                 self._opened(replica)
             else:
                 self.was_damaged = True
+                self._observe_cuts(replica.log)
                 self.host.cluster.trace.hit("branch damaged start", self.host.id)
 
         node._take = on_take  # type: ignore[method-assign]
+
+    def _observe_cuts(self, log: DamagedLog) -> None:
+        cut = log.cut
+
+        async def on_cut(after: Position) -> None:
+            self.host.cluster.watch.cutting_damaged(self.host, after)
+            await cut(after)
+
+        log.cut = on_cut  # type: ignore[method-assign]
 
     def _opened(self, replica: Replica) -> None:
         log, cluster = replica.log, self.host.cluster

@@ -6,11 +6,15 @@ import asyncio
 from collections.abc import Callable
 from random import Random
 
-from tests.simulation.cluster import SimHost, SimulatedCluster
+from dledger.raft.state import Hindrance
+from tests.simulation.cluster import SimulatedCluster
+from tests.simulation.host import SimHost
+from tests.simulation.platter import ROOMY_BYTES
 from tests.simulation.troubles.disks import DiskTroubles
 from tests.simulation.troubles.members import MemberTroubles
 from tests.simulation.troubles.processes import ProcessTroubles
 from tests.simulation.troubles.scene import Scene
+from tests.simulation.troubles.tails import TailTroubles
 from tests.simulation.troubles.wires import NetworkTroubles
 
 
@@ -21,14 +25,18 @@ class Nemesis:
         self._scene = Scene(cluster, random)
         self._disks = DiskTroubles(self._scene)
         kinds = (ProcessTroubles(self._scene), NetworkTroubles(self._scene), MemberTroubles(self._scene), self._disks)
-        self._troubles = [trouble for kind in kinds for trouble in kind.all()]
+        tails = TailTroubles(self._scene, self._disks.may_lose)
+        self._troubles = [trouble for kind in (*kinds, tails) for trouble in kind.all()]
         self._gentle = [trouble for trouble in self._troubles if trouble.is_gentle]
 
     async def run(self, is_over: Callable[[], bool], is_late: Callable[[], bool]) -> None:
-        """Until ``is_over``. When it ``is_late`` there is gentle trouble alone, so that the seed gets its share of
-        everything else."""
+        """Until ``is_over``. When it ``is_late`` there is gentle trouble alone, and no disk hangs any more, so that the
+        seed gets its share of everything else."""
+        troubles = self._troubles
         while not is_over():
-            troubles = self._gentle if is_late() else self._troubles
+            if is_late() and troubles is not self._gentle:
+                troubles = self._gentle
+                await self._disks.mend_disk()
             (trouble,) = self._random.choices(troubles, [each.weight for each in troubles])
             await trouble.make()
             await asyncio.sleep(self._random.uniform(0.05, 1.0))
@@ -43,7 +51,7 @@ class Nemesis:
         for host in self._cluster.hosts.values():
             host.resume()
             host.mood.mend()
-            host.platter.capacity_bytes = 1 << 30
+            host.platter.capacity_bytes = ROOMY_BYTES
         while self._scene.tasks:
             await asyncio.wait(list(self._scene.tasks))
         for host in self._cluster.down():
@@ -52,12 +60,12 @@ class Nemesis:
 
     def connected_majority(self) -> list[SimHost]:
         """Some voters that suffice for whatever any log says of the members, by chance; empty when there are none: one
-        whose disk is in doubt, or whose frames nobody else of them may have, would be needed."""
+        whose disk is in doubt, or whose frames nobody else of them may have, or who lost some, would be needed."""
         forgetful = self._scene.forgetful
         hosts = [
             host
             for host in self._cluster.hosts.values()
-            if host is not forgetful and not host.is_beyond_repair and not host.awaits_repair
+            if host is not forgetful and not (host.is_beyond_repair or host.awaits_repair or _owes_catch_up(host))
         ]
         self._random.shuffle(hosts)
         chosen: list[SimHost] = []
@@ -106,3 +114,11 @@ class Nemesis:
                 await host.start()
         await self._disks.readmit()
         await self._disks.scrub()
+
+
+def _owes_catch_up(host: SimHost) -> bool:
+    """What rotted was cut, not repaired, as a leader's log was another one there, or began behind it. The node may have
+    acknowledged that, so it does not vote until a leader has caught it up; where nothing rotted it has no such excuse.
+    """
+    present = None if host.is_down else host.life.present
+    return host.has_rotted and present is not None and Hindrance.OWES_CATCH_UP in present.core.hindrances

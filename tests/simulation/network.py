@@ -10,7 +10,7 @@ from dledger.transport.memory import RETRY_S, MemoryNetwork, MemoryTransport, _C
 from dledger.types import NodeId
 
 if TYPE_CHECKING:
-    from tests.simulation.cluster import SimHost
+    from tests.simulation.host import SimHost
     from tests.simulation.life import Life
 
 

@@ -44,24 +44,29 @@ class Mutant(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """``invariant`` caught it, in the ``seeds``-th seed; empty: nothing did."""
+    """``invariant`` caught it, in the seed ``seeds``; empty: nothing did, in so many."""
 
     mutant: Mutant
     invariant: str
     seeds: int
+
+    @property
+    def summary(self) -> dict[str, str | int]:
+        """What is to be kept of it."""
+        name, bug_class, *_ = self.mutant
+        return {"name": name, "class": bug_class, "invariant": self.invariant, "seed": self.seeds}
 
     def __str__(self) -> str:
         outcome = f"caught by {self.invariant!r} in seed {self.seeds}" if self.invariant else "MISSED"
         return f"{self.mutant.name:34s} {self.mutant.bug_class:44s} {outcome}"
 
 
-def mutants(only: str = "") -> list[Mutant]:
-    """All of them, by name, or those whose name contains ``only``."""
-    return [_read(patch) for patch in sorted(MUTANTS.glob("*.patch")) if only in patch.stem]
-
-
-def canaries() -> list[Mutant]:
-    return [_read(MUTANTS / f"{name}.patch") for name in CANARIES]
+def mutants(*names: str) -> list[Mutant]:
+    """Those of these names, or all of them. Raises LookupError for a name that none has."""
+    known = {patch.stem: patch for patch in sorted(MUTANTS.glob("*.patch"))}
+    if unknown := sorted(set(names) - known.keys()):
+        raise LookupError(f"there is no planted bug {', '.join(unknown)}; there are: {', '.join(known)}")
+    return [_read(known[name]) for name in dict.fromkeys(names or known)]
 
 
 def _read(patch: Path) -> Mutant:

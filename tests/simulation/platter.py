@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from random import Random
 
 SECTOR_BYTES = 512
+ROOMY_BYTES = 2 << 30
+"""Enough not to be warned of."""
 HEAD_BYTES = 64
 """Half of the tears fall here, where the marks and the states that begin a sector have what is theirs."""
 TORN_SHARE = 0.2
@@ -121,7 +123,7 @@ class Platter:
 
     def __init__(self, random: Random) -> None:
         self.random = random
-        self.capacity_bytes = 1 << 30
+        self.capacity_bytes = ROOMY_BYTES
         self._names: dict[str, SimFile] = {}
         self._durable_names: dict[str, SimFile] = {}
         self._pending: dict[str, list[tuple[NameChange, ...]]] = {}
@@ -130,7 +132,6 @@ class Platter:
         self.locks: set[str] = set()
         self.sectors_lost = 0
         self.sectors_torn = 0
-        self.names_lost = 0
 
     # Names -------------------------------------------------------------------------------------------------------
 
@@ -246,7 +247,6 @@ class Platter:
         for directory in sorted(self._pending):
             changes = self._pending[directory]
             kept = random.randint(0, len(changes))
-            self.names_lost += len(changes) - kept
             for change in changes[:kept]:
                 self._make_durable(change)
         self._pending.clear()

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from hashlib import blake2b
 
 from dledger.batch import records_of
-from dledger.types import Position, TrimPoint
-from tests.simulation.cluster import SimHost
+from dledger.errors import Code, DLedgerError
+from dledger.types import Consistency, Position, TrimPoint
+from tests.simulation.host import SimHost
 from tests.simulation.journal import Journal
 from tests.simulation.violation import Violation
 
 ROUNDS = 20
 """So often they are read again where somebody moved meanwhile."""
+
+GET_EVERY = 10
+"""Of the records, read one by one."""
 
 
 async def check_equal(hosts: Sequence[SimHost], journal: Journal) -> None:
@@ -29,6 +33,42 @@ async def check_equal(hosts: Sequence[SimHost], journal: Journal) -> None:
             raise Violation("equal bytes", f"{host.id} holds other frames behind {start} than {hosts[0].id}")
         if state != first[2]:
             raise Violation("equal states", f"{host.id} has another small state than {hosts[0].id}")
+
+
+async def check_served(hosts: Sequence[SimHost], journal: Journal) -> None:
+    """Each of ``hosts``, which are level, serves what was acknowledged and not trimmed, the last record included."""
+    for host in hosts:
+        start = host.replica.log.state.start
+        try:
+            served = await host.ask(_served(host, sorted(journal.acknowledged)))
+        except DLedgerError as refusal:
+            if refusal.code is Code.INDEX_LESS_THAN_LOCAL_BEGIN and host.replica.log.state.start != start:
+                continue  # it was trimmed meanwhile, by what deletion.py allows
+            raise Violation("what is acknowledged is served", f"{host.id}: {refusal!r}") from refusal
+        for index, value in served.items():
+            journal.saw(index, value, who=host.id)
+
+
+def _served(host: SimHost, indexes: list[int]) -> Callable[[], Awaitable[dict[int, bytes]]]:
+    """All at once, and some one by one."""
+
+    async def read() -> dict[int, bytes]:
+        reader, first_index = host.replica.reader, host.replica.log.state.first_index
+        point = await reader.read_point(Consistency.COMMITTED)
+        kept = [index for index in indexes if index >= first_index]
+        if not kept:
+            return {}
+        served: dict[int, bytes] = {}
+        async for frames, _ in reader.read(kept[0], kept[-1] + 1, point, follow=False):
+            for frame in frames:
+                served.update(enumerate(records_of(frame.body, frame.header.count), frame.header.base_index))
+        if missing := [index for index in kept if index not in served]:
+            raise Violation("what is acknowledged is served", f"{host.id} passes over {missing}")
+        for index in {*kept[::GET_EVERY], kept[-1], point.commit_index}:
+            served[index] = (await reader.get(index, point)).value
+        return served
+
+    return read
 
 
 def _stand(host: SimHost) -> tuple[Position, Position]:

@@ -14,11 +14,13 @@ from random import Random
 from dledger.storage import reserve
 from tests.simulation.branches import LOGGED
 from tests.simulation.clients import PlainClient, ProducerClient, ReaderClient
-from tests.simulation.cluster import SELF_INFLICTED, SimHost, SimulatedCluster
+from tests.simulation.cluster import SimulatedCluster
+from tests.simulation.excuses import may_end
+from tests.simulation.host import SimHost
 from tests.simulation.journal import Journal
 from tests.simulation.nemesis import Nemesis
 from tests.simulation.process import WorldLoop
-from tests.simulation.replicas import check_equal
+from tests.simulation.replicas import check_equal, check_served
 from tests.simulation.trace import Trace
 from tests.simulation.violation import Violation
 from tests.support.virtual_time import run_virtual
@@ -28,6 +30,8 @@ SAFETY_S = 30.0
 MAX_SAFETY_S = 120.0
 MIN_ELECTIONS = 3
 MIN_ACKNOWLEDGED = 500
+"""Appends, of however many records each."""
+MIN_READS = 50
 PROGRESS_S = 15.0
 """A connected majority commits something within it."""
 LIVENESS_S = 60.0
@@ -47,7 +51,7 @@ class Outcome:
     simulated_s: float = 0.0
     elections: int = 0
     acknowledged: int = 0
-    sectors_lost: int = 0
+    """Appends."""
     hits: Counter[str] = field(default_factory=Counter)
 
 
@@ -126,7 +130,9 @@ class _Seed:
             await self._nemesis.end()
             await self._rest()
             checking.cancel()
-        await check_equal(self._member_hosts(), self._journal)
+        members = self._member_hosts()
+        await check_equal(members, self._journal)
+        await check_served(members, self._journal)
         self._account()
 
     # Safety ------------------------------------------------------------------------------------------------------
@@ -137,7 +143,7 @@ class _Seed:
 
     def _has_its_share(self) -> bool:
         lost = self._cluster.trace.hits["fault sectors lost"]
-        elections, acknowledged = self._cluster.watch.elections, len(self._journal.acknowledged)
+        elections, acknowledged = self._cluster.watch.elections, self._journal.appends
         return elections >= MIN_ELECTIONS and acknowledged >= MIN_ACKNOWLEDGED and lost > 0
 
     def _is_enough(self) -> bool:
@@ -158,7 +164,7 @@ class _Seed:
             lost = cluster.trace.hits["fault sectors lost"]
             raise Violation(
                 "a seed has its share",
-                f"after {self._spent_s:.0f} s {cluster.watch.elections} elections, {len(journal.acknowledged)} "
+                f"after {self._spent_s:.0f} s {cluster.watch.elections} elections, {journal.appends} appends "
                 f"acknowledged, {lost} crashes that lost sectors; {cluster.describe()}",
             )
 
@@ -171,12 +177,11 @@ class _Seed:
     def _end_failed(self) -> None:
         """A node that stopped on an error of its disk ends as a process would; the nemesis starts it again."""
         for host in self._cluster.hosts.values():
-            present = None if host.is_down else host.life.present
-            failure = present.failure if present is not None else None
+            failure = None if host.is_down else host.life.failure
             if failure is None:
                 continue
             self._cluster.trace.hit(f"branch node stopped {failure.code.name}", host.id)
-            if failure.code.name in SELF_INFLICTED and not (host.is_rotten and failure.code.name == "CORRUPT_LOG"):
+            if not may_end(host, host.life, failure.code):
                 raise Violation("no node stops for itself", f"{host.id}: {failure}")
             host.crash(power=False)
 
@@ -202,7 +207,7 @@ class _Seed:
         return probe.acknowledged > 0
 
     async def _rest(self) -> None:
-        """With everything whole, a leader comes, appends go on, and all logs become level."""
+        """With everything whole, a leader comes, appends go on, all logs become level, and every member may lead."""
         deadline_s = self._cluster.world.time() + LIVENESS_S
         is_probed = False
         while not is_probed or not self._is_level():
@@ -223,7 +228,7 @@ class _Seed:
             return False
         points = {(host.replica.log.last, host.replica.core.commit_position) for host in hosts}
         leading = [host for host in hosts if host.leads and host.replica.core.is_ready]
-        if len(points) != 1 or len(leading) != 1:
+        if len(points) != 1 or len(leading) != 1 or any(host.replica.core.hindrances for host in hosts):
             return False
         ((last, commit),) = points
         return last.position == commit
@@ -232,6 +237,6 @@ class _Seed:
         outcome, cluster = self._outcome, self._cluster
         outcome.simulated_s = self._spent_s
         outcome.elections = cluster.watch.elections
-        outcome.acknowledged = len(self._journal.acknowledged)
-        for host in cluster.hosts.values():
-            outcome.sectors_lost += host.platter.sectors_lost
+        outcome.acknowledged = self._journal.appends
+        if self._journal.reads < MIN_READS:
+            raise Violation("a seed has its share", f"only {self._journal.reads} reads were answered")

@@ -7,6 +7,14 @@ from collections import Counter
 from collections.abc import Callable
 from hashlib import blake2b
 
+from dledger.raft.messages import Message
+
+
+def told(message: Message) -> str:
+    """All that a message says: of its frames which, and by the last one's chain what is in them."""
+    frames = getattr(message, "frames", ())
+    return f"{message!r} chain={frames[-1].header.chain}" if frames else repr(message)
+
 
 class Trace:
     """``note`` everything that a run may differ in. Writes the lines too when it is to ``show`` them."""

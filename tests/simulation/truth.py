@@ -11,10 +11,20 @@ from dledger.storage.hard_state import HardState
 from dledger.storage.log import FileLog
 from dledger.storage.peer_book import PEER_BOOK_SLOT_BYTES
 from dledger.storage.record import RecordKind, unpack_record
-from dledger.storage.segment import FIRST_PAGE_BYTES, SECTOR_BYTES, SEGMENT_SUFFIX, unpack_mark
+from dledger.storage.segment import (
+    FIRST_PAGE_BYTES,
+    SECTOR_BYTES,
+    SEGMENT_SUFFIX,
+    STATE_SUFFIX,
+    is_origin,
+    parse_name,
+    unpack_header,
+    unpack_mark,
+)
+from dledger.storage.state_file import COPY_ALIGN_BYTES
 from dledger.storage.two_slot import SLOT_BYTES
 from dledger.types import NodeId, Position, Term
-from dledger.v1.storage_pb2 import HardStateRecord, PeerBookRecord
+from dledger.v1.storage_pb2 import HardStateRecord, IdentityRecord, PeerBookRecord
 from tests.simulation.platter import Platter, SimFile
 
 
@@ -93,10 +103,36 @@ def promised(platter: Platter, path: str) -> HardState:
     return HardState(Term(record.term), NodeId(record.vote))
 
 
+def owes_catch_up(platter: Platter, path: str) -> bool:
+    """Whether a start after a power cut would know that this node owes one."""
+    return IdentityRecord.FromString(_durable_payload(platter, path, RecordKind.IDENTITY, SLOT_BYTES)).owes_catch_up
+
+
 def has_mark(platter: Platter, path: str) -> bool:
     """Whether ``path`` is a segment with a sync mark that a power cut now would leave."""
     file = platter.durable(path) if path.endswith(SEGMENT_SUFFIX) else None
     return file is not None and unpack_mark(bytes(file.medium[:FIRST_PAGE_BYTES])) is not None
+
+
+def beginning(platter: Platter) -> list[tuple[str, bool]]:
+    """The small states that a trimmed log may begin with, by path, and whether any copy of each is good: that beside
+    the first segment, and that beside any that says of itself that the log begins there."""
+    found: list[tuple[str, bool]] = []
+    for name, path in sorted((name, path) for path in platter.paths() if (name := parse_name(path.rpartition("/")[2]))):
+        if path.endswith(SEGMENT_SUFFIX) and name.base_position > 1:
+            page = bytes(platter.find(path).data[:FIRST_PAGE_BYTES])
+            header = unpack_header(page)
+            is_first = not found
+            if is_first or header is None or is_origin(page, header.previous):
+                state_path = path.removesuffix(SEGMENT_SUFFIX) + STATE_SUFFIX
+                found.append((state_path, _has_good_copy(platter, state_path)))
+    return found
+
+
+def _has_good_copy(platter: Platter, path: str) -> bool:
+    stored = bytes(platter.find(path).data) if platter.exists(path) else b""
+    starts = range(0, len(stored), COPY_ALIGN_BYTES)
+    return any(unpack_record(RecordKind.LOG_STATE, stored[at:]) is not None for at in starts)
 
 
 def known_disk(platter: Platter, path: str, peer: NodeId) -> tuple[bytes, int]:

@@ -27,15 +27,16 @@ from dledger.raft.messages import (
     VoteResult,
 )
 from dledger.raft.quorum import majority
-from dledger.raft.state import Hindrance
 from dledger.server.replica import Replica
 from dledger.storage.frame import ControlKind, Frame
 from dledger.types import GENESIS, LogPoint, Member, NodeId, Position, Role, Term
 from tests.simulation.chronicle import Chronicle, Fact
+from tests.simulation.debts import Debts
+from tests.simulation.deletion import Deletion
 from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
-    from tests.simulation.cluster import SimHost
+    from tests.simulation.host import SimHost
     from tests.simulation.life import Life
 
 Hit = Callable[..., None]
@@ -54,8 +55,11 @@ class Watch:
 
     def __init__(self, hit: Hit = lambda *_: None) -> None:
         self.leaders: dict[Term, NodeId] = {}
-        self.elections = 0
         self.chronicle = Chronicle()
+        self.deletion = Deletion(self.chronicle)
+        self.debts = Debts(self.chronicle)
+        self._commits: dict[Term, Position] = {}
+        """By term: how far its leader committed, where nobody had before."""
         self._hit = hit
         self._votes: dict[tuple[str, Term], NodeId] = {}
         self._voters: dict[Term, dict[NodeId, NodeId]] = {}
@@ -63,9 +67,12 @@ class Watch:
         self._terms: dict[str, Term] = {}
         self._members: dict[NodeId, bool] = {}
         """Of the last committed change: who votes. Empty before the first."""
-        self._acks: dict[Term, dict[NodeId, Position]] = {}
         self._acks_of_disks: dict[tuple[Term, str], Position] = {}
-        """By term: how far each node acknowledged."""
+        """By term: how far each disk acknowledged."""
+
+    @property
+    def elections(self) -> int:
+        return len(self.leaders)
 
     def has_removed(self, node: NodeId) -> bool:
         """Whether the last committed change leaves it out."""
@@ -77,7 +84,6 @@ class Watch:
         known = self.leaders.setdefault(term, node)
         if known != node:
             raise Violation("election safety", f"{known} and {node} lead term {term}")
-        self.elections += 1
 
     def elected(self, host: SimHost, others: Sequence[SimHost]) -> None:
         """``host`` has just become a leader."""
@@ -88,8 +94,9 @@ class Watch:
         given = sum(ballots.get(voter) == host.id for voter in voters if voter != host.id) + (host.id in voters)
         if given < majority(len(voters)):
             raise Violation("a majority elects", f"{host.id} leads term {core.term} by {given} votes of {voters}")
-        committed = self.chronicle.commit_position
-        if committed and not self._holds(host.replica, self.chronicle.committed[-1]):
+        # A candidate that stood still may count its votes when leaders of later terms have come, and committed.
+        committed = max((position for term, position in self._commits.items() if term < core.term), default=0)
+        if committed and not self._holds(host.replica, self.chronicle.committed[committed - 1]):
             raise Violation("leader completeness", f"{host.id} leads term {core.term} without committed {committed}")
         for other in others:
             if other is not host and other.term < core.term and other.has_lease:
@@ -151,6 +158,7 @@ class Watch:
             term, candidate = message.request_term, peer
         else:
             return
+        self.debts.check_vote(host)
         self.voted(host.disk_name, term, host.id, candidate)
         kept = host.life.promises()
         if (kept.term, kept.vote) != (term, candidate) and kept.term <= term:
@@ -160,8 +168,6 @@ class Watch:
         position, term = message.position, message.term
         if not host.life.truth.holds(position):
             raise Violation("persist before send", f"{host.id} acknowledged {position}, which a power cut would take")
-        acks = self._acks.setdefault(term, {})
-        acks[host.id] = max(position, acks.get(host.id, Position(0)))
         of_disk = term, host.disk_name
         self._acks_of_disks[of_disk] = max(position, self._acks_of_disks.get(of_disk, Position(0)))
 
@@ -191,8 +197,12 @@ class Watch:
         replica = host.replica
         for fact in facts:
             self.chronicle.appended(host.id, fact)
+            if fact.header.term != replica.core.term or not host.leads:
+                continue
+            if (trim := self.chronicle.trim(fact.point)) is not None:
+                self.deletion.check(host, host.cluster.voters_of(replica), trim)
             members = self.chronicle.members(fact.point)
-            if members is None or fact.header.term != replica.core.term or not host.leads:
+            if members is None:
                 continue
             self._hit("branch members changed")
             before, after = ({each.id for each in some if each.voter} for some in (members_before, members))
@@ -213,6 +223,11 @@ class Watch:
         acked = self._acks_of_disks.get((replica.core.term, host.disk_name), Position(0))
         if after < acked:
             raise Violation("nothing acknowledged is cut", f"{host.id} cuts behind {after}, it acknowledged {acked}")
+
+    def cutting_damaged(self, host: SimHost, after: Position) -> None:
+        """As ``truncating``, of a log that cannot be opened."""
+        self._hit("branch damaged log cut", host.id, after)
+        self.debts.cutting(host, after)
 
     def trimming(self, host: SimHost) -> None:
         state = host.replica.log.state
@@ -241,6 +256,7 @@ class Watch:
         point = self.chronicle.point(position, log.term_at(position))
         if position > self.chronicle.commit_position:
             self._check_quorum(host, position)
+            self._commits[core.term] = position
         for fact in self.chronicle.commit(host.id, point):
             self._count_commit(fact)
 
@@ -252,12 +268,18 @@ class Watch:
         if log.term_at(position) != core.term:
             raise Violation("commit in the own term", f"{host.id} of term {core.term} counted {position} of another")
         voters = [member.id for member in log.state.members if member.voter]
-        acks = self._acks.get(core.term, {})
-        held = [voter for voter in voters if voter != host.id and acks.get(voter, 0) >= position]
+        held = [voter for voter in voters if voter != host.id and self._acked(core.term, host, voter) >= position]
         if host.id in voters and host.life.truth.holds(position):
             held.append(host.id)
         if len(held) < majority(len(voters)):
             raise Violation("a majority holds it", f"{host.id} committed {position}, which {held} of {voters} hold")
+
+    def _acked(self, term: Term, leader: SimHost, voter: NodeId) -> Position:
+        """How far the disk of ``voter`` did; the one before too, until ``leader`` has heard of the present one."""
+        other = leader.cluster.hosts[voter]
+        has_met = leader.life.heard_ms.get(voter, 0.0) / 1000 / leader.rate > other.disk_since_s
+        disks = [other.disk_name] if has_met else other.disk_names
+        return max(self._acks_of_disks.get((term, disk), Position(0)) for disk in disks)
 
     def _count_commit(self, fact: Fact) -> None:
         header = fact.header
@@ -280,11 +302,8 @@ class Watch:
         log = replica.log
         if replica.core.term < self._terms.get(disk, Term(0)):
             raise Violation("promises survive", f"{host.id} spoke of {self._terms[disk]}, now of {replica.core.term}")
-        if host.life.was_damaged:
-            owes = Hindrance.OWES_CATCH_UP in replica.core.hindrances
-            if owes or not self.chronicle.is_committed(promised.position, promised.term):
-                promised = GENESIS  # it says so, and nobody relies on it; or a leader may have cut it meanwhile
-        if log.last.position < promised.position or not self._holds(replica, promised):
+        is_there = log.last.position >= promised.position and self._holds(replica, promised)
+        if not is_there and not self.debts.is_admitted(host, promised):
             raise Violation("durable survives", f"{host.id} had {promised} durable and came back with {log.last}")
         if log.last != GENESIS:
             self.chronicle.found(host.id, log.last)
@@ -297,11 +316,13 @@ class Watch:
     def looked_at(self, life: Life, now_ms: float) -> None:
         """Between two steps: what must hold at all times."""
         replica = life.replica
+        if replica._is_shut:
+            return  # it leads nobody, whatever its core was; and its end may have come in the middle of a cut
         core, state = replica.core, replica.log.state
         self._check_heard(life, now_ms)
         self._check_asked(life, now_ms)
-        if replica._elector.is_holding or replica._is_shut:
-            return  # the log may be being cut, or its end may have come between the cut and what follows from it
+        if replica._elector.is_holding:
+            return  # the log may be being cut
         is_news = life.seen_members is not state.members or life.seen_membership is not core.membership
         if is_news and core.membership.members != {member.id: member for member in state.members}:
             raise Violation("the members are the log's", f"{core.node_id} goes by {sorted(core.membership.members)}")

@@ -12,9 +12,9 @@ from dledger.storage.segment import FIRST_PAGE_BYTES, SEGMENT_SUFFIX, STATE_SUFF
 from dledger.storage.state_file import COPY_ALIGN_BYTES
 from dledger.storage.two_slot import SLOT_BYTES
 from dledger.types import NodeStart, Position
-from tests.simulation.cluster import SimHost
-from tests.simulation.disk import Trap
-from tests.simulation.platter import SECTOR_BYTES, Rot
+from tests.simulation.disk import NORMAL_S, Trap
+from tests.simulation.host import SimHost
+from tests.simulation.platter import ROOMY_BYTES, SECTOR_BYTES, Rot
 from tests.simulation.troubles.scene import Scene, Trouble
 
 BOTH_COPIES_SHARE = 0.3
@@ -50,8 +50,9 @@ class DiskTroubles:
 
     async def slow_disk(self) -> None:
         host = self._scene.any()
-        host.mood.sync_s = self._random.choice(((0.0001, 0.002), (0.005, 0.05), (0.0001, 0.3)))
-        self._scene.hit("slow disk", host.id, host.mood.sync_s)
+        host.mood.sync_s = self._random.choice((NORMAL_S, (0.005, 0.05), (0.0001, 0.3)))
+        if host.mood.sync_s != NORMAL_S:
+            self._scene.hit("slow disk", host.id, host.mood.sync_s)
 
     async def failing_sync(self) -> None:
         if host := self._scene.any_up():
@@ -65,23 +66,27 @@ class DiskTroubles:
     async def full_disk(self) -> None:
         host = self._scene.any()
         full = host.platter.capacity_bytes > host.platter.used_bytes + 4096
-        host.platter.capacity_bytes = host.platter.used_bytes if full else 1 << 30
-        self._scene.hit("full disk", host.id, full)
+        host.platter.capacity_bytes = host.platter.used_bytes if full else ROOMY_BYTES
+        if full:
+            self._scene.hit("full disk", host.id)
 
     async def hung_disk(self) -> None:
         host = self._scene.any()
         host.mood.is_hung = not host.mood.is_hung
-        self._scene.hit("hung disk", host.id, host.mood.is_hung)
+        if host.mood.is_hung:
+            self._scene.hit("hung disk", host.id)
 
     async def mend_disk(self) -> None:
         for host in self._cluster.hosts.values():
             host.mood.mend()
-            host.platter.capacity_bytes = 1 << 30
+            host.platter.capacity_bytes = ROOMY_BYTES
 
     async def clock_jump(self) -> None:
         host = self._scene.any()
-        host.clock_ahead_ms = self._random.choice((0, -3_600_000, 5, 3_600_000))
-        self._scene.hit("clock jump", host.id, host.clock_ahead_ms)
+        before_ms = host.clock_ahead_ms
+        host.set_clock(self._random.choice((0, -3_600_000, 5, 3_600_000)))
+        if host.clock_ahead_ms != before_ms:
+            self._scene.hit("clock jump", host.id, host.clock_ahead_ms)
 
     # What it forgets ---------------------------------------------------------------------------------------------
 
@@ -162,11 +167,18 @@ class DiskTroubles:
             host.crash()
 
     def _rotting(self, among: list[SimHost]) -> SimHost | None:
-        """One whose disk the others could do without."""
+        """One whose disk the others could do without. Before anything is committed they need every founder as it is: a
+        first leader's frames may be nowhere else, and with a log that is not empty, and not whole, it founds nothing.
+        """
+        if not self._cluster.watch.chronicle.commit_position:
+            return None
         host = self._random.choice(among) if among else None
-        start = _start_of(host) if host is not None else None
-        is_spare = host is not None and start is not None and self._may_forget(host, start._replace(start_count=0))
-        return host if is_spare else None
+        return host if host is not None and self.may_lose(host) else None
+
+    def may_lose(self, host: SimHost) -> bool:
+        """Whether the others could do without the disk of ``host``, and would know it for another one."""
+        start = _start_of(host)
+        return start is not None and self._may_forget(host, start._replace(start_count=0))
 
     def _damage(self, host: SimHost, path: str, begin: int, end: int) -> str:
         file = host.platter.find(path)
@@ -188,6 +200,7 @@ class DiskTroubles:
             return ""
         good = bytes(file.data[at : at + len(rotten)])
         host.rot.append(Rot(path, file, at, good, rotten, file.written.get(number, 0)))
+        host.has_rotted = True
         file.spoil(at, rotten)
         return kind
 

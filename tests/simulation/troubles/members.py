@@ -8,7 +8,7 @@ from functools import partial
 
 from dledger.server.replica import Replica
 from dledger.types import Member, NodeId, PreferredLeader
-from tests.simulation.cluster import SimHost
+from tests.simulation.host import SimHost
 from tests.simulation.troubles.scene import Scene, Trouble
 
 HASTY_SHARE = 0.25
@@ -34,7 +34,7 @@ class MemberTroubles:
         return [
             Trouble(3, self.transfer),
             Trouble(4, self.trim),
-            Trouble(1, self.limit_size),
+            Trouble(2, self.limit),
             Trouble(1, self.prefer),
             Trouble(3, self.add),
             Trouble(5, self.promote),
@@ -47,13 +47,16 @@ class MemberTroubles:
 
     async def trim(self) -> None:
         def trim(replica: Replica) -> Awaitable[object]:
-            return replica.retention.trim(self._random.randint(0, replica.reader.commit_index + 1))
+            before_index = self._random.randint(0, replica.reader.commit_index + 1)
+            self._cluster.watch.deletion.ask(before_index)
+            return replica.retention.trim(before_index)
 
         await self._scene.ask("trim", trim)
 
-    async def limit_size(self) -> None:
-        max_bytes = self._random.choice((0, 0, 60_000))
-        await self._scene.ask("retention", lambda replica: replica.retention.set(0, max_bytes))
+    async def limit(self) -> None:
+        max_bytes, max_age_ms = self._random.choice((0, 0, 60_000)), self._random.choice((0, 10_000, 30_000))
+        self._cluster.watch.deletion.ask_policy(max_age_ms, max_bytes)
+        await self._scene.ask("retention", lambda replica: replica.retention.set(max_age_ms, max_bytes))
 
     async def prefer(self) -> None:
         voters = [member.id for member in self._scene.members() if member.voter]

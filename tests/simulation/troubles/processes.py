@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.simulation.cluster import SimHost
 from tests.simulation.disk import Trap
+from tests.simulation.host import SimHost
 from tests.simulation.troubles.scene import Scene, Trouble
 
 AMID_CUT_SHARE = 0.2
@@ -20,7 +20,7 @@ class ProcessTroubles:
     def all(self) -> list[Trouble]:
         return [
             Trouble(4, self.cut_power, is_gentle=True),
-            Trouble(8, self.cut_power_soon),
+            Trouble(8, self.cut_power_soon, is_gentle=True),
             Trouble(1, self.cut_power_of_two),
             Trouble(1, self.cut_power_of_all),
             Trouble(1, self.kill),

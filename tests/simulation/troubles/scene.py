@@ -10,7 +10,8 @@ from typing import NamedTuple
 from dledger.errors import DLedgerError
 from dledger.server.replica import Replica
 from dledger.types import Member, NodeId, NodeStart
-from tests.simulation.cluster import SimHost, SimulatedCluster
+from tests.simulation.cluster import SimulatedCluster
+from tests.simulation.host import SimHost
 from tests.simulation.platter import Platter
 from tests.simulation.process import GoneError
 

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from tests.simulation.plant import Mutant, canaries, hunt, mutants, planted
+from tests.simulation.plant import CANARIES, Mutant, hunt, mutants, planted
 
 
 @pytest.mark.parametrize("mutant", mutants(), ids=lambda mutant: mutant.name)
@@ -19,12 +19,18 @@ def test_every_class_of_bugs_is_planted_several_times() -> None:
     planted_bugs = mutants()
     classes = Counter(int(mutant.bug_class.split()[0]) for mutant in planted_bugs)
     assert len(planted_bugs) >= 40
-    assert set(classes) == set(range(1, 13))
+    assert set(classes) == set(range(1, 14))
     assert min(classes.values()) >= 2
 
 
+def test_a_bug_is_named_exactly() -> None:
+    assert [mutant.name for mutant in mutants("ack-before-sync")] == ["ack-before-sync"]
+    with pytest.raises(LookupError, match="no planted bug before-sync"):
+        mutants("before-sync")
+
+
 def test_a_planted_bug_is_found() -> None:
-    canary, *_ = canaries()
+    [canary] = mutants(CANARIES[0])
     verdict = hunt(canary, 20)
     assert verdict.invariant
     assert canary.name in str(verdict)

@@ -1,0 +1,58 @@
+"""What a node lost of what it acknowledged: it says so, durably where that was cut, and does not vote without it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dledger.raft.state import Hindrance
+from dledger.types import LogPoint, Position
+from tests.simulation.chronicle import Chronicle
+from tests.simulation.truth import owes_catch_up
+from tests.simulation.violation import Violation
+
+if TYPE_CHECKING:
+    from tests.simulation.host import SimHost
+
+
+class Debts:
+    def __init__(self, chronicle: Chronicle) -> None:
+        self._chronicle = chronicle
+        self._lost: dict[str, LogPoint] = {}
+        """By disk: the last point that was durable there before something of it rotted, and went."""
+
+    def is_admitted(self, host: SimHost, promised: LogPoint) -> bool:
+        """Whether ``host``, which has come back without ``promised``, is excused: what a leader cut from a damaged log
+        is owed, or was never committed; a tail that rotted behind the mark is asked for before the first vote."""
+        core = host.replica.core
+        is_admitted = host.lost_tail and (Hindrance.UNKNOWN_TAIL in core.hindrances or not core.is_voter)
+        if host.life.was_damaged:
+            is_admitted |= Hindrance.OWES_CATCH_UP in core.hindrances or not self._is_committed(promised)
+        if is_admitted:
+            self._lost[host.disk_name] = promised
+        return is_admitted
+
+    def has_lost(self, host: SimHost) -> bool:
+        """Whether its disk ever came back without what it had said was durable."""
+        return host.disk_name in self._lost
+
+    def _is_committed(self, point: LogPoint) -> bool:
+        return self._chronicle.is_committed(point.position, point.term)
+
+    def check_vote(self, host: SimHost) -> None:
+        """``host`` votes, for itself or another."""
+        if owes_catch_up(host.platter, f"/data/{host.id}/identity"):
+            raise Violation("no vote in debt", f"{host.id} votes, and owes a catch-up")
+        lost = self._lost.get(host.disk_name)
+        if lost is None or not host.is_up or not self._is_committed(lost):
+            return
+        log = host.replica.log
+        if log.state.start.position < lost.position and (
+            log.last.position < lost.position or log.term_at(lost.position) != lost.term
+        ):
+            raise Violation("no vote in debt", f"{host.id} votes without {lost}, which it had acknowledged")
+
+    def cutting(self, host: SimHost, after: Position) -> None:
+        """A leader has a damaged log cut behind ``after``: what of it is committed may rest on this node."""
+        held = self._chronicle.committed_below(host.promised)
+        if held > after and not owes_catch_up(host.platter, f"/data/{host.id}/identity"):
+            raise Violation("what is cut is owed", f"{host.id} cuts behind {after}, it held {held}, committed")

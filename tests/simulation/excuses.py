@@ -1,0 +1,35 @@
+"""Why a node may stop, or not start: something befell its disk in this life, or a documented limit is met.
+
+Whatever has no excuse here is a violation. An excuse names the fault that was made, never what the product says of it.
+"""
+
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING
+
+from dledger.errors import Code
+from tests.simulation.truth import beginning
+
+if TYPE_CHECKING:
+    from tests.simulation.host import SimHost
+    from tests.simulation.life import Life
+
+
+def may_end(host: SimHost, life: Life, code: Code) -> bool:
+    """Whether ``life`` may end, or never begin, with ``code``."""
+    match code:
+        case Code.DISK_ERROR:
+            return errno.EIO in life.disk.failures
+        case Code.DISK_FULL:
+            return errno.ENOSPC in life.disk.failures
+        case Code.CORRUPT_LOG:
+            return has_lost_its_beginning(host)
+    return False
+
+
+def has_lost_its_beginning(host: SimHost) -> bool:
+    """The limit (ARCHITECTURE, "Known gaps"): "rot in both copies of the small state that a trimmed log begins with".
+    That is the state beside the first segment that is there, or that says that the log begins with it. Everything else
+    that rots here is repaired."""
+    return any(not good and path in host.rotten_paths for path, good in beginning(host.platter))

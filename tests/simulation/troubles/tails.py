@@ -1,0 +1,103 @@
+"""Rot in what was just acknowledged, and no mark covers yet: a start takes it for a torn write, and asks the others."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from dledger.raft.state import Hindrance
+from dledger.storage.segment import FIRST_PAGE_BYTES, unpack_mark
+from tests.simulation.host import SimHost
+from tests.simulation.platter import ROOMY_BYTES, Rot
+from tests.simulation.troubles.scene import Scene, Trouble
+
+LOOKS = 100
+"""For a tail without a mark, ``LOOK_S`` apart: it is one for a few milliseconds."""
+LOOK_S = 0.002
+ANSWERED_S = 10.0
+
+
+class TailTroubles:
+    def __init__(self, scene: Scene, may_forget: Callable[[SimHost], bool]) -> None:
+        """``may_forget``: whether the others could do without the disk."""
+        self._scene = scene
+        self._cluster = scene.cluster
+        self._random = scene.random
+        self._may_forget = may_forget
+
+    def all(self) -> list[Trouble]:
+        return [Trouble(3, self.rot_of_the_tail)]
+
+    async def rot_of_the_tail(self) -> None:
+        """All the others answer, or the disk is replaced: where one does not, "the majority that holds such a frame may
+        have no other node in common with the one that answered" is the documented limit (tail_query.py)."""
+        self._make_peace()
+        for _ in range(LOOKS):
+            host = self._random.choice(list(self._cluster.hosts.values()))
+            extent = _unmarked(host) if host.is_up and self._is_whole(host) and self._may_forget(host) else None
+            if extent is not None:
+                self._spoil(host, *extent)
+                host.crash()
+                await host.start()
+                await self._see_to(host)
+                return
+            await asyncio.sleep(LOOK_S)
+
+    def _make_peace(self) -> None:
+        self._cluster.network.faults.clear()
+        self._cluster.network.heal()
+        for host in self._cluster.hosts.values():
+            host.resume()
+            host.mood.mend()
+            host.platter.capacity_bytes = ROOMY_BYTES
+
+    def _is_whole(self, host: SimHost) -> bool:
+        """All other members can answer."""
+        others = [self._cluster.hosts[member.id] for member in self._scene.members() if member.id != host.id]
+        return bool(others) and all(other.is_up and not other.is_paused and not other.is_rotten for other in others)
+
+    def _spoil(self, host: SimHost, path: str, begin: int, end: int) -> None:
+        file, at = host.platter.find(path), self._random.randrange(begin, end)
+        good = bytes(file.data[at : at + 1])
+        rotten = bytes([good[0] ^ 1 << self._random.randrange(8)])
+        host.rot.append(Rot(path, file, at, good, rotten, file.written.get(at // 512, 0)))
+        host.has_rotted = host.lost_tail = True
+        file.spoil(at, rotten)
+        self._scene.hit("rotten tail", host.id, path)
+
+    async def _see_to(self, host: SimHost) -> None:
+        """Until it has asked, may vote, and a leader has compared its log. Where something was missing that it had
+        acknowledged, a leader may have begun to doubt it, and lead no more: then no readmit tells him (a known gap),
+        and the disk is replaced, as everybody notices."""
+        deadline_s = self._cluster.world.time() + ANSWERED_S
+        while host.is_up and self._is_whole(host) and self._cluster.world.time() < deadline_s:
+            is_settled = Hindrance.UNKNOWN_TAIL not in host.replica.core.hindrances and self._is_compared(host)
+            if is_settled and not self._cluster.watch.debts.has_lost(host):
+                return
+            if is_settled:
+                break
+            await asyncio.sleep(LOOK_S)
+        if self._scene.forgetful is None and not self._cluster.watch.has_removed(host.id):
+            host.crash()
+            host.wipe()
+            self._scene.forgetful = host
+
+    def _is_compared(self, host: SimHost) -> bool:
+        for leader in self._cluster.leaders():
+            leadership = leader.replica.core.leadership
+            progress = leadership.followers.get(host.id) if leadership is not None else None
+            if leader is host or (progress is not None and progress.is_compared):
+                return True
+        return False
+
+
+def _unmarked(host: SimHost) -> tuple[str, int, int] | None:
+    """Which bytes are durable, and behind the last mark."""
+    log = host.replica.log
+    active = log._files.active  # type: ignore[attr-defined]
+    file = host.platter.find(active.path)
+    mark = unpack_mark(bytes(file.medium[:FIRST_PAGE_BYTES]))
+    if mark is None or mark.point.position <= active.previous.position or log.durable_position != log.last.position:
+        return None
+    begin, end = mark.offset, active.end_offset
+    return (active.path, begin, end) if begin < end and file.holds(begin, end) else None
