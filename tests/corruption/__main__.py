@@ -8,6 +8,7 @@ one outcome is WRONG: something else was served, or missing, or forgotten, witho
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 import os
 import sys
@@ -16,18 +17,13 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from itertools import chain, islice
+from pathlib import Path
 
-from tests.corruption.damage import (
-    FLIPS,
-    INVERTED,
-    Damage,
-    Outcome,
-    damaged_bytes,
-    damaged_files,
-    damaged_sectors,
-    outcome_of,
-)
+from tests.corruption.damage import FLIPS, INVERTED, Damage, damaged_bytes, damaged_files, damaged_sectors
+from tests.corruption.expected import Outcome
 from tests.corruption.node import StoredNode, stored_node
+from tests.corruption.outcome import outcome_of
+from tests.support.choices import positive
 from tests.support.virtual_time import run_virtual
 
 FOREVER_S = 1e9
@@ -40,9 +36,11 @@ Table = Counter[tuple[str, Outcome]]
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.corruption", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="one pattern a byte, and a part of the room not in use")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--jobs", type=positive, default=os.cpu_count() or 1)
+    parser.add_argument("--summary", type=Path, help="writes the tables here, as JSON")
     options = parser.parse_args()
     total = 0
+    tables: dict[str, dict[str, dict[str, int]]] = {}
     wrong: list[str] = []
     with ProcessPoolExecutor(options.jobs, initializer=_quiet) as pool:
         for has_peers in (False, True):
@@ -51,8 +49,12 @@ def main() -> int:
             for counted, found in pool.map(judge, range(options.jobs)):
                 table += counted
                 wrong += found
-            _show("beside others" if has_peers else "a node alone", table)
+            title = "beside others" if has_peers else "a node alone"
+            _show(title, table)
+            tables[title] = _by_structure(table)
             total += table.total()
+    if options.summary is not None:
+        options.summary.write_text(json.dumps({"table": tables}), encoding="utf-8")
     for each in wrong[:MOST_SHOWN]:
         print(f"WRONG {each}")
     print(f"{total} damages, {len(wrong)} wrong")
@@ -89,12 +91,19 @@ def _damages(node: StoredNode, *, quick: bool) -> Iterator[Damage]:
     )
 
 
+def _by_structure(table: Table) -> dict[str, dict[str, int]]:
+    found: dict[str, dict[str, int]] = {}
+    for (structure, outcome), count in sorted(table.items()):
+        found.setdefault(structure, {})[outcome] = count
+    return found
+
+
 def _show(title: str, table: Table) -> None:
     """A line for each structure, a column for each outcome."""
-    columns = list(Outcome)
-    print(f"{title:34s}" + "".join(f"{column:>20s}" for column in columns))
+    columns = [column for column in Outcome if any(outcome is column for _, outcome in table)]
+    print(f"{title:60s}" + "".join(f"{column:>20s}" for column in columns))
     for structure in sorted({structure for structure, _ in table}):
-        print(f"{structure:34s}" + "".join(f"{table[structure, column] or '–':>20}" for column in columns))
+        print(f"{structure:60s}" + "".join(f"{table[structure, column] or '–':>20}" for column in columns))
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from dledger.storage.peer_book import PeerBook
 from dledger.storage.record import RECORD_HEADER_BYTES
 from dledger.storage.segment import FIRST_PAGE_BYTES, PREPARED_SUFFIX, SECTOR_BYTES, TRAILER_BYTES, Segment
 from dledger.storage.segment_files import SegmentFiles
+from dledger.storage.state_file import COPY_ALIGN_BYTES
 from dledger.storage.two_slot import SLOT_BYTES
 from dledger.types import Member, NodeId, NodeStart, Term
 from tests.crashes.medium import Image, RecordedPlatter, RecordingDisk
@@ -26,7 +27,8 @@ PEERS = {NodeId("n1"): b"1" * 16, NodeId("n2"): b"2" * 16}
 _IDLE_S = 0.05
 _PAGE_PARTS = ("segment header", "sync mark", "commit hint", "sync mark", "origin")
 _SLOTS = {"hard_state": SLOT_BYTES, "identity": SLOT_BYTES, "peers": 16 * SLOT_BYTES}
-UNUSED = "room that nothing uses"
+UNUSED, ROOM = "room that nothing uses", "room for frames to come"
+FIRST_STATE, LATER_STATE = "the log's first small state", "a later small state"
 
 
 class Region(NamedTuple):
@@ -55,9 +57,31 @@ class StoredNode(NamedTuple):
         durable = take_inventory(files, disk.listdir(str(GROUP)))
         segments = {segment.path: segment for segment in files.segments}
         return {
-            path: list(_filled(_regions(path, content, segments, durable), len(content)))
+            path: list(_filled(self._regions(path, content, segments, durable), len(content)))
             for path, content in self.image.files
         }
+
+    @property
+    def first_state(self) -> str:
+        """The file with the small state that the log begins with, twice."""
+        return min(path for path, _ in self.image.files if path.endswith(".state"))
+
+    def _regions(self, path: str, content: bytes, segments: dict[str, Segment], durable: Durable) -> Iterator[Region]:
+        name = path.rpartition("/")[2]
+        if path in segments:
+            yield from _of_segment(content, segments[path], durable)
+        elif name in _SLOTS:
+            for slot in (0, 1):
+                yield from _record(content, slot * _SLOTS[name], f"{name}, slot {slot}")
+        elif path == self.first_state:
+            for copy in (0, 1):
+                yield from _record(content, copy * COPY_ALIGN_BYTES, f"{FIRST_STATE}, copy {copy}")
+        elif name.endswith(".state"):
+            yield Region(0, len(content), LATER_STATE)
+        elif name.endswith(PREPARED_SUFFIX):
+            yield Region(0, len(content), UNUSED)
+        else:
+            yield Region(0, len(content), name)
 
 
 async def stored_node() -> StoredNode:
@@ -92,21 +116,6 @@ async def stored_node() -> StoredNode:
     return node
 
 
-def _regions(path: str, content: bytes, segments: dict[str, Segment], durable: Durable) -> Iterator[Region]:
-    name = path.rpartition("/")[2]
-    if path in segments:
-        yield from _of_segment(content, segments[path], durable)
-    elif name in _SLOTS:
-        for slot in (0, 1):
-            yield from _record(content, slot * _SLOTS[name], f"{name}, slot {slot}")
-    elif name.endswith(".state"):
-        yield Region(0, len(content), "small state")
-    elif name.endswith(PREPARED_SUFFIX):
-        yield Region(0, len(content), UNUSED)
-    else:
-        yield Region(0, len(content), name)
-
-
 def _of_segment(content: bytes, segment: Segment, durable: Durable) -> Iterator[Region]:
     for sector, part in enumerate(_PAGE_PARTS):
         yield from _record(content, sector * SECTOR_BYTES, part)
@@ -124,7 +133,7 @@ def _of_segment(content: bytes, segment: Segment, durable: Durable) -> Iterator[
         yield Region(offset, len(content) - TRAILER_BYTES, "footer")
         yield Region(len(content) - TRAILER_BYTES, len(content), "trailer")
     else:
-        yield Region(offset, len(content), "room for frames to come")
+        yield Region(offset, len(content), ROOM)
 
 
 def _record(content: bytes, offset: int, structure: str) -> Iterator[Region]:

@@ -15,6 +15,7 @@ from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from tests.crashes.explore import Tally, explore, explore_recovery
 from tests.crashes.medium import Depth
 from tests.crashes.scenarios import OF_THE_LOG, SCENARIOS
+from tests.support.choices import positive
 
 FULL = Depth(exhaustive_up_to=16, samples=1000)
 RECOVERY = Depth(exhaustive_up_to=8, samples=32)
@@ -25,7 +26,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.crashes", description=__doc__)
     parser.add_argument("scenarios", nargs="*", metavar="SCENARIO", help=f"of {', '.join(SCENARIOS)}; all by default")
     parser.add_argument("--quick", action="store_true", help="a cut that takes seconds")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--jobs", type=positive, default=os.cpu_count() or 1)
     options = parser.parse_args()
     chosen = options.scenarios or list(SCENARIOS)
     unknown = sorted(set(chosen) - set(SCENARIOS))

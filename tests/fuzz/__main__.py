@@ -25,6 +25,7 @@ from typing import IO, NamedTuple
 from tests.fuzz.decoders import Decoders
 from tests.fuzz.members import NonsenseMember
 from tests.fuzz.ports import fuzz_ports
+from tests.support.choices import positive
 
 SHARES = {"decoders": 0.65, "members": 0.15, "ports": 0.20}
 SLICES = {"decoders": 50_000, "members": 25_000, "ports": 50_000}
@@ -44,7 +45,7 @@ class Done(NamedTuple):
     failure: str = ""
 
 
-def plan(count: int, seed: int, only: str = "") -> list[Slice]:
+def plan(count: int, seed: int, only: str | None = None) -> list[Slice]:
     found = []
     for target, share in SHARES.items():
         if only and target != only:
@@ -100,11 +101,12 @@ def _progress(count: int) -> Callable[[int], None]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
-    parser.add_argument("--count", type=int, default=100_000)
+    parser.add_argument("--count", type=positive, default=100_000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--results", type=Path, help="keeps what is done, and goes on behind it")
-    parser.add_argument("--target", choices=SHARES, default="")
-    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--target", choices=SHARES, help="this one alone")
+    parser.add_argument("--jobs", type=positive, default=2)
+    parser.add_argument("--summary", type=Path, help="writes here, as JSON, how often each outcome came")
     options = parser.parse_args()
     kept = _read(options.results)
     known = {done.slice for done in kept if not done.failure}
@@ -123,7 +125,7 @@ def main() -> int:
             kept.append(done)
             _keep(file, done)
     planned = set(plan(options.count, options.seed, options.target))
-    return _report([done for done in kept if done.slice in planned])
+    return _report([done for done in kept if done.slice in planned], options.summary)
 
 
 def _read(results: Path | None) -> list[Done]:
@@ -139,16 +141,16 @@ def _keep(file: IO[str] | None, done: Done) -> None:
         file.flush()
 
 
-def _report(kept: Iterable[Done]) -> int:
+def _report(kept: Iterable[Done], summary: Path | None) -> int:
     kept = list({done.slice: done for done in kept}.values())  # the last word on each
-    for target in SHARES:
-        outcomes: Counter[str] = Counter()
-        for done in kept:
-            if done.slice.target == target:
-                outcomes.update(done.outcomes)
-        for outcome, count in sorted(outcomes.items()):
-            print(f"{count:9d}  {target}  {outcome}")
-    print(f"{sum(sum(done.outcomes.values()) for done in kept):9d}  messages, calls and connections in all")
+    outcomes: Counter[str] = Counter()
+    for done in kept:
+        outcomes.update({f"{done.slice.target}  {outcome}": count for outcome, count in done.outcomes.items()})
+    for outcome, count in sorted(outcomes.items()):
+        print(f"{count:9d}  {outcome}")
+    if summary is not None:
+        summary.write_text(json.dumps({"outcomes": dict(sorted(outcomes.items()))}), encoding="utf-8")
+    print(f"{outcomes.total():9d}  messages, calls and connections in all")
     failed = sum(bool(done.failure) for done in kept)
     print(f"{len(kept) - failed} passed, {failed} failed")
     return int(bool(failed))

@@ -1,6 +1,7 @@
 """What strangers and clients send to the ports of real nodes; each attack says how it ended.
 
-``expected`` holds what may be in the log for it: a request is mutated from a good one, and now and then still is one.
+A request is mutated from a good one, and now and then still is one: its records are unique, for it to be told what it
+has brought into the log.
 """
 
 from __future__ import annotations
@@ -62,7 +63,8 @@ METHODS = (
     Method(f"{_ADMIN}Trim", admin_pb2.TrimRequest),
     Method(f"{_ADMIN}SetRetention", admin_pb2.SetRetentionRequest),
 )
-_GOOD_BODIES = [build_body(records) for records in ([b"abc", b"", b"def"], [b"x"], [b"y" * 100] * 20)]
+_UNKNOWN = {Code.WAIT_QUORUM_ACK_TIMEOUT.value, Code.TERM_CHANGED.value}
+_HIDDEN = "hidden by the client"
 
 
 class Sent(NamedTuple):
@@ -92,16 +94,25 @@ def _payload(random: Random, method: Method) -> bytes:
 def _good_request(random: Random, method: Method) -> Any:
     request: Any = method.request()
     if isinstance(request, log_pb2.AppendRequest):
-        request.records.extend([b"fuzz", b"", random.randbytes(20)])
+        request.records.extend(_records_of_its_own(random, 3))
     elif isinstance(request, log_pb2.AppendStreamRequest):
-        request.body = random.choice(_GOOD_BODIES)
+        count = random.choice((1, 3, 20))
+        request.body = build_body(_records_of_its_own(random, count))
         if random.random() < 0.5:
             request.body = mutated_bytes(random, request.body)
-        request.count = random.choice((1, 3, 20))
+        request.count = count if random.random() < 0.7 else random.choice((1, 3, 20))
         request.body_crc = crc32c(request.body)
     elif isinstance(request, log_pb2.GetStreamRequest):
         request.indexes.extend([0, 1, random.randrange(100)])
     return request
+
+
+def _records_of_its_own(random: Random, count: int) -> list[bytes]:
+    """Now and then an empty one behind them, as such a record has its own ways."""
+    token = random.randbytes(12)
+    return [token + bytes([at]) + bytes(random.choice((0, 100))) for at in range(count)] + [b""] * (
+        random.random() < 0.1
+    )
 
 
 def _harmless(method: Method, payload: bytes) -> bytes:
@@ -140,8 +151,11 @@ class Ended(NamedTuple):
 
     how: str
     answers: list[bytes]
-    is_known: bool = True
-    """Whether what was not answered is surely not in the log."""
+
+    @property
+    def is_outcome_known(self) -> bool:
+        """What was not answered is surely not in the log: of a stream, what was behind the refused one neither."""
+        return self.how not in _UNKNOWN and self.how != _HIDDEN
 
 
 async def call(channel: grpc.aio.Channel, sent: Sent) -> Ended:
@@ -155,7 +169,7 @@ async def call(channel: grpc.aio.Channel, sent: Sent) -> Ended:
     except grpc.aio.AioRpcError as failure:
         if is_read and failure.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
             return Ended("follows", answers)
-        return Ended(_typed(sent, failure), answers, is_known=False)
+        return Ended(_typed(sent, failure), answers)
     return Ended("OK", answers)
 
 
@@ -183,7 +197,7 @@ def _typed(sent: Sent, failure: grpc.aio.AioRpcError) -> str:
     trailers = dict(failure.trailing_metadata() or ())
     details = trailers.get("grpc-status-details-bin")
     if details is None and sent.method.requests_stream and "Core" in str(failure.details()):
-        return "hidden by the client"  # grpc.aio, when a refusal comes while a request is written
+        return _HIDDEN  # grpc.aio, when a refusal comes while a request is written
     assert details is not None, f"an untyped refusal of {sent.method.path}: {failure.code()} {failure.details()!r}"
     status = status_pb2.Status.FromString(bytes(details))
     info = error_details_pb2.ErrorInfo()

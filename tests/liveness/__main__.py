@@ -19,6 +19,7 @@ from typing import IO, NamedTuple
 
 from tests.liveness.graphs import DIRECTED_THREE, UNDIRECTED_FIVE, Shape
 from tests.liveness.run import GRANTED, STABLE, TIMEOUT_S, Case, Kind, Outcome, run_case
+from tests.support.choices import positive
 
 SHAPES = (DIRECTED_THREE, UNDIRECTED_FIVE)
 
@@ -44,12 +45,15 @@ def _run_graph(job: tuple[int, int]) -> Done:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.liveness", description=__doc__)
     parser.add_argument("--results", type=Path, help="keeps what is done, and goes on behind it")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--jobs", type=positive, default=os.cpu_count() or 1)
     parser.add_argument("--graph", type=int, help="one graph, case by case")
     parser.add_argument("--directed", action="store_true", help="--graph is one of three nodes")
     options = parser.parse_args()
     if options.graph is not None:
-        return _show(SHAPES.index(DIRECTED_THREE if options.directed else UNDIRECTED_FIVE), options.graph)
+        shape = DIRECTED_THREE if options.directed else UNDIRECTED_FIVE
+        if options.graph not in range(shape.graph_count):
+            parser.error(f"there is no graph {options.graph}; there are 0 to {shape.graph_count - 1}")
+        return _show(SHAPES.index(shape), options.graph)
     return _all(options.results, options.jobs)
 
 
@@ -57,7 +61,9 @@ def _show(shape: int, number: int) -> int:
     done = _run_graph((shape, number))
     for case, outcome in zip(cases_of(SHAPES[shape], number), done.outcomes, strict=True):
         print(f"{case}: {_say(outcome)}")
-    return int(any(outcome.is_failed for outcome in done.outcomes))
+    failed = sum(outcome.is_failed for outcome in done.outcomes)
+    print(f"{len(done.outcomes) - failed} passed, {failed} failed")
+    return int(bool(failed))
 
 
 def _say(outcome: Outcome) -> str:

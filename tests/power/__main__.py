@@ -17,12 +17,13 @@ from pathlib import Path
 
 from tests.power.cuts import HONEST, LYING, Report, cut_power
 from tests.power.volume import MAKE, CannotMountError
+from tests.support.choices import positive
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.power", description=__doc__)
     parser.add_argument("--filesystem", choices=sorted(MAKE), default="ext4")
-    parser.add_argument("--cuts", type=int, default=200)
+    parser.add_argument("--cuts", type=positive, default=200)
     parser.add_argument("--seed", type=int, default=None, help="of whom to cut, and when; a new one by default")
     parser.add_argument("--lie", action="store_true", help="the nodes run under eatmydata")
     options = parser.parse_args()

@@ -10,14 +10,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.crashes.scenarios import SCENARIOS
-from tests.simulation.plant import Mutant, mutants
+from tests.simulation.plant import CANARIES, Mutant, mutants
 from tests.support.fingerprint import ROOT, fingerprint
 
+SIMULATION, MUTANTS, CORRUPTION, FUZZ = "simulation", "mutants", "corruption", "fuzz"
+SUMMARISED = (SIMULATION, MUTANTS, CORRUPTION, FUZZ)
+"""Families whose command writes with ``--summary`` what the report shows of it."""
 PASSED_FAILED = r"(?P<passed>\d+) passed, (?P<failed>\d+) failed"
 SEEDS = 20_000
-SEEDS_A_SLICE = 250
+SEEDS_A_SLICE = 500
 MUTANT_SEEDS = 1_000
-QUICK_MUTANTS = ("ack-before-sync", "minority-commits", "mark-ignored")
 CUTS = 200
 CUTS_A_SLICE = 20
 MESSAGES = 1_000_000
@@ -31,6 +33,7 @@ SIMULATED = (
     "dledger/v1",
     "tests/simulation",
 )
+REAL_FAULTS = "tests/root"
 SHARED = ("tests/crashes", "tests/unit/storage/harness.py", "tests/integration/nodes.py")
 
 
@@ -51,7 +54,8 @@ class Slice(NamedTuple):
     @property
     def sources(self) -> str:
         """A fingerprint of all that the outcome rests on: what is proved, and what proves it."""
-        of_all = _sources(self.arguments[0].replace(".", "/"))
+        package = self.arguments[1] if self.arguments[0] == "pytest" else self.arguments[0].replace(".", "/")
+        of_all = _sources(package)
         return fingerprint([self.patch])[:4] + of_all[4:] if self.patch else of_all
 
 
@@ -59,7 +63,11 @@ class Slice(NamedTuple):
 def _sources(package: str) -> str:
     """The simulation stands on what decides and keeps the log; the others on clients and commands too, and on each
     other."""
-    places = SIMULATED if package == "tests/simulation" else ("dledger", "tests/simulation", *SHARED, package)
+    places: tuple[str, ...] = ("dledger", "tests/simulation", *SHARED, package)
+    if package == "tests/simulation":
+        places = SIMULATED
+    elif package == REAL_FAULTS:
+        places += ("tests/power", "jepsen")
     files = sorted((ROOT / "dledger").glob("*.py"))
     return fingerprint([*files, *(ROOT / place for place in ("tests/support", *places))])
 
@@ -72,7 +80,8 @@ def full() -> list[Slice]:
             [_corruption()],
             _power("ext4", CUTS, CUTS_A_SLICE),
             _power("xfs", CUTS, CUTS_A_SLICE),
-            [Slice("connection graphs", ("tests.liveness",), PASSED_FAILED)],
+            [Slice("real-faults", ("pytest", REAL_FAULTS), _PYTEST)],
+            [Slice("connection-graphs", ("tests.liveness",), PASSED_FAILED)],
             (_fuzz(MESSAGES_A_SLICE, "--seed", str(seed)) for seed in range(MESSAGES // MESSAGES_A_SLICE)),
             (_mutant(each, MUTANT_SEEDS) for each in mutants()),
             (_seeds(first, first + SEEDS_A_SLICE) for first in range(0, SEEDS, SEEDS_A_SLICE)),
@@ -83,14 +92,14 @@ def full() -> list[Slice]:
 def quick() -> list[Slice]:
     """A cut of each family that ends within minutes on two cores."""
     return [
-        Slice("crash points", ("tests.crashes", "--quick"), _CRASH_POINTS),
+        Slice("crash-points", ("tests.crashes", "--quick"), _CRASH_POINTS),
         _corruption("--quick"),
         *_power("ext4", 8, 8, "--seed", "1"),
         *_power("xfs", 8, 8, "--seed", "1"),
-        Slice("connection graphs", ("tests.liveness", "--graph", "341"), ""),
+        Slice("connection-graphs", ("tests.liveness", "--graph", "341"), PASSED_FAILED),
         _fuzz(20_000, "--target", "decoders"),
         _fuzz(2_000, "--target", "members"),
-        *(_mutant(each, 100) for name in QUICK_MUTANTS for each in mutants(name)),
+        *(_mutant(each, 100) for each in mutants(*CANARIES)),
         _seeds(0, 40),
     ]
 
@@ -98,6 +107,7 @@ def quick() -> list[Slice]:
 _CRASH_POINTS = (
     r"(?P<points>\d+) crash points, (?P<outcomes>\d+) outcomes, (?P<starts>\d+) starts, (?P<failed>\d+) failed"
 )
+_PYTEST = r"(?:(?P<passed>\d+) passed)?(?:, )?(?:(?P<skipped>\d+) skipped)? in \d"
 _POWER = (
     r"(?P<cuts>\d+) power cuts .*, (?P<acknowledged>\d+) acknowledged, (?P<unknown>\d+) unknown, "
     r"(?P<tails_cut>\d+) tails cut, (?P<lost>\d+) lost, (?P<doubled>\d+) doubled, (?P<out_of_order>\d+) out of order"
@@ -105,37 +115,35 @@ _POWER = (
 
 
 def _crashes(scenario: str) -> Slice:
-    return Slice("crash points", ("tests.crashes", scenario), _CRASH_POINTS)
+    return Slice("crash-points", ("tests.crashes", scenario), _CRASH_POINTS)
 
 
 def _corruption(*flags: str) -> Slice:
-    return Slice("corruption", ("tests.corruption", *flags), r"(?P<damages>\d+) damages, (?P<wrong>\d+) wrong")
+    return Slice(CORRUPTION, ("tests.corruption", *flags), r"(?P<damages>\d+) damages, (?P<wrong>\d+) wrong")
 
 
 def _power(filesystem: str, cuts: int, cuts_a_slice: int, *flags: str) -> Iterator[Slice]:
     for first in range(0, cuts, cuts_a_slice):
         seed = flags or ("--seed", str(first))
         arguments = ("tests.power", "--filesystem", filesystem, "--cuts", str(cuts_a_slice), *seed)
-        yield Slice(f"power cuts, {filesystem}", arguments, _POWER)
+        yield Slice(f"power-{filesystem}", arguments, _POWER)
 
 
 def _fuzz(messages: int, *flags: str) -> Slice:
     counts = r"(?P<messages>\d+)  messages, calls and connections in all"
-    return Slice("protocol fuzz", ("tests.fuzz", "--count", str(messages), *flags), counts)
+    return Slice(FUZZ, ("tests.fuzz", "--count", str(messages), *flags), counts)
 
 
 def _mutant(mutant: Mutant, seeds: int) -> Slice:
     arguments = ("tests.simulation", "--mutants", mutant.name, "--max-seeds", str(seeds))
-    return Slice("mutants", arguments, r"(?P<caught>\d+) caught, (?P<missed>\d+) missed", mutant.patch)
+    return Slice(MUTANTS, arguments, r"(?P<caught>\d+) caught, (?P<missed>\d+) missed", mutant.patch)
 
 
 def _seeds(first: int, end: int) -> Slice:
-    return Slice("simulation", ("tests.simulation", "--seeds", f"{first}:{end}"), PASSED_FAILED)
+    return Slice(SIMULATION, ("tests.simulation", "--seeds", f"{first}:{end}"), PASSED_FAILED)
 
 
 def counted(each: Slice, said: str) -> dict[str, int] | None:
     """What the slice's command counted, by what it said; None where it should have said something and has not."""
-    if not each.counts:
-        return {}
     matches = list(re.finditer(each.counts, said))
-    return {name: int(number) for name, number in matches[-1].groupdict().items()} if matches else None
+    return {name: int(number or 0) for name, number in matches[-1].groupdict().items()} if matches else None

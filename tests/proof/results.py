@@ -1,13 +1,11 @@
-"""Results, a JSON line each, kept for as long as what they rest on stays as it is; and the table of them."""
+"""Results, a JSON line each, kept for as long as what they rest on stays as it is."""
 
 from __future__ import annotations
 
 import json
 import subprocess
-from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tests.proof.registry import Slice
 from tests.support.fingerprint import ROOT
@@ -32,6 +30,8 @@ class Result(NamedTuple):
     duration_s: float
     commit: str
     """That was checked out, to look up what it was."""
+    details: dict[str, Any]
+    """What the report shows of it beside the counts, in the words of its command's summary."""
 
 
 def commit() -> str:
@@ -56,37 +56,22 @@ class Results:
         self._results[result.slice] = result
         self._file.parent.mkdir(parents=True, exist_ok=True)
         with self._file.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(result._asdict()) + "\n")
+            file.write(_line(result))
 
     def compact(self) -> None:
         """Rewrites the file with a line a slice, and without what an interrupted run has left half-written."""
-        lines = (json.dumps(result._asdict()) + "\n" for result in self._results.values())
         self._file.parent.mkdir(parents=True, exist_ok=True)
         partial = self._file.with_suffix(".partial")
-        partial.write_text("".join(lines), encoding="utf-8")
+        partial.write_text("".join(map(_line, self._results.values())), encoding="utf-8")
         partial.replace(self._file)
 
     def _read(self) -> list[Result]:
         if not self._file.exists():
             return []
         lines = self._file.read_text(encoding="utf-8").splitlines(keepends=True)
-        return [Result(**json.loads(line)) for line in lines if line.endswith("\n")]  # the last may be torn
+        whole = [json.loads(line) for line in lines if line.endswith("\n")]  # the last may be torn
+        return [Result(**{"details": {}, **fields}) for fields in whole]
 
 
-def table(slices: Sequence[Slice], results: Results) -> list[str]:
-    """A line for each family."""
-    lines = [f"{'family':22s}{'slices':>12s}{'skipped':>9s}{'failed':>8s}{'minutes':>9s}  counted"]
-    for family in dict.fromkeys(each.family for each in slices):
-        mine = [each for each in slices if each.family == family]
-        done = [result for each in mine if (result := results.of(each)) is not None]
-        counts: Counter[str] = Counter()
-        for result in done:
-            counts.update(result.counts)
-        outcomes = Counter(result.outcome for result in done)
-        minutes = sum(result.duration_s for result in done) / 60
-        said = ", ".join(f"{number:,} {name.replace('_', ' ')}" for name, number in counts.items())
-        progress = f"{outcomes['held']} of {len(mine)}"
-        lines.append(
-            f"{family:22s}{progress:>12s}{outcomes['skipped']:>9d}{outcomes['failed']:>8d}{minutes:>9.1f}  {said}"
-        )
-    return lines
+def _line(result: Result) -> str:
+    return json.dumps(result._asdict(), separators=(",", ":")) + "\n"

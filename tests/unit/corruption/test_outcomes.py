@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from itertools import islice
+from typing import NoReturn
 
 import pytest
 
+from dledger.errors import CorruptLog
 from dledger.storage import reader, recovery, scan
 from dledger.storage.frame import HEADER_BYTES, Frame, FrameHeader
-from tests.corruption.damage import INVERTED, Damage, Outcome, damaged_bytes, damaged_files, damaged_sectors, outcome_of
+from tests.corruption import outcome
+from tests.corruption.damage import INVERTED, Damage, damaged_bytes, damaged_files, damaged_sectors
+from tests.corruption.expected import Outcome
 from tests.corruption.node import StoredNode, stored_node
+from tests.corruption.outcome import outcome_of
 from tests.support.virtual_time import run_virtual
 
 STRIDE = 4096
@@ -25,9 +30,9 @@ def outcomes(damages: Callable[[StoredNode], Iterable[Damage]], *, has_peers: bo
         node = await stored_node()
         found: dict[str, set[Outcome]] = {}
         for damage in damages(node):
-            outcome, reason = await outcome_of(node, damage, has_peers=has_peers)
-            assert outcome is not Outcome.WRONG, f"{damage}: {reason}"
-            found.setdefault(damage.structure, set()).add(outcome)
+            came, reason = await outcome_of(node, damage, has_peers=has_peers)
+            assert came is not Outcome.WRONG, f"{damage}: {reason}"
+            found.setdefault(damage.structure, set()).add(came)
         return found
 
     return run_virtual(all_of_them())
@@ -51,14 +56,31 @@ def test_a_damaged_byte_is_made_good_or_refused_or_was_behind_the_mark() -> None
 def test_beside_others_every_damaged_frame_is_repaired() -> None:
     found = outcomes(some_bytes, has_peers=True)
     assert found["frame body"] == found["frame header"] == found["frame padding"] == {Outcome.REPAIRED}
+    assert found["frame body above the mark"] == found["frame header above the mark"] == {Outcome.FETCHED}
 
 
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize("has_peers", [False, True])
 def test_a_sector_or_a_file_that_is_gone_is_made_good_or_refused(has_peers: bool) -> None:
     found = outcomes(lambda node: damaged_sectors(node, node.regions()), has_peers=has_peers)
-    assert found.keys() == {"a sector zeroed", "a sector misdirected"}
+    assert {structure.partition(":")[0] for structure in found} == {"a sector zeroed", "a sector misdirected"}
     found = outcomes(lambda node: damaged_files(node, node.regions()), has_peers=has_peers)
-    assert found.keys() == {"a file gone", "a file cut short"}
+    assert {structure.partition(":")[0] for structure in found} == {"gone", "cut to nothing", "cut short"}
+
+
+def test_a_node_that_halts_on_what_others_have_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def gives_up(*_args: object, why: CorruptLog, **_options: object) -> NoReturn:
+        raise why
+
+    monkeypatch.setattr(outcome, "open_damaged", gives_up)
+    with pytest.raises(AssertionError, match="halts; it should be repaired"):
+        outcomes(some_bytes, has_peers=True)
+
+
+def test_a_start_that_asks_nobody_for_what_it_cut_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recovery, "torn_bytes", lambda *_: 0)
+    with pytest.raises(AssertionError, match="nobody is asked for them"):
+        outcomes(some_bytes, has_peers=True)
 
 
 def test_a_start_that_takes_rot_for_a_torn_tail_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from random import Random
 
 import pytest
@@ -9,9 +10,11 @@ import pytest
 from dledger.raft.messages import Message
 from dledger.server.inbox import Inbox
 from dledger.types import NodeId
+from tests.fuzz import attacks
 from tests.fuzz.decoders import Decoders
 from tests.fuzz.members import NonsenseMember
 from tests.fuzz.mutate import mutated_bytes
+from tests.fuzz.ports import check_records
 
 
 def test_decoders_take_or_refuse_whatever_comes() -> None:
@@ -38,6 +41,26 @@ def test_without_the_checks_a_nonsense_member_is_seen_to_do_harm(monkeypatch: py
     monkeypatch.setattr(Inbox, "take", believe)
     with pytest.raises((AssertionError, TimeoutError, BaseExceptionGroup)):
         NonsenseMember(seed=1).run(2_000)
+
+
+def test_a_record_is_of_an_acknowledged_call_or_once_of_one_whose_outcome_is_unknown() -> None:
+    possible = Counter([b"open"])
+    check_records([b"acked", b"open"], {0: b"acked"}, possible, {})
+    for found, why in (
+        ([b"other"], "not b'acked'"),
+        ([b"acked", b"open", b"open"], "of no open call"),
+        ([b"acked", b"refused"], "its call was refused with CORRUPT_BATCH"),
+    ):
+        with pytest.raises(AssertionError, match=why):
+            check_records(found, {0: b"acked"}, possible, {b"refused": "CORRUPT_BATCH"})
+
+
+def test_no_two_calls_bring_the_same_records() -> None:
+    random = Random(1)
+    calls = [attacks.make_call(random) for _ in range(2_000)]
+    records = Counter(value for sent in calls for value in {each for of_one in sent.records for each in of_one})
+    assert len(records) > 1_000
+    assert {value for value, calls_of_it in records.items() if calls_of_it > 1 and len(value) > 8} == set()
 
 
 def test_mutations_are_a_function_of_the_seed_and_do_change_something() -> None:

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.proof.__main__ import _prove, _verdict
 from tests.proof.registry import Slice, counted, full, quick
-from tests.proof.results import Result, Results, table
+from tests.proof.report import Report
+from tests.proof.results import Result, Results
+from tests.simulation.branches import BRANCHES, FAULTS, RARE_BRANCHES, RARE_FAULTS
 from tests.support.fingerprint import ROOT
 
 SEEDS = Slice("simulation", ("tests.simulation", "--seeds", "0:1"), r"(?P<passed>\d+) passed, (?P<failed>\d+) failed")
+
+MORE = SEEDS._replace(arguments=("tests.simulation", "--seeds", "1:2"))
+MUTANT = Slice("mutants", ("tests.simulation", "--mutants", "x"), r"(?P<caught>\d+) caught")
+ROT = Slice("corruption", ("tests.corruption",), r"(?P<damages>\d+) damages")
 
 
 def test_the_last_count_counts() -> None:
@@ -19,13 +27,26 @@ def test_the_last_count_counts() -> None:
     assert counted(SEEDS, "it broke") is None
 
 
+@pytest.mark.parametrize(
+    ("said", "counts"),
+    [
+        ("15 passed in 3.21s", {"passed": 15, "skipped": 0}),
+        ("13 passed, 2 skipped in 438.00s (0:07:18)", {"passed": 13, "skipped": 2}),
+        ("15 skipped in 0.10s", {"passed": 0, "skipped": 15}),
+    ],
+)
+def test_what_pytest_skipped_is_counted(said: str, counts: dict[str, int]) -> None:
+    [of_pytest] = [each for each in full() if each.family == "real-faults"]
+    assert counted(of_pytest, said) == counts
+
+
 def test_no_two_slices_are_taken_for_each_other() -> None:
     for slices in (full(), quick()):
         assert len({each.name for each in slices}) == len(slices)
 
 
-def result(outcome: str, each: Slice = SEEDS, **counts: int) -> Result:
-    return Result(each.name, each.sources, outcome, counts, 60.0, "abc")
+def result(outcome: str, each: Slice = SEEDS, details: dict[str, Any] | None = None, **counts: int) -> Result:
+    return Result(each.name, each.sources, outcome, counts, 60.0, "abc", details or {})
 
 
 def test_results_outlive_the_run_and_a_torn_line(tmp_path: Path) -> None:
@@ -51,25 +72,81 @@ def test_a_planted_bug_is_another_source() -> None:
 
 
 def test_the_table_adds_up_a_family(tmp_path: Path) -> None:
-    more = SEEDS._replace(arguments=("tests.simulation", "--seeds", "1:2"))
     results = Results(tmp_path / "results.jsonl")
     results.add(result("held", passed=1000))
-    results.add(result("failed", more, passed=500, failed=1))
-    [line] = table([SEEDS, more], results)[1:]
+    results.add(result("failed", MORE, passed=500, failed=1))
+    [line] = Report([SEEDS, MORE], results).table()[1:]
     assert line.split()[:8] == ["simulation", "1", "of", "2", "0", "1", "2.0", "1,500"]
 
 
-@pytest.mark.parametrize(("outcome", "code"), [("held", 0), ("skipped", 0), ("failed", 1), ("", 1)])
-def test_only_what_was_run_and_did_not_fail_is_proved(tmp_path: Path, outcome: str, code: int) -> None:
+@pytest.mark.parametrize(
+    ("outcome", "shortcoming"),
+    [("held", []), ("skipped", ["skipped, as"]), ("failed", ["failed: "]), ("", ["1 slices are yet to be run"])],
+)
+def test_only_what_was_run_and_held_is_proved(tmp_path: Path, outcome: str, shortcoming: list[str]) -> None:
     results = Results(tmp_path / "results.jsonl")
     if outcome:
         results.add(result(outcome))
-    assert _verdict([SEEDS], results) == code
+    report = Report([SEEDS], results)
+    assert [said[: len(shortcoming[0])] for said in report.shortcomings()] == shortcoming
+    assert _verdict(report) == len(shortcoming)
+
+
+def shown(tmp_path: Path, *done: Result) -> str:
+    results = Results(tmp_path / "results.jsonl")
+    for each in done:
+        results.add(each)
+    return "\n".join(Report([SEEDS, MORE, MUTANT, ROT], Results(tmp_path / "results.jsonl")).lines())
+
+
+def test_faults_and_branches_are_added_up_over_the_slices(tmp_path: Path) -> None:
+    first = {"simulated_s": 5400, "hits": {"fault kill": 3, "branch reset": 1}}
+    second = {"simulated_s": 1800, "hits": {"fault kill": 4}}
+    said = shown(tmp_path, result("held", details=first, passed=60), result("held", MORE, second, passed=180))
+    assert "240 seeds, 2.00 a second, 2.0 simulated hours" in said
+    assert re.search(r"^ +7  kill +1  reset$", said, re.MULTILINE)
+
+
+def test_each_planted_bug_is_shown_with_its_class_the_invariant_and_the_seed(tmp_path: Path) -> None:
+    caught = {"name": "no-truncate", "class": "5 logs that differ", "invariant": "log matching", "seed": 17}
+    missed = {"name": "x", "class": "12 clients", "invariant": "", "seed": 1000}
+    said = shown(tmp_path, result("failed", MUTANT, {"mutants": [missed, caught]}))
+    assert re.search(
+        r"^no-truncate +5 logs that differ +log matching +17\nx +12 clients +MISSED +1000$", said, re.MULTILINE
+    )
+
+
+def test_what_became_of_damages_is_shown_by_structure(tmp_path: Path) -> None:
+    table = {"a node alone": {"frame body": {"halts": 8}, "origin": {"rebuilt": 3, "halts": 2}}}
+    said = shown(tmp_path, result("held", ROT, {"table": table}))
+    assert re.search(r"^corruption, a node alone +halts +rebuilt\nframe body +8 +–\norigin +2 +3$", said, re.MULTILINE)
+
+
+def test_what_hardly_a_seed_meets_must_have_been_met_in_all_of_them_together(tmp_path: Path) -> None:
+    rare = [f"fault {name}" for name in RARE_FAULTS] + [f"branch {name}" for name in RARE_BRANCHES]
+    common = [f"fault {name}" for name in FAULTS] + [f"branch {name}" for name in BRANCHES]
+    results = Results(tmp_path / "results.jsonl")
+    half = dict.fromkeys(common, 9)
+    results.add(result("held", details={"simulated_s": 1, "hits": half}, passed=10_000))
+    report = Report([SEEDS, MORE], results)
+    assert not [said for said in report.shortcomings() if "never met" in said]
+    results.add(result("held", MORE, {"simulated_s": 1, "hits": half | dict.fromkeys(rare[1:], 1)}, passed=10_000))
+    assert Report([SEEDS, MORE], results).shortcomings() == [f"never met in 20,000 seeds: {rare[0]}"]
+
+
+def test_families_can_be_typed() -> None:
+    assert all(re.fullmatch(r"[a-z0-9-]+", each.family) for each in full())
 
 
 @pytest.mark.parametrize(
     ("program", "outcome"),
-    [("print('3 passed, 0 failed')", "held"), ("print('nothing')", "failed"), ("raise SystemExit(1)", "failed")],
+    [
+        ("print('3 passed, 0 failed')", "held"),
+        ("print('0 passed, 0 failed')", "failed"),
+        ("print('skipped: there is no such file system')", "skipped"),
+        ("print('nothing')", "failed"),
+        ("raise SystemExit(1)", "failed"),
+    ],
 )
 def test_a_slice_holds_when_it_ends_well_and_says_what_it_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, outcome: str
