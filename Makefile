@@ -13,7 +13,7 @@
 # make bench    our figures beside the peers' and the limits of the machine; BENCH_FLAGS="--quick" for a first look
 # make fuzz COUNT=1000000   mutated messages for every port and every decoder
 # make proof    all of the long proofs, in slices that are kept until the code changes; make proof-report shows the table,
-#               make proof-quick runs a cut of each; FAMILIES="'crash points' corruption" chooses
+#               make proof-quick runs a cut of each; FAMILIES="crash-points corruption" chooses
 # make proto    regenerates the stubs in dledger/v1
 
 PYTHON ?= python3
@@ -36,8 +36,9 @@ demo: .venv/.installed
 demo-spark: .venv/.spark-extra
 	@$(bin)/python -m dledger spark demo
 
+# Many tests wait: three workers for two cores. One begins with all clusters under load (tests/integration/conftest.py).
 test: .venv/.tools
-	@$(bin)/python -m pytest
+	@$(bin)/python -m pytest --numprocesses 3 --no-loadscope-reorder tests/integration tests/unit
 
 test-spark: .venv/.spark
 	@$(bin)/python -m pytest tests/spark

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import struct
 from collections.abc import AsyncIterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
+from dledger.cli.ports import LOOPBACK, free_base
 from dledger.transport.framing import PREFIX_BYTES, pack
 from dledger.v1.raft_pb2 import Hello
 from tests.integration.bad_input import (
@@ -45,10 +44,7 @@ async def says(log: Path, *words: str) -> None:
 
 def elsewhere(nodes: Nodes, node_id: str) -> dict[str, str]:
     """The peers as a second node of this id sees them: its own address is another one."""
-    with closing(socket.socket()) as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    return peers_of(nodes) | {node_id: address}
+    return peers_of(nodes) | {node_id: f"{LOOPBACK}:{free_base(1)}"}
 
 
 async def test_a_second_node_with_the_same_id_is_turned_away(nodes: Nodes, tmp_path: Path) -> None:

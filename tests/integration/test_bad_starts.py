@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from dledger.cli.ports import LOOPBACK, free_base
+from dledger.config import GRPC_PORT_OFFSET, HTTP_PORT_OFFSET
 from tests.integration.bad_input import (
     files_below,
     flags_of,
@@ -75,26 +77,22 @@ async def test_a_configuration_that_says_what_is_not_known_is_refused_before_any
 
 
 @contextmanager
-def port_taken() -> Iterator[int]:
+def listening_on(port: int) -> Iterator[None]:
     with closing(socket.socket()) as holder:
-        holder.bind(("127.0.0.1", 0))
+        holder.bind((LOOPBACK, port))
         holder.listen()
-        yield holder.getsockname()[1]
+        yield
 
 
-@pytest.mark.parametrize("purpose", ["peer", "grpc", "http"])
+@pytest.mark.parametrize("offset", [0, GRPC_PORT_OFFSET, HTTP_PORT_OFFSET], ids=["peer", "grpc", "http"])
 async def test_a_port_in_use_is_named_and_the_node_ends_before_it_stands_for_election(
-    tmp_path: Path, purpose: str
+    tmp_path: Path, offset: int
 ) -> None:
-    with port_taken() as taken, closing(socket.socket()) as free:
-        free.bind(("127.0.0.1", 0))
-        other = free.getsockname()[1]
-        free.close()
-        peer_port = taken if purpose == "peer" else other
-        flags = ["--id", "n0", "--peers", f"n0=127.0.0.1:{peer_port}", "--data", str(tmp_path / "n0")]
-        if purpose in ("grpc", "http"):
-            flags += [f"--{purpose}-port", str(taken)]
+    base = free_base(1)
+    taken = base + offset
+    flags = ["--id", "n0", "--peers", f"n0={LOOPBACK}:{base}", "--data", str(tmp_path / "n0")]
+    with listening_on(taken):
         ended = await refused(*flags, output=tmp_path / "log")
     assert ended.code == 2
-    assert f"127.0.0.1:{taken}" in ended.last_line
+    assert f"{LOOPBACK}:{taken}" in ended.last_line
     assert "role changed" not in ended.output

@@ -13,6 +13,7 @@ import pytest_asyncio
 
 from dledger.types import Durability
 from dledger.v1 import log_pb2
+from tests.integration.conftest import Tell
 from tests.integration.load import Load
 from tests.integration.nodes import Nodes, eventually, running
 
@@ -46,14 +47,7 @@ def now_s() -> float:
     return asyncio.get_running_loop().time()
 
 
-def tell(capsys: pytest.CaptureFixture[str], measured: str) -> None:
-    with capsys.disabled():
-        print(f"\n{measured}")  # noqa: T201
-
-
-async def test_kill_9_of_the_leader_is_a_short_delay_and_no_error(
-    nodes: Nodes, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_kill_9_of_the_leader_is_a_short_delay_and_no_error(nodes: Nodes, tell: Tell) -> None:
     gaps_s = []
     async with under_load(nodes) as load:
         for _ in range(KILLS):
@@ -65,11 +59,11 @@ async def test_kill_9_of_the_leader_is_a_short_delay_and_no_error(
             gaps_s.append(load.longest_gap_s(killed_s))
             assert await nodes.leader() != leader
             await nodes.restart(leader)
-    tell(capsys, f"kill -9 of the leader: gaps of {[round(gap_s * 1000) for gap_s in gaps_s]} ms")
+    tell(f"kill -9 of the leader: gaps of {[round(gap_s * 1000) for gap_s in gaps_s]} ms")
     assert max(gaps_s) <= MOST_GAP_S
 
 
-async def test_a_stopped_leader_hands_over(nodes: Nodes, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_stopped_leader_hands_over(nodes: Nodes, tell: Tell) -> None:
     leader = await nodes.leader()
     term = (await nodes[leader].status()).term
     async with under_load(nodes) as load:
@@ -82,7 +76,7 @@ async def test_a_stopped_leader_hands_over(nodes: Nodes, capsys: pytest.CaptureF
         assert (await nodes[new].status()).term == term + 1
         await nodes.restart(leader)
         assert await nodes.leader() == new
-    tell(capsys, f"SIGTERM of the leader: it took {took_s * 1000:.0f} ms, the gap was {gap_s * 1000:.0f} ms")
+    tell(f"SIGTERM of the leader: it took {took_s * 1000:.0f} ms, the gap was {gap_s * 1000:.0f} ms")
     assert took_s < STOP_S
     assert gap_s < HANDOVER_GAP_S
 
@@ -115,9 +109,7 @@ async def test_a_follower_that_comes_back_while_nothing_is_appended_serves_all_t
     assert await nodes.leader() == leader
 
 
-async def test_a_frozen_leader_is_replaced_and_follows_when_it_thaws(
-    nodes: Nodes, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_a_frozen_leader_is_replaced_and_follows_when_it_thaws(nodes: Nodes, tell: Tell) -> None:
     leader = await nodes.leader()
     async with under_load(nodes) as load:
         frozen_s = now_s()
@@ -127,7 +119,7 @@ async def test_a_frozen_leader_is_replaced_and_follows_when_it_thaws(
         await asyncio.sleep(FREEZE_S - (now_s() - frozen_s))
         nodes.signal(leader, signal.SIGCONT)
         assert await nodes.leader() != leader
-    tell(capsys, f"SIGSTOP of the leader: the gap was {gap_s * 1000:.0f} ms")
+    tell(f"SIGSTOP of the leader: the gap was {gap_s * 1000:.0f} ms")
     assert gap_s < FREEZE_S
 
 
@@ -160,12 +152,12 @@ async def test_a_second_sigterm_ends_a_node_that_waits_for_its_quorum_at_once(no
     await nodes.restart(leader)
 
 
-async def test_all_nodes_stopped_at_once_end_cleanly(nodes: Nodes, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_all_nodes_stopped_at_once_end_cleanly(nodes: Nodes, tell: Tell) -> None:
     last_index, *_ = await nodes.settled()
     stopped_s = now_s()
     assert await nodes.terminate(*nodes.ids) == [0, 0, 0]
     took_s = now_s() - stopped_s
-    tell(capsys, f"SIGTERM of all three at once: they took {took_s * 1000:.0f} ms")
+    tell(f"SIGTERM of all three at once: they took {took_s * 1000:.0f} ms")
     assert took_s < STOP_S
     await nodes.restart(*nodes.ids)
     assert (await nodes.settled())[0] == last_index
