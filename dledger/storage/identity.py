@@ -7,6 +7,7 @@ wiped, copied, or restored from an old backup is not taken for the one that made
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from random import Random
 
@@ -19,6 +20,8 @@ from dledger.types import Durability, NodeId, NodeStart
 from dledger.v1.storage_pb2 import IdentityRecord
 
 _PID_BYTES = 20
+_FAILED = {errno.EIO: Code.DISK_ERROR, **dict.fromkeys(FULL, Code.DISK_FULL)}
+"""Everything else is about the directory that was chosen."""
 MAX_START_NONCES = 256
 """A peer that missed more starts than these cannot tell any more whether they follow from the one that it knows."""
 
@@ -103,14 +106,15 @@ async def open_identity(
 ) -> Identity:
     """Takes the data directory for this process. ``Identity.begin_start`` comes before it speaks with anyone.
 
-    Raises CONFIG_ERROR when the directory is in use or belongs to another node, CORRUPT_LOG when both copies of the
-    identity are bad or it is missing beside a log, DISK_FULL or DISK_ERROR when it cannot be written.
+    Raises CONFIG_ERROR when the directory is in use, belongs to another node or is none to be written to, CORRUPT_LOG
+    when both copies of the identity are bad or it is missing beside a log, DISK_FULL or DISK_ERROR when the disk fails.
     """
     try:
         make_directories(disk, data_dir)
         lock = disk.open(str(data_dir / "LOCK"), create=True)
     except OSError as reason:
-        raise error(Code.CONFIG_ERROR, f"the data directory {data_dir} cannot be used: {reason.strerror}") from reason
+        code = _FAILED.get(reason.errno or 0, Code.CONFIG_ERROR)
+        raise error(code, f"the data directory {data_dir} cannot be used: {reason.strerror}") from reason
     try:
         _take(disk, lock, data_dir)
         slots = TwoSlotFile(disk, str(data_dir / "identity"), RecordKind.IDENTITY)

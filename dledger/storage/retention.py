@@ -141,8 +141,8 @@ def _tells_its_state(files: SegmentFiles, segment: Segment, members: Sequence[Me
 
 
 def encode_start(files: SegmentFiles, begin: TrimPoint, members: Sequence[Member]) -> bytes:
-    """The small state at the log's start, read again from the one beside its first segment. Blocks; raises CORRUPT_LOG.
-    ``members``: those of the first start's configuration."""
+    """The small state of a log that begins at ``begin``, read again from the one beside its first segment. Blocks;
+    raises CORRUPT_LOG. ``members``: those of the first start's configuration."""
     replay = Replay(files, files.ordinal_of(begin.point.position + 1), members)
     replay.run(begin.point.position)
     if replay.state.last != begin.point:

@@ -24,6 +24,7 @@ LOGGED = {
 
 FAULTS = (
     "EIO at an operation",
+    "EIO at a read",
     "add learner",
     "bit flip",
     "bridge",
@@ -61,7 +62,6 @@ FAULTS = (
     "ring",
     "rotten slot",
     "rotten tail",
-    "scrub",
     "sectors lost",
     "slow disk",
     "slow link",

@@ -8,6 +8,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import NamedTuple
 
+from dledger.server.replica import Replica
 from dledger.storage.control import check_control, members_of, trim_of
 from dledger.storage.frame import ControlKind, Frame, FrameHeader
 from dledger.types import GENESIS, LogPoint, Member, Position, Term, TrimPoint
@@ -159,3 +160,11 @@ class Chronicle:
 
     def is_committed(self, position: Position, term: Term) -> bool:
         return 0 < position <= self.commit_position and self.committed[position - 1].term == term
+
+
+def holds(replica: Replica, point: LogPoint) -> bool:
+    """Whether the frame at ``point`` is, or was before a trim, in this node's log."""
+    log = replica.log
+    if log.state.start.position <= point.position <= log.last.position:
+        return log.term_at(point.position) == point.term
+    return point.position < log.state.start.position

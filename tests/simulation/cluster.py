@@ -25,6 +25,8 @@ LIMITS = Limits(
     read_message_bytes=4 * 1024,
     push_window_bytes=32 * 1024,
 )
+SCRUB_PERIOD_S = 6
+"""Whatever rotted is found in time for the end of a seed."""
 LEASE_SHARE = 0.35
 """Of the seeds: reads by lease, which rest on the clocks."""
 
@@ -42,7 +44,7 @@ class SimulatedCluster:
         trace.clock = world.time
         self.watch = Watch(trace.hit)
         self.lease_reads = self.random.random() < LEASE_SHARE if lease_reads is None else lease_reads
-        self._timings = Timings()
+        self._timings = Timings(scrub_period_s=SCRUB_PERIOD_S)
         self.network = SimNetwork(Random(seed + 1), latency_s=0.0005, jitter_s=0.002, loop=world)
         self.hosts: dict[NodeId, SimHost] = {}
         """Every machine there ever was, members or not."""

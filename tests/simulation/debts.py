@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from dledger.raft.state import Hindrance
 from dledger.types import LogPoint, Position
-from tests.simulation.chronicle import Chronicle
+from tests.simulation.chronicle import Chronicle, holds
 from tests.simulation.truth import owes_catch_up
 from tests.simulation.violation import Violation
 
@@ -45,10 +45,7 @@ class Debts:
         lost = self._lost.get(host.disk_name)
         if lost is None or not host.is_up or not self._is_committed(lost):
             return
-        log = host.replica.log
-        if log.state.start.position < lost.position and (
-            log.last.position < lost.position or log.term_at(lost.position) != lost.term
-        ):
+        if not holds(host.replica, lost):
             raise Violation("no vote in debt", f"{host.id} votes without {lost}, which it had acknowledged")
 
     def cutting(self, host: SimHost, after: Position) -> None:

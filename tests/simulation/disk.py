@@ -31,7 +31,7 @@ LATE_S = 0.1
 
 @dataclass(slots=True)
 class Trap:
-    """Springs at the ``countdown``-th operation that changes something."""
+    """Springs at the ``countdown``-th operation of its kind."""
 
     countdown: int
     spring: Callable[[], None]
@@ -47,11 +47,13 @@ class DiskMood:
     fails_next_sync: bool = False
     is_hung: bool = False
     trap: Trap | None = None
+    """For operations that change something."""
+    read_trap: Trap | None = None
 
     def mend(self) -> None:
         self.sync_s = NORMAL_S
         self.fails_next_sync = self.is_hung = False
-        self.trap = None
+        self.trap = self.read_trap = None
 
 
 class SimDisk:
@@ -95,13 +97,19 @@ class SimDisk:
     def _change(self) -> None:
         """Before every operation that changes something."""
         self._check()
-        trap = self._mood.trap
-        if trap is not None:
-            trap.countdown -= 1
-            if trap.countdown <= 0:
-                self._mood.trap = None
-                trap.spring()
-                raise self._failed(errno.EIO)
+        if self._springs(self._mood.trap):
+            self._mood.trap = None
+            raise self._failed(errno.EIO)
+
+    @staticmethod
+    def _springs(trap: Trap | None) -> bool:
+        if trap is None:
+            return False
+        trap.countdown -= 1
+        if trap.countdown > 0:
+            return False
+        trap.spring()
+        return True
 
     def _failed(self, number: int) -> OSError:
         self.failures.add(number)
@@ -147,7 +155,11 @@ class SimDisk:
         return len(self.file(handle).data)
 
     def pread(self, handle: Handle, size_bytes: int, offset: int) -> bytes:
-        return bytes(self.file(handle).data[offset : offset + size_bytes])
+        file = self.file(handle)
+        if self._springs(self._mood.read_trap):
+            self._mood.read_trap = None
+            raise self._failed(errno.EIO)
+        return bytes(file.data[offset : offset + size_bytes])
 
     def pread_cached(self, handle: Handle, size_bytes: int, offset: int) -> bytes | None:
         data = self.pread(handle, size_bytes, offset)

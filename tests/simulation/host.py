@@ -16,7 +16,7 @@ from dledger.types import GENESIS, LogPoint, NodeId, Role, Term
 from tests.simulation.disk import DiskMood, SimDisk
 from tests.simulation.excuses import may_end
 from tests.simulation.life import Life
-from tests.simulation.platter import Platter, Rot
+from tests.simulation.platter import ROOMY_BYTES, Platter, Rot
 from tests.simulation.process import GoneError, ProcessLoop
 from tests.simulation.trace import told
 from tests.simulation.truth import has_mark, known_disk
@@ -302,6 +302,11 @@ class SimHost:
     def resume(self) -> None:
         if self._life is not None and self._life.process.is_paused:
             self._life.process.resume()
+
+    def mend_disk(self) -> None:
+        """It has room, and does what it should."""
+        self.mood.mend()
+        self.platter.capacity_bytes = ROOMY_BYTES
 
     async def stop(self) -> None:
         """A clean stop; after ten seconds the process is killed. Nothing where one is under way."""

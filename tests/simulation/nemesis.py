@@ -9,7 +9,6 @@ from random import Random
 from dledger.raft.state import Hindrance
 from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.host import SimHost
-from tests.simulation.platter import ROOMY_BYTES
 from tests.simulation.troubles.disks import DiskTroubles
 from tests.simulation.troubles.members import MemberTroubles
 from tests.simulation.troubles.processes import ProcessTroubles
@@ -50,8 +49,7 @@ class Nemesis:
         self._cluster.on_cut = lambda _: None
         for host in self._cluster.hosts.values():
             host.resume()
-            host.mood.mend()
-            host.platter.capacity_bytes = ROOMY_BYTES
+            host.mend_disk()
         while self._scene.tasks:
             await asyncio.wait(list(self._scene.tasks))
         for host in self._cluster.down():
@@ -80,8 +78,7 @@ class Nemesis:
     async def leave_alone(self, chosen: list[SimHost]) -> None:
         """``chosen`` run and hear each other; nobody else hears them, or is heard."""
         network = self._cluster.network
-        network.faults.clear()
-        network.heal()
+        network.mend()
         others = [host.id for host in self._cluster.hosts.values() if host not in chosen]
         network.faults.partition([host.id for host in chosen], *[[other] for other in others])
 
@@ -96,8 +93,7 @@ class Nemesis:
     async def end(self) -> None:
         """Everything is whole again, and everybody is up."""
         network = self._cluster.network
-        network.faults.clear()
-        network.heal()
+        network.mend()
         await self.mend()
 
     async def mend(self) -> None:
@@ -113,7 +109,6 @@ class Nemesis:
             if not host.is_beyond_repair:
                 await host.start()
         await self._disks.readmit()
-        await self._disks.scrub()
 
 
 def _owes_catch_up(host: SimHost) -> bool:

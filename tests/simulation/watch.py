@@ -27,10 +27,9 @@ from dledger.raft.messages import (
     VoteResult,
 )
 from dledger.raft.quorum import majority
-from dledger.server.replica import Replica
 from dledger.storage.frame import ControlKind, Frame
 from dledger.types import GENESIS, LogPoint, Member, NodeId, Position, Role, Term
-from tests.simulation.chronicle import Chronicle, Fact
+from tests.simulation.chronicle import Chronicle, Fact, holds
 from tests.simulation.debts import Debts
 from tests.simulation.deletion import Deletion
 from tests.simulation.violation import Violation
@@ -96,17 +95,11 @@ class Watch:
             raise Violation("a majority elects", f"{host.id} leads term {core.term} by {given} votes of {voters}")
         # A candidate that stood still may count its votes when leaders of later terms have come, and committed.
         committed = max((position for term, position in self._commits.items() if term < core.term), default=0)
-        if committed and not self._holds(host.replica, self.chronicle.committed[committed - 1]):
+        if committed and not holds(host.replica, self.chronicle.committed[committed - 1]):
             raise Violation("leader completeness", f"{host.id} leads term {core.term} without committed {committed}")
         for other in others:
             if other is not host and other.term < core.term and other.has_lease:
                 raise Violation("one lease", f"{other.id} reads by its lease, {host.id} leads term {core.term}")
-
-    def _holds(self, replica: Replica, point: LogPoint) -> bool:
-        log = replica.log
-        if not log.state.start.position <= point.position <= log.last.position:
-            return point.position < log.state.start.position
-        return log.term_at(point.position) == point.term
 
     def voted(self, disk: str, term: Term, node: NodeId, candidate: NodeId) -> None:
         known = self._votes.setdefault((disk, term), candidate)
@@ -302,7 +295,7 @@ class Watch:
         log = replica.log
         if replica.core.term < self._terms.get(disk, Term(0)):
             raise Violation("promises survive", f"{host.id} spoke of {self._terms[disk]}, now of {replica.core.term}")
-        is_there = log.last.position >= promised.position and self._holds(replica, promised)
+        is_there = log.last.position >= promised.position and holds(replica, promised)
         if not is_there and not self.debts.is_admitted(host, promised):
             raise Violation("durable survives", f"{host.id} had {promised} durable and came back with {log.last}")
         if log.last != GENESIS:

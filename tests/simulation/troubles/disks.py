@@ -32,6 +32,7 @@ class DiskTroubles:
             Trouble(3, self.slow_disk),
             Trouble(2, self.failing_sync),
             Trouble(2, self.failing_operation),
+            Trouble(2, self.failing_read),
             Trouble(2, self.full_disk),
             Trouble(2, self.hung_disk),
             Trouble(2, self.mend_disk, is_gentle=True),
@@ -43,7 +44,6 @@ class DiskTroubles:
             Trouble(6, self.rot_of_the_beginning),
             Trouble(1, self.rot_of_a_slot),
             Trouble(5, self.readmit, is_gentle=True),
-            Trouble(3, self.scrub, is_gentle=True),
         ]
 
     # How it behaves ----------------------------------------------------------------------------------------------
@@ -63,6 +63,11 @@ class DiskTroubles:
         host = self._scene.any()
         host.mood.trap = Trap(self._random.randrange(1, 40), partial(self._scene.hit, "EIO at an operation", host.id))
 
+    async def failing_read(self) -> None:
+        """EIO at one of the next reads: the node does without what stands there, or stops."""
+        host = self._scene.any()
+        host.mood.read_trap = Trap(self._random.randrange(1, 40), partial(self._scene.hit, "EIO at a read", host.id))
+
     async def full_disk(self) -> None:
         host = self._scene.any()
         full = host.platter.capacity_bytes > host.platter.used_bytes + 4096
@@ -78,8 +83,7 @@ class DiskTroubles:
 
     async def mend_disk(self) -> None:
         for host in self._cluster.hosts.values():
-            host.mood.mend()
-            host.platter.capacity_bytes = ROOMY_BYTES
+            host.mend_disk()
 
     async def clock_jump(self) -> None:
         host = self._scene.any()
@@ -247,19 +251,6 @@ class DiskTroubles:
 
         if await self._scene.ask("readmit", readmit):
             self._scene.forgetful = None
-
-    async def scrub(self) -> None:
-        """Reads every frame that is there: what rotted, and nobody read since, is found."""
-        for host in self._cluster.up():
-            if host.is_rotten:
-                await self._scene.ask("scrub", _read_all, host)
-
-
-async def _read_all(replica: Replica) -> None:
-    log = replica.log
-    position = Position(log.state.start.position + 1)
-    while frames := await log.read(position, 1 << 20):
-        position = Position(frames[-1].header.position + 1)
 
 
 def _has_met(replica: Replica, host: SimHost) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dledger.raft.state import Hindrance
 from dledger.storage.segment import FIRST_PAGE_BYTES, unpack_mark
 from tests.simulation.host import SimHost
-from tests.simulation.platter import ROOMY_BYTES, Rot
+from tests.simulation.platter import Rot
 from tests.simulation.troubles.scene import Scene, Trouble
 
 LOOKS = 100
@@ -44,12 +44,10 @@ class TailTroubles:
             await asyncio.sleep(LOOK_S)
 
     def _make_peace(self) -> None:
-        self._cluster.network.faults.clear()
-        self._cluster.network.heal()
+        self._cluster.network.mend()
         for host in self._cluster.hosts.values():
             host.resume()
-            host.mood.mend()
-            host.platter.capacity_bytes = ROOMY_BYTES
+            host.mend_disk()
 
     def _is_whole(self, host: SimHost) -> bool:
         """All other members can answer."""

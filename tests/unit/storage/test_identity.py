@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from dledger.batch import Buffer
-from dledger.errors import ConfigError, CorruptLog
+from dledger.errors import Code, ConfigError, CorruptLog, DLedgerError
 from dledger.storage.disk import OsDisk
 from dledger.storage.identity import MAX_START_NONCES, Identity, open_identity
 from dledger.storage.syncer import Handle
@@ -105,6 +105,21 @@ async def test_a_directory_that_cannot_be_made_is_a_config_error(tmp_path: Path)
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError):
         await start(tmp_path / "file" / "data")
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(errno.EIO, Code.DISK_ERROR), (errno.ENOSPC, Code.DISK_FULL), (errno.EROFS, Code.CONFIG_ERROR)]
+)
+async def test_a_disk_that_fails_is_told_from_a_directory_that_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, code: Code
+) -> None:
+    def refuse(*_: object, **__: object) -> Handle:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(OsDisk, "open", refuse)
+    with pytest.raises(DLedgerError, match=os.strerror(number)) as refused:
+        await start(tmp_path)
+    assert refused.value.code is code
 
 
 class Machine(OsDisk):
