@@ -89,6 +89,10 @@ class GroupContext(Protocol):
         """The disk refused a leader's write; nothing of it is kept."""
         ...
 
+    def on_write_failed(self, refusal: DLedgerError) -> None:
+        """The log refused frames for good: this node stops."""
+        ...
+
     def on_disk_full(self) -> None:
         """The device had no room for what was to be written."""
         ...

@@ -325,7 +325,7 @@ class EntryHandler:
             self._log.append(frames)
         except DLedgerError as refusal:
             if refusal.code is not Code.DISK_FULL:
-                self._context.fail(refusal.code, str(refusal))
+                self._context.on_write_failed(refusal)
                 return False
             self._context.on_disk_full()
             group, now_s = self._context.group, self._context.now_s()

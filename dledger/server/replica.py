@@ -359,13 +359,15 @@ class Replica:
 
     def on_append_refused(self, refusal: DLedgerError) -> None:
         self.metrics.proposals_failed += 1
-        if refusal.code is Code.TERM_CHANGED:
-            # Part of it is there and could not be taken back. Whoever asks from now on is surely refused.
-            self.fail(Code.DISK_ERROR, str(refusal))
-        elif refusal.code is Code.DISK_FULL:
+        if refusal.code is Code.DISK_FULL:
             self.on_disk_full()
         else:
-            self.fail(refusal.code, str(refusal))
+            self.on_write_failed(refusal)
+
+    def on_write_failed(self, refusal: DLedgerError) -> None:
+        # TERM_CHANGED: part of it is there and could not be taken back. What is asked from now on is surely refused.
+        is_unknown = refusal.code is Code.TERM_CHANGED
+        self.fail(Code.DISK_ERROR if is_unknown else refusal.code, str(refusal))
 
     def on_disk_full(self) -> None:
         self.disk_watch.refused()

@@ -7,11 +7,12 @@ from itertools import permutations
 
 import pytest
 
+from dledger.errors import Code, error
 from dledger.raft.messages import AppendResponse, CompareResponse, PushResult, TruncateResponse
 from dledger.types import DEFAULT_GROUP, GENESIS, NodeId, Position, Term
 from tests.support.cluster import SimCluster
 from tests.support.virtual_time import settle, virtual_time
-from tests.unit.server.logs import FullLog
+from tests.unit.server.logs import BrokenLog, FullLog
 from tests.unit.server.pushes import HandMadeLeader, filled, make_frames, one_follower, point_of
 
 # APPEND: order -------------------------------------------------------------------------------------------------------
@@ -148,6 +149,18 @@ async def test_a_full_disk_is_told_and_nothing_is_kept() -> None:
         assert await leader.push(*frames) == [leader.acked(0, PushResult.DISK_FULL)]
         full.is_full = False
         assert await leader.push(*frames) == [leader.acked(2)]
+
+
+@virtual_time
+async def test_a_write_that_cannot_be_undone_stops_the_follower_as_a_failed_disk() -> None:
+    async with one_follower() as leader:
+        follower = leader.follower
+        log = BrokenLog.of(follower.log)
+        log.failure, log.has_written = error(Code.TERM_CHANGED, "half of it may be there"), True
+        assert await leader.push(*make_frames(2)) == []
+        assert follower.failure is not None
+        assert follower.failure.code is Code.DISK_ERROR
+        follower.failure = None
 
 
 @virtual_time
