@@ -71,8 +71,9 @@ def _served(host: SimHost, indexes: list[int]) -> Callable[[], Awaitable[dict[in
     return read
 
 
-def _stand(host: SimHost) -> tuple[Position, Position]:
-    return host.replica.log.state.start.position, host.replica.core.commit_position
+def _stand(host: SimHost) -> tuple[Position, Position, Position]:
+    log = host.replica.log
+    return log.state.start.position, log.last.position, host.replica.core.commit_position
 
 
 def host_reader(host: SimHost, journal: Journal):  # type: ignore[no-untyped-def]

@@ -38,6 +38,7 @@ BETRAYED = {
     797: "the watch: it held a disk's acknowledgements against the older copy that replaced it",
     852: _STOOD_STILL,
     912: "a follower whose write could not be taken back stopped with the code of an unknown outcome",
+    1331: "the watch: logs were compared while the leader trimmed of its own accord",
     2322: "the watch: it looked at a replica that was shut, whose cut had ended half-way",
     2601: "the watch: a repair that a kill cut short is rot still",
     3111: "the simulator: frames of the first leader rotted before anything was committed: nobody can found then",
