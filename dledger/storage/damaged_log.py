@@ -59,7 +59,7 @@ class DamagedLog:
             try:
                 await self._examiner.repair(damaged, frames)
             except OSError as reason:
-                raise self._unreadable(reason) from reason
+                raise _failed(self._files, reason) from reason
 
     async def read(self, first: Position, max_bytes: int) -> list[Frame]:
         """Good frames, also in front of, between and behind damaged ones. Raises as ``api.Log.read``; CORRUPT_LOG, not
@@ -71,7 +71,7 @@ class DamagedLog:
         try:
             return await self._reader.from_position(first, max_bytes)
         except OSError as reason:
-            raise self._unreadable(reason) from reason
+            raise _failed(self._files, reason) from reason
 
     async def cut(self, after: Position) -> None:
         """Removes every frame behind position ``after``, durably: the log is to be closed, and opened, then. Everything
@@ -80,28 +80,32 @@ class DamagedLog:
             try:
                 await self._files.disk.run(partial(_cut, self._files, self._members, after, self.commit_hint))
             except OSError as reason:
-                raise self._unreadable(reason) from reason
+                raise _failed(self._files, reason) from reason
             self._files.damage.end_at(after)
 
     async def close(self) -> None:
         await self._reader.settle()
         self._files.close_all()
 
-    def _unreadable(self, reason: OSError) -> DLedgerError:
-        return error(Code.DISK_ERROR, f"{self._files.directory} fails ({reason.strerror}): see to the disk")
-
 
 async def open_damaged(
     disk: Disk, directory: Path, group: str, *, members: Sequence[Member], why: CorruptLog
 ) -> DamagedLog:
     """The log that ``open_log`` refused to open, ``why`` it says. Changes nothing. Raises ``why`` where it is not known
-    what is missing, or what this node has promised: that is beyond repair."""
+    what is missing, or what this node has promised: that is beyond repair. Raises DISK_ERROR where the disk fails."""
     files = SegmentFiles(disk, directory, group)
     try:
         return await disk.run(partial(_open, files, tuple(members), why))
+    except OSError as reason:
+        files.close_all()
+        raise _failed(files, reason) from reason
     except BaseException:
         files.close_all()
         raise
+
+
+def _failed(files: SegmentFiles, reason: OSError) -> DLedgerError:
+    return error(Code.DISK_ERROR, f"{files.directory} fails ({reason.strerror}): see to the disk")
 
 
 def _open(files: SegmentFiles, members: Sequence[Member], why: CorruptLog) -> DamagedLog:

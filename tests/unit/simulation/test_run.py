@@ -39,6 +39,7 @@ BETRAYED = {
     852: _STOOD_STILL,
     912: "a follower whose write could not be taken back stopped with the code of an unknown outcome",
     1331: "the watch: logs were compared while the leader trimmed of its own accord",
+    1993: "a disk that failed while a damaged log was looked at: an error without a type",
     2322: "the watch: it looked at a replica that was shut, whose cut had ended half-way",
     2601: "the watch: a repair that a kill cut short is rot still",
     3111: "the simulator: frames of the first leader rotted before anything was committed: nobody can found then",

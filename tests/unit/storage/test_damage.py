@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import shutil
 import threading
@@ -12,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from dledger.batch import build_body, crc32c
-from dledger.errors import CorruptLog
+from dledger.errors import CorruptLog, DiskError
 from dledger.storage.damage import Damaged, DamagedRange, Hole, Reach
 from dledger.storage.damaged_log import DamagedLog, open_damaged
+from dledger.storage.disk import OsDisk
 from dledger.storage.frame import Frame, make_frame
 from dledger.storage.segment import FIRST_PAGE_BYTES, Segment
 from dledger.types import Position
@@ -301,6 +303,19 @@ async def test_a_log_whose_marks_and_frames_are_beyond_repair_stays_shut(tmp_pat
         await open_at(tmp_path)
     with pytest.raises(CorruptLog):
         await open_damaged(CarelessDisk(), tmp_path, "default", members=MEMBERS, why=why.value)
+
+
+async def test_a_disk_that_fails_while_a_damaged_log_is_looked_at_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await write_log(tmp_path, 300)
+
+    def fail(*_: object) -> bytes:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(OsDisk, "pread", fail)
+    with pytest.raises(DiskError, match=str(tmp_path)):
+        await open_damaged(CarelessDisk(), tmp_path, "default", members=MEMBERS, why=CorruptLog("a frame is damaged"))
 
 
 async def test_damage_in_front_of_the_active_segment_without_small_states_is_repaired(tmp_path: Path) -> None:
