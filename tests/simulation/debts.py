@@ -19,13 +19,15 @@ class Debts:
         self._chronicle = chronicle
         self._lost: dict[str, LogPoint] = {}
         """By disk: the last point that was durable there before something of it rotted, and went."""
+        self._cut: set[str] = set()
+        """Disks with a damaged log that a leader had cut: the next life may find it whole."""
 
     def is_admitted(self, host: SimHost, promised: LogPoint) -> bool:
         """Whether ``host``, which has come back without ``promised``, is excused: what a leader cut from a damaged log
         is owed, or was never committed; a tail that rotted behind the mark is asked for before the first vote."""
         core = host.replica.core
         is_admitted = host.lost_tail and (Hindrance.UNKNOWN_TAIL in core.hindrances or not core.is_voter)
-        if host.life.was_damaged:
+        if host.life.was_damaged or host.disk_name in self._cut:
             is_admitted |= Hindrance.OWES_CATCH_UP in core.hindrances or not self._is_committed(promised)
         if is_admitted:
             self._lost[host.disk_name] = promised
@@ -50,6 +52,7 @@ class Debts:
 
     def cutting(self, host: SimHost, after: Position) -> None:
         """A leader has a damaged log cut behind ``after``: what of it is committed may rest on this node."""
+        self._cut.add(host.disk_name)
         held = self._chronicle.committed_below(host.promised)
         if held > after and not owes_catch_up(host.platter, f"/data/{host.id}/identity"):
             raise Violation("what is cut is owed", f"{host.id} cuts behind {after}, it held {held}, committed")

@@ -41,6 +41,7 @@ BETRAYED = {
     1331: "the watch: logs were compared while the leader trimmed of its own accord",
     1993: "a disk that failed while a damaged log was looked at: an error without a type",
     2322: "the watch: it looked at a replica that was shut, whose cut had ended half-way",
+    2332: "the watch: a disk that failed behind the cut of a damaged log, which the next start finds whole",
     2601: "the watch: a repair that a kill cut short is rot still",
     3111: "the simulator: frames of the first leader rotted before anything was committed: nobody can found then",
     3319: _SHUT,
