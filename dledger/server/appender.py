@@ -1,8 +1,8 @@
 """The leader's intake: what arrives in one turn of the loop becomes frames that share one write and one group commit.
 
-Batches of producers and streams keep their own frames. Appends without a producer that arrive together share one, and
-those that arrive while such a frame is under way gather for the next: by the turn alone each would have a frame of its
-own, for gRPC brings them one by one. Nothing here looks at a single record of a batch.
+Batches of producers and streams keep their own frames. Appends without a producer share one, when ``Gathering`` says
+that they are to go: by the turn alone each would have a frame of its own, for gRPC brings them one by one. Nothing here
+looks at a single record of a batch.
 """
 
 from __future__ import annotations
@@ -15,14 +15,13 @@ from typing import NamedTuple
 from dledger.batch import Buffer, as_records, build_body, check_body, crc32c
 from dledger.errors import Code, DLedgerError, error
 from dledger.server.context import GroupContext
+from dledger.server.gathering import Gathering
 from dledger.server.quorum_ack_checker import AppendResult, QuorumAckChecker, Waiter
 from dledger.storage.control import no_op_body, producer_body
 from dledger.storage.frame import FILLING, ControlKind, Frame, make_frame
 from dledger.storage.producers import KnownRange, NamedProducer
 from dledger.types import LogPoint
 
-GATHER_S = 0.005
-"""Appends gather for so long at most while a shared frame is under way; without a quorum they must not wait for it."""
 PER_RECORD_BYTES = 4
 """What a record takes in a body beside its own bytes: its offset."""
 
@@ -64,11 +63,9 @@ class Appender:
         self._queued_bytes = 0
         self._shared: list[tuple[Sequence[bytes], asyncio.Future[AppendResult]]] = []
         self._shared_bytes = 0
-        self._shared_under_way: asyncio.Future[AppendResult] | None = None
-        """A caller of the last frame that was shared, until he has his answer."""
-        self._gathered: asyncio.TimerHandle | None = None
         self._is_scheduled = False
         self._loop = asyncio.get_running_loop()
+        self._gathering = Gathering(self._loop, self._flush_guarded)
         self._term = 0
         self._is_open = False
 
@@ -106,7 +103,7 @@ class Appender:
             _refuse(batch, refusal)
         for _, future in self._shared:
             _set_exception(future, refusal)
-        self._end_gathering()
+        self._gathering.end()
         self._queue.clear()
         self._shared.clear()
         self._queued_bytes = self._shared_bytes = 0
@@ -166,10 +163,8 @@ class Appender:
         future: asyncio.Future[AppendResult] = self._loop.create_future()
         self._shared.append((records, future))
         self._shared_bytes += size_bytes
-        if self._shared_under_way is None:
+        if self._gathering.came():
             self._schedule()
-        elif self._gathered is None:
-            self._gathered = self._loop.call_later(GATHER_S, self.flush)
         return future
 
     def append_control(self, kind: ControlKind, body: bytes = b"") -> asyncio.Future[AppendResult]:
@@ -214,14 +209,13 @@ class Appender:
         self._queue.append(batch)
         self._queued_bytes += len(batch.body)
         if is_idle and not self._is_scheduled:
-            self._context.guard(self._flush)  # nothing to share a write with: not even a turn of the loop is waited for
+            self._flush_guarded()  # nothing to share a write with: not even a turn of the loop is waited for
         else:
             self._schedule()
         return future
 
     def _seal_shared(self) -> None:
         """Makes one batch of the single appends that came together."""
-        self._end_gathering()
         if not self._shared:
             return
         records: list[bytes] = []
@@ -234,36 +228,26 @@ class Appender:
         self._queued_bytes += len(body)
         self._shared.clear()
         self._shared_bytes = 0
-        self._shared_under_way = waiters[0][0]
-        self._shared_under_way.add_done_callback(self._on_shared_answered)
-
-    def _end_gathering(self) -> None:
-        if self._gathered is not None:
-            self._gathered.cancel()
-            self._gathered = None
-
-    def _on_shared_answered(self, answered: asyncio.Future[AppendResult]) -> None:
-        """Committed or refused: either way the next one may go."""
-        if answered is self._shared_under_way:
-            self._shared_under_way = None
-            if self._shared:
-                self._context.guard(self._flush)
+        self._gathering.left(waiters[0][0])
 
     # The turn's write --------------------------------------------------------------------------------------------
 
     def _schedule(self) -> None:
         if not self._is_scheduled:
             self._is_scheduled = True
-            self._loop.call_soon(self._context.guard, self._flush)
+            self._loop.call_soon(self._flush_guarded)
 
     def flush(self) -> None:
         """Writes now what would be written at the end of this turn, or later."""
         self._seal_shared()
+        self._flush_guarded()
+
+    def _flush_guarded(self) -> None:
         self._context.guard(self._flush)
 
     def _flush(self) -> None:
         self._is_scheduled = False
-        if self._shared_under_way is None:
+        if self._gathering.may_go:
             self._seal_shared()
         batches, self._queue, self._queued_bytes = self._queue, [], 0
         try:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 from dledger.errors import Code, DLedgerError, error
-from dledger.server.appender import Source
+from dledger.server.appender import NO_SOURCE, Source
 from dledger.server.node import Node
 from dledger.server.pipeline import answers_in_order
 from dledger.server.quorum_ack_checker import AppendResult
@@ -30,9 +30,9 @@ class LogService(log_pb2_grpc.LogServiceServicer):
     @unary
     async def Append(self, request: log_pb2.AppendRequest) -> log_pb2.AppendResponse:  # noqa: N802
         replica = self._node.replica(request.group)
-        result = await replica.appender.append_records(
-            request.records, Source(request.producer_id, request.producer_epoch, request.base_sequence)
-        )
+        producer_id = request.producer_id
+        source = Source(producer_id, request.producer_epoch, request.base_sequence) if producer_id else NO_SOURCE
+        result = await replica.appender.append_records(request.records, source)
         return log_pb2.AppendResponse(
             base_index=result.base_index, count=result.count, term=result.term, timestamp_ms=result.timestamp_ms
         )

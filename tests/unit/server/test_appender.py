@@ -12,7 +12,8 @@ from dledger.batch import build_body, crc32c
 from dledger.config import Limits
 from dledger.errors import Code, DLedgerError, Unavailable, error
 from dledger.raft.messages import Append
-from dledger.server.appender import GATHER_S, Source
+from dledger.server.appender import Source
+from dledger.server.gathering import MAX_GATHER_S
 from dledger.server.quorum_ack_checker import AppendResult
 from dledger.storage.control import read_control
 from dledger.storage.frame import ControlKind
@@ -126,7 +127,7 @@ async def test_what_gathers_does_not_wait_for_a_quorum_that_is_not_there() -> No
         pending = [leader.submit(b"first")]
         await asyncio.sleep(0)
         pending += [leader.submit(b"second"), leader.submit(b"third")]
-        await asyncio.sleep(2 * GATHER_S)
+        await asyncio.sleep(2 * MAX_GATHER_S)
         assert [len(frame) for frame in data_frames(leader)] == [1, 2]
         assert await asyncio.gather(*map(outcome, pending)) == [Code.WAIT_QUORUM_ACK_TIMEOUT] * 3
 

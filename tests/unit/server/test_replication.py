@@ -9,7 +9,7 @@ import pytest
 from dledger.config import Limits
 from dledger.errors import Code, NotLeader
 from dledger.raft.messages import Append, Compare, Message, Truncate
-from dledger.server.appender import GATHER_S
+from dledger.server.gathering import MAX_GATHER_S
 from dledger.transport.faults import Rule
 from dledger.types import Consistency, NodeId
 from tests.support.cluster import SimCluster, SimNode, outcome
@@ -115,7 +115,7 @@ async def test_with_the_network_gone_appends_time_out_with_an_unknown_outcome_an
         pending = []
         for index in range(10):
             pending.append(leader.submit(b"%d" % index))
-            await asyncio.sleep(2 * GATHER_S)  # a frame each
+            await asyncio.sleep(2 * MAX_GATHER_S)  # a frame each
         outcomes = await asyncio.gather(*map(outcome, pending))
         assert outcomes == [Code.WAIT_QUORUM_ACK_TIMEOUT] * 10
         assert await outcome(leader.append(b"one more")) is Code.LEADER_PENDING_FULL
@@ -231,7 +231,7 @@ async def test_a_longer_divergent_log_is_truncated_under_the_new_leader() -> Non
         divergent = []
         for index in range(10):
             divergent.append(asyncio.ensure_future(outcome(old.append(b"old %d" % index))))
-            await asyncio.sleep(2 * GATHER_S)  # a frame each
+            await asyncio.sleep(2 * MAX_GATHER_S)  # a frame each
         assert old.log.last.position == 11
         new = await cluster.leader()
         for index in range(5):

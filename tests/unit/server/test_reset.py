@@ -9,7 +9,8 @@ import pytest
 
 from dledger.errors import Code, OutOfRange, error
 from dledger.raft.messages import Append, Compare, CompareResponse, PushResult, Reset, ResetResponse
-from dledger.server.appender import GATHER_S, Source
+from dledger.server.appender import Source
+from dledger.server.gathering import MAX_GATHER_S
 from dledger.storage.damage import DamagedRange
 from dledger.storage.frame import Frame
 from dledger.storage.log_state import LogState
@@ -163,7 +164,7 @@ async def test_a_follower_whose_uncommitted_tail_reaches_past_the_leaders_start_
         pending = [asyncio.ensure_future(outcome(old.append(b"lost"))) for _ in range(1)]
         for index in range(50):
             pending.append(asyncio.ensure_future(outcome(old.append(b"old %d" % index))))
-            await asyncio.sleep(GATHER_S)  # about a frame each
+            await asyncio.sleep(MAX_GATHER_S)  # about a frame each
         new = await cluster.leader()
         await fill(new, 50)
         await new.replica.retention.trim(45)
