@@ -13,6 +13,7 @@ from bench.gate import gate
 from bench.peers import PEERS
 from bench.report import as_markdown
 from bench.results import RESULTS, save
+from bench.scenarios.bulk import bulk
 from bench.scenarios.catchup import catchup
 from bench.scenarios.failover import failover
 from bench.scenarios.growth import growth
@@ -54,7 +55,7 @@ def compare(*, rounds: int, duration: float, peers: str, quick: bool, fresh: boo
     click.echo(report)
 
 
-for command in (gate, growth, catchup, failover, idle, members, reads, spark, spark_lag, spark_check):
+for command in (gate, bulk, growth, catchup, failover, idle, members, reads, spark, spark_lag, spark_check):
     bench.add_command(command)
 
 if __name__ == "__main__":

@@ -4,8 +4,9 @@
                         each: pwrite; one fdatasync at a time, what arrives meanwhile rides on the next
     client ◀──offset── leader ◀──offset──
 
-An offset is acknowledged when two of the three have synced it. The files are written before, and over and over. What a
-log does in bulk stands as a share of this.
+An offset is acknowledged when two of the three have synced it. What a log does in bulk stands as a share of this: of
+one file over and over, whose blocks and pages are there, for a moment; of a file behind another, as a log keeps them,
+for as long as one likes.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
+from itertools import count
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from queue import Queue
 
 from bench.limits.disk import FILE_BYTES, prepared_file
 from bench.limits.roles import accept, connect, listener, role
@@ -34,36 +37,88 @@ WARMUP_S = 0.5
 _OFFSET = struct.Struct("<Q")
 
 
-class _Copy:
-    """One file; ``synced`` is told of every offset that an fdatasync has reached."""
+class Overwritten:
+    """One file, over and over."""
 
     def __init__(self, path: Path) -> None:
         self._descriptor = prepared_file(path)
-        self._written = 0
-        self._changed = threading.Condition()
 
-    def write(self, data: memoryview) -> None:
-        at = self._written % FILE_BYTES
+    def write(self, data: memoryview, offset: int) -> None:
+        at = offset % FILE_BYTES
         fits = min(len(data), FILE_BYTES - at)
         os.pwrite(self._descriptor, data[:fits], at)
         if fits < len(data):
             os.pwrite(self._descriptor, data[fits:], 0)
+
+    def sync(self) -> None:
+        os.fdatasync(self._descriptor)
+
+
+class Kept:
+    """A file behind another, none written twice. Each has its room before it is needed, and is synced with the last."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._unsynced: list[int] = []
+        self._ready: Queue[int] = Queue(maxsize=1)
+        threading.Thread(target=self._prepare_for_ever, daemon=True).start()
+        self._roll()
+
+    def write(self, data: memoryview, offset: int) -> None:
+        at = offset % FILE_BYTES
+        fits = min(len(data), FILE_BYTES - at)
+        os.pwrite(self._unsynced[-1], data[:fits], at)
+        if at + fits == FILE_BYTES:
+            self._roll()
+            os.pwrite(self._unsynced[-1], data[fits:], 0)
+
+    def sync(self) -> None:
+        """By one thread alone."""
+        begun = len(self._unsynced)
+        for descriptor in self._unsynced[:begun]:
+            os.fdatasync(descriptor)
+        del self._unsynced[: begun - 1]
+
+    def _roll(self) -> None:
+        self._unsynced.append(self._ready.get())
+
+    def _prepare_for_ever(self) -> None:
+        for number in count():
+            descriptor = os.open(f"{self._path}.{number}", os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+            os.posix_fallocate(descriptor, 0, FILE_BYTES)
+            self._ready.put(descriptor)
+
+
+Files = Overwritten | Kept
+
+
+class _Copy:
+    """``synced`` is told of every offset that an fdatasync has reached."""
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self._written = 0
+        self._changed = threading.Condition()
+
+    def write(self, data: memoryview) -> None:
+        self._files.write(data, self._written)
         with self._changed:
             self._written += len(data)
             self._changed.notify()
 
     def sync_for_ever(self, synced: _Acks | socket.socket) -> None:
         done = 0
-        while True:
-            with self._changed:
-                while self._written == done:
-                    self._changed.wait()
-                done = self._written
-            os.fdatasync(self._descriptor)
-            if isinstance(synced, socket.socket):
-                synced.sendall(_OFFSET.pack(done))
-            else:
-                synced.note(0, done)
+        with suppress(ConnectionError):  # the measurement is over
+            while True:
+                with self._changed:
+                    while self._written == done:
+                        self._changed.wait()
+                    done = self._written
+                self._files.sync()
+                if isinstance(synced, socket.socket):
+                    synced.sendall(_OFFSET.pack(done))
+                else:
+                    synced.note(0, done)
 
 
 class _Acks:
@@ -99,8 +154,8 @@ def _offsets(connection: socket.socket) -> Iterator[int]:
             rest = rest[whole:]
 
 
-def _follow(listening: socket.socket, path: Path) -> None:
-    copy = _Copy(path)
+def _follow(listening: socket.socket, files: type[Files], path: Path) -> None:
+    copy = _Copy(files(path))
     buffer = memoryview(bytearray(BUFFER_BYTES))
     with accept(listening) as leader:
         threading.Thread(target=copy.sync_for_ever, args=(leader,), daemon=True).start()
@@ -109,8 +164,8 @@ def _follow(listening: socket.socket, path: Path) -> None:
                 copy.write(buffer[:received])
 
 
-def _lead(listening: socket.socket, followers: list[int], path: Path) -> None:
-    copy = _Copy(path)
+def _lead(listening: socket.socket, followers: list[int], files: type[Files], path: Path) -> None:
+    copy = _Copy(files(path))
     buffer = memoryview(bytearray(BUFFER_BYTES))
     links = [connect(port) for port in followers]
     with accept(listening) as client:
@@ -163,16 +218,16 @@ class _Client:
                 self._heard.notify()
 
 
-def three_copies(data: Path, duration_s: float) -> Outcome:
+def three_copies(data: Path, duration_s: float, files: type[Files] = Overwritten) -> Outcome:
     """``records`` are of 128 B, in batches of 1,000; a batch's latency is not measured."""
     with ExitStack() as stack:
         doors = [stack.enter_context(listener()) for _ in range(3)]
         ports = [door.getsockname()[1] for door in doors]
         nodes = [
-            stack.enter_context(role(_follow, door, data / f"copy{number}.bin"))
+            stack.enter_context(role(_follow, door, files, data / f"copy{number}"))
             for number, door in enumerate(doors[1:])
         ]
-        nodes.append(stack.enter_context(role(_lead, doors[0], ports[1:], data / "copy.bin")))
+        nodes.append(stack.enter_context(role(_lead, doors[0], ports[1:], files, data / "copy")))
         client = _Client(stack.enter_context(connect(ports[0])))
         client.send_for(WARMUP_S)
         used, own = _used(nodes), time.process_time()
@@ -181,7 +236,7 @@ def three_copies(data: Path, duration_s: float) -> Outcome:
         spent = time.perf_counter() - began
         servers, client_s = _used(nodes) - used, time.process_time() - own
         client.close()
-    for path in data.glob("copy*.bin"):
+    for path in data.glob("copy*"):
         path.unlink()
     return Outcome(acked // RECORD_BYTES, 0, spent, 0.0, 0.0, servers, client_s)
 
