@@ -15,9 +15,10 @@ from dledger.kernels.ranges import RangeCheck
 from dledger.kernels.sets import SetCheck
 from dledger.kernels.shards import in_shards
 from dledger.kernels.spill import Spill
+from dledger.kernels.terms import TermCheck
 from dledger.kernels.time_order import TimeOrderCheck
 
-CHECKS: tuple[Check, ...] = (SetCheck(), PlaceCheck(), TimeOrderCheck(), CauseCheck(), RangeCheck())
+CHECKS: tuple[Check, ...] = (SetCheck(), PlaceCheck(), TimeOrderCheck(), CauseCheck(), TermCheck(), RangeCheck())
 
 
 class Share(NamedTuple):

@@ -32,7 +32,7 @@ def histories(draw: st.DrawFn) -> list[Row]:
         begin, end = draw(times())
         first = value(process, numbers[process])
         numbers[process] += count
-        rows.append(Row(process, APPEND, outcome, begin, end, first, index, count))
+        rows.append(Row(process, APPEND, outcome, begin, end, first, index, count, term=draw(terms())))
     for call in range(draw(st.integers(0, 4))):
         kind = draw(st.sampled_from(READS))
         begin, end = draw(times())
@@ -40,7 +40,7 @@ def histories(draw: st.DrawFn) -> list[Row]:
         stop = draw(st.integers(start, 9))
         reader = draw(st.sampled_from([500, 501]))
         rows += [
-            Row(reader, kind, OK, begin, end, first, index, count, read_start=start, read_end=stop, call=call)
+            Row(reader, kind, OK, begin, end, first, index, count, draw(terms()), start, stop, call)
             for first, index, count in draw(st.lists(found_runs(), min_size=1, max_size=3))
         ]
     return rows
@@ -48,6 +48,11 @@ def histories(draw: st.DrawFn) -> list[Row]:
 
 def times() -> st.SearchStrategy[tuple[int, int]]:
     return st.tuples(st.integers(0, 20), st.integers(0, 20)).map(lambda pair: (min(pair), max(pair)))
+
+
+def terms() -> st.SearchStrategy[int]:
+    """0: it is not known."""
+    return st.integers(0, 3)
 
 
 def found_runs() -> st.SearchStrategy[tuple[int, int, int]]:
@@ -130,6 +135,15 @@ def cause_violations(rows: list[Row]) -> dict[str, int]:
     return {"premature": len({last for row, last in found if row.completed_ns < invoked.get(last, -1)})}
 
 
+def term_violations(rows: list[Row]) -> dict[str, int]:
+    told = {(row.first_index + n, row.term) for row in rows if row.outcome == OK and row.term for n in range(row.count)}
+    last = {term: index for index, term in sorted(told)}
+    return {
+        "two_terms": len(told) - len({index for index, _ in told}),
+        "falling_terms": sum(any(other > term and at <= last[term] for at, other in told) for term in last),
+    }
+
+
 def range_violations(rows: list[Row]) -> dict[str, int]:
     held: Counter[tuple[int, int, int, int]] = Counter()
     for row in rows:
@@ -147,6 +161,7 @@ BRUTE = {
     "places": place_violations,
     "time-order": time_violations,
     "causes": cause_violations,
+    "terms": term_violations,
     "ranges": range_violations,
 }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from dledger.kernels.checks import check_history, verdict
@@ -29,6 +31,10 @@ RIGHT: list[Row] = [
     *local_read((22, 26), [A0, B0]),
     *final([A0, B0, A1, B1]),
 ]
+
+
+def with_terms(rows: list[Row], *terms: int) -> list[Row]:
+    return [replace(row, term=term) for row, term in zip(rows, terms, strict=True)]
 
 
 def broken(history: list[Row]) -> dict[str, int]:
@@ -116,6 +122,16 @@ def test_a_right_history_is_valid_and_counted() -> None:
             [append(1, 0, (0, 9), index=0), *final([A0]), *final([A0])],
             {"overfull": 1},
             id="the last read shows an index twice",
+        ),
+        pytest.param(
+            [append(1, 0, (0, 10), index=0), *with_terms(final([A0]), 2)],
+            {"two_terms": 1, "falling_terms": 1},
+            id="an acknowledged record is found in another term",
+        ),
+        pytest.param(
+            [append(1, 0, (0, 10), index=0), append(1, 1, (11, 20), index=1), *with_terms(final([A0, A1]), 2, 1)],
+            {"two_terms": 1, "falling_terms": 1},
+            id="a term behind a higher one",
         ),
     ],
 )
