@@ -7,6 +7,7 @@ import sys
 
 from bench.drivers.python_load import Call, serve_stdin
 from dledger.cli.main import GRPC_ENGINE
+from dledger.cli.memory import keep_freed_memory
 from dledger.cli.runtime import run
 
 os.environ.setdefault("GRPC_EXPERIMENTS", GRPC_ENGINE)  # as README tells every program: read when gRPC is imported
@@ -26,4 +27,5 @@ async def load(endpoints: str) -> None:
         await serve_stdin(call_of)
 
 
+keep_freed_memory()  # as README tells a program that appends in bulk
 run(load(sys.argv[1]))

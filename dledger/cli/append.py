@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dledger.cli.memory import keep_freed_memory
 from dledger.cli.options import Target, client_options, option, output_option
 from dledger.cli.output import Progress, print_fields, print_json
 from dledger.cli.records import line_batches, whole
@@ -161,6 +162,7 @@ def append(*, target: Target, data: str | None, file: str | None, raw: bool, out
     _tell_of_inherited_input()
     tally = Tally()
     started = time.monotonic()
+    keep_freed_memory()
     try:
         run(_append(target, tally, data, file, raw=raw))
     except KeyboardInterrupt:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dledger.cli.measure import Measurement, measure_calls, show, ticker
+from dledger.cli.memory import keep_freed_memory
 from dledger.cli.options import Seconds, Target, client_options, option, output_option
 from dledger.cli.runtime import run
 from dledger.errors import Code, error
@@ -46,6 +47,7 @@ def bench() -> None:
 @client_options
 def append(*, target: Target, inflight: int, size: int, batch: int, duration: float, output: str) -> None:
     """Appends random records. They stay in the log."""
+    keep_freed_memory()
     show(run(_append(target, inflight=inflight, size=size, batch=batch, duration_s=duration)), output)
 
 
