@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from hashlib import blake2b
+from typing import NamedTuple
 
 from dledger.batch import records_of
 from dledger.errors import Code, DLedgerError
@@ -20,19 +21,36 @@ GET_EVERY = 10
 """Of the records, read one by one."""
 
 
+class Held(NamedTuple):
+    """What one node's log holds, as far as it is committed."""
+
+    start: TrimPoint
+    digest: str
+    """Of the frames' bytes."""
+    state: bytes
+    records: list[bytes]
+
+
 async def check_equal(hosts: Sequence[SimHost], journal: Journal) -> None:
     """``hosts`` are the members; all are up and level."""
+    first, *others = await _at_rest(hosts)
+    for host, held in zip(hosts, (first, *others), strict=True):
+        journal.check(held.records, held.start.first_index, who=host.id)
+        if (held.start, held.digest) != (first.start, first.digest):
+            raise Violation("equal bytes", f"{host.id} holds other frames behind {held.start} than {hosts[0].id}")
+        if held.state != first.state:
+            raise Violation("equal states", f"{host.id} has another small state than {hosts[0].id}")
+
+
+async def _at_rest(hosts: Sequence[SimHost]) -> list[Held]:
+    """Read while nobody moved: the leader trims by size, or hands over, of its own accord."""
     for _ in range(ROUNDS):
         before = [_stand(host) for host in hosts]
-        first, *others = [await host.ask(host_reader(host, journal)) for host in hosts]
+        held = [await host.ask(_reading(host)) for host in hosts]
         if before == [_stand(host) for host in hosts] and len(set(before)) == 1:
-            break
-        await asyncio.sleep(0.2)  # the leader trims by size, or hands over, of its own accord
-    for host, (start, digest, state) in zip(hosts[1:], others, strict=True):
-        if start != first[0] or digest != first[1]:
-            raise Violation("equal bytes", f"{host.id} holds other frames behind {start} than {hosts[0].id}")
-        if state != first[2]:
-            raise Violation("equal states", f"{host.id} has another small state than {hosts[0].id}")
+            return [each for each in held if each is not None]
+        await asyncio.sleep(0.2)
+    raise Violation("liveness", f"the logs never stood still: {[_stand(host) for host in hosts]}")
 
 
 async def check_served(hosts: Sequence[SimHost], journal: Journal) -> None:
@@ -76,23 +94,27 @@ def _stand(host: SimHost) -> tuple[Position, Position, Position]:
     return log.state.start.position, log.last.position, host.replica.core.commit_position
 
 
-def host_reader(host: SimHost, journal: Journal):  # type: ignore[no-untyped-def]
-    """Reads the whole log of ``host``, there."""
+def _reading(host: SimHost) -> Callable[[], Awaitable[Held | None]]:
+    """Reads the whole log of ``host``, there. None where it was trimmed meanwhile."""
 
-    async def read() -> tuple[TrimPoint, str, bytes]:
+    async def read() -> Held | None:
         log = host.replica.log
-        state = log.state
-        position = Position(state.start.position + 1)
+        start = TrimPoint(log.state.start, log.state.first_index)
+        position = Position(start.point.position + 1)
         digest = blake2b(digest_size=8)
-        committed: list[bytes] = []
-        while position <= host.replica.core.commit_position:
-            frames = await log.read(position, 1 << 20)
-            for frame in frames:
-                digest.update(frame.raw)
-                if frame.header.count:
-                    committed += records_of(frame.body, frame.header.count)
-            position = Position(frames[-1].header.position + 1)
-        journal.check(committed, state.first_index, who=host.id)
-        return TrimPoint(state.start, state.first_index), digest.hexdigest(), state.encode()
+        records: list[bytes] = []
+        try:
+            while position <= host.replica.core.commit_position:
+                frames = await log.read(position, 1 << 20)
+                for frame in frames:
+                    digest.update(frame.raw)
+                    if frame.header.count:
+                        records += records_of(frame.body, frame.header.count)
+                position = Position(frames[-1].header.position + 1)
+        except DLedgerError as refusal:
+            if refusal.code is Code.INDEX_LESS_THAN_LOCAL_BEGIN and log.state.start != start.point:
+                return None
+            raise
+        return Held(start, digest.hexdigest(), log.state.encode(), records)
 
     return read

@@ -49,6 +49,7 @@ BETRAYED = {
     4131: "a voter that its own log had demoted refused its vote to those who still needed it",
     4263: _SHUT,
     4753: "a disk that failed under a TRUNCATE: the cut's own error reached nobody",
+    6027: "the watch: a log was compared with what was acknowledged while it was trimmed",
     6301: "the simulator: a disk hung until the seed was over",
     6948: "a leader that a damaged log had led down asked on after the repair, and what was committed was cut",
     7421: "not recorded",
