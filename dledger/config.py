@@ -49,6 +49,9 @@ class Limits:
     which were written more than ``election_timeout_max_ms`` ago: they may be large."""
     push_message_bytes: int = 1 * MIB
     """About how much one APPEND message carries."""
+    catch_up_bytes_per_s: int = 208 * MIB
+    """By so much a second a follower that was away gains on the leader while there are appends; without any, by as much
+    as it can."""
     read_message_bytes: int = 1 * MIB
     """About how much one ReadResponse carries."""
     tail_cache_bytes: int = 16 * MIB

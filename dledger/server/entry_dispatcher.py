@@ -10,6 +10,7 @@ from dledger.errors import Code, DLedgerError
 from dledger.raft.messages import Append, Compare, CompareResponse, PushResult, Reset, ResetResponse, Truncate
 from dledger.raft.replication import Progress, PushState
 from dledger.server.context import GroupContext
+from dledger.server.pace import Pace
 from dledger.storage.api import Log
 from dledger.storage.damage import Damaged
 from dledger.storage.frame import Frame
@@ -17,6 +18,8 @@ from dledger.types import NodeId, Position, Term
 
 logger = logging.getLogger(__name__)
 
+ALONE_S = 1.0
+"""After so long without an append a follower that catches up has the disk, and the processors, to itself."""
 RESET_PAUSE_MS = 500
 """A follower that could not begin anew is not told again at once."""
 
@@ -32,6 +35,11 @@ class EntryDispatcher:
         self._peer = peer
         self._term = term
         self.progress = progress
+        self._pace = Pace(self._limits.catch_up_bytes_per_s)
+        self._appended_bytes = context.metrics.bytes_appended
+        """When it read frames for the follower last."""
+        self._appended_s = 0.0
+        """When it saw more of them last."""
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -148,15 +156,27 @@ class EntryDispatcher:
         """Catches a follower up. Between two messages the loop has a turn: they are many, and heartbeats must go on."""
         progress, max_bytes = self.progress, self._limits.push_message_bytes
         while progress.state is PushState.APPEND and self._may_push:
-            first = progress.next
-            frames = self._log.cached(first, max_bytes) or await self._log.read(first, max_bytes)
+            first, pause_s = progress.next, 0.0
+            frames = self._log.cached(first, max_bytes)
+            if frames is None:
+                frames = await self._log.read(first, max_bytes)
+                pause_s = self._pause_s(frames)
             if progress.state is PushState.APPEND and progress.next == first and not self._send_frames(frames):
                 return
-            await asyncio.sleep(0)
+            await asyncio.sleep(pause_s)
+
+    def _pause_s(self, read: list[Frame]) -> float:
+        """What was read again for a follower leaves room for appends, if there are any: it gains on them by so much a
+        second, however fast they are."""
+        now_s, appended_bytes = self._context.now_s(), self._context.metrics.bytes_appended
+        meanwhile, self._appended_bytes = appended_bytes - self._appended_bytes, appended_bytes
+        if meanwhile:
+            self._appended_s = now_s
+        is_alone = now_s - self._appended_s > ALONE_S
+        return self._pace.pause_s(0 if is_alone else max(0, stored_bytes(read) - meanwhile), now_s)
 
     def _send_frames(self, frames: list[Frame]) -> bool:
-        size_bytes = sum(frame.header.stored_bytes for frame in frames)
-        self.progress.sent(Position(frames[-1].header.position), size_bytes, self._context.now_ms())
+        self.progress.sent(Position(frames[-1].header.position), stored_bytes(frames), self._context.now_ms())
         self._context.metrics.pushes_sent += 1
         return self._send(self._context.append_message(self._term, frames))
 
@@ -197,3 +217,7 @@ class EntryDispatcher:
 
     def _match_in_terms(self, answer: CompareResponse) -> Position:
         return self._context.log.state.last_position_in_terms(answer.position, answer.position_term)
+
+
+def stored_bytes(frames: list[Frame]) -> int:
+    return sum(frame.header.stored_bytes for frame in frames)

@@ -13,7 +13,7 @@ from dledger.transport.faults import Rule
 from dledger.types import NodeId, Position
 from tests.support.cluster import SimCluster, SimNode
 from tests.support.virtual_time import virtual_time
-from tests.unit.server.logs import FullLog
+from tests.unit.server.logs import DiskLikeLog, FullLog
 
 TIMINGS = Timings()
 
@@ -119,6 +119,47 @@ async def test_between_two_messages_to_who_catches_up_everything_else_has_a_turn
         await cluster.level()
         assert max(turns) <= 2, "one by an answer that came in, one by the task"
         assert sum(turns) >= 20
+
+
+CATCH_UP_BYTES_PER_S = 10_000
+MISSED_BYTES = 50_000
+
+
+async def seconds_to_catch_up(*, append_every_s: float | None) -> float:
+    """A follower missed ``MISSED_BYTES``, and others append meanwhile, or do not."""
+    limits = Limits(catch_up_bytes_per_s=CATCH_UP_BYTES_PER_S, push_message_bytes=2000)
+    async with SimCluster(3, limits=limits) as cluster:
+        leader = await cluster.leader()
+        DiskLikeLog.of(leader.log)
+        follower = cluster.others(leader)[0]
+        follower.crash()
+        for _ in range(MISSED_BYTES // 1000):
+            await leader.append(b"x" * 900)
+        goal = leader.log.last.position
+        await follower.start()
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+
+        async def append_for_ever(every_s: float) -> None:
+            while True:
+                await leader.append(b"y")
+                await asyncio.sleep(every_s)
+
+        others = loop.create_task(append_for_ever(append_every_s)) if append_every_s else None
+        await cluster.until(lambda: follower.log.last.position >= goal)
+        if others is not None:
+            others.cancel()
+        return loop.time() - began_s
+
+
+@virtual_time
+async def test_a_follower_that_was_away_catches_up_at_its_pace_while_others_append() -> None:
+    assert 4 < await seconds_to_catch_up(append_every_s=0.1) < 7
+
+
+@virtual_time
+async def test_a_follower_that_was_away_catches_up_as_fast_as_it_can_while_nobody_appends() -> None:
+    assert await seconds_to_catch_up(append_every_s=None) < 2
 
 
 @virtual_time
