@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from itertools import pairwise
 from random import Random
 from typing import TYPE_CHECKING, TypeVar
 
@@ -121,6 +122,17 @@ class SimHost:
         if not self.is_rotten:
             return False
         return any(rot.path.endswith(SEGMENT_SUFFIX) or rot.path == self.lost_beginning for rot in self.rot)
+
+    @property
+    def is_rotten_before_its_log(self) -> bool:
+        """All that rotted lies in segments before the log's start, kept to derive the small state there from: the
+        limit (ARCHITECTURE, "Known gaps") that it "stays until the next trim"."""
+        if not self.is_up:
+            return False
+        start = self.replica.log.state.start.position
+        segments = self.replica.log._files.segments  # type: ignore[attr-defined]
+        before = {each.path for each, after in pairwise(segments) if after.name.base_position <= start + 1}
+        return self.rotten_paths <= before
 
     def knows(self, peer: NodeId) -> tuple[bytes, int]:
         """Which disk of ``peer``, and which start of it at least, it knows of, whatever befalls it now."""

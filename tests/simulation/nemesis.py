@@ -87,8 +87,8 @@ class Nemesis:
         """A member is still in doubt, or has not found what rotted there."""
         if self._scene.forgetful is not None:
             return True
-        has_removed = self._cluster.watch.has_removed
-        return any(host.awaits_repair and not has_removed(host.id) for host in self._cluster.hosts.values())
+        rotten = [host for host in self._cluster.hosts.values() if host.awaits_repair]
+        return any(not (self._cluster.watch.has_removed(host.id) or host.is_rotten_before_its_log) for host in rotten)
 
     async def end(self) -> None:
         """Everything is whole again, and everybody is up."""
