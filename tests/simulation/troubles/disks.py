@@ -14,9 +14,10 @@ from dledger.storage.two_slot import SLOT_BYTES
 from dledger.types import NodeStart, Position
 from tests.simulation.disk import NORMAL_S, Trap
 from tests.simulation.host import SimHost
-from tests.simulation.platter import ROOMY_BYTES, SECTOR_BYTES, Rot
+from tests.simulation.platter import ROOMY_BYTES, SECTOR_BYTES, Platter, Rot
 from tests.simulation.troubles.scene import Scene, Trouble
 
+_SLOTS = {"hard_state": RecordKind.HARD_STATE, "identity": RecordKind.IDENTITY}
 BOTH_COPIES_SHARE = 0.3
 """Of the rot in what a trimmed log begins with."""
 
@@ -209,20 +210,19 @@ class DiskTroubles:
         return kind
 
     async def rot_of_a_slot(self) -> None:
-        """One of two copies: the other counts."""
+        """One of two good copies: the other counts."""
         down = [host for host in self._cluster.down() if host.lives]
         if not down:
             return
         host = self._random.choice(down)
-        slots = [path for path in host.platter.paths() if path.endswith(("/hard_state", "/identity"))]
+        slots = [path for path in host.platter.paths() if _has_both_slots(host.platter, path)]
         if slots:
             file = host.platter.find(self._random.choice(slots))
             at = self._random.randrange(2) * SLOT_BYTES + self._random.randrange(24)
-            if at < len(file.data):
-                file.spoil(at, bytes([file.data[at] ^ 0x10]))
-                self._scene.hit("rotten slot", host.id)
-                host.mood.mend()
-                await host.start()
+            file.spoil(at, bytes([file.data[at] ^ 0x10]))
+            self._scene.hit("rotten slot", host.id)
+            host.mood.mend()
+            await host.start()
 
     async def readmit(self) -> None:
         """As an operator does: a disk that is beyond repair is replaced by an empty one; the disk that is there is
@@ -268,6 +268,15 @@ def _beginning(host: SimHost) -> str | None:
     """The small state without which a trimmed log cannot be opened."""
     first = host.replica.log._files.segments[0]  # type: ignore[attr-defined]
     return str(first.state_path) if first.previous.position else None
+
+
+def _has_both_slots(platter: Platter, path: str) -> bool:
+    """A power cut while one was written leaves the other alone."""
+    kind = _SLOTS.get(path.rpartition("/")[2])
+    if kind is None:
+        return False
+    stored = bytes(platter.find(path).data)
+    return all(unpack_record(kind, stored[slot * SLOT_BYTES :]) is not None for slot in (0, 1))
 
 
 def _copies(stored: bytes) -> list[tuple[int, int]]:

@@ -56,6 +56,7 @@ BETRAYED = {
     7641: _OWES,
     7762: "the watch: a candidate that stood still counts its votes when a later leader has committed",
     8049: "the watch: it waited for the repair of a segment before the log's start, which nobody has any more",
+    9099: "the simulator: the one copy of an identity that a power cut had left rotted",
     10106: "the watch: what a leader may have cut from a damaged log is not promised any more",
     11498: "of several trims under way the last one counted, though an earlier one went further",
     18854: "a trim kept a segment to derive a rotten small state from, and that rotted too",
