@@ -47,14 +47,18 @@ class Overwritten:
         at = offset % FILE_BYTES
         fits = min(len(data), FILE_BYTES - at)
         os.pwrite(self._descriptor, data[:fits], at)
-        if fits < len(data):
+        if at + fits == FILE_BYTES:
+            self._roll()
             os.pwrite(self._descriptor, data[fits:], 0)
 
     def sync(self) -> None:
         os.fdatasync(self._descriptor)
 
+    def _roll(self) -> None:
+        """It is full: what comes is written from its beginning on."""
 
-class Kept:
+
+class Kept(Overwritten):
     """A file behind another, none written twice. Each has its room before it is needed, and is synced with the last."""
 
     def __init__(self, path: Path) -> None:
@@ -64,14 +68,6 @@ class Kept:
         threading.Thread(target=self._prepare_for_ever, daemon=True).start()
         self._roll()
 
-    def write(self, data: memoryview, offset: int) -> None:
-        at = offset % FILE_BYTES
-        fits = min(len(data), FILE_BYTES - at)
-        os.pwrite(self._unsynced[-1], data[:fits], at)
-        if at + fits == FILE_BYTES:
-            self._roll()
-            os.pwrite(self._unsynced[-1], data[fits:], 0)
-
     def sync(self) -> None:
         """By one thread alone."""
         begun = len(self._unsynced)
@@ -80,7 +76,8 @@ class Kept:
         del self._unsynced[: begun - 1]
 
     def _roll(self) -> None:
-        self._unsynced.append(self._ready.get())
+        self._descriptor = self._ready.get()
+        self._unsynced.append(self._descriptor)
 
     def _prepare_for_ever(self) -> None:
         for number in count():
@@ -89,13 +86,10 @@ class Kept:
             self._ready.put(descriptor)
 
 
-Files = Overwritten | Kept
-
-
 class _Copy:
     """``synced`` is told of every offset that an fdatasync has reached."""
 
-    def __init__(self, files: Files) -> None:
+    def __init__(self, files: Overwritten) -> None:
         self._files = files
         self._written = 0
         self._changed = threading.Condition()
@@ -154,7 +148,7 @@ def _offsets(connection: socket.socket) -> Iterator[int]:
             rest = rest[whole:]
 
 
-def _follow(listening: socket.socket, files: type[Files], path: Path) -> None:
+def _follow(listening: socket.socket, files: type[Overwritten], path: Path) -> None:
     copy = _Copy(files(path))
     buffer = memoryview(bytearray(BUFFER_BYTES))
     with accept(listening) as leader:
@@ -164,7 +158,7 @@ def _follow(listening: socket.socket, files: type[Files], path: Path) -> None:
                 copy.write(buffer[:received])
 
 
-def _lead(listening: socket.socket, followers: list[int], files: type[Files], path: Path) -> None:
+def _lead(listening: socket.socket, followers: list[int], files: type[Overwritten], path: Path) -> None:
     copy = _Copy(files(path))
     buffer = memoryview(bytearray(BUFFER_BYTES))
     links = [connect(port) for port in followers]
@@ -218,7 +212,7 @@ class _Client:
                 self._heard.notify()
 
 
-def three_copies(data: Path, duration_s: float, files: type[Files] = Overwritten) -> Outcome:
+def three_copies(data: Path, duration_s: float, files: type[Overwritten] = Overwritten) -> Outcome:
     """``records`` are of 128 B, in batches of 1,000; a batch's latency is not measured."""
     with ExitStack() as stack:
         doors = [stack.enter_context(listener()) for _ in range(3)]

@@ -128,7 +128,7 @@ def _ordered(reader: int, final: pa.Table) -> pa.Table:
     start, value, last = start[order], value[order], (value + end - start - 1)[order]
     is_other = runs.changes(value >> PROCESS_SHIFT)
     is_late = ~is_other & np.append(False, value[1:] < last[:-1])
-    begin = np.append(0, np.flatnonzero(is_other))
+    begin = runs.begins(value >> PROCESS_SHIFT)
     behind = np.append(begin[1:], len(start))
     return table_of(
         what=np.full(len(begin), ORDERED),

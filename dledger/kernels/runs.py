@@ -70,6 +70,11 @@ def changes(*keys: Column) -> Mask:
     return changed
 
 
+def begins(*keys: Column) -> Column:
+    """Where each key begins, in sorted rows; of no rows, the place 0 all the same."""
+    return np.append(0, np.flatnonzero(changes(*keys)))
+
+
 def union(starts: Column, ends: Column) -> Intervals:
     """All numbers that lie in at least one."""
     joined = coalesce((np.zeros(len(starts), dtype=np.int64),), starts, ends)

@@ -8,6 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
+from dledger.kernels import runs
 from dledger.kernels.history import Column, column
 from dledger.kernels.kernel import picked
 
@@ -84,5 +85,5 @@ def in_shards(rows: pa.Table, shard: Column) -> list[tuple[int, pa.Table]]:
         return [(int(shard[0]), rows)]
     order = np.argsort(shard, kind="stable")
     ordered, numbers = picked(rows, order), shard[order]
-    starts = np.append(np.flatnonzero(np.append(True, numbers[1:] != numbers[:-1])), len(numbers))
+    starts = np.append(runs.begins(numbers), len(numbers))
     return [(int(numbers[start]), ordered.slice(start, end - start)) for start, end in pairwise(starts)]

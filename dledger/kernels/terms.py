@@ -77,7 +77,7 @@ def _extents(term: Column, start: Column, end: Column) -> pa.Table:
         return SUMMARY.empty_table()
     order = np.argsort(term, kind="stable")
     term, start, end = term[order], start[order], end[order]
-    begin = np.append(0, np.flatnonzero(runs.changes(term)))
+    begin = runs.begins(term)
     nothing = np.zeros(len(begin), dtype=np.int64)
     return table_of(
         what=nothing + SPANS,
