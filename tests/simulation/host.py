@@ -61,7 +61,6 @@ class SimHost:
         self.was_member = False
         """A machine that was removed is not taken again under the same name."""
         self._disks = 0
-        self.disk_since_s = 0.0
         self._boots = 1
         self.platter = self._new_platter()
         self._life: Life | None = None
@@ -81,7 +80,6 @@ class SimHost:
         """While down: another disk, and an empty one."""
         assert self._life is None
         self.platter = self._new_platter()
-        self.disk_since_s = self.cluster.world.time()
         self.promised = GENESIS
         self.rot.clear()
         self.has_rotted = self.is_beyond_repair = self.lost_tail = False
@@ -91,7 +89,6 @@ class SimHost:
         assert self._life is None
         self._disks += 1
         self.platter = backup
-        self.disk_since_s = self.cluster.world.time()
         self.promised = GENESIS
         self.rot.clear()
         self.has_rotted = self.is_beyond_repair = self.lost_tail = False

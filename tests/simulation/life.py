@@ -46,6 +46,8 @@ class Life:
         """Once its log is open."""
         self.heard_ms: dict[NodeId, float] = {}
         """When, by its clock, it last took a message of each node."""
+        self.met: dict[NodeId, str] = {}
+        """The disk that each node said hello from last."""
         self.asked_ms: dict[NodeId, float] = {}
         """When, by its clock, it last sent each node, as a leader, anything of its log."""
         self.lagging_since_ms: dict[NodeId, float] = {}

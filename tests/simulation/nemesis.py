@@ -92,8 +92,7 @@ class Nemesis:
 
     async def end(self) -> None:
         """Everything is whole again, and everybody is up."""
-        network = self._cluster.network
-        network.mend()
+        self._cluster.network.mend()
         await self.mend()
 
     async def mend(self) -> None:

@@ -19,7 +19,9 @@ class _Gate:
 
     def __init__(self, life: Life, handler: TransportHandler) -> None:
         self._process = life.process
+        self._hosts = life.host.cluster.hosts
         self._heard_ms = life.heard_ms
+        self._met = life.met
         self._handler = handler
 
     def on_message(self, sender: NodeId, message: Message) -> None:
@@ -38,6 +40,7 @@ class _Gate:
     def check_peer(self, identity: PeerIdentity) -> None:
         with self._process:
             self._handler.check_peer(identity)
+        self._met[identity.node_id] = self._hosts[identity.node_id].disk_name
 
     def local_identity(self) -> PeerIdentity:
         return self._handler.local_identity()

@@ -268,9 +268,10 @@ class Watch:
             raise Violation("a majority holds it", f"{host.id} committed {position}, which {held} of {voters} hold")
 
     def _acked(self, term: Term, leader: SimHost, voter: NodeId) -> Position:
-        """How far the disk of ``voter`` did; the one before too, until ``leader`` has heard of the present one."""
+        """How far the disk of ``voter`` did; those before too, until ``leader`` has met the present one: what it takes
+        before that was sent by them, however late it takes it."""
         other = leader.cluster.hosts[voter]
-        has_met = leader.life.heard_ms.get(voter, 0.0) / 1000 / leader.rate > other.disk_since_s
+        has_met = leader.life.met.get(voter) == other.disk_name
         disks = [other.disk_name] if has_met else other.disk_names
         return max(self._acks_of_disks.get((term, disk), Position(0)) for disk in disks)
 
