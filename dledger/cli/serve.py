@@ -10,6 +10,7 @@ import click
 
 from dledger.cli.join import joining
 from dledger.cli.lifeline import stop_when_released
+from dledger.cli.memory import keep_freed_memory
 from dledger.cli.options import node_logging_options, option
 from dledger.cli.runtime import run
 from dledger.config_file import CHOICES, load_config_file, node_config, parse_peers
@@ -64,6 +65,7 @@ def serve(config: str | None, stop_with: str | None, **flags: Any) -> None:
     chosen = node_config(settings)
     if stop_with:
         stop_when_released(Path(stop_with))
+    keep_freed_memory()
     from dledger.server.serve import serve as serve_node  # noqa: PLC0415  # not for --help
 
     run(serve_node(chosen))
