@@ -15,8 +15,8 @@ def keep_freed_memory() -> None:
     """Up to ``KEPT_BYTES`` that were freed are kept for the next batch.
 
     glibc gives them back to the kernel after each, and takes them again page by page with the next: that costs a client
-    a seventh of what it appends in bulk, and where a follower catches up, the appends that go on another. Nothing happens where the C library has no ``mallopt``. For a process of ours;
-    a library must not decide this for its host.
+    a seventh of what it appends in bulk, and where a follower catches up, the appends that go on another. Nothing
+    happens where the C library has no ``mallopt``. For a process of ours; a library must not decide this for its host.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
