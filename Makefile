@@ -79,7 +79,7 @@ liveness: .venv/.tools
 	@$(bin)/python -m tests.liveness
 
 bench: .venv/.bench
-	@$(bin)/python -m bench $(BENCH_FLAGS)
+	@$(bin)/python -m bench compare $(BENCH_FLAGS)
 
 bench-gate: .venv/.bench
 	@$(bin)/python -m bench gate

@@ -11,6 +11,7 @@ from bench import compare as comparing
 from bench import plots
 from bench.gate import gate
 from bench.peers import PEERS
+from bench.peers.api import BUILT
 from bench.report import as_markdown
 from bench.results import RESULTS, save
 from bench.scenarios.bulk import bulk
@@ -23,8 +24,10 @@ from bench.scenarios.reads import reads
 from bench.scenarios.spark import spark
 from bench.scenarios.spark_check import spark_check
 from bench.scenarios.spark_lag import spark_lag
+from bench.work import MeasurementFailed, PeerMissing
 
 QUICK_DURATION_S = 1.5
+PUBLISHED, UNPUBLISHED = "bench/results", ".bench/results"
 
 
 @click.group(invoke_without_command=True)
@@ -36,27 +39,57 @@ def bench(context: click.Context) -> None:
 
 
 @bench.command()
-@click.option("--rounds", default=3, show_default=True, type=click.IntRange(1), help="Each system's turns.")
-@click.option("--duration", default=3.0, show_default=True, type=click.FloatRange(0.5), help="Seconds a measurement.")
+@click.option(
+    "--rounds", default=comparing.ROUNDS, show_default=True, type=click.IntRange(1), help="Everybody's turns."
+)
+@click.option(
+    "--duration",
+    default=comparing.DURATION_S,
+    show_default=True,
+    type=click.FloatRange(0.5, 600),
+    help="Seconds a measurement.",
+)
 @click.option("--peers", default=",".join(PEERS), show_default=True, help="Which, comma-separated.")
 @click.option("--quick", is_flag=True, help="One short round: shows that all of it works, measures little.")
 @click.option("--fresh", is_flag=True, help="Begins anew, though an interrupted run could go on.")
-@click.option("--results", default=RESULTS, type=click.Path(path_type=Path, file_okay=False), help="Where they go.")
-def compare(*, rounds: int, duration: float, peers: str, quick: bool, fresh: bool, results: Path) -> None:
+@click.option(
+    "--results",
+    type=click.Path(path_type=Path, file_okay=False, writable=True),
+    help=f"Where they go. By default {PUBLISHED}, or {UNPUBLISHED} where peers are left out or the run is shorter.",
+)
+def compare(*, rounds: int, duration: float, peers: str, quick: bool, fresh: bool, results: Path | None) -> None:
     """All systems, the same work in turn: a table, and compare.json, .md and .svg among the results."""
     names = tuple(dict.fromkeys(name.strip() for name in peers.split(",") if name.strip()))
     if unknown := [name for name in names if name not in PEERS]:
         raise click.UsageError(f"there is no peer {unknown[0]!r}: there are {', '.join(PEERS)}")
     plan = comparing.Plan(1, QUICK_DURATION_S, names) if quick else comparing.Plan(rounds, duration, names)
-    result = comparing.compare(plan, fresh=fresh).as_dict()
+    folder = results or (RESULTS if plan.is_whole else BUILT / "results")
+    folder.mkdir(parents=True, exist_ok=True)
+    run = comparing.compare(plan, fresh=fresh)
+    result = run.as_dict()
     report = as_markdown(result)
-    save("compare", result, folder=results, report=report)
-    plots.plot_comparison(result, results / "compare.svg")
     click.echo(report)
+    save("compare", result, folder=folder, report=report)
+    plots.plot_comparison(result, folder / "compare.svg")
+    click.echo(f"The results are in {folder}.", err=True)
+    if run.failures:
+        raise MeasurementFailed(f"{len(run.failures)} measurements failed; the next run does those turns again")
+    comparing.finished(plan)
 
 
 for command in (gate, bulk, growth, catchup, failover, idle, members, reads, spark, spark_lag, spark_check):
     bench.add_command(command)
 
+
+def main() -> int:
+    """What cannot be measured is said in a line."""
+    try:
+        bench()
+    except (MeasurementFailed, PeerMissing) as reason:
+        click.echo(f"Error: {reason}", err=True)
+        return 1
+    return 0
+
+
 if __name__ == "__main__":
-    sys.exit(bench())
+    sys.exit(main())

@@ -1,33 +1,32 @@
 """Every system does the same work in turn, round after round; what each measurement gave is kept as it comes.
 
-A run that was interrupted goes on where it was: its samples lie in ``.bench/run.jsonl``, a line each, behind a line
-that says what the run is. One turn is one system in one round: it starts, warms up, does every work, and ends.
+A run that was interrupted goes on where it was: its samples lie in a file under ``.bench/runs``, a line each, behind a
+line that says what the run is, and of which machine and program; a run of another one is given up. One turn is one
+system in one round: it starts, warms up, does every work, and ends. Each round begins with another system.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import platform
-import shutil
-import tempfile
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 import click
 
 from bench.limits import LIMITS
+from bench.machine import data_folder, describe, now
 from bench.peers import PEERS
 from bench.peers.api import BUILT, Peer
 from bench.unary import unary
 from bench.work import SINGLE_WORKS, MeasurementFailed, Outcome, PeerMissing
 
-RUN_FILE = BUILT / "run.jsonl"
+RUNS = BUILT / "runs"
 LIMITS_TURN = "limits"
+ROUNDS, DURATION_S = 3, 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +36,21 @@ class Plan:
     rounds: int
     duration_s: float
     peers: tuple[str, ...]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it says enough to be published."""
+        return self.rounds >= ROUNDS and self.duration_s >= DURATION_S and set(self.peers) == set(PEERS)
+
+    @property
+    def file(self) -> Path:
+        name = blake2b(json.dumps(asdict(self)).encode(), digest_size=6).hexdigest()
+        return RUNS / f"{name}.jsonl"
+
+    def order(self, number: int, turns: Sequence[str]) -> Sequence[str]:
+        """Who comes when in round ``number``: nobody always follows the same one."""
+        first = number * len(turns) // self.rounds
+        return [*turns[first:], *turns[:first]]
 
 
 @dataclass(slots=True)
@@ -50,6 +64,11 @@ class Run:
     samples: list[dict[str, Any]] = field(default_factory=list)
     turns: set[tuple[int, str]] = field(default_factory=set)
 
+    @property
+    def failures(self) -> list[dict[str, Any]]:
+        """Turns that gave nothing, or not all."""
+        return [sample for sample in self.samples if "failure" in sample or sample["errors"]]
+
     def as_dict(self) -> dict[str, Any]:
         return {
             "plan": asdict(self.plan),
@@ -61,20 +80,25 @@ class Run:
 
 
 def compare(plan: Plan, *, fresh: bool) -> Run:
-    """Does what is left of the run."""
+    """Does what is left of the run, whose samples are kept until ``finished``. Raises MeasurementFailed."""
+    machine = {**describe(), "started": now(), "load_before": os.getloadavg()[0]}
     peers, about, missing = _installed(plan)
-    run = Run(plan, _machine(), about, missing)
+    run = Run(plan, machine, about, missing)
     if fresh:
-        RUN_FILE.unlink(missing_ok=True)
+        finished(plan)
     _resume(run)
     for number in range(plan.rounds):
-        for name in (LIMITS_TURN, *peers):
+        for name in plan.order(number, [LIMITS_TURN, *peers]):
             if (number, name) in run.turns:
                 continue
             click.echo(f"round {number + 1} of {plan.rounds}: {name}", err=True)
             _turn(run, number, name, peers.get(name))
-    RUN_FILE.unlink(missing_ok=True)
     return run
+
+
+def finished(plan: Plan) -> None:
+    """The run's samples need not be kept."""
+    plan.file.unlink(missing_ok=True)
 
 
 def _installed(plan: Plan) -> tuple[dict[str, Peer], dict[str, dict[str, Any]], dict[str, str]]:
@@ -109,9 +133,10 @@ def _turn(run: Run, number: int, name: str, peer: Peer | None) -> None:
                     continue
                 lines.append({"round": number, "system": name, "work": work, **outcome.as_dict()})
                 click.echo(f"  {work}: {outcome.records_per_s:,.0f}/s  p50 {outcome.p50_ms:.2f} ms", err=True)
-        except MeasurementFailed as failure:
-            click.echo(f"  {name} failed: {failure}", err=True)
-            lines.append({"round": number, "system": name, "failure": str(failure)})
+        except Exception as failure:  # noqa: BLE001  # whatever it is: the other systems' samples are worth minutes
+            said = str(failure) if isinstance(failure, MeasurementFailed) else repr(failure)
+            click.echo(f"  {name} failed: {said}", err=True)
+            lines.append({"round": number, "system": name, "failure": said})
         finally:
             if peer is not None:
                 peer.stop()
@@ -137,51 +162,41 @@ def _works(peer: Peer, data: Path, duration_s: float) -> Measurements:
     yield from unary(peer, duration_s)
 
 
-@contextmanager
-def data_folder() -> Iterator[Path]:
-    """A folder for one turn's data, removed behind it. TMPDIR says where; it should be a disk."""
-    path = Path(tempfile.mkdtemp(prefix="dledger-bench-"))
-    try:
-        yield path
-    finally:
-        shutil.rmtree(path, ignore_errors=True)
-
-
-def _machine() -> dict[str, Any]:
-    models = {
-        line.partition(":")[2].strip()
-        for line in Path("/proc/cpuinfo").read_text().splitlines()
-        if line.startswith("model name")
-    }
-    return {
-        "cores": os.cpu_count(),
-        "processor": ", ".join(sorted(models)),
-        "kernel": platform.release(),
-        "python": platform.python_version(),
-        "started": time.strftime("%Y-%m-%d %H:%M:%S %z"),
-        "load_before": os.getloadavg()[0],
-    }
-
-
 def _keep(run: Run, lines: list[dict[str, Any]]) -> None:
-    RUN_FILE.parent.mkdir(exist_ok=True)
-    with RUN_FILE.open("a") as kept:
+    RUNS.mkdir(parents=True, exist_ok=True)
+    with run.plan.file.open("a") as kept:
         if not kept.tell():
-            kept.write(json.dumps({"plan": asdict(run.plan), "machine": run.machine}) + "\n")
+            kept.write(json.dumps({"machine": run.machine, "systems": run.about}) + "\n")
         kept.writelines(json.dumps(line) + "\n" for line in lines)
 
 
 def _resume(run: Run) -> None:
-    """Takes what an interrupted run of the same plan has measured; a run of another plan is given up."""
-    if not RUN_FILE.exists():
+    """Takes what an interrupted run of the same plan has measured; one of another machine or program is given up."""
+    head, *lines = _kept(run.plan.file) or [{}]
+    if not head:
+        finished(run.plan)
         return
-    head, *lines = map(json.loads, RUN_FILE.read_text().splitlines())
-    if head["plan"] != json.loads(json.dumps(asdict(run.plan))):
-        click.echo("an interrupted run had another plan: it is given up", err=True)
-        RUN_FILE.unlink()
+    before, present = _conditions(head), _conditions(run.as_dict())
+    if changed := sorted(key for key in before | present if before.get(key) != present.get(key)):
+        click.echo(f"an interrupted run is given up: of another {', '.join(changed)}", err=True)
+        finished(run.plan)
         return
     run.machine = head["machine"]
     failed = {(line["round"], line["system"]) for line in lines if "failure" in line}
     run.samples = [line for line in lines if (line["round"], line["system"]) not in failed]
     run.turns = {(line["round"], line["system"]) for line in run.samples}
     click.echo(f"going on with the run of {run.machine['started']}: {len(run.turns)} turns are done", err=True)
+
+
+def _conditions(run: dict[str, Any]) -> dict[str, Any]:
+    """What may not change within a run."""
+    machine = {key: value for key, value in run["machine"].items() if key not in ("started", "load_before")}
+    return machine | {name: about["version"] for name, about in run["systems"].items()}
+
+
+def _kept(path: Path) -> list[dict[str, Any]]:
+    """The lines; one that was being written when the run ended is none."""
+    if not path.exists():
+        return []
+    text = path.read_text()
+    return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]

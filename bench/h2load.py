@@ -17,6 +17,8 @@ from bench.work import MeasurementFailed, Outcome
 WORK = "unary gRPC, 64 streams"
 STREAMS = 64
 WARMUP_S = 1
+GRACE_S = 30
+"""For its start and its end."""
 _TIMES = re.compile(r"time for request:\s+\S+\s+\S+\s+(\S+)")
 _DONE = re.compile(r"requests: .* (\d+) succeeded, (\d+) failed")
 _UNITS_MS = {"us": 1e-3, "ms": 1.0, "s": 1e3}
@@ -33,11 +35,13 @@ def h2load(port: int, path: str, message: bytes, servers: Sequence[int], duratio
         body.write(struct.pack(">BI", 0, len(message)) + message)
         body.flush()
         flags = ["-t", "1", "-c", "1", "-m", str(STREAMS), "-d", body.name]
-        flags += ["-D", str(max(1, round(duration_s))), "--warm-up-time", str(WARMUP_S)]
+        counted_s = max(1, round(duration_s))
+        flags += ["-D", str(counted_s), "--warm-up-time", str(WARMUP_S)]
         flags += ["-H", "content-type: application/grpc", "-H", "te: trailers"]
         used, before, began = core_seconds(servers), os.times(), time.perf_counter()
         url = f"http://{LOOPBACK}:{port}{path}"
-        said = subprocess.run([program, *flags, url], capture_output=True, text=True, check=False, timeout=60).stdout
+        command, limit_s = [program, *flags, url], counted_s + WARMUP_S + GRACE_S
+        said = subprocess.run(command, capture_output=True, text=True, check=False, timeout=limit_s).stdout
         # With its warm-up: core-seconds are scaled to what was counted.
         spent, after, ended = time.perf_counter() - began, os.times(), core_seconds(servers)
     done, times = _DONE.search(said), _TIMES.search(said)
@@ -45,7 +49,6 @@ def h2load(port: int, path: str, message: bytes, servers: Sequence[int], duratio
         raise MeasurementFailed(f"h2load said nothing of its requests: {said.strip()[-200:]}")
     mean_ms = _milliseconds(times[1])
     client = after.children_user + after.children_system - before.children_user - before.children_system
-    counted_s = max(1, round(duration_s))
     share = counted_s / spent
     return Outcome(int(done[1]), int(done[2]), counted_s, mean_ms, 0.0, (ended - used) * share, client * share)
 

@@ -1,10 +1,14 @@
-"""The figures as pictures. Needs matplotlib; a run without it has its tables."""
+"""The figures as pictures, with matplotlib; a run without it has its tables."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
+import click
+
+from bench.peers import PEERS
+from bench.peers.dledger_python import DLedgerPython
 from bench.report import WORKS, Figures
 
 OURS_COLOUR, SYNCED_COLOUR, UNSYNCED_COLOUR = "#1b6ca8", "#5a9367", "#c9a66b"
@@ -12,11 +16,9 @@ OURS_COLOUR, SYNCED_COLOUR, UNSYNCED_COLOUR = "#1b6ca8", "#5a9367", "#c9a66b"
 
 def plot_comparison(result: dict[str, Any], path: Path) -> None:
     """A panel a work: a bar a system, the range over the rounds on it. Bars of those that do not sync are hatched."""
-    import matplotlib as mpl  # noqa: PLC0415  # only this needs it
-
-    mpl.use("svg")
-    from matplotlib import pyplot as plt  # noqa: PLC0415
-
+    plt = _pyplot()
+    if plt is None:
+        return
     figures = Figures(result)
     systems = result["systems"]
     figure, panels = plt.subplots(1, len(WORKS), figsize=(3.6 * len(WORKS), 0.45 * len(systems) + 1.4), sharey=True)
@@ -25,7 +27,7 @@ def plot_comparison(result: dict[str, Any], path: Path) -> None:
             rate = figures.spread(name, work)
             if rate is None:
                 continue
-            colour = OURS_COLOUR if name.startswith("dledger") and "java" not in name else SYNCED_COLOUR
+            colour = OURS_COLOUR if issubclass(PEERS[name], DLedgerPython) else SYNCED_COLOUR
             colour = colour if about["syncs"] or colour == OURS_COLOUR else UNSYNCED_COLOUR
             reach = [[rate.middle - rate.low], [rate.high - rate.middle]]
             hatch = "" if about["syncs"] else "//"
@@ -45,11 +47,9 @@ def plot_comparison(result: dict[str, Any], path: Path) -> None:
 
 def plot_lines(series: dict[str, tuple[list[float], list[float]]], labels: tuple[str, str, str], path: Path) -> None:
     """``labels``: of the picture, of x, of y. Each series has its x and its y."""
-    import matplotlib as mpl  # noqa: PLC0415
-
-    mpl.use("svg")
-    from matplotlib import pyplot as plt  # noqa: PLC0415
-
+    plt = _pyplot()
+    if plt is None:
+        return
     figure, panel = plt.subplots(figsize=(7, 3.5))
     for label, (xs, ys) in series.items():
         panel.plot(xs, ys, marker="o", markersize=3, label=label)
@@ -60,3 +60,16 @@ def plot_lines(series: dict[str, tuple[list[float], list[float]]], labels: tuple
     figure.tight_layout()
     figure.savefig(path)
     plt.close(figure)
+
+
+def _pyplot() -> Any:
+    """None, said, where matplotlib is not installed."""
+    try:
+        import matplotlib as mpl  # noqa: PLC0415  # only this needs it
+    except ModuleNotFoundError:
+        click.echo("no picture: matplotlib is not installed (make .venv/.bench)", err=True)
+        return None
+    mpl.use("svg")
+    from matplotlib import pyplot as plt  # noqa: PLC0415
+
+    return plt

@@ -9,6 +9,7 @@ from typing import Any
 
 from bench.h2load import WORK as UNARY
 from bench.limits import EMPTY_GRPC, FSYNC, LIMITS, PING_PONG, THREE_COPIES
+from bench.machine import sentence
 from bench.peers import OURS
 from bench.work import BULK, SINGLE_WORKS
 
@@ -17,7 +18,8 @@ ONE = SINGLE_WORKS[0].name
 NONE = "–"
 SHARE_HEAD = """## dledger's share
 
-How many times a system's rate ours is; with 1 in flight, how many times our p50 its p50 is. Above 1 we are ahead.
+How many times a system's rate ours is; with 1 in flight, how many times our p50 its p50 is: the median of the rounds
+(lowest – highest). Above 1 we are ahead.
 """
 
 
@@ -41,25 +43,31 @@ class Figures:
         self.result = result
 
     def spread(self, system: str, work: str, key: str = "records_per_s") -> Spread | None:
-        values = [
-            sample[key] for sample in self.result["samples"] if (sample["system"], sample.get("work")) == (system, work)
-        ]
+        values = [sample[key] for sample in self._samples(system, work)]
         return Spread.of(values) if values else None
 
     def middle(self, system: str, work: str, key: str = "records_per_s") -> float | None:
         found = self.spread(system, work, key)
         return found.middle if found else None
 
-    def ratio(self, system: str, work: str) -> float | None:
-        """How many times what the system does ours does; with one call in flight it is the system's p50 over ours."""
-        ours, theirs = (self.middle(each, work, _judged_by(work)) for each in (OURS, system))
-        if not ours or not theirs:
-            return None
-        return theirs / ours if work == ONE else ours / theirs
+    def ratio(self, system: str, work: str) -> Spread | None:
+        """How many times what the system does ours does, round by round; with one call in flight it is the system's
+        p50 over ours."""
+        ours, theirs = (self._by_round(each, work) for each in (OURS, system))
+        both = sorted(ours.keys() & theirs.keys())
+        if work == ONE:
+            ours, theirs = theirs, ours
+        return Spread.of([ours[number] / theirs[number] for number in both]) if both else None
 
+    def errors(self, system: str, work: str) -> int:
+        return int(sum(sample["errors"] for sample in self._samples(system, work)))
 
-def _judged_by(work: str) -> str:
-    return "p50_ms" if work == ONE else "records_per_s"
+    def _by_round(self, system: str, work: str) -> dict[int, float]:
+        key = "p50_ms" if work == ONE else "records_per_s"
+        return {sample["round"]: sample[key] for sample in self._samples(system, work) if sample[key]}
+
+    def _samples(self, system: str, work: str) -> list[dict[str, Any]]:
+        return [each for each in self.result["samples"] if (each["system"], each.get("work")) == (system, work)]
 
 
 def as_markdown(result: dict[str, Any]) -> str:
@@ -85,8 +93,7 @@ def _head(result: dict[str, Any]) -> str:
     machine, plan = result["machine"], result["plan"]
     return (
         f"# {machine['started']}: {plan['rounds']} rounds, {plan['duration_s']:g} s a measurement\n\n"
-        f"{machine['cores']} cores ({machine['processor']}), Linux {machine['kernel']}, Python {machine['python']}. "
-        f"Three nodes and the client on this machine; records of 128 B. "
+        f"{sentence(machine)} Three nodes and the client on this machine; records of 128 B. "
         f"Load average before the run: {machine['load_before']:.1f}.\n"
     )
 
@@ -97,6 +104,8 @@ def _rates(figures: Figures) -> str:
         if rate is None:
             return NONE
         text = f"**{_thousands(rate.middle)}** ({_thousands(rate.low)} – {_thousands(rate.high)})"
+        if errors := figures.errors(system, work):
+            text += f" · **{errors} errors**"
         p50, p99 = (figures.middle(system, work, key) for key in ("p50_ms", "p99_ms"))
         return text if work == UNARY else f"{text} · {p50:.2f} / {p99:.1f}"
 
@@ -108,7 +117,9 @@ def _rates(figures: Figures) -> str:
 def _ratios(figures: Figures) -> str:
     def cell(system: str, work: str) -> str:
         ratio = figures.ratio(system, work)
-        return NONE if ratio is None else f"{ratio:.2g} ×" if ratio < 10 else f"{ratio:.0f} ×"
+        if ratio is None or system == OURS:
+            return NONE
+        return f"**{_times(ratio.middle)} ×** ({_times(ratio.low)} – {_times(ratio.high)})"
 
     return _system_table(figures, cell)
 
@@ -184,6 +195,10 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """In Markdown."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:.2f}" if ratio < 10 else f"{ratio:.0f}"
 
 
 def _thousands(rate: float) -> str:

@@ -1,4 +1,4 @@
-"""Where results go: ``bench/results``, as JSON and as tables."""
+"""Where results go: ``bench/results``, as JSON and as tables, with the machine and the program that they are of."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from bench.machine import describe, now, sentence
 from bench.report import table
 
 RESULTS = Path(__file__).parent / "results"
@@ -16,10 +17,17 @@ Row = dict[str, Any]
 
 
 def save(name: str, result: Row, rows: Sequence[Row] = (), *, folder: Path = RESULTS, report: str = "") -> None:
-    """NAME.json, and NAME.md with the report or the rows' table."""
+    """NAME.json, and NAME.md with the report or the rows' table. No reader ever sees half of one."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
-    (folder / f"{name}.md").write_text(report or as_table(rows))
+    machine = {**describe(), "ended": now()}
+    _replace(folder / f"{name}.json", json.dumps({"machine": machine} | result, indent=1) + "\n")
+    _replace(folder / f"{name}.md", report or f"{as_table(rows)}\n{machine['ended']}: {sentence(machine)}\n")
+
+
+def _replace(path: Path, text: str) -> None:
+    beside = path.with_name(path.name + ".new")
+    beside.write_text(text)
+    beside.replace(path)
 
 
 def show(rows: Sequence[Row]) -> None:

@@ -1,0 +1,33 @@
+"""Each figure of the gate is the best of ours over the best of the limit."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench.gate import FIGURES, MANY, Figure, Round
+from bench.limits import EMPTY_GRPC
+from bench.work import Outcome
+
+
+def round_of(ours: float, limit: float) -> Round:
+    def outcome(core_s: float) -> Outcome:
+        return Outcome(1, 0, 1.0, core_s, core_s, core_s, 0.0)
+
+    return {MANY.name: outcome(ours), EMPTY_GRPC.name: outcome(limit)}
+
+
+COST = next(figure for figure in FIGURES if figure.name.startswith("256 in flight"))
+
+
+def test_noise_that_hits_the_limit_alone_does_not_flatter_us() -> None:
+    quiet, disturbed = round_of(ours=2.0, limit=1.0), round_of(ours=2.0, limit=8.0)
+    assert COST.of([disturbed, quiet]) == 2.0
+
+
+def test_noise_that_hits_ours_alone_is_forgiven_by_a_better_round() -> None:
+    assert COST.of([round_of(ours=9.0, limit=1.0), round_of(ours=2.0, limit=1.0)]) == 2.0
+
+
+@pytest.mark.parametrize("figure", FIGURES, ids=lambda figure: figure.name)
+def test_what_is_usual_passes(figure: Figure) -> None:
+    assert figure.usual < figure.most

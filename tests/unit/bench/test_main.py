@@ -1,0 +1,74 @@
+"""The commands of bench/README.md are understood, and what cannot be measured is said in a line."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from bench import __main__ as commands
+from bench import compare as comparing
+from bench import plots
+from bench.compare import Plan, Run
+from bench.peers.api import BUILT
+from bench.work import MeasurementFailed
+
+ROOT = Path(__file__).parents[3]
+README = (ROOT / "bench" / "README.md").read_text()
+FLAGS = re.findall(r'BENCH_FLAGS="([^"]*)"', README)
+MACHINE = dict.fromkeys(("cores", "processor", "kernel", "file_system", "python", "program", "started"), "x")
+
+
+@pytest.fixture
+def plans(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
+    """What was asked of ``compare``, which measures nothing."""
+    asked: list[Plan] = []
+
+    def fake(plan: Plan, **_: bool) -> Run:
+        asked.append(plan)
+        return Run(plan, {**MACHINE, "load_before": 0.0})
+
+    monkeypatch.setattr(comparing, "compare", fake)
+    monkeypatch.setattr(plots, "plot_comparison", lambda *_: None)
+    return asked
+
+
+@pytest.mark.parametrize("flags", FLAGS)
+def test_the_flags_of_the_readme_are_understood(flags: str, plans: list[Plan], tmp_path: Path) -> None:
+    asked = ["compare", *shlex.split(flags), "--results", str(tmp_path)]
+    assert CliRunner().invoke(commands.bench, asked).exit_code == 0
+    assert plans
+
+
+def test_make_hands_its_flags_to_compare() -> None:
+    assert FLAGS
+    assert "python -m bench compare $(BENCH_FLAGS)" in (ROOT / "Makefile").read_text()
+
+
+@pytest.mark.usefixtures("plans")
+def test_a_short_run_does_not_replace_what_is_published(monkeypatch: pytest.MonkeyPatch) -> None:
+    folders: list[Path] = []
+    monkeypatch.setattr(commands, "save", lambda *_, **where: folders.append(where["folder"]))
+    CliRunner().invoke(commands.bench, ["compare", "--quick"])
+    assert folders == [BUILT / "results"]
+
+
+def test_an_unknown_peer_is_refused_by_name(plans: list[Plan]) -> None:
+    said = CliRunner().invoke(commands.bench, ["compare", "--peers", "etcd,zookeeper"])
+    assert said.exit_code == 2
+    assert "there is no peer 'zookeeper'" in said.output
+    assert not plans
+
+
+def test_what_cannot_be_measured_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail() -> None:
+        raise MeasurementFailed("/tmp is a tmpfs")
+
+    monkeypatch.setattr(commands, "bench", fail)
+    assert commands.main() == 1
+    assert capsys.readouterr().err == "Error: /tmp is a tmpfs\n"
