@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import os
+import select
 import shutil
 import signal
 import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import TypeVar
 
 from bench.work import MeasurementFailed
 
 LOOPBACK = "127.0.0.1"
 STOP_GRACE_S = 5.0
 POLL_INTERVAL_S = 0.02
+ANSWER_S = 30.0
+"""Time for what is answered at once; a machine that is busy with starts is slow."""
+_CHUNK_BYTES = 64 * 1024
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_Found = TypeVar("_Found")
 
 
 class Child:
@@ -34,6 +40,7 @@ class Child:
         """Starts it. ``talks``: its stdin and stdout are pipes to this process."""
         log.parent.mkdir(parents=True, exist_ok=True)
         self.log = log
+        self._heard = b""
         # The kernel ends it with this process, however that ends.
         lifeline = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
         with log.open("ab") as output:
@@ -60,13 +67,20 @@ class Child:
         except BrokenPipeError:
             raise self.failure() from None
 
-    def hear(self) -> str:
-        """The next line of its stdout. Raises MeasurementFailed when it has ended."""
+    def hear(self, timeout_s: float = ANSWER_S) -> str:
+        """The next line of its stdout. Raises MeasurementFailed when it has ended, or says nothing for so long."""
         assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        if not line:
-            raise self.failure()
-        return line
+        pipe = self.process.stdout.fileno()
+        deadline = time.monotonic() + timeout_s
+        while b"\n" not in self._heard:
+            if not select.select([pipe], [], [], max(0.0, deadline - time.monotonic()))[0]:
+                raise MeasurementFailed(f"{self.log.stem} did not answer within {timeout_s:.0f} s (see {self.log})")
+            said = os.read(pipe, _CHUNK_BYTES)
+            if not said:
+                raise self.failure()
+            self._heard += said
+        line, _, self._heard = self._heard.partition(b"\n")
+        return line.decode()
 
     def failure(self) -> MeasurementFailed:
         """What it said last."""
@@ -80,7 +94,8 @@ class Child:
     def end(self) -> None:
         """Does no harm to one that has ended. SIGTERM, and SIGKILL for what is still there after ``STOP_GRACE_S``."""
         if self.process.stdin is not None:
-            self.process.stdin.close()
+            with suppress(BrokenPipeError):  # what it did not read any more is still to be written
+                self.process.stdin.close()
         self.process.terminate()
         try:
             self.process.wait(STOP_GRACE_S)
@@ -96,12 +111,13 @@ class Child:
 
 
 def end_all(children: Iterable[Child]) -> None:
-    """Ends them side by side: a signal to each first, so that nobody waits for a quorum that is leaving."""
+    """Ends all of them, whatever becomes of one, and side by side: nobody waits for a quorum that is leaving."""
     children = list(children)
-    for child in children:
-        child.process.terminate()  # of one that has ended it is nothing
-    for child in children:
-        child.end()
+    with ExitStack() as ending:
+        for child in reversed(children):
+            ending.callback(child.end)
+        for child in children:
+            child.process.terminate()  # of one that has ended it is nothing
 
 
 def core_seconds(pids: Iterable[int]) -> float:
@@ -132,14 +148,22 @@ def wait_until(
     holds: Callable[[], bool], what: str, *, children: Iterable[Child] = (), timeout_s: float = 60.0
 ) -> None:
     """Asks until ``holds``: other processes cannot be awaited. Raises MeasurementFailed when one of them ended."""
+    wait_for(lambda: holds() or None, what, children=children, timeout_s=timeout_s)
+
+
+def wait_for(
+    find: Callable[[], _Found | None], what: str, *, children: Iterable[Child] = (), timeout_s: float = 60.0
+) -> _Found:
+    """The first that ``find`` finds, asked like ``wait_until``."""
     children = list(children)
     deadline = time.monotonic() + timeout_s
-    while not holds():
+    while (found := find()) is None:
         for child in children:
             child.raise_if_ended()
         if time.monotonic() > deadline:
             raise MeasurementFailed(f"{what}: not within {timeout_s:.0f} s")
         time.sleep(POLL_INTERVAL_S)
+    return found
 
 
 def answers(port: int) -> bool:

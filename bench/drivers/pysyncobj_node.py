@@ -17,11 +17,12 @@ from pysyncobj import SyncObj, SyncObjConf, replicated
 
 from bench.drivers.python_load import say, say_measured
 
-KEPT_RECORDS = 100_000
+KEPT_RECORDS = 1_000
+"""PySyncObj pickles all of them whenever 5,000 entries have come: many would be what is measured."""
 
 
 class Log(SyncObj):  # type: ignore[misc]  # PySyncObj has no types
-    """The replicated list; what is old goes, so that memory is not what is measured."""
+    """The replicated list; what is old goes."""
 
     def __init__(self, address: str, partners: list[str]) -> None:
         # By default one append takes the 100 ms of its period.
@@ -39,20 +40,31 @@ class Log(SyncObj):  # type: ignore[misc]  # PySyncObj has no types
 
 
 class ClosedLoop:
-    """Each acknowledgement begins the next append, in PySyncObj's own thread."""
+    """Each acknowledgement begins the next append, in PySyncObj's own thread. Filling and draining take seconds."""
 
     def __init__(self, log: Log, inflight: int, size: int) -> None:
         self._log, self._inflight, self._record = log, inflight, os.urandom(size)
 
-    def run(self, duration_s: float) -> tuple[array[float], int, float]:
-        self.latencies: array[float] = array("d")
-        self.errors, self._open, self._drained = 0, self._inflight, threading.Event()
-        began = time.perf_counter()
-        self._end = began + duration_s
+        self._latencies: array[float] = array("d")
+        self._errors, self._ending, self._open, self._drained = 0, False, inflight, threading.Event()
+
+    def fill(self) -> None:
+        """Begins as many as are to be in flight."""
         for _ in range(self._inflight):
             self._begin()
+
+    def window(self, duration_s: float) -> tuple[array[float], int, float]:
+        """What is acknowledged within it: latencies, errors, and how long it was."""
+        began = time.perf_counter()
+        self._latencies, self._errors = array("d"), 0
+        time.sleep(duration_s)
+        latencies, self._latencies = self._latencies, array("d")
+        return latencies, self._errors, time.perf_counter() - began
+
+    def drain(self) -> None:
+        """Begins none any more, and waits for what is in flight."""
+        self._ending = True
         self._drained.wait()
-        return self.latencies, self.errors, time.perf_counter() - began
 
     def _begin(self) -> None:
         since = time.perf_counter()
@@ -60,15 +72,15 @@ class ClosedLoop:
         def done(_: Any, failure: int) -> None:
             now = time.perf_counter()
             if failure:
-                self.errors += 1
+                self._errors += 1
             else:
-                self.latencies.append(now - since)
-            if now < self._end:
+                self._latencies.append(now - since)
+            if not self._ending:
                 self._begin()
-            else:
-                self._open -= 1
-                if not self._open:
-                    self._drained.set()
+                return
+            self._open -= 1
+            if not self._open:
+                self._drained.set()
 
         self._log.add(self._record, callback=done)
 
@@ -82,11 +94,12 @@ def main(address: str, partners: str) -> None:
             continue
         inflight, _, size, warmup_ms, duration_ms = map(int, line.split())
         loop = ClosedLoop(log, inflight, size)
-        if warmup_ms:
-            loop.run(warmup_ms / 1000)
+        loop.fill()
+        time.sleep(warmup_ms / 1000)
         say(event="measuring")
-        latencies, errors, duration_s = loop.run(duration_ms / 1000)
+        latencies, errors, duration_s = loop.window(duration_ms / 1000)
         say_measured(latencies, len(latencies), errors, duration_s)
+        loop.drain()
 
 
 main(*sys.argv[1:])

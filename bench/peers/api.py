@@ -8,9 +8,11 @@ import subprocess
 from abc import ABC, abstractmethod
 from pathlib import Path
 
-from bench.driver import Driver
+import click
+
+from bench.driver import MOST_WINDOWS, WINDOW_S, Driver
 from bench.processes import Child, end_all
-from bench.work import Outcome, PeerMissing, Work
+from bench.work import SINGLE_WORKS, Outcome, PeerMissing, Work
 
 BENCH = Path(__file__).parent.parent
 BUILT = BENCH.parent / ".bench"
@@ -29,20 +31,19 @@ class Peer(ABC):
     """What an acknowledgement says."""
     syncs: bool
     """Whether a majority has synced the record to its disks before it is acknowledged."""
-    singles = True
-    """Whether it takes one record a call from its client, 1, 64 and 256 at a time."""
     bulk: Work | None
     """Its own best way for many records, if it has one."""
     bulk_note = ""
     warmup_s = 1.0
     """Before each measurement."""
-    start_warmup_s = 0.0
-    """Once, behind every start: just-in-time compilers want it."""
+    just_in_time = False
+    """Whether it is compiled while it runs. Behind each start each work is then done until its rate is steady, once."""
 
     def __init__(self) -> None:
         self.servers: list[Child] = []
         self._client: Child | None = None
         self._driver: Driver | None = None
+        self._warm: set[Work] = set()
 
     @abstractmethod
     def install(self) -> str:
@@ -54,20 +55,34 @@ class Peer(ABC):
 
     def load(self, work: Work, duration_s: float) -> Outcome:
         """Does the work. Raises MeasurementFailed."""
-        assert self._driver is not None, "start() comes first"
-        return self._driver.measure(work, warmup_s=self.warmup_s, duration_s=duration_s)
+        driver = self._driver_for(work)
+        self._warm_up(driver, work)
+        return driver.measure(work, warmup_s=self.warmup_s, duration_s=duration_s)
 
     def warm_up(self) -> None:
-        """Called once behind ``start``."""
-        if self.start_warmup_s:
-            assert self._driver is not None, "start() comes first"
-            self._driver.measure(Work("warm-up", 64), warmup_s=0, duration_s=self.start_warmup_s)
+        """Called once behind ``start``. Where most is in flight most is compiled: the first work finds it done."""
+        work = SINGLE_WORKS[-1]
+        self._warm_up(self._driver_for(work), work)
+
+    def _warm_up(self, driver: Driver, work: Work) -> None:
+        if not self.just_in_time or work in self._warm:
+            return
+        self._warm.add(work)
+        if not driver.warm_up(work):
+            click.echo(f"  {work.name}: not steady within {MOST_WINDOWS * WINDOW_S:.0f} s of warming up", err=True)
+
+    def _driver_for(self, work: Work) -> Driver:
+        """What gives the work to the system. Raises MeasurementFailed."""
+        assert self._driver is not None, "start() comes first"
+        return self._driver
 
     def stop(self) -> None:
         """Ends every process; does no harm when nothing runs."""
         children = self.servers if self._client in self.servers or self._client is None else [self._client]
-        end_all([*children, *(server for server in self.servers if server not in children)])
+        children = [*children, *(server for server in self.servers if server not in children)]
         self.servers, self._client, self._driver = [], None, None
+        self._warm.clear()
+        end_all(children)
 
     def _driven_by(self, client: Child) -> None:
         self._client = client

@@ -8,8 +8,8 @@ from pathlib import Path
 from bench.driver import Driver
 from bench.peers.api import Peer
 from bench.peers.java import build_java, version_in
-from bench.processes import LOOPBACK, Child, free_ports, wait_until
-from bench.work import BULK, Outcome, Work
+from bench.processes import LOOPBACK, Child, free_ports, wait_for
+from bench.work import BULK, MeasurementFailed, Work
 
 SERVERS = 3
 MEMORY = ("-Xms512m", "-Xmx1g", "-XX:+UseG1GC", "-XX:MaxDirectMemorySize=1g")
@@ -26,7 +26,7 @@ class DLedgerJava(Peer):
     bulk = Work(BULK, 16, batch=100)
     bulk_note = "batches of 100, 16 at a time, in the leader's process"
     warmup_s = 1.5
-    start_warmup_s = 8.0
+    just_in_time = True
 
     def install(self) -> str:
         self._classes = build_java("dledger")
@@ -37,14 +37,16 @@ class DLedgerJava(Peer):
         for number in range(SERVERS):
             arguments = [f"n{number}", peers, str(data / f"n{number}")]
             self.servers.append(self._java("DLedgerNode", arguments, data / f"n{number}.log", memory=MEMORY))
-        wait_until(lambda: self._leader() is not None, "DLedger has a leader", children=self.servers)
+        wait_for(self._leader, "DLedger has a leader", children=self.servers)
         self._driven_by(self._java("DLedgerLoad", [peers], data / "client.log"))
 
-    def load(self, work: Work, duration_s: float) -> Outcome:
+    def _driver_for(self, work: Work) -> Driver:
+        if work.name != BULK:
+            return super()._driver_for(work)
         leader = self._leader()
-        if work.name != BULK or leader is None:
-            return super().load(work, duration_s)
-        return Driver(leader, self.servers).measure(work, warmup_s=self.warmup_s, duration_s=duration_s)
+        if leader is None:
+            raise MeasurementFailed("DLedger has no leader, in whose process alone there are batches")
+        return Driver(leader, self.servers)
 
     def _leader(self) -> Child | None:
         for server in self.servers:

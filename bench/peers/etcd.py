@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bench.peers.api import Peer, require, version_of
 from bench.peers.go import build_go
-from bench.processes import LOOPBACK, Child, free_ports, wait_until
+from bench.processes import LOOPBACK, Child, free_ports, wait_for
 from bench.work import Work
 
 MEMBERS = 3
@@ -42,10 +42,9 @@ class Etcd(Peer):
             flags += ["--listen-peer-urls", peers[number], "--initial-advertise-peer-urls", peers[number]]
             flags += ["--quota-backend-bytes", 8 << 30, "--log-level", "error"]
             self.servers.append(Child([self._etcd, *map(str, flags)], data / f"e{number}.log"))
-        wait_until(lambda: _leader(clients) is not None, "etcd has a leader", children=self.servers)
-        leader = _leader(clients)
-        self.leader_port = int(str(leader).rpartition(":")[2])
-        self._driven_by(Child([self._load, str(leader), str(CONNECTIONS)], data / "client.log", talks=True))
+        leader = wait_for(lambda: _leader(clients), "etcd has a leader", children=self.servers)
+        self.leader_port = int(leader.rpartition(":")[2])
+        self._driven_by(Child([self._load, leader, str(CONNECTIONS)], data / "client.log", talks=True))
 
 
 def _leader(clients: list[str]) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 from bench.peers.api import BENCH, BUILT, build, require
@@ -11,9 +12,11 @@ JAVA = BUILT / "java"
 
 def build_java(module: str) -> str:
     """Builds drivers/java/MODULE with what it depends on; returns the class path. Raises PeerMissing."""
-    require("java", "openjdk-17-jre-headless")
+    require("javac", "openjdk-17-jdk-headless")
     maven = require("mvn", "maven")
     command = [maven, "--quiet", "--batch-mode", "--projects", module, "--also-make", "package"]
+    # Nothing else empties it: the jars of another version would stay on the class path.
+    shutil.rmtree(JAVA / module / "lib", ignore_errors=True)
     build(command, BENCH / "drivers" / "java", f"{module} (Java)")
     return f"{JAVA / module / f'{module}-1.jar'}:{JAVA / module / 'lib'}/*"
 

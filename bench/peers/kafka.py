@@ -41,7 +41,7 @@ class Kafka(Peer):
     bulk = Work(BULK, 20_000)
     bulk_note = "20,000 sends at a time; the producer batches"
     warmup_s = 1.5
-    start_warmup_s = 8.0
+    just_in_time = True
     topic_settings: tuple[str, ...] = ()
 
     def install(self) -> str:

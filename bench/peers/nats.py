@@ -23,7 +23,7 @@ cluster {{ name: bench, listen: {host}:{peer}, routes: [{routes}] }}
 
 
 class Nats(Peer):
-    """A publish for each record, acknowledged by the stream's leader."""
+    """A publish for each record to the stream's leader: a client that knows saves a hop."""
 
     name = "nats"
     title = "NATS JetStream, R3 file"
@@ -50,8 +50,8 @@ class Nats(Peer):
             config.write_text(CONFIG.format(number=number, **addresses, **where))
             self.servers.append(Child([self._server, "-c", config], data / f"s{number}.log"))
         wait_until(self._has_leader, "JetStream has a leader", children=self.servers)
-        url = f"nats://{LOOPBACK}:{clients[0]}"
-        self._driven_by(Child([self._load, url, STREAM], data / "client.log", talks=True))
+        servers = [f"s{number}=nats://{LOOPBACK}:{port}" for number, port in enumerate(clients)]
+        self._driven_by(Child([self._load, STREAM, *servers], data / "client.log", talks=True))
 
     def _has_leader(self) -> bool:
         """Of JetStream's own meta group, with every server in it."""

@@ -8,7 +8,7 @@ from importlib import metadata
 from pathlib import Path
 
 from bench.peers.api import Peer
-from bench.processes import LOOPBACK, Child, free_ports, wait_until
+from bench.processes import LOOPBACK, Child, free_ports, wait_for
 from bench.work import BULK, PeerMissing, Work
 
 NODES = 3
@@ -37,10 +37,7 @@ class PySyncObj(Peer):
             partners = ",".join(other for other in addresses if other != address)
             command = [sys.executable, "-m", "bench.drivers.pysyncobj_node", address, partners]
             self.servers.append(Child(command, data / f"p{number}.log", talks=True))
-        wait_until(lambda: self._leader() is not None, "PySyncObj has a leader", children=self.servers)
-        leader = self._leader()
-        assert leader is not None
-        self._driven_by(leader)
+        self._driven_by(wait_for(self._leader, "PySyncObj has a leader", children=self.servers))
 
     def _leader(self) -> Child | None:
         for server in self.servers:

@@ -3,7 +3,6 @@ package main
 
 import (
 	"context"
-	"crypto/rand"
 	"fmt"
 	"log"
 	"os"
@@ -29,30 +28,24 @@ func main() {
 			log.Fatal(err)
 		}
 	}
-	values := make(map[int]string)
 	var calls atomic.Uint64
-	valueOf := func(size int) string {
-		bytes := make([]byte, size)
-		rand.Read(bytes)
-		return string(bytes)
-	}
-	for _, size := range []int{128, 1024} {
-		values[size] = valueOf(size)
-	}
-	load.Serve(func(batch, size int) error {
-		number := calls.Add(1)
-		client := clients[number%uint64(connections)]
-		ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
-		defer cancel()
-		if batch == 1 {
-			_, err := client.Put(ctx, fmt.Sprintf("%016x", number), values[size])
+	load.Serve(func(batch, size int) (load.Call, error) {
+		value := string(load.Random(size))
+		return func() error {
+			number := calls.Add(1)
+			client := clients[number%uint64(connections)]
+			ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
+			defer cancel()
+			if batch == 1 {
+				_, err := client.Put(ctx, fmt.Sprintf("%016x", number), value)
+				return err
+			}
+			puts := make([]clientv3.Op, batch)
+			for i := range puts {
+				puts[i] = clientv3.OpPut(fmt.Sprintf("%016x%04x", number, i), value)
+			}
+			_, err := client.Txn(ctx).Then(puts...).Commit()
 			return err
-		}
-		puts := make([]clientv3.Op, batch)
-		for i := range puts {
-			puts[i] = clientv3.OpPut(fmt.Sprintf("%016x%04x", number, i), values[size])
-		}
-		_, err := client.Txn(ctx).Then(puts...).Commit()
-		return err
+		}, nil
 	})
 }

@@ -4,6 +4,7 @@ package load
 
 import (
 	"bufio"
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -12,8 +13,10 @@ import (
 	"time"
 )
 
-// Append appends `batch` records of `size` bytes and returns when they are acknowledged.
-type Append func(batch, size int) error
+// CallOf makes, of (batch, size in bytes), one call that appends so much and returns when it is acknowledged.
+type CallOf func(batch, size int) (Call, error)
+
+type Call func() error
 
 type measured struct {
 	Event     string  `json:"event"`
@@ -25,15 +28,17 @@ type measured struct {
 }
 
 // Serve does what each line of stdin asks, until stdin ends.
-func Serve(appendRecords Append) {
+func Serve(callOf CallOf) {
 	lines := bufio.NewScanner(os.Stdin)
 	for lines.Scan() {
 		var inflight, batch, size, warmupMs, durationMs int
 		if _, err := fmt.Sscan(lines.Text(), &inflight, &batch, &size, &warmupMs, &durationMs); err != nil {
-			fmt.Fprintf(os.Stderr, "%q is no work: %v\n", lines.Text(), err)
-			os.Exit(2)
+			refuse(lines.Text(), err)
 		}
-		call := func() error { return appendRecords(batch, size) }
+		call, err := callOf(batch, size)
+		if err != nil {
+			refuse(lines.Text(), err)
+		}
 		keepGoing(call, inflight, time.Duration(warmupMs)*time.Millisecond)
 		say(map[string]string{"event": "measuring"})
 		began := time.Now()
@@ -44,8 +49,20 @@ func Serve(appendRecords Append) {
 	}
 }
 
+// Random makes a record.
+func Random(size int) []byte {
+	record := make([]byte, size)
+	rand.Read(record)
+	return record
+}
+
+func refuse(line string, err error) {
+	fmt.Fprintf(os.Stderr, "%q cannot be done: %v\n", line, err)
+	os.Exit(2)
+}
+
 // keepGoing keeps `inflight` calls going; it returns the latencies of those that succeeded, and how many failed.
-func keepGoing(call func() error, inflight int, duration time.Duration) ([]time.Duration, int) {
+func keepGoing(call Call, inflight int, duration time.Duration) ([]time.Duration, int) {
 	var lock sync.Mutex
 	var all []time.Duration
 	var failed int

@@ -23,11 +23,11 @@ public final class DLedgerLoad {
         }
         ExecutorService threads = Executors.newCachedThreadPool();
         var next = new AtomicInteger();
-        Load.serve((records, done) -> threads.execute(() -> {
+        Load.serveSingles((record, done) -> threads.execute(() -> {
             var client = clients[Math.floorMod(next.getAndIncrement(), CLIENTS)];
             Throwable failure;
             try {
-                failure = DLedgerNode.refusal(client.append(records[0]));
+                failure = DLedgerNode.refusal(client.append(record));
             } catch (RuntimeException thrown) {
                 failure = thrown;
             }

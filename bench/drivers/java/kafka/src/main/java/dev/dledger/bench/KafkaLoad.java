@@ -38,8 +38,8 @@ public final class KafkaLoad {
             "max.in.flight.requests.per.connection", 5);
         var bytes = new ByteArraySerializer();
         try (var producer = new KafkaProducer<>(producing, bytes, bytes)) {
-            Load.serve((records, done) -> producer.send(
-                new ProducerRecord<byte[], byte[]>(topic, 0, null, records[0]), (answer, failure) -> done.tell(failure)));
+            Load.serveSingles((record, done) -> producer.send(
+                new ProducerRecord<byte[], byte[]>(topic, 0, null, record), (answer, failure) -> done.tell(failure)));
         }
     }
 }

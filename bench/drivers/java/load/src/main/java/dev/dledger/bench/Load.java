@@ -17,6 +17,11 @@ public final class Load {
         void begin(byte[][] records, Done done) throws Exception;
     }
 
+    /** The same of a client that takes one record a call. */
+    public interface AppendOne {
+        void begin(byte[] record, Done done) throws Exception;
+    }
+
     /** Told once of each append. */
     public interface Done {
         void tell(Throwable failure);
@@ -39,6 +44,16 @@ public final class Load {
         for (String line; (line = lines.readLine()) != null; ) {
             measure(append, line);
         }
+    }
+
+    /** Refuses batches: they would be counted, and not be sent. */
+    public static void serveSingles(AppendOne append) throws IOException, InterruptedException {
+        serve((records, done) -> {
+            if (records.length != 1) {
+                throw new IllegalArgumentException("one record a call, not " + records.length);
+            }
+            append.begin(records[0], done);
+        });
     }
 
     /** Does what one line asks. */
