@@ -141,7 +141,7 @@ def _limits(figures: Figures) -> str:
         rate = figures.spread("limits", limit.name)
         if rate is not None:
             low, middle, high = (each * limit.scale for each in (rate.low, rate.middle, rate.high))
-            p50 = figures.middle("limits", limit.name, "p50_ms")
+            p50 = figures.middle("limits", limit.name, "p50_ms") if limit.tells_p50 else None
             rows.append(
                 (limit.name, f"{middle:,.0f} {limit.unit} ({low:,.0f} – {high:,.0f})", f"{p50:.3f}" if p50 else NONE)
             )

@@ -14,21 +14,23 @@ Measure = Callable[[Path, float], Outcome]
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """One of them. ``unit``: what its rate counts; ``scale`` makes that of ``records_per_s``."""
+    """One of them. ``unit``: what its rate counts; ``scale`` makes that of ``records_per_s``. ``tells_p50``: of some
+    only a mean is known."""
 
     name: str
     measure: Measure
     unit: str
     scale: float = 1.0
+    tells_p50: bool = True
 
 
 SEQUENTIAL = Limit(
     "disk, 1 MiB + fdatasync", lambda data, s: disk.synced_writes(data, disk.CHUNK_BYTES, s), "MB/s", 1.048576
 )
 FSYNC = Limit("disk, 4 KiB + fdatasync", lambda data, s: disk.synced_writes(data, disk.SMALL_BYTES, s), "/s")
-STREAM = Limit("loopback, one stream", lambda _, s: network.stream(s), "MB/s", 1.048576)
+STREAM = Limit("loopback, one stream", lambda _, s: network.stream(s), "MB/s", 1.048576, tells_p50=False)
 PING_PONG = Limit("loopback, uvloop ping-pong", lambda _, s: network.ping_pong(s), "/s")
 THREE_COPIES = Limit("three synced copies", three_copies.three_copies, "records/s")
-EMPTY_GRPC = Limit("empty grpc.aio service", empty_grpc.empty_grpc, "calls/s")
+EMPTY_GRPC = Limit("empty grpc.aio service", empty_grpc.empty_grpc, "calls/s", tells_p50=False)
 
 LIMITS = (SEQUENTIAL, FSYNC, STREAM, PING_PONG, THREE_COPIES, EMPTY_GRPC)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 from bench.peers.api import Peer, require, version_of
 from bench.peers.go import build_go
 from bench.processes import LOOPBACK, Child, free_ports, wait_for
-from bench.work import Work
+from bench.work import MeasurementFailed, Work
 
 MEMBERS = 3
 CONNECTIONS = 4
@@ -46,16 +47,30 @@ class Etcd(Peer):
         self.leader_port = int(leader.rpartition(":")[2])
         self._driven_by(Child([self._load, leader, str(CONNECTIONS)], data / "client.log", talks=True))
 
+    def puts(self) -> int:
+        """How many there were so far: each is a revision. Raises MeasurementFailed."""
+        status = _status(f"http://{LOOPBACK}:{self.leader_port}")
+        if status is None:
+            raise MeasurementFailed("etcd's leader does not answer")
+        return int(status["header"]["revision"])
+
 
 def _leader(clients: list[str]) -> str | None:
     """The address of the member that leads: a client that knows saves a hop."""
     for address in clients:
-        request = urllib.request.Request(f"{address}/v3/maintenance/status", data=b"{}")
-        try:
-            with urllib.request.urlopen(request, timeout=2.0) as answer:
-                status = json.load(answer)
-        except OSError:
+        status = _status(address)
+        if status is None:
             return None
         if status.get("leader") and status["leader"] == status["header"]["member_id"]:
             return address
     return None
+
+
+def _status(address: str) -> dict[str, Any] | None:
+    request = urllib.request.Request(f"{address}/v3/maintenance/status", data=b"{}")
+    try:
+        with urllib.request.urlopen(request, timeout=2.0) as answer:
+            status: dict[str, Any] = json.load(answer)
+    except OSError:
+        return None
+    return status
