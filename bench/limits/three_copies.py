@@ -5,8 +5,8 @@
     client ◀──offset── leader ◀──offset──
 
 An offset is acknowledged when two of the three have synced it. What a log does in bulk stands as a share of this: of
-one file over and over, whose blocks and pages are there, for a moment; of a file behind another, as a log keeps them,
-for as long as one likes.
+one file over and over, whose blocks and pages are there, for a moment; of a file behind another, as large as our
+segments and as little of them in the page cache, for as long as one likes.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import socket
 import struct
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from itertools import count
@@ -27,6 +28,7 @@ from bench.limits.disk import FILE_BYTES, prepared_file
 from bench.limits.roles import accept, connect, listener, role
 from bench.processes import core_seconds
 from bench.work import Outcome
+from dledger.config import Limits
 
 BUFFER_BYTES = 1 << 20
 WINDOW_BYTES = 8 << 20
@@ -34,20 +36,23 @@ RECORD_BYTES = 128 + 4
 """A record of 128 B and its offset in the body."""
 BATCH_RECORDS = 1000
 WARMUP_S = 0.5
+OURS = Limits()
 _OFFSET = struct.Struct("<Q")
 
 
 class Overwritten:
     """One file, over and over."""
 
+    file_bytes = FILE_BYTES
+
     def __init__(self, path: Path) -> None:
         self._descriptor = prepared_file(path)
 
     def write(self, data: memoryview, offset: int) -> None:
-        at = offset % FILE_BYTES
-        fits = min(len(data), FILE_BYTES - at)
+        at = offset % self.file_bytes
+        fits = min(len(data), self.file_bytes - at)
         os.pwrite(self._descriptor, data[:fits], at)
-        if at + fits == FILE_BYTES:
+        if at + fits == self.file_bytes:
             self._roll()
             os.pwrite(self._descriptor, data[fits:], 0)
 
@@ -59,13 +64,20 @@ class Overwritten:
 
 
 class Kept(Overwritten):
-    """A file behind another, none written twice. Each has its room before it is needed, and is synced with the last."""
+    """A file behind another, none written twice. Each has its room before it is needed, is synced with the last, and
+    leaves the page cache when ``cached_bytes`` of younger ones lie behind the one that is written."""
+
+    file_bytes = OURS.segment_max_bytes
+    cached_bytes = OURS.page_cache_bytes
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._unsynced: list[int] = []
+        self._synced: deque[int] = deque()
         self._ready: Queue[int] = Queue(maxsize=1)
-        threading.Thread(target=self._prepare_for_ever, daemon=True).start()
+        self._done: Queue[int] = Queue()
+        for work in (self._prepare_for_ever, self._drop_for_ever):
+            threading.Thread(target=work, daemon=True).start()
         self._roll()
 
     def sync(self) -> None:
@@ -73,7 +85,10 @@ class Kept(Overwritten):
         begun = len(self._unsynced)
         for descriptor in self._unsynced[:begun]:
             os.fdatasync(descriptor)
+        self._synced += self._unsynced[: begun - 1]
         del self._unsynced[: begun - 1]
+        while len(self._synced) * self.file_bytes > self.cached_bytes:
+            self._done.put(self._synced.popleft())
 
     def _roll(self) -> None:
         self._descriptor = self._ready.get()
@@ -82,8 +97,15 @@ class Kept(Overwritten):
     def _prepare_for_ever(self) -> None:
         for number in count():
             descriptor = os.open(f"{self._path}.{number}", os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-            os.posix_fallocate(descriptor, 0, FILE_BYTES)
+            os.posix_fallocate(descriptor, 0, self.file_bytes)
             self._ready.put(descriptor)
+
+    def _drop_for_ever(self) -> None:
+        """Beside the syncs, as our storage does it (dledger/storage/sealer.py)."""
+        while True:
+            descriptor = self._done.get()
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            os.close(descriptor)
 
 
 class _Copy:

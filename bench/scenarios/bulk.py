@@ -2,40 +2,119 @@
 
 from __future__ import annotations
 
-import os
+from collections.abc import Callable
+from functools import partial
 from statistics import median
+from typing import Any
 
 import click
 
-from bench.compare import data_folder
 from bench.limits.three_copies import Kept, three_copies
+from bench.machine import data_folder
+from bench.peers import PEERS
+from bench.peers.api import Peer
 from bench.results import save, show
 from bench.scenarios.cluster import cluster
+from bench.scenarios.flags import ROUNDS, SECONDS
+from bench.scenarios.rounds import combined
+from bench.work import MeasurementFailed, PeerMissing
 
 INFLIGHT, BATCH = 16, 1000
+OURS, COPIES = "dledger", "copies"
+MISSING, FAILED = "missing", "failed"
+
+Row = dict[str, Any]
+Turn = Callable[[], Row]
 
 
 @click.command()
-@click.option("--rounds", default=3, show_default=True, type=click.IntRange(1))
-@click.option("--duration", default=30.0, show_default=True, help="Seconds a measurement; each writes 1 GB a second.")
-def bulk(*, rounds: int, duration: float) -> None:
-    """Records a second of 128 B in batches, in turns with three synced copies that are kept as well."""
+@click.option("--rounds", default=3, show_default=True, type=ROUNDS)
+@click.option(
+    "--duration",
+    default=30.0,
+    show_default=True,
+    type=SECONDS,
+    help="Seconds; each writes 1 GB a second.",
+)
+@click.option("--peers", default="kafka", show_default=True, help="Beside them, comma-separated; '' for none.")
+def bulk(*, rounds: int, duration: float, peers: str) -> None:
+    """Records a second of 128 B in batches, in turns with three synced copies that are kept as well, and with peers.
+
+    Another one begins each round: what comes behind another finds the disk as that one left it. The last row has the
+    median of our rounds beside the best of each other's, and the shares of these.
+    """
+    names = list(dict.fromkeys(name.strip() for name in peers.split(",") if name.strip()))
+    turns: dict[str, Turn] = {OURS: lambda: _ours(duration), COPIES: lambda: _copies(duration)}
+    missing: dict[str, str] = {}
+    for name in names:
+        try:
+            turns[name] = partial(_peer, _installed(name), duration)
+        except PeerMissing as reason:
+            click.echo(f"{name} is missing: {reason}", err=True)
+            turns[name] = partial(_without_rate, name, MISSING)
+            missing[name] = str(reason)
     rows = []
-    for number in range(1, rounds + 1):
-        rows.append({"round": number, **_ours(duration), **_limit(duration)})
-        rows[-1]["share"] = round(rows[-1]["records_per_s"] / rows[-1]["limit_records_per_s"], 2)
+    for number in range(rounds):
+        rows.append(_round(number, turns))
         show(rows[-1:])
-    middle = {name: median(row[name] for row in rows) for name in rows[0] if name != "round"}
-    save("bulk", {"rows": rows}, [*rows, {"round": "median", **middle}])
+    table = [*rows, _summary(rows, names)]
+    promises = {name: PEERS[name].promise for name in names}
+    save("bulk", {"rows": table, "duration_s": duration, "promises": promises, "missing": missing}, table)
 
 
-def _ours(duration_s: float) -> dict[str, float]:
+def _installed(name: str) -> Peer:
+    """Raises UsageError and PeerMissing."""
+    able = [each for each, peer in PEERS.items() if each != OURS and peer.bulk is not None]
+    if name not in able:
+        raise click.UsageError(f"there is no peer {name!r} with a bulk of its own: there are {', '.join(able)}")
+    peer = PEERS[name]()
+    peer.install()
+    return peer
+
+
+def _round(number: int, turns: dict[str, Turn]) -> Row:
+    names = list(turns)
+    first = number % len(names)
+    measured = {}
+    for name in [*names[first:], *names[:first]]:
+        click.echo(f"round {number + 1}: {name}", err=True)
+        measured[name] = turns[name]()
+    row: Row = {"round": number + 1, "first": names[first]}
+    for name in names:
+        row |= measured[name]
+        if name != OURS:
+            row[_beside(name)] = _share(row, name)
+    return row
+
+
+def _share(row: Row, name: str) -> float | str:
+    """Our rate as a share of the other's; what stands there in place of a rate."""
+    theirs = row[_rate(name)]
+    return theirs if isinstance(theirs, str) else round(row[_rate(OURS)] / theirs, 2)
+
+
+def _rate(name: str) -> str:
+    return "records_per_s" if name == OURS else f"{name}_records_per_s"
+
+
+def _beside(name: str) -> str:
+    return "share_of_copies" if name == COPIES else f"times_{name}"
+
+
+def _summary(rows: list[Row], peers: list[str]) -> Row:
+    row, best = combined(rows, "ours: median, others: best", median), combined(rows, "", max)
+    for name in (COPIES, *peers):
+        row[_rate(name)] = best[_rate(name)]
+        row[_beside(name)] = _share(row, name)
+    return row
+
+
+def _ours(duration_s: float) -> Row:
     with cluster(3) as running:
         result = running.bench("append", inflight=INFLIGHT, batch=BATCH, duration=duration_s)
         written_bytes, resident_mb = running.data_bytes, running.resident_mb()
-    os.sync()  # what the disk still has to do is not the other one's burden
     return {
-        "records_per_s": round(result["records_per_s"]),
+        _rate(OURS): round(result["records_per_s"]),
         "mb_per_s": result["mb_per_s"],
         "p99_ms": result["p99_ms"],
         "a_node_keeps_gb": round(written_bytes / 1e9, 1),
@@ -43,8 +122,28 @@ def _ours(duration_s: float) -> dict[str, float]:
     }
 
 
-def _limit(duration_s: float) -> dict[str, float]:
+def _copies(duration_s: float) -> Row:
     with data_folder() as data:
         outcome = three_copies(data, duration_s, Kept)
-    os.sync()
-    return {"limit_records_per_s": round(outcome.records / outcome.duration_s)}
+    return {_rate(COPIES): round(outcome.records_per_s)}
+
+
+def _peer(peer: Peer, duration_s: float) -> Row:
+    """One that fails is told of, and the others go on."""
+    assert peer.bulk is not None
+    with data_folder() as data:
+        try:
+            peer.start(data)
+            outcome = peer.load(peer.bulk, duration_s)
+            if outcome.errors:
+                raise MeasurementFailed(f"{outcome.errors} calls failed")
+        except MeasurementFailed as failure:
+            click.echo(f"{peer.name} failed: {failure}", err=True)
+            return _without_rate(peer.name, FAILED)
+        finally:
+            peer.stop()
+    return {_rate(peer.name): round(outcome.records_per_s)}
+
+
+def _without_rate(name: str, why: str) -> Row:
+    return {_rate(name): why}

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import click
 
+from bench.processes import Child
 from bench.results import save, show
-from bench.scenarios.cluster import Cluster, cluster
+from bench.scenarios.cluster import FILL_RECORD_BYTES, Cluster, cluster
+from bench.scenarios.flags import GIGABYTES, INFLIGHT, ROUNDS
+from bench.scenarios.rounds import over_rounds
 from bench.work import MeasurementFailed
 
-FILL_RECORD_BYTES = 4096
-FILL_BATCH = 32
 POLL_S = 0.1
 SETTLE_S = 2.0
 CLOSE_FRAMES = 200
@@ -20,22 +22,34 @@ LONGEST_S = 300.0
 
 
 @click.command()
-@click.option("--gigabytes", default=2.0, show_default=True, help="What the follower misses.")
-@click.option("--inflight", default=64, show_default=True, help="Appends of 128 B that go on meanwhile.")
-def catchup(*, gigabytes: float, inflight: int) -> None:
+@click.option("--rounds", default=3, show_default=True, type=ROUNDS, help="Each with a new cluster.")
+@click.option("--gigabytes", default=2.0, show_default=True, type=GIGABYTES, help="What the follower misses.")
+@click.option("--inflight", default=64, show_default=True, type=INFLIGHT, help="Appends of 128 B that go on meanwhile.")
+def catchup(*, rounds: int, gigabytes: float, inflight: int) -> None:
     """MB/s of a follower that catches up while appends go on."""
+    rows = []
+    for number in range(rounds):
+        rows.append({"round": number + 1, **_round(gigabytes * 1e9, inflight)})
+        show(rows[-1:])
+    table = over_rounds(rows)
+    save("catchup", {"rows": table, "inflight": inflight}, table)
+
+
+def _round(size_bytes: float, inflight: int) -> dict[str, Any]:
     with cluster(3) as running:
         status = running.wait_ready()
         away = next(number for number in range(3) if f"n{number}" != status.leader)
         before = _rate(running, inflight)
         running.end(away)
         without = _rate(running, inflight)
-        missed = _miss(running, gigabytes * 1e9)
-        load = running.begin("append", inflight=inflight, duration=LONGEST_S)
-        time.sleep(SETTLE_S)
-        seconds, meanwhile = _catch_up(running, away)
-        load.end()
-    row = {
+        missed = len(running.fill(size_bytes)) * FILL_RECORD_BYTES
+        load = running.begin("append", inflight=inflight, duration=2 * LONGEST_S)
+        try:
+            time.sleep(SETTLE_S)
+            seconds, meanwhile = _catch_up(running, away, load)
+        finally:
+            load.end()
+    return {
         "missed_gb": round(missed / 1e9, 2),
         "seconds": round(seconds, 2),
         "catch_up_mb_per_s": round(missed / 1e6 / seconds),
@@ -44,8 +58,6 @@ def catchup(*, gigabytes: float, inflight: int) -> None:
         "appends_per_s_meanwhile": round(meanwhile),
         "share": round(meanwhile / before, 2),
     }
-    show([row])
-    save("catchup", row, [row])
 
 
 def _rate(running: Cluster, inflight: int) -> float:
@@ -53,24 +65,21 @@ def _rate(running: Cluster, inflight: int) -> float:
     return float(result["records_per_s"])
 
 
-def _miss(running: Cluster, size_bytes: float) -> int:
-    done = 0
-    while done < size_bytes:
-        result = running.bench("append", inflight=16, batch=FILL_BATCH, size=FILL_RECORD_BYTES, duration=2)
-        done += result["records"] * FILL_RECORD_BYTES
-    return done
-
-
-def _catch_up(running: Cluster, away: int) -> tuple[float, float]:
-    """The seconds from its start until it is close behind, and appends a second meanwhile."""
+def _catch_up(running: Cluster, away: int, load: Child) -> tuple[float, float]:
+    """The seconds from its start until it is close behind, and appends a second meanwhile. Raises MeasurementFailed,
+    also when the load has ended."""
     first = _commit_index(running)
     began = time.perf_counter()
     running.start(away)
     while (spent := time.perf_counter() - began) < LONGEST_S:
+        load.raise_if_ended()
         status = running.status()
         node = status.node(f"n{away}") if status else None
         if node is not None and node.lag_frames is not None and node.lag_frames < CLOSE_FRAMES:
-            return spent, (_commit_index(running) - first) / spent
+            appended = _commit_index(running) - first
+            if not appended:
+                raise MeasurementFailed("no append was acknowledged while the follower caught up")
+            return spent, appended / spent
         time.sleep(POLL_S)
     raise MeasurementFailed(f"the follower had not caught up within {LONGEST_S:.0f} s")
 

@@ -1,8 +1,10 @@
-"""A cluster of ours for one scenario, loaded with ``dledger bench``."""
+"""A cluster of ours for one scenario, loaded with ``dledger bench`` and with our own client (client.py)."""
 
 from __future__ import annotations
 
 import json
+import math
+import shutil
 import subprocess
 import sys
 import time
@@ -11,12 +13,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from bench.compare import data_folder
+from bench.machine import data_folder
 from bench.peers.dledger_python import DLedgerPython
 from bench.processes import Child, core_seconds, resident_bytes, wait_until
 from bench.work import MeasurementFailed
 from dledger.client import ClusterStatus, connect_blocking
 from dledger.errors import Unavailable
+
+FILL_RECORD_BYTES = 4096
+FILL_BATCH = 32
+"""What a long log is filled with. Batches of 128 KiB, up to three a frame: a get that finds its frame in no cache
+reads, and checks, all of it."""
 
 
 class Cluster:
@@ -36,20 +43,52 @@ class Cluster:
     def nodes(self) -> list[Child]:
         return self._system.servers
 
+    def data_folder(self, number: int = 0) -> Path:
+        """The node's."""
+        return self._data / f"n{number}"
+
     @property
     def data_bytes(self) -> int:
-        """Of the first node's files, as far as they are written."""
-        files = (self._data / "n0").rglob("*")
-        return sum(file.stat().st_blocks * 512 for file in files if file.is_file())
+        """Of the first node's files, with the room that is made ready for what comes: up to two segments."""
+        return sum(file.stat().st_blocks * 512 for file in self._files(0))
+
+    def cached_bytes(self, number: int) -> int | None:
+        """How much of the node's files lies in the page cache; None where there is no ``fincore``."""
+        fincore = shutil.which("fincore")
+        if fincore is None:
+            return None
+        command = [fincore, "--bytes", "--noheadings", "--output", "RES", *map(str, self._files(number))]
+        # A file that was renamed or removed meanwhile is complained of, and the others are told.
+        told = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+        return sum(map(int, told.split()))
 
     def bench(self, kind: str, **flags: object) -> dict[str, Any]:
         """One ``dledger bench``, and the core-seconds of nodes that it took. Raises MeasurementFailed."""
+        return self._measured(f"dledger bench {kind}", self._command(kind, flags))
+
+    def client(self, work: str, *arguments: object) -> dict[str, Any]:
+        """As ``bench``, one work of client.py."""
+        command = [sys.executable, "-m", "bench.scenarios.client", work, self.endpoints, *map(str, arguments)]
+        return self._measured(f"client.py {work}", command)
+
+    def fill(self, size_bytes: float) -> range:
+        """Appends records of ``FILL_RECORD_BYTES``, one at least, until they are ``size_bytes``. Nobody else may append
+        meanwhile. Returns their indexes. Raises MeasurementFailed."""
+        records = max(1, math.ceil(size_bytes / FILL_RECORD_BYTES))
+        first = int(self.client("fill", records, FILL_RECORD_BYTES, FILL_BATCH)["first_index"])
+        return range(first, first + records)
+
+    def _measured(self, name: str, command: list[str]) -> dict[str, Any]:
         used = self.core_s()
-        ended = subprocess.run(self._command(kind, flags), capture_output=True, text=True, check=False)
+        ended = subprocess.run(command, capture_output=True, text=True, check=False)
         if ended.returncode:
-            raise MeasurementFailed(f"dledger bench {kind}: {ended.stderr.strip().splitlines()[-1]}")
+            said = ended.stderr.strip().splitlines() or [f"it ended with {ended.returncode}, without a word"]
+            raise MeasurementFailed(f"{name}: {said[-1]}")
         result: dict[str, Any] = json.loads(ended.stdout)
         return {**result, "server_core_s": self.core_s() - used}
+
+    def _files(self, number: int) -> list[Path]:
+        return [file for file in self.data_folder(number).rglob("*") if file.is_file()]
 
     def begin(self, kind: str, **flags: object) -> Child:
         """One that goes on until it is ended."""

@@ -9,6 +9,7 @@ import click
 
 from bench.results import save, show
 from bench.scenarios.cluster import Cluster, cluster
+from dledger.cli.cluster import MAX_NODES
 
 LOAD_S = 20
 BEFORE_KILL_S = 0.5
@@ -16,7 +17,7 @@ BEFORE_KILL_S = 0.5
 
 @click.command()
 @click.option("--kills", default=50, show_default=True, type=click.IntRange(1))
-@click.option("--nodes", default=3, show_default=True, type=click.IntRange(3))
+@click.option("--nodes", default=3, show_default=True, type=click.IntRange(3, MAX_NODES))
 def failover(*, kills: int, nodes: int) -> None:
     """Milliseconds from kill -9 of the leader to the next acknowledgement."""
     with cluster(nodes) as running:

@@ -1,4 +1,10 @@
-"""Whether an append, a get and a start cost the same however long the log is."""
+"""Whether an append, a get and a start cost the same however long the log is.
+
+The log grows by records of 4 KiB, step by step. Between the steps single records of 128 B are appended for a while, and
+measured; a row's ``log_gb`` has them too. The gets that are measured are of the 4 KiB records alone, at random all over
+the log. ``cached_gb``: how much of the leader's files lies in the page cache before them → behind them: what was read
+stays there as long as the kernel likes; what was written stays for a segment or two.
+"""
 
 from __future__ import annotations
 
@@ -8,44 +14,44 @@ from typing import Any
 import click
 
 from bench.plots import plot_lines
+from bench.report import NONE
 from bench.results import RESULTS, save, show
-from bench.scenarios.cluster import Cluster, cluster
+from bench.scenarios.cluster import FILL_RECORD_BYTES, Cluster, cluster
+from bench.scenarios.flags import GIGABYTES, NODES, SECONDS
 
-FILL_S = 4.0
-FILL_RECORD_BYTES = 4096
-FILL_BATCH = 32
-"""Frames of 128 KiB: a get that finds its frame in no cache reads, and checks, all of it."""
+INFLIGHT = 256
 STEPS_MB = (1, 64, 512, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000)
 
 
 @click.command()
-@click.option("--gigabytes", default=20.0, show_default=True, help="How long the log becomes; a node needs the room.")
-@click.option("--nodes", default=1, show_default=True, type=click.IntRange(1))
-@click.option("--duration", default=3.0, show_default=True, help="Seconds a measurement.")
+@click.option(
+    "--gigabytes", default=20.0, show_default=True, type=GIGABYTES, help="How long the log becomes, on each node."
+)
+@click.option("--nodes", default=1, show_default=True, type=NODES)
+@click.option("--duration", default=3.0, show_default=True, type=SECONDS, help="Seconds a measurement.")
 def growth(*, gigabytes: float, nodes: int, duration: float) -> None:
     """Appends, gets, memory and starts, from a log of 1 MB to one of many GB."""
     steps = [step for step in STEPS_MB if step < gigabytes * 1000]
     rows = []
+    filled: list[range] = []
     with cluster(nodes) as running:
         for step_mb in (*steps, gigabytes * 1000):
-            _fill(running, step_mb * 1e6)
-            rows.append(_measure(running, duration))
+            filled.append(running.fill(step_mb * 1e6 - sum(map(len, filled)) * FILL_RECORD_BYTES))
+            rows.append(_measure(running, filled, duration))
             show(rows[-1:])
     name = f"growth-{nodes}"
     save(name, {"nodes": nodes, "rows": rows}, rows)
     _plot(rows, RESULTS / f"{name}.svg")
 
 
-def _fill(running: Cluster, size_bytes: float) -> None:
-    while running.data_bytes < size_bytes:
-        flags = {"inflight": 16, "batch": FILL_BATCH, "size": FILL_RECORD_BYTES}
-        running.bench("append", **flags, duration=FILL_S if size_bytes > 100e6 else 0.1)
-
-
-def _measure(running: Cluster, duration_s: float) -> dict[str, Any]:
+def _measure(running: Cluster, filled: list[range], duration_s: float) -> dict[str, Any]:
     log_gb = running.data_bytes / 1e9
-    append = running.bench("append", inflight=256, duration=duration_s)
-    get = running.bench("get", inflight=256, duration=duration_s)
+    append = running.bench("append", inflight=INFLIGHT, duration=duration_s)
+    leader = int(str(running.wait_ready().leader).removeprefix("n"))
+    cached_before = _gb(running.cached_bytes(leader))
+    indexes = ",".join(f"{each.start}:{each.stop}" for each in filled)
+    get = running.client("get", duration_s, INFLIGHT, indexes)
+    cached_behind = _gb(running.cached_bytes(leader))
     memory_mb = running.resident_mb()
     last = len(running.nodes) - 1
     running.end(last)
@@ -55,6 +61,7 @@ def _measure(running: Cluster, duration_s: float) -> dict[str, Any]:
     killed_s = running.start(last)
     running.wait_ready()
     return {
+        "filled_gb": round(sum(map(len, filled)) * FILL_RECORD_BYTES / 1e9, 3),
         "log_gb": round(log_gb, 3),
         "append_per_s": append["records_per_s"],
         "append_p50_ms": append["p50_ms"],
@@ -62,10 +69,15 @@ def _measure(running: Cluster, duration_s: float) -> dict[str, Any]:
         "get_per_s": get["records_per_s"],
         "get_p50_ms": get["p50_ms"],
         "get_core_us": round(get["server_core_s"] / get["records"] * 1e6, 2),
+        "cached_gb": f"{cached_before} → {cached_behind}",
         "memory_mb": round(memory_mb),
         "start_s": round(clean_s, 2),
         "start_after_kill_s": round(killed_s, 2),
     }
+
+
+def _gb(size_bytes: int | None) -> str:
+    return NONE if size_bytes is None else f"{size_bytes / 1e9:.3f}"
 
 
 def _plot(rows: list[dict[str, Any]], path: Path) -> None:

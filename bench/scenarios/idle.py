@@ -8,13 +8,14 @@ import click
 
 from bench.results import save, show
 from bench.scenarios.cluster import cluster
+from bench.scenarios.flags import NODES, SECONDS
 
 SETTLE_S = 3.0
 
 
 @click.command()
-@click.option("--nodes", default=5, show_default=True, type=click.IntRange(1))
-@click.option("--duration", default=20.0, show_default=True, help="Seconds.")
+@click.option("--nodes", default=5, show_default=True, type=NODES)
+@click.option("--duration", default=20.0, show_default=True, type=SECONDS, help="Seconds.")
 def idle(*, nodes: int, duration: float) -> None:
     """Processor time and memory of idle nodes."""
     with cluster(nodes) as running:

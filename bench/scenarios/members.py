@@ -9,14 +9,15 @@ import click
 
 from bench.results import save, show
 from bench.scenarios.cluster import cluster
+from bench.scenarios.flags import ROUNDS, SECONDS
 
 SIZES = (3, 5)
 WORKS = {"1 in flight": {"inflight": 1}, "256 in flight": {"inflight": 256}, "bulk": {"inflight": 16, "batch": 1000}}
 
 
 @click.command()
-@click.option("--rounds", default=3, show_default=True, type=click.IntRange(1))
-@click.option("--duration", default=3.0, show_default=True, help="Seconds a measurement.")
+@click.option("--rounds", default=3, show_default=True, type=ROUNDS)
+@click.option("--duration", default=3.0, show_default=True, type=SECONDS, help="Seconds a measurement.")
 def members(*, rounds: int, duration: float) -> None:
     """Three nodes against five."""
     results: dict[tuple[str, int], list[dict[str, Any]]] = {}

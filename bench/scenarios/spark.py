@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,7 +14,9 @@ from typing import TYPE_CHECKING
 import click
 
 from bench.results import save, show
-from dledger.cli.cluster import LocalCluster
+from bench.scenarios.cluster import Cluster, cluster
+from bench.scenarios.flags import NODES, ROUNDS
+from bench.scenarios.spark_session import spark_session
 from dledger.client import connect
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 MB = 1_000_000
 BATCH_RECORDS = 1_000
+MOST_RECORD_BYTES = 4_096
+"""Of which a batch is still taken."""
 IN_FLIGHT = 8
 WARM_UP_TURNS = 2
 """While the JVM compiles what it runs, which costs more than running it."""
@@ -33,21 +36,16 @@ JIFFIES_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 @click.command()
-@click.option("--rounds", default=3, show_default=True, type=click.IntRange(1))
+@click.option("--rounds", default=3, show_default=True, type=ROUNDS)
 @click.option("--records", default=4_000_000, show_default=True, type=click.IntRange(10_000))
-@click.option("--record-bytes", default=128, show_default=True, type=click.IntRange(1))
-@click.option("--nodes", default=1, show_default=True, type=click.IntRange(1))
+@click.option("--record-bytes", default=128, show_default=True, type=click.IntRange(1, MOST_RECORD_BYTES))
+@click.option("--nodes", default=1, show_default=True, type=NODES)
 @click.option("--master", default="local[2,3]", show_default=True)
 def spark(*, rounds: int, records: int, record_bytes: int, nodes: int, master: str) -> None:
     """Payload a second, and CPU seconds of all processes a gigabyte: source, copied files, sink, Parquet scan."""
-    with tempfile.TemporaryDirectory(prefix="dledger-bench-spark-") as data, asyncio.Runner() as runner:
-        cluster = LocalCluster(Path(data), nodes=nodes)
-        end = runner.run(_fill(cluster, records, record_bytes))
-        try:
-            rows = _measure(cluster, end, Path(data), master, rounds=rounds, payload_bytes=records * record_bytes)
-        finally:
-            cluster.kill_all()
-            runner.run(cluster.stop())
+    with spark_session(master) as session, cluster(nodes) as running:
+        asyncio.run(_fill(running.endpoints, records, record_bytes))
+        rows = _measure(session, running, records, rounds=rounds, payload_bytes=records * record_bytes)
     show(rows)
     save(
         "spark",
@@ -56,52 +54,44 @@ def spark(*, rounds: int, records: int, record_bytes: int, nodes: int, master: s
     )
 
 
-async def _fill(cluster: LocalCluster, records: int, record_bytes: int) -> int:
-    """The index behind the last record."""
-    await cluster.start()
-    await cluster.wait_ready()
-    async with connect(cluster.endpoints) as log:
-        for _ in range(records // BATCH_RECORDS // IN_FLIGHT):
-            batches = [_distinct(record_bytes) for _ in range(IN_FLIGHT)]
-            acks = await asyncio.gather(*map(log.append_many, batches))
-        return 1 + max(ack.last_index for ack in acks)
+async def _fill(endpoints: str, records: int, record_bytes: int) -> None:
+    sizes = [min(BATCH_RECORDS, records - at) for at in range(0, records, BATCH_RECORDS)]
+    async with connect(endpoints) as log:
+        for at in range(0, len(sizes), IN_FLIGHT):
+            batches = [_distinct(size, record_bytes) for size in sizes[at : at + IN_FLIGHT]]
+            await asyncio.gather(*map(log.append_many, batches))
 
 
-def _distinct(record_bytes: int) -> list[bytes]:
+def _distinct(records: int, record_bytes: int) -> list[bytes]:
     """A batch of records that are like no other: of equal ones Parquet would keep one, and count the rest."""
-    raw = os.urandom(BATCH_RECORDS * record_bytes // 2 + 1).hex().encode()
-    return [raw[start : start + record_bytes] for start in range(0, BATCH_RECORDS * record_bytes, record_bytes)]
+    raw = os.urandom(records * record_bytes // 2 + 1).hex().encode()
+    return [raw[start : start + record_bytes] for start in range(0, records * record_bytes, record_bytes)]
 
 
 def _measure(
-    cluster: LocalCluster, end: int, data: Path, master: str, *, rounds: int, payload_bytes: int
+    session: SparkSession, running: Cluster, end: int, *, rounds: int, payload_bytes: int
 ) -> list[dict[str, object]]:
-    from dledger.spark.session import ended_quietly, local_session  # noqa: PLC0415  # Spark is an extra
-
-    session = local_session("bench", master=master)
-    try:
-        # The sink appends to the same log, behind what the others read.
-        until = {"endingOffsets": str(end)}
-        log = {"dledger.endpoints": cluster.endpoints, **until}
-        parquet = str(data / "parquet")
-        session.read.format("dledger").options(**log).load().write.parquet(parquet)
-        files = str(next(iter(cluster.nodes.values())).data_dir)
-        works: dict[str, Callable[[], object]] = {
-            "Parquet scan": lambda: session.read.parquet(parquet).selectExpr(SUM).collect(),
-            "source, value alone": lambda: _scan(session, {**log, "columns": "value"}),
-            "source, all columns": lambda: _scan(session, log),
-            TEN_RECORDS: lambda: _scan(session, {**log, "endingOffsets": "10"}),
-            "a node's files": lambda: _scan(session, {"path": files, "columns": "value", **until}),
-            "sink": lambda: _write(session, parquet, cluster.endpoints),
-        }
-        taken: dict[str, list[tuple[float, float]]] = {name: [] for name in works}
-        for turn in range(WARM_UP_TURNS + rounds):
-            for name, work in works.items():
-                measured = _timed(work)
-                if turn >= WARM_UP_TURNS:
-                    taken[name].append(measured)
-    finally:
-        ended_quietly(session)
+    """``end``: the index behind the last record."""
+    # The sink appends to the same log, behind what the others read.
+    until = {"endingOffsets": str(end)}
+    log = {"dledger.endpoints": running.endpoints, **until}
+    files = str(running.data_folder())
+    parquet = f"{files}.parquet"
+    session.read.format("dledger").options(**log).load().write.parquet(parquet)
+    works: dict[str, Callable[[], object]] = {
+        "Parquet scan": lambda: session.read.parquet(parquet).selectExpr(SUM).collect(),
+        "source, value alone": lambda: _scan(session, {**log, "columns": "value"}),
+        "source, all columns": lambda: _scan(session, log),
+        TEN_RECORDS: lambda: _scan(session, {**log, "endingOffsets": "10"}),
+        "a node's files": lambda: _scan(session, {"path": files, "columns": "value", **until}),
+        "sink": lambda: _write(session, parquet, running.endpoints),
+    }
+    taken: dict[str, list[tuple[float, float]]] = {name: [] for name in works}
+    for turn in range(WARM_UP_TURNS + rounds):
+        for name, work in works.items():
+            measured = _timed(work)
+            if turn >= WARM_UP_TURNS:
+                taken[name].append(measured)
     return [_row(name, times, payload_bytes, taken["Parquet scan"]) for name, times in taken.items()]
 
 

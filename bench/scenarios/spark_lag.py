@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import tempfile
 import time
 from bisect import bisect_left
 from datetime import datetime
@@ -15,9 +14,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from bench.results import save, show
+from bench.scenarios.cluster import Cluster, cluster
+from bench.scenarios.flags import LONGEST_S, NODES, Number
+from bench.scenarios.spark_session import spark_session
 from bench.work import MeasurementFailed
-from dledger.cli.cluster import LocalCluster
 from dledger.client import connect
+from dledger.config import Limits
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,6 +30,8 @@ TURNS_A_SECOND = 50
 WARM_UP_S = 20.0
 """Micro-batches that began sooner do not count: the JVM compiles what it runs."""
 MOST_IN_FLIGHT = 100
+OFFSET_BYTES = 4
+"""What a batch adds to each of its records, and once more."""
 
 
 class Turn(NamedTuple):
@@ -57,47 +61,38 @@ class MicroBatch(NamedTuple):
 @click.command("spark-lag")
 @click.option("--rate", default=50_000, show_default=True, type=click.IntRange(TURNS_A_SECOND), help="Records / s.")
 @click.option("--record-bytes", default=128, show_default=True, type=click.IntRange(1))
-@click.option("--seconds", default=40.0, show_default=True, type=click.FloatRange(5), help="Behind the warm-up.")
+@click.option("--seconds", default=40.0, show_default=True, type=Number(5, LONGEST_S), help="Behind the warm-up.")
 @click.option("--trigger", "trigger_ms", default=1_000, show_default=True, type=click.IntRange(0), help="In ms.")
-@click.option("--nodes", default=3, show_default=True, type=click.IntRange(1))
+@click.option("--nodes", default=3, show_default=True, type=NODES)
 @click.option("--master", default="local[2,3]", show_default=True)
 def spark_lag(*, rate: int, record_bytes: int, seconds: float, trigger_ms: int, nodes: int, master: str) -> None:
     """How far a query with a trigger of a second is behind: when a micro-batch is done, and at worst before."""
+    if rate // TURNS_A_SECOND * (record_bytes + OFFSET_BYTES) + OFFSET_BYTES > Limits().max_batch_bytes:
+        raise click.UsageError(f"a {TURNS_A_SECOND}th of {rate} records of {record_bytes} B is more than a batch holds")
     load = Load(rate, record_bytes, seconds, trigger_ms)
-    with tempfile.TemporaryDirectory(prefix="dledger-bench-spark-lag-") as data:
-        row = asyncio.run(_measure(LocalCluster(Path(data), nodes=nodes), Path(data), load, master))
+    with spark_session(master) as session, cluster(nodes) as running:
+        row = asyncio.run(_measure(session, running, load))
     show([row])
     save("spark-lag", row, [row])
 
 
-async def _measure(cluster: LocalCluster, data: Path, load: Load, master: str) -> dict[str, Any]:
-    from dledger.spark.session import ended_quietly, local_session  # noqa: PLC0415  # Spark is an extra
-
-    await cluster.start()
-    try:
-        await cluster.wait_ready()
-        session = await asyncio.to_thread(local_session, "bench", master=master)
-        try:
-            query = await asyncio.to_thread(_start, session, cluster.endpoints, data, load.trigger_ms)
-            began_s = time.time()
-            turns = await _feed(cluster.endpoints, load)
-            micro_batches = await asyncio.to_thread(_progress, query)
-            await asyncio.to_thread(query.stop)
-        finally:
-            await asyncio.to_thread(ended_quietly, session)
-    finally:
-        cluster.kill_all()
-        await cluster.stop()
+async def _measure(session: SparkSession, running: Cluster, load: Load) -> dict[str, Any]:
+    out = running.data_folder().with_name("spark")
+    query = await asyncio.to_thread(_start, session, running.endpoints, out, load.trigger_ms)
+    began_s = time.time()
+    turns = await _feed(running.endpoints, load)
+    micro_batches = await asyncio.to_thread(_progress, query)
+    await asyncio.to_thread(query.stop)
     done = [each for each in micro_batches if each.done_s > began_s + WARM_UP_S and each.end > each.start]
     if not done:
         raise MeasurementFailed("no micro-batch was done behind the warm-up")
     return {"rate": load.rate, "achieved_rate": _rate(turns), "micro_batches": len(done), **_lags(turns, done)}
 
 
-def _start(session: SparkSession, endpoints: str, data: Path, trigger_ms: int) -> StreamingQuery:
+def _start(session: SparkSession, endpoints: str, out: Path, trigger_ms: int) -> StreamingQuery:
     records = session.readStream.format("dledger").option("dledger.endpoints", endpoints)
     writer = records.option("startingOffsets", "earliest").load().writeStream.format("parquet")
-    writer = writer.option("path", str(data / "out")).option("checkpointLocation", str(data / "checkpoint"))
+    writer = writer.option("path", str(out / "records")).option("checkpointLocation", str(out / "checkpoint"))
     return writer.trigger(processingTime=f"{trigger_ms} milliseconds").start()
 
 
