@@ -66,28 +66,28 @@ def _one_sync(measured: Round) -> float:
 
 
 FIGURES = (
-    Figure("1 in flight: p50 / (fdatasync + 2 ping-pongs)", _one_append, _one_sync, usual=6.5, most=12),
+    Figure("1 in flight: p50 / (fdatasync + 2 ping-pongs)", _one_append, _one_sync, usual=3.5, most=5.5),
     Figure(
         "256 in flight: core-seconds a record / a call of an empty gRPC service",
         _core_s(MANY.name),
         _core_s(EMPTY_GRPC.name),
         usual=0.05,
-        most=0.15,
+        most=0.12,
     ),
     Figure(
         "bulk: core-seconds a record / those of three synced copies",
         _core_s(BULK),
         _core_s(THREE_COPIES.name),
-        usual=6.5,
-        most=13,
+        usual=4,
+        most=6.5,
     ),
-    Figure("bulk: rate of three synced copies / ours", _seconds(BULK), _seconds(THREE_COPIES.name), usual=5, most=12),
+    Figure("bulk: rate of three synced copies / ours", _seconds(BULK), _seconds(THREE_COPIES.name), usual=4.1, most=7),
     Figure(
         "unary gRPC: core-seconds a call / those of an empty service",
         _core_s(UNARY),
         _core_s(EMPTY_GRPC.name),
-        usual=2,
-        most=4,
+        usual=1.4,
+        most=2.8,
     ),
 )
 
