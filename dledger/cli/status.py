@@ -11,7 +11,7 @@ from dledger.cli.output import print_fields, print_json, table
 from dledger.cli.retention import describe
 from dledger.cli.runtime import EXIT_BAD, EXIT_OK, run
 from dledger.cli.units import format_size
-from dledger.errors import DLedgerError
+from dledger.errors import ConfigError, DLedgerError, InvalidRequest, UnknownGroup
 
 if TYPE_CHECKING:
     from dledger.client import ClusterStatus, NodeStatus
@@ -59,6 +59,8 @@ def health(*, target: Target, output: str) -> int:
     """
     try:
         found = run(_status(target))
+    except (ConfigError, InvalidRequest, UnknownGroup):
+        raise  # the question is wrong: that says nothing of the cluster
     except DLedgerError as failure:
         fields: dict[str, Any] = {"healthy": False, "leader": None, "reachable": 0, "voters": None}
         fields["reason"] = str(failure)

@@ -13,7 +13,7 @@ MAX_TIMEOUT_MS = 366 * 24 * 3_600_000
 
 def check_index(index: object) -> None:
     """Raises UNEXPECTED_ARGUMENT for what can be no record's index."""
-    if not isinstance(index, int):
+    if not isinstance(index, int) or isinstance(index, bool):
         raise InvalidRequest(f"an index is an int, not {type(index).__name__}: {index!r} names no record")
     if index < 0:
         raise InvalidRequest(f"indexes start at 0: there is no record {index}")
@@ -34,7 +34,9 @@ def check_timeout_ms(timeout_ms: object) -> None:
 
 
 def is_timeout_ms(timeout_ms: object) -> bool:
-    return isinstance(timeout_ms, int | float) and 0 < timeout_ms <= MAX_TIMEOUT_MS
+    if isinstance(timeout_ms, bool) or not isinstance(timeout_ms, int | float):
+        return False
+    return 0 < timeout_ms <= MAX_TIMEOUT_MS
 
 
 def check_place(consistency: object, node: object) -> None:

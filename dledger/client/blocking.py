@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import os
 import threading
 from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from dledger.batch import as_records
 from dledger.client.blocking_admin import BlockingAdmin
-from dledger.errors import Code, Unavailable, error
+from dledger.errors import Code, error
 from dledger.types import Ack, Consistency, Entry
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from dledger.client.members import Metadata
     from dledger.client.named_producer import NamedProducer
     from dledger.client.results import Acks, Batch, SegmentInfo
+    from dledger.errors import DLedgerError
 
 Result = TypeVar("Result")
 
@@ -32,7 +34,8 @@ class BlockingLog:
     """``Log``, blocking: ``with dledger.connect_blocking("host:port,…") as log:``. Safe to share between threads.
 
     Every method does, raises and promises what ``Log``'s does. An interrupted call (KeyboardInterrupt) is cancelled; an
-    append that had been sent by then may still be appended.
+    append that had been sent by then may still be appended. A process that was forked has no thread of the client's:
+    connect after the fork.
     """
 
     def __init__(self, make: Callable[[], Log]) -> None:
@@ -40,14 +43,16 @@ class BlockingLog:
         self._log: Log | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._handing_over = threading.Lock()
-        """So that whatever a thread hands to the loop is there before the loop is told to stop."""
+        self._process = os.getpid()
+        self._handing_over = threading.RLock()
+        """So that whatever a thread hands to the loop is there before the loop is told to stop. Whoever holds it may
+        collect a reader that was forgotten, which hands something over as well."""
 
     def __enter__(self) -> Self:
         loop = asyncio.new_event_loop()
         thread = threading.Thread(target=self._serve, args=(loop,), name="dledger-client", daemon=True)
         thread.start()
-        self._loop, self._thread = loop, thread
+        self._loop, self._thread, self._process = loop, thread, os.getpid()
         self._log = self._run(self._enter())
         return self
 
@@ -59,7 +64,7 @@ class BlockingLog:
     def close(self) -> None:
         """Waits for pending appends as ``Log.close`` does, and ends the thread."""
         loop, thread, log = self._loop, self._thread, self._log
-        if loop is None or thread is None:
+        if loop is None or thread is None or self._process != os.getpid():
             return
         try:
             if log is not None:
@@ -86,6 +91,9 @@ class BlockingLog:
 
     def _run(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Runs it in the client's loop and waits; an interrupt cancels it."""
+        if refusal := self._why_not():
+            work.close()
+            raise refusal
         with self._handing_over:
             if self._loop is None:
                 work.close()
@@ -99,6 +107,21 @@ class BlockingLog:
         except BaseException:
             future.cancel()
             raise
+
+    def _why_not(self) -> DLedgerError | None:
+        """Why waiting here would never end."""
+        if self._process != os.getpid():
+            return error(Code.SHUTTING_DOWN, "the client was opened by the process before a fork: connect after it")
+        if self._thread is threading.current_thread():
+            text = "a blocking call in the client's own thread would wait for itself: make it in another one"
+            return error(Code.UNEXPECTED_ARGUMENT, text)
+        return None
+
+    def _abandon(self, lists: AsyncGenerator[list[Batch]]) -> None:
+        """Closes the stream, and does not wait: one that was forgotten is collected in any thread, the loop's too."""
+        with self._handing_over:
+            if self._loop is not None and self._process == os.getpid():
+                asyncio.run_coroutine_threadsafe(_close(lists), self._loop)
 
     def _call(self, method: Callable[[Log], Awaitable[Result]]) -> Result:
         async def work() -> Result:
@@ -117,7 +140,8 @@ class BlockingLog:
 
     def append_many(self, records: Sequence[Buffer], *, timeout_ms: float | None = None) -> Acks:
         """Appends the records as one batch and waits for its acks."""
-        return self._call(lambda log: log.append_many(records, timeout_ms=timeout_ms))
+        taken = as_records(records)  # here: an iterator may read the log itself
+        return self._call(lambda log: log.append_many(taken, timeout_ms=timeout_ms))
 
     def producer(self, name: str, *, epoch: int = 0, sequence: int = 0) -> BlockingNamedProducer:
         """Appends that may be made again, by another process too, and are in the log once: see ``NamedProducer``."""
@@ -160,8 +184,7 @@ class BlockingLog:
             ):  # from one thread to the other once a message, not a batch
                 yield from batches
         finally:
-            with contextlib.suppress(Unavailable):  # the client was closed, and its streams with it
-                self._run(_close(lists))
+            self._abandon(lists)
 
     def read(
         self,
@@ -224,7 +247,7 @@ class BlockingNamedProducer:
 
     def append_many(self, records: Sequence[Buffer]) -> None:
         """Appends the records; waits for room, not for the outcome: that is what ``flush`` is for, and leaving."""
-        self._run(self._producer.append_many(records))
+        self._run(self._producer.append_many(as_records(records)))
 
     def append_body(self, body: Buffer, count: int) -> None:
         """As ``append_many``, with a ready-made body of ``count`` records."""

@@ -213,6 +213,8 @@ class NamedProducer:
         if refusal.code not in PASSING and not passes:
             raise refusal
         self._last_refusal = refusal
+        if self._task is not None and not self._waiting:
+            self._progress_at = self._loop.time()  # nobody waits for anything
         waited_s = self._loop.time() - self._progress_at
         if waited_s >= self._timeout_s:
             text = f"producer {self.name!r} got nowhere for {waited_s:.0f} s: {refusal}"

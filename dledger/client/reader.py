@@ -80,6 +80,8 @@ class Reader:
         self._reason: DLedgerError | None = None
         """Why nothing came lately: tells more than that a last attempt ran out of time."""
         self.next_index = wanted.start
+        self._in_trouble = False
+        """Nothing came since a stream broke: who follows is patient from then on, not since the last append."""
 
     async def batches(self) -> AsyncGenerator[list[Batch]]:
         """The batches of the range, in lists: those that came together. Raises when nothing can be had for the timeout,
@@ -99,8 +101,12 @@ class Reader:
                     continue
                 if accepted := self._accept(answer):
                     yield accepted
+                    self._be_patient()  # what the caller took of the time is not the node's
         finally:
             self._hang_up()
+
+    def _be_patient(self) -> None:
+        self._patience_ends = self._loop.time() + self._timeout_s
 
     def _complete(self) -> bool:
         return self._end is not None and self.next_index >= self._end
@@ -180,6 +186,9 @@ class Reader:
         passes = behind or (refusal.code in PASSING and not pinned)
         if not passes:
             raise refusal
+        if self._wanted.follow and not self._in_trouble:
+            self._be_patient()
+        self._in_trouble = True
         if refusal.code is not Code.TIMEOUT:
             self._reason = refusal
         if self._loop.time() >= self._patience_ends:
@@ -198,9 +207,9 @@ class Reader:
                 promised = max(promised, last.base_index + last.count)
             self._end = promised if self._end is None else self._end
             self._promised = min(promised, self._end)
-        self._patience_ends = self._loop.time() + self._timeout_s
+        self._be_patient()
         self._backoff.reset()
-        self._reason = None
+        self._reason, self._in_trouble = None, False
         batches = []
         for wire in answer.batches:
             if wire.head.base_index + wire.head.count <= self.next_index:

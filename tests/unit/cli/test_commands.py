@@ -269,6 +269,11 @@ def test_health_is_a_leader_and_a_majority(dledger: Run, fake: FakeLog) -> None:
     assert (outcome.code, outcome.last_json["reason"]) == (1, "no majority; n1 cannot be reached")
 
 
+def test_health_of_endpoints_that_are_none_is_a_wrong_question(dledger: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DLEDGER_ENDPOINTS", "bad")
+    assert dledger("health").code == 2
+
+
 def test_health_tells_founders_that_are_waited_for_from_one_that_holds_a_log(dledger: Run) -> None:
     emptied = [replace(node(f"n{i}", "follower"), founders_missing=("n0",)) for i in (1, 2)]
     holder, down = replace(node("n0", "candidate"), position=9), node("n0", "unknown", reachable=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
+from concurrent.futures import Future
 
 import pytest
 
@@ -214,6 +215,51 @@ def test_a_thread_that_follows_is_told_when_the_blocking_client_is_closed(served
         follows.wait()
     thread.join()
     assert [refusal.code for refusal in ended] == [Code.SHUTTING_DOWN]
+
+
+def test_what_is_appended_may_be_read_from_the_log_itself(served: FakeCluster) -> None:
+    with client.connect_blocking(served.endpoints) as log:
+        log.append_many([b"0", b"1"])
+        assert log.append_many(entry.value for entry in log.read()).last_index == 3  # type: ignore[arg-type]
+        with log.producer("job") as producer:
+            producer.append_many(entry.value for entry in log.read(2))  # type: ignore[arg-type]
+    assert served.records() == [b"0", b"1"] * 3
+
+
+def test_a_reader_that_is_collected_in_the_client_s_own_thread_harms_nobody(served: FakeCluster) -> None:
+    with client.connect_blocking(served.endpoints) as log:
+        log.append(b"0")
+        held = [log.read(follow=True)]
+        next(held[0])
+        assert log._loop is not None
+        log._loop.call_soon_threadsafe(held.clear)
+        assert log.append(b"1").index == 1
+
+
+def test_a_blocking_call_in_the_client_s_own_thread_is_refused(served: FakeCluster) -> None:
+    refused: Future[DLedgerError] = Future()
+
+    def call(log: client.BlockingLog) -> None:
+        try:
+            log.append(b"x")
+        except DLedgerError as refusal:
+            refused.set_result(refusal)
+
+    with client.connect_blocking(served.endpoints) as log:
+        assert log._loop is not None
+        log._loop.call_soon_threadsafe(call, log)
+        assert "own thread" in str(refused.result(timeout=10))
+        assert log.append(b"y").index == 0
+
+
+def test_a_client_that_was_opened_before_a_fork_says_so(served: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    with client.connect_blocking(served.endpoints) as log:
+        with monkeypatch.context() as patch:
+            patch.setattr("os.getpid", lambda: -1)  # as the child sees it; a fork here would take gRPC's threads away
+            with pytest.raises(Unavailable, match="before a fork"):
+                log.append(b"x")
+            log.close()
+        assert log.append(b"y").index == 0
 
 
 def test_a_closed_blocking_client_says_so(served: FakeCluster) -> None:

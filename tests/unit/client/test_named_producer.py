@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -91,6 +92,20 @@ async def test_what_was_sent_and_never_answered_is_of_unknown_outcome(cluster: F
     async with client.connect(cluster.endpoints, timeout_ms=300) as log:
         with pytest.raises(OutcomeUnknown, match="got nowhere"):
             await append_all(log, [b"x"])
+
+
+async def test_a_producer_that_had_nothing_to_append_for_long_goes_on_after_a_change_of_leader(
+    cluster: FakeCluster, log: client.Log, leap: Callable[[float], None]
+) -> None:
+    async with log.producer("job") as producer:
+        await producer.append_many([b"before"])
+        await producer.flush()
+        leap(60)
+        cluster.lead(cluster.nodes[1])
+        await cluster.nodes[0].stop()
+        await asyncio.sleep(0.05)  # it hears of that with nothing to append
+        await producer.append_many([b"behind"])
+    assert cluster.records() == [b"before", b"behind"]
 
 
 async def test_the_window_bounds_what_waits(cluster: FakeCluster, log: client.Log) -> None:

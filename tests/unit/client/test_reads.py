@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -79,7 +79,7 @@ async def test_more_gets_than_can_wait_are_refused_at_once(
 
 
 @pytest.mark.usefixtures("filled")
-@pytest.mark.parametrize("index", [-1, 2**63, 1.5, "x", None])
+@pytest.mark.parametrize("index", [-1, 2**63, 1.5, "x", None, True])
 async def test_what_can_be_no_index_is_refused_at_once_and_breaks_no_later_get(log: client.Log, index: Any) -> None:
     with pytest.raises(InvalidRequest):
         log.get(index)
@@ -101,7 +101,7 @@ async def test_what_says_no_consistency_and_no_node_is_refused_at_once(log: clie
         log.get(0, node=1)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("timeout_ms", [0, -1, math.nan, math.inf, "1"])
+@pytest.mark.parametrize("timeout_ms", [0, -1, math.nan, math.inf, "1", True])
 async def test_a_timeout_that_is_none_is_refused_at_once(log: client.Log, timeout_ms: Any) -> None:
     with pytest.raises(InvalidRequest):
         log.get(0, timeout_ms=timeout_ms)
@@ -251,6 +251,33 @@ async def test_a_follower_goes_on_after_a_change_of_leader(filled: FakeCluster, 
     await log.append(b"new")
     assert (await upcoming).value == b"new"
     await entries.aclose()
+
+
+@pytest.mark.parametrize("consistency", [Consistency.LINEARIZABLE, Consistency.COMMITTED])
+async def test_a_follower_that_had_nothing_to_read_for_long_goes_on_after_a_change_of_leader(
+    filled: FakeCluster, log: client.Log, leap: Callable[[float], None], consistency: Consistency
+) -> None:
+    entries = log.read(99, follow=True, consistency=consistency)
+    assert (await anext(entries)).index == 99
+    upcoming = asyncio.ensure_future(anext(entries))
+    await asyncio.sleep(0)
+    leap(60)
+    filled.lead(filled.nodes[1])
+    await filled.nodes[0].stop()
+    await filled.fill([b"new"])
+    assert (await upcoming).value == b"new"
+    await entries.aclose()
+
+
+async def test_what_a_reader_takes_for_a_batch_is_not_held_against_the_node(
+    filled: FakeCluster, log: client.Log, leap: Callable[[float], None]
+) -> None:
+    filled.faults.break_reads_after = [1, 1, 1]
+    found = []
+    async for batch in log.read_batches():
+        found += [entry.index for entry in batch.entries()]
+        leap(60)
+    assert found == list(range(100))
 
 
 async def test_a_follower_leaves_a_silent_node_for_the_leader(filled: FakeCluster, log: client.Log) -> None:
