@@ -20,7 +20,7 @@ from dledger.client.pending import build_bodies
 from dledger.client.results import AckSpan
 from dledger.client.retry import ASKS_ELSEWHERE, PASSING, Backoff
 from dledger.client.rpc import unary
-from dledger.client.verdict import leaves_doubt
+from dledger.client.verdict import SAYS_ITSELF, leaves_doubt
 from dledger.client.wire import encode_append
 from dledger.errors import Code, DeadlineExceeded, DLedgerError, InternalError, OutcomeUnknown, error
 from dledger.v1 import log_pb2
@@ -51,6 +51,7 @@ class _Batch:
     body_crc: int
     count: int
     settled: asyncio.Future[AckSpan]
+    sent: bool = False
     doubtful: bool = False
     """Whether it was sent, and nothing said what became of it."""
 
@@ -82,6 +83,8 @@ class NamedProducer:
         self._changed = asyncio.Event()
         """Something was appended, or settled."""
         self._failure: DLedgerError | None = None
+        self._doubt: OutcomeUnknown | None = None
+        """Of something that had been sent when it failed."""
         self._last_refusal: DLedgerError | None = None
         self._progress_at = 0.0
         self._task: asyncio.Task[None] | None = None
@@ -114,7 +117,7 @@ class NamedProducer:
             if self._task is not None:
                 self._task.cancel()
                 await asyncio.wait({self._task})
-            self._fail(error(Code.SHUTTING_DOWN, f"producer {self.name!r} was closed"))
+            self._end()
 
     async def append_many(self, records: Sequence[Buffer]) -> list[asyncio.Future[AckSpan]]:
         """Appends the records in order, as one batch or, beyond ``max_batch_bytes``, as several.
@@ -145,6 +148,8 @@ class NamedProducer:
         while self._waiting and self._failure is None:
             self._changed.clear()
             await self._changed.wait()
+        if self._doubt is not None:
+            raise self._doubt.copy()
         self._check()
 
     def _check(self) -> None:
@@ -178,6 +183,9 @@ class NamedProducer:
                     self._changed.clear()
                     await self._changed.wait()
                 await self._attempt()
+        except asyncio.CancelledError:
+            self._end()  # by whoever closed it, or the client
+            raise
         except Exception as bug:
             logger.exception("a named producer ended on a bug")
             self._fail(InternalError(f"producer {self.name!r} met a bug: {bug!r}; please report it"))
@@ -194,8 +202,7 @@ class NamedProducer:
             if end.code in ASKS_ELSEWHERE or end.code is Code.OUT_OF_ORDER:
                 self._leaders.lost(endpoint.address, end)
             if leaves_doubt(end.code):
-                for batch in self._waiting:
-                    batch.doubtful = True
+                self._doubt_what_was_sent()
         if end.code is Code.REPEATED_REQUEST and self._waiting:
             self.settle(FORGOTTEN_INDEX, 0, 0)
             return
@@ -229,13 +236,29 @@ class NamedProducer:
         self._backoff.reset()
         self._changed.set()
 
+    def _end(self) -> None:
+        self._doubt_what_was_sent()
+        self._fail(error(Code.SHUTTING_DOWN, f"producer {self.name!r} was closed"))
+
+    def _doubt_what_was_sent(self) -> None:
+        for batch in self._waiting:
+            batch.doubtful |= batch.sent
+
     def _fail(self, failure: DLedgerError) -> None:
+        """Ends everything that waits: with ``failure``, which says that it was not appended, where that is so."""
         if self._failure is None:
             self._failure = failure
+        is_said_of_it = failure.code in SAYS_ITSELF
         while self._waiting:
             batch = self._waiting.popleft()
+            outcome = failure.copy()
+            if batch.doubtful and not is_said_of_it:
+                outcome = self._doubt = OutcomeUnknown(
+                    f"{failure}; it was sent: it may be in the log, or get there yet"
+                )
+            is_said_of_it = False
             if not batch.settled.done():
-                batch.settled.set_exception(failure.copy())
+                batch.settled.set_exception(outcome)
         self._changed.set()
 
 
@@ -257,6 +280,7 @@ class _Sender:
             producer._changed.clear()
             await producer._changed.wait()
         batch = producer._waiting[self._sent]
+        batch.sent = True
         self._sent += 1
         head = log_pb2.AppendStreamRequest(
             group=producer._group,

@@ -55,6 +55,8 @@ class Faults:
     """The next appended batches are refused with these."""
     drop_answers: int = 0
     """So many batches are appended, and the stream breaks instead of the answer."""
+    refuse_after_drop: Code | None = None
+    """Whatever comes behind a dropped answer is refused with this."""
     break_streams: int = 0
     """So many batches make the stream break before they are appended."""
     hold: asyncio.Event | None = None
@@ -298,6 +300,8 @@ class FakeNode(log_pb2_grpc.LogServiceServicer, FakeAdmin):
         batch = await self.cluster.store(producer_id, request.base_sequence, request.count, request.body)
         if faults.drop_answers:
             faults.drop_answers -= 1
+            if faults.refuse_after_drop is not None:
+                faults.refuse_appends.append(faults.refuse_after_drop)
             await context.abort(grpc.StatusCode.UNAVAILABLE, "the answer was lost")
         return batch
 

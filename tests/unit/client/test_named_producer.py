@@ -11,7 +11,7 @@ import pytest
 
 from dledger import client
 from dledger.client.options import DEFAULT_BATCHES_IN_FLIGHT
-from dledger.errors import Code, InvalidRequest, OutcomeUnknown, SequenceError, Unsupported
+from dledger.errors import Code, InvalidRequest, OutcomeUnknown, SequenceError, Unavailable, Unsupported
 from tests.unit.client.fake_server import FakeCluster
 
 
@@ -106,6 +106,52 @@ async def test_a_producer_that_had_nothing_to_append_for_long_goes_on_after_a_ch
         await asyncio.sleep(0.05)  # it hears of that with nothing to append
         await producer.append_many([b"behind"])
     assert cluster.records() == [b"before", b"behind"]
+
+
+async def test_what_was_sent_when_the_producer_is_closed_is_of_unknown_outcome(
+    cluster: FakeCluster, log: client.Log
+) -> None:
+    cluster.faults.hold = asyncio.Event()
+    producer = log.producer("job")
+    await producer.__aenter__()
+    [sent] = await producer.append_many([b"x"])
+    async with cluster.nodes[0].received:
+        await cluster.nodes[0].received.wait_for(lambda: cluster.nodes[0].append_messages)
+    await producer.__aexit__(RuntimeError, RuntimeError(), None)
+    with pytest.raises(OutcomeUnknown, match="it may be in the log"):
+        await sent
+
+
+async def test_what_was_never_sent_when_the_producer_is_closed_was_not_appended(
+    cluster: FakeCluster, log: client.Log
+) -> None:
+    producer = log.producer("job")
+    await producer.__aenter__()
+    cluster.lead(None)
+    [unsent] = await producer.append_many([b"x"])
+    await producer.__aexit__(RuntimeError, RuntimeError(), None)
+    with pytest.raises(Unavailable, match="was closed"):
+        await unsent
+    assert cluster.records() == []
+
+
+async def test_a_fence_does_not_say_what_became_of_a_batch_whose_answer_was_lost(
+    cluster: FakeCluster, log: client.Log
+) -> None:
+    cluster.faults.drop_answers = 1
+    cluster.faults.refuse_after_drop = Code.PRODUCER_FENCED
+    producer = log.producer("job")
+    await producer.__aenter__()
+    [batch] = await producer.append_many([b"x"])
+    with pytest.raises(OutcomeUnknown, match="it may be in the log"):
+        await batch
+    with pytest.raises(OutcomeUnknown):
+        await producer.flush()
+    with pytest.raises(SequenceError):
+        await producer.append_many([b"y"])
+    with pytest.raises(OutcomeUnknown):
+        await producer.__aexit__(None, None, None)
+    assert cluster.records() == [b"x"]
 
 
 async def test_the_window_bounds_what_waits(cluster: FakeCluster, log: client.Log) -> None:
