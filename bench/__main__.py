@@ -17,6 +17,7 @@ from bench.results import RESULTS, save
 from bench.scenarios.bulk import bulk
 from bench.scenarios.catchup import catchup
 from bench.scenarios.failover import failover
+from bench.scenarios.flags import names_in
 from bench.scenarios.growth import growth
 from bench.scenarios.idle import idle
 from bench.scenarios.members import members
@@ -59,7 +60,7 @@ def bench(context: click.Context) -> None:
 )
 def compare(*, rounds: int, duration: float, peers: str, quick: bool, fresh: bool, results: Path | None) -> None:
     """All systems, the same work in turn: a table, and compare.json, .md and .svg among the results."""
-    names = tuple(dict.fromkeys(name.strip() for name in peers.split(",") if name.strip()))
+    names = tuple(names_in(peers))
     if unknown := [name for name in names if name not in PEERS]:
         raise click.UsageError(f"there is no peer {unknown[0]!r}: there are {', '.join(PEERS)}")
     plan = comparing.Plan(1, QUICK_DURATION_S, names) if quick else comparing.Plan(rounds, duration, names)

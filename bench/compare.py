@@ -172,10 +172,11 @@ def _keep(run: Run, lines: list[dict[str, Any]]) -> None:
 
 def _resume(run: Run) -> None:
     """Takes what an interrupted run of the same plan has measured; one of another machine or program is given up."""
-    head, *lines = _kept(run.plan.file) or [{}]
-    if not head:
+    kept = _kept(run.plan.file)
+    if not kept:
         finished(run.plan)
         return
+    head, *lines = kept
     before, present = _conditions(head), _conditions(run.as_dict())
     if changed := sorted(key for key in before | present if before.get(key) != present.get(key)):
         click.echo(f"an interrupted run is given up: of another {', '.join(changed)}", err=True)

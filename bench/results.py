@@ -19,9 +19,10 @@ Row = dict[str, Any]
 def save(name: str, result: Row, rows: Sequence[Row] = (), *, folder: Path = RESULTS, report: str = "") -> None:
     """NAME.json, and NAME.md with the report or the rows' table. No reader ever sees half of one."""
     folder.mkdir(parents=True, exist_ok=True)
-    machine = {**describe(), "ended": now()}
+    machine = result.get("machine") or {**describe(), "ended": now()}
     _replace(folder / f"{name}.json", json.dumps({"machine": machine} | result, indent=1) + "\n")
-    _replace(folder / f"{name}.md", report or f"{as_table(rows)}\n{machine['ended']}: {sentence(machine)}\n")
+    text = report or f"{as_table(rows)}\n{machine['ended']}: {sentence(machine)}\n"
+    _replace(folder / f"{name}.md", text)
 
 
 def _replace(path: Path, text: str) -> None:

@@ -15,7 +15,7 @@ from bench.peers import PEERS
 from bench.peers.api import Peer
 from bench.results import save, show
 from bench.scenarios.cluster import cluster
-from bench.scenarios.flags import ROUNDS, SECONDS
+from bench.scenarios.flags import ROUNDS, SECONDS, names_in
 from bench.scenarios.rounds import combined
 from bench.work import MeasurementFailed, PeerMissing
 
@@ -43,7 +43,7 @@ def bulk(*, rounds: int, duration: float, peers: str) -> None:
     Another one begins each round: what comes behind another finds the disk as that one left it. The last row has the
     median of our rounds beside the best of each other's, and the shares of these.
     """
-    names = list(dict.fromkeys(name.strip() for name in peers.split(",") if name.strip()))
+    names = names_in(peers)
     turns: dict[str, Turn] = {OURS: lambda: _ours(duration), COPIES: lambda: _copies(duration)}
     missing: dict[str, str] = {}
     for name in names:

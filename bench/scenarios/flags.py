@@ -30,3 +30,8 @@ GIGABYTES = Number(0.001, 10_000)
 NODES = click.IntRange(1, MAX_NODES)
 ROUNDS = click.IntRange(1)
 INFLIGHT = click.IntRange(1)
+
+
+def names_in(text: str) -> list[str]:
+    """Those that commas separate, each once."""
+    return list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))

@@ -144,7 +144,8 @@ class NamedProducer:
         return settled
 
     async def flush(self) -> None:
-        """Returns when everything appended so far is in the log. Raises what the producer failed of."""
+        """Returns when everything appended so far is in the log. Raises what the producer failed of; OutcomeUnknown
+        where something had been sent by then."""
         while self._waiting and self._failure is None:
             self._changed.clear()
             await self._changed.wait()
