@@ -15,9 +15,10 @@ import click
 
 from bench.results import save, show
 from bench.scenarios.cluster import Cluster, cluster
-from bench.scenarios.flags import LONGEST_S, NODES, Number
+from bench.scenarios.flags import LONGEST_S, NODES
 from bench.scenarios.spark_session import spark_session
 from bench.work import MeasurementFailed
+from dledger.cli.options import Number
 from dledger.client import connect
 from dledger.config import Limits
 

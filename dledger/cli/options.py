@@ -28,17 +28,28 @@ MOST_SECONDS = 366 * 24 * 3600
 FORMATS = ("table", "text", "lines", "raw", "json")
 
 
-class Seconds(click.FloatRange):
-    """A time that can be waited: no NaN, and a year at most."""
+class Number(click.FloatRange):
+    """From ``least`` to ``most``, and no NaN."""
+
+    what = "number"
+
+    def __init__(self, least: float, most: float) -> None:
+        super().__init__(least, most)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number = float(super().convert(value, param, ctx))
+        if math.isnan(number):
+            self.fail(f"{value!r} is no {self.what}.", param, ctx)
+        return number
+
+
+class Seconds(Number):
+    """A time that can be waited: a year at most."""
+
+    what = "number of seconds"
 
     def __init__(self, least: float) -> None:
         super().__init__(least, MOST_SECONDS)
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        seconds = float(super().convert(value, param, ctx))
-        if math.isnan(seconds):
-            self.fail(f"{value!r} is no number of seconds.", param, ctx)
-        return seconds
 
 
 class OutputOption(click.Option):
