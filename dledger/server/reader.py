@@ -21,6 +21,8 @@ TURN_BYTES = 1 << 20
 """After so much of frames others have their turn."""
 FRAME_COST_BYTES = 4096
 """What looking for a frame takes beside its bytes, in bytes."""
+BROUGHT_AT_A_TIME = 64
+"""Records of one get that are read from the device side by side."""
 
 
 class ReadPoint(NamedTuple):
@@ -180,40 +182,47 @@ class Reader:
 
     async def get(self, index: int, point: ReadPoint) -> Entry:
         """One record at or before ``point``. Raises INDEX_OUT_OF_RANGE, INDEX_LESS_THAN_LOCAL_BEGIN, CORRUPT_LOG."""
-        self._check_range(index, point.commit_index)
-        entry = self._log.entry_at_hand(Index(index))
-        if entry is None:
-            entry = (await self._frame_of(index, point.commit_index)).entry(index)
-        self._context.metrics.reads += 1
-        return entry
+        (found,) = await self.get_many([index], point)
+        if isinstance(found, DLedgerError):
+            raise found
+        return found
 
     async def get_many(self, indexes: Sequence[int], point: ReadPoint) -> list[Entry | DLedgerError]:
-        """The record at each index, or why there is none, in the order asked; each frame is read once.
+        """The record at each index, or why there is none, in the order asked. What has to come from the device is read
+        side by side.
 
         Raises BATCH_TOO_LARGE when the records together exceed a batch.
         """
-        limit, size_bytes = self._context.config.limits.max_batch_bytes, 0
         found: dict[int, Entry | DLedgerError] = {}
         times = Counter(indexes)
-        frame: Frame | None = None
+        bulk = _Bulk(times, self._context.config.limits.max_batch_bytes)
+        cold: list[Index] = []
         for index in sorted(times):
             try:
                 self._check_range(index, point.commit_index)
+            except DLedgerError as refusal:
+                found[index] = refusal
+                continue
+            entry = await self._at_hand(index)
+            if entry is None:
+                cold.append(Index(index))
+            else:
+                found[index] = bulk.counted(entry)
+        frame: Frame | None = None
+        for number, index in enumerate(cold):
+            if number % BROUGHT_AT_A_TIME == 0:
+                await self._log.bring(cold[number : number + BROUGHT_AT_A_TIME])
+            try:
                 if frame is not None and index < frame.header.end_index:
                     entry = frame.entry(index)
-                elif (at_hand := await self._at_hand(index)) is not None:
-                    entry = at_hand
-                else:
+                elif (entry := await self._at_hand(index)) is None:
                     frame = await self._frame_of(index, point.commit_index)
                     entry = frame.entry(index)
             except DLedgerError as refusal:
                 found[index] = refusal
                 continue
-            self._context.metrics.reads += times[index]
-            found[index] = entry
-            size_bytes += times[index] * len(entry.value)
-            if size_bytes > limit:
-                raise error(Code.BATCH_TOO_LARGE, f"the records have over {limit} bytes; ask for fewer at once")
+            found[index] = bulk.counted(entry)
+        self._context.metrics.reads += bulk.records
         return [found[index] for index in indexes]
 
     async def read(
@@ -263,3 +272,22 @@ class Reader:
         if frames[-1].header.position > limit:
             frames = [frame for frame in frames if frame.header.position <= limit]
         return frames
+
+
+class _Bulk:
+    """How much one answer holds. ``times``: how often each index was asked for."""
+
+    def __init__(self, times: Counter[int], max_bytes: int) -> None:
+        self._times = times
+        self._max_bytes = max_bytes
+        self._size_bytes = 0
+        self.records = 0
+
+    def counted(self, entry: Entry) -> Entry:
+        """Raises BATCH_TOO_LARGE when it is too much."""
+        times = self._times[entry.index]
+        self.records += times
+        self._size_bytes += times * len(entry.value)
+        if self._size_bytes > self._max_bytes:
+            raise error(Code.BATCH_TOO_LARGE, f"the records have over {self._max_bytes} bytes; ask for fewer at once")
+        return entry

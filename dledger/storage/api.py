@@ -184,6 +184,11 @@ class Log(Protocol):
         """Record ``index`` where nothing has to be waited for. None: ``frame_of`` has it, or says why nobody has."""
         ...
 
+    async def bring(self, indexes: Sequence[Index]) -> None:
+        """Has what these records take read from the device, side by side: ``entry_at_hand`` and ``frame_of`` find it in
+        the page cache then, as a rule. Raises nothing: what cannot be had is theirs to say."""
+        ...
+
     async def frame_of(self, index: Index) -> Frame:
         """The frame of record ``index``. Raises INDEX_OUT_OF_RANGE, INDEX_LESS_THAN_LOCAL_BEGIN, CORRUPT_LOG."""
         ...

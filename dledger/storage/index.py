@@ -3,6 +3,7 @@
 In memory four arrays; in a sealed segment the payload of its footer, columns little-endian, one after the other::
 
     u64 entries | u64 position[entries] | u64 index[entries] | u64 offset[entries] | u64 timestamp_ms[entries]
+    | the large frames (large_frames.py), if there are any
 
 It follows from the frames, so a footer that does not match its checksum is built again from them.
 """
@@ -13,7 +14,9 @@ import sys
 from array import array
 from bisect import bisect_right
 
-from dledger.storage.frame import FrameHeader
+from dledger.storage.frame import Frame, FrameHeader
+from dledger.storage.large_frames import LARGE_BYTES, LargeFrames, little_endian
+from dledger.storage.pieces import Block
 
 INDEX_INTERVAL_BYTES = 8 * 1024
 """One entry for about so many bytes of frames."""
@@ -22,13 +25,14 @@ INDEX_INTERVAL_BYTES = 8 * 1024
 class SparseIndex:
     """Entries in the order of the file. Invariant: positions and offsets ascend, indexes and timestamps never fall."""
 
-    __slots__ = ("_indexes", "_next_offset", "_offsets", "_positions", "_timestamps", "last_timestamp_ms")
+    __slots__ = ("_indexes", "_large", "_next_offset", "_offsets", "_positions", "_timestamps", "last_timestamp_ms")
 
     def __init__(self) -> None:
         self._positions = array("Q")
         self._indexes = array("Q")
         self._offsets = array("Q")
         self._timestamps = array("Q")
+        self._large = LargeFrames()
         self._next_offset = 0
         self.last_timestamp_ms = 0
         """Of the last frame added, noted or not; not kept in a footer."""
@@ -36,10 +40,23 @@ class SparseIndex:
     def __len__(self) -> int:
         return len(self._positions)
 
-    def add(self, header: FrameHeader, offset: int) -> None:
-        """The next frame begins at ``offset``; noted when the last one noted is far enough."""
+    @property
+    def size_bytes(self) -> int:
+        """What it takes in memory, about."""
+        return 4 * 8 * len(self) + self._large.size_bytes
+
+    def add(self, frame: Frame, offset: int) -> None:
+        """The next frame, which was checked, begins at ``offset``; noted when it is large, or the last one noted is far
+        enough."""
+        is_large = frame.header.stored_bytes >= LARGE_BYTES
+        self.add_header(frame.header, offset, always=is_large)
+        if is_large:
+            self._large.note(frame, offset)
+
+    def add_header(self, header: FrameHeader, offset: int, *, always: bool = False) -> None:
+        """As ``add``, of a frame whose body is not at hand."""
         self.last_timestamp_ms = header.timestamp_ms
-        if offset < self._next_offset:
+        if offset < self._next_offset and not always:
             return
         self._next_offset = offset + INDEX_INTERVAL_BYTES
         self._positions.append(header.position)
@@ -72,16 +89,24 @@ class SparseIndex:
         end_offset = self._offsets[at + 1] if at + 1 < len(self._offsets) else None
         return self._positions[at], self._offsets[at], end_offset
 
+    def large_at(self, offset: int) -> Block | None:
+        """The frame at ``offset`` in pieces, if it is a large one."""
+        return self._large.at(offset)
+
     def encode(self) -> bytes:
-        return b"".join((len(self).to_bytes(8, "little"), *(_swapped(each).tobytes() for each in self._columns())))
+        columns = (little_endian(each).tobytes() for each in self._columns())
+        return b"".join((len(self).to_bytes(8, "little"), *columns, self._large.encode() if self._large else b""))
 
     @classmethod
     def decode(cls, payload: bytes) -> SparseIndex | None:
         """None when the columns do not fit their count."""
         entries = int.from_bytes(payload[:8], "little")
-        if len(payload) != 8 + 4 * 8 * entries:
+        end = 8 + 4 * 8 * entries
+        large = LargeFrames.decode(payload[end:]) if len(payload) >= end else None
+        if large is None:
             return None
         index = cls()
+        index._large = large
         for at, column in enumerate(index._columns()):
             column.frombytes(payload[8 + at * 8 * entries : 8 + (at + 1) * 8 * entries])
             if sys.byteorder == "big":
@@ -91,11 +116,3 @@ class SparseIndex:
 
     def _columns(self) -> tuple[array[int], ...]:
         return self._positions, self._indexes, self._offsets, self._timestamps
-
-
-def _swapped(column: array[int]) -> array[int]:
-    if sys.byteorder == "little":
-        return column
-    swapped = array("Q", column)
-    swapped.byteswap()
-    return swapped

@@ -181,7 +181,7 @@ class FileLog:
         assert index is not None, "the active segment has its index at hand"
         for frame, offset in zip(run.frames, run.offsets, strict=True):
             state.apply(frame)
-            index.add(frame.header, offset)
+            index.add(frame, offset)
         segment.frames += len(run.frames)
         segment.end_offset = run.end_offset
 
@@ -364,6 +364,9 @@ class FileLog:
 
     def entry_at_hand(self, index: Index) -> Entry | None:
         return self._reader.entry_at_hand(index)
+
+    async def bring(self, indexes: Sequence[Index]) -> None:
+        await self._reader.bring(indexes)
 
     async def frame_of(self, index: Index) -> Frame:
         return await self._reader.frame_of(index)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import contextlib
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from dledger.errors import Code, CorruptLog, DLedgerError, error
@@ -59,6 +60,14 @@ class LogReader:
             return self._frames.entry_at_hand(index)
         except OSError:
             return None  # ``frame_of`` reads it again, and says what is wrong
+
+    async def bring(self, indexes: Sequence[Index]) -> None:
+        state = self._state()
+        kept = [index for index in indexes if state.first_index <= index < state.next_index]
+        if self._rearrangement.is_replacing or not kept:
+            return
+        with contextlib.suppress(OSError, CorruptLog):  # ``frame_of`` reads it again, and says what is wrong
+            await self._frames.bring(kept)
 
     async def frame_of(self, index: Index) -> Frame:
         async def attempt() -> Frame:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from functools import partial
 from sys import maxsize
+from typing import NamedTuple
 
 from dledger.batch import Buffer
 from dledger.errors import Code, DLedgerError, error
@@ -27,8 +29,19 @@ from dledger.types import Entry, LogPoint
 
 READ_AHEAD_BYTES = 8 << 20
 """How far the kernel reads ahead of who reads in order."""
+MAX_BROUGHT_BYTES = 256 << 10
+"""Larger blocks, which have to be read whole for one record, are read one by one."""
+_MAX_STEPS = 2  # where in its frame a record lies, and then the record
 
 IsWanted = Callable[[FrameHeader], bool]
+
+
+class _Range(NamedTuple):
+    """Bytes of a segment."""
+
+    segment: Segment
+    offset: int
+    size_bytes: int
 
 
 class _Walk:
@@ -122,6 +135,66 @@ class FrameReader:
         _, offset = segment.index.offset_before_index(index)
         handle, pread = files.open(segment), files.disk.pread_cached
         return self._checked.entry(segment, offset, index, lambda size_bytes, at: pread(handle, size_bytes, at))
+
+    async def bring(self, indexes: Sequence[int]) -> None:
+        """Has the page cache filled with what ``entry_at_hand``, or else ``of_index``, reads for these records, which
+        are in the log: for all of them at a time. What cannot be read is left to them."""
+        begun = self._checked.generation
+        for _ in range(_MAX_STEPS):
+            for index in filter(self._is_kept, indexes):
+                await self._index_of(self._files.by_index(index))
+                if begun != self._checked.generation:
+                    return
+            missing = dict.fromkeys(filter(None, map(self._missing, filter(self._is_kept, indexes))))
+            if not missing:
+                return
+            await self._fetch(list(missing))
+            if begun != self._checked.generation:
+                return
+
+    def _is_kept(self, index: int) -> bool:
+        """False once a trim has taken the segment of record ``index`` away."""
+        return index >= self._files.segments[0].name.base_index
+
+    def _missing(self, index: int) -> _Range | None:
+        """What has to be read first to get record ``index``; None: nothing, or that is not known."""
+        segment, pread = self._files.by_index(index), self._files.disk.pread_cached
+        if segment.index is None:
+            return None
+        handle = self._files.open(segment)
+        missing: _Range | None = None
+
+        def read(size_bytes: int, at: int) -> Buffer | None:
+            nonlocal missing
+            data = pread(handle, size_bytes, at)
+            if data is None:
+                missing = _Range(segment, at, size_bytes)
+            return data
+
+        _, offset, end = segment.index.block_of_index(index)
+        if self._checked.knows(segment, offset):
+            self._checked.entry(segment, offset, index, read)
+        elif end is not None and end - offset <= MAX_BROUGHT_BYTES:
+            read(end - offset, offset)
+        return missing
+
+    async def _fetch(self, missing: Sequence[_Range]) -> None:
+        disk = self._files.disk
+        with ExitStack() as stack:
+            handles = [stack.enter_context(self._files.pinned(each.segment)) for each in missing]
+            if len(missing) > 1:
+                for handle, each in zip(handles, missing, strict=True):
+                    disk.read_ahead(handle, each.offset, each.size_bytes)
+
+            def read() -> None:
+                for handle, each in zip(handles, missing, strict=True):
+                    disk.pread(handle, each.size_bytes, each.offset)
+
+            self._begin()
+            try:
+                await disk.run(read)
+            finally:
+                self._end()
 
     async def of_index(self, index: int) -> Frame:
         """The frame that holds record ``index``, which is in the log."""

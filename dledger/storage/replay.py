@@ -79,7 +79,7 @@ class Replay:
             except DLedgerError as bad:
                 reason = str(bad)
                 break
-            index.add(frame.header, offset)
+            index.add(frame, offset)
             end_offset = offset + frame.header.stored_bytes
             frames += 1
         return ReplayedSegment(segment, index, frames, end_offset, reason or scanner.reason)

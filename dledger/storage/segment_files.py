@@ -32,8 +32,10 @@ from dledger.storage.segment import (
 from dledger.storage.syncer import Handle
 from dledger.types import LogPoint
 
-MAX_OPEN_SEGMENTS = 32
-"""Sealed segments kept open, with their indexes in memory."""
+MAX_OPEN_SEGMENTS = 128
+"""Sealed segments kept open."""
+MAX_INDEXED_SEGMENTS = 512
+"""Sealed segments whose indexes are kept in memory: of full ones, 40 to 130 MB in all."""
 
 
 class SegmentFiles:
@@ -47,6 +49,7 @@ class SegmentFiles:
         self.damage = Damage()
         """What the segments are known to lack."""
         self._open: OrderedDict[Segment, None] = OrderedDict()  # sealed ones; the least recently used goes first
+        self._indexed: OrderedDict[Segment, None] = OrderedDict()  # the same, of those whose index is at hand
         self._made = count()
 
     @property
@@ -110,6 +113,7 @@ class SegmentFiles:
         removed, self.segments = self.segments[:first], self.segments[first:]
         for segment in removed:
             segment.gone = True
+            self._indexed.pop(segment, None)
             self.close(segment)
         return removed
 
@@ -118,12 +122,13 @@ class SegmentFiles:
         if segment.handle is None:
             segment.handle = self.disk.open(segment.path)
         if segment.sealed:
-            self._open[segment] = None
-            self._open.move_to_end(segment)
+            if segment.index is not None and not segment.gone:
+                _touch(self._indexed, segment)
+                if len(self._indexed) > MAX_INDEXED_SEGMENTS:
+                    self._indexed.popitem(last=False)[0].index = None
+            _touch(self._open, segment)
             while len(self._open) > MAX_OPEN_SEGMENTS:
-                coldest, _ = self._open.popitem(last=False)
-                coldest.index = None
-                self.close(coldest)
+                self.close(self._open.popitem(last=False)[0])
         return segment.handle
 
     @contextmanager
@@ -166,6 +171,7 @@ class SegmentFiles:
         self.open(segment)
         unseal(self.disk, segment)
         self._open.pop(segment, None)
+        self._indexed.pop(segment, None)
 
     def close_all(self) -> None:
         for segment in self.segments:
@@ -215,6 +221,7 @@ class SegmentFiles:
     def remove(self, segment: Segment) -> None:
         """Unlinks the segment and its small state, durably."""
         segment.gone = True
+        self._indexed.pop(segment, None)
         self.close(segment)
         if self.disk.exists(segment.state_path):
             self.disk.unlink(segment.state_path)
@@ -259,17 +266,17 @@ class SegmentFiles:
         for hole in self.damage.of(segment):
             scanner.end_offset = hole.offset
             for offset, frame in scanner:
-                index.add(frame.header, offset)
+                index.add(frame, offset)
             if scanner.offset != hole.offset:
                 raise corrupt(segment.path, scanner.offset, scanner.reason or "frames are missing")
             index.begin(hole.first, hole.next_index, hole.offset)
             if hole.end_offset is None or not hole.following:
                 return index, scanner
             first = parse_header(hole.following)
-            index.add(first, hole.end_offset)
+            index.add_header(first, hole.end_offset)
             scanner = FrameScanner(read, hole.end_offset + first.stored_bytes, end, first.point, first.end_index)
         for offset, frame in scanner:
-            index.add(frame.header, offset)
+            index.add(frame, offset)
         return index, scanner
 
     def reach_of(self, segment: Segment, last: LogPoint, next_index: int) -> Reach:
@@ -286,3 +293,8 @@ class SegmentFiles:
         with self.reading(segment) as handle:
             self.disk.drop_cache(handle)
             return find_holes(self.reader_of(handle), self.disk.size(handle), segment, reach)
+
+
+def _touch(used: OrderedDict[Segment, None], segment: Segment) -> None:
+    used[segment] = None
+    used.move_to_end(segment)

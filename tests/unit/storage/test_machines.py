@@ -33,7 +33,7 @@ class IndexOfASegment(RuleBasedStateMachine):
     @rule(count=st.integers(0, 3), size_bytes=st.integers(0, 5000))
     def add(self, count: int, size_bytes: int) -> None:
         body = build_body([bytes(size_bytes)] * count) if count else bytes(size_bytes)
-        header = make_frame(
+        frame = make_frame(
             self.previous,
             term=1,
             base_index=self.next_index,
@@ -41,8 +41,9 @@ class IndexOfASegment(RuleBasedStateMachine):
             body=body,
             body_crc=crc32c(body),
             timestamp_ms=len(self.frames),
-        ).header
-        self.index.add(header, self.offset)
+        )
+        header = frame.header
+        self.index.add(frame, self.offset)
         self.frames.append((header, self.offset))
         self.previous, self.next_index = header.point, header.end_index
         self.offset += header.stored_bytes

@@ -1,0 +1,167 @@
+"""Large frames in pieces: one record costs the piece it lies in, from the moment its frame is written, for ever."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from dledger.batch import crc32c
+from dledger.config import Limits
+from dledger.storage.damage import Damaged
+from dledger.storage.disk import OsDisk
+from dledger.storage.frame import parse_frame
+from dledger.storage.index import SparseIndex
+from dledger.storage.large_frames import LARGE_BYTES, LargeFrames
+from dledger.storage.pieces import sums_of, sums_of_frame
+from dledger.storage.syncer import Handle
+from dledger.types import GENESIS, Index
+from tests.unit.storage.harness import Witness, data_frame, frames_after, open_at
+
+SEGMENT_BYTES = 256 << 10
+UNCACHED = Limits(tail_cache_bytes=1, segment_max_bytes=SEGMENT_BYTES, page_cache_bytes=0)
+"""So that records come from the file."""
+VALUES = [bytes([number % 251]) * (number % 90 + 1) for number in range(1_200)]
+
+
+class CountingDisk(OsDisk):
+    """How much was read, and of it from the device as far as the caller waited for it in a thread."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read_bytes = 0
+        self.waits = 0
+        self.is_cold = False
+
+    def pread(self, handle: Handle, size_bytes: int, offset: int) -> bytes:
+        self.read_bytes += size_bytes
+        self.is_cold = False
+        return super().pread(handle, size_bytes, offset)
+
+    def pread_cached(self, handle: Handle, size_bytes: int, offset: int) -> bytearray | memoryview | bytes | None:
+        if self.is_cold:
+            self.waits += 1
+            return None
+        self.read_bytes += size_bytes
+        return super().pread_cached(handle, size_bytes, offset)
+
+
+async def fill(path: Path, frames: int = 8) -> list[bytes]:
+    """A log of ``frames`` large frames with a small one behind each, in several segments, closed in order."""
+    log = await open_at(path, limits=UNCACHED)
+    witness = Witness(log)
+    values: list[bytes] = []
+    for _ in range(frames):
+        log.append([data_frame(log.last, len(values), VALUES)])
+        values += VALUES
+        log.append(frames_after(log, 1))
+        values.append(bytes([65 + len(values) % 26]) * 100)
+    await witness.all_durable()
+    await log.close()
+    return values
+
+
+@pytest.mark.parametrize("size_bytes", [0, 1, 4_000, 4_008, 4_009, 8_104, 40_000, 40_001])
+def test_the_sums_of_a_frame_are_those_of_its_stored_bytes(size_bytes: int) -> None:
+    frame = data_frame(GENESIS, 0, [random.Random(size_bytes).randbytes(size_bytes)])
+    expected = sums_of(memoryview(frame.raw), 4096)
+    assert sums_of_frame(frame) == expected
+    assert sums_of_frame(parse_frame(frame.raw)) == expected
+
+
+def test_a_footer_keeps_large_frames_and_an_earlier_one_has_none() -> None:
+    index, frame = SparseIndex(), data_frame(GENESIS, 0, VALUES)
+    before = index.encode()
+    index.add(frame, 4096)
+    index.add(data_frame(frame.header.point, len(VALUES)), 4096 + frame.header.stored_bytes)
+    loaded = SparseIndex.decode(index.encode())
+    assert loaded is not None
+    assert loaded.large_at(4096) == index.large_at(4096) is not None
+    assert loaded.encode() == index.encode()
+    earlier = SparseIndex.decode(before)
+    assert earlier is not None
+    assert earlier.large_at(4096) is None
+
+
+def test_columns_that_do_not_fit_each_other_are_no_footer() -> None:
+    large = LargeFrames()
+    large.note(data_frame(GENESIS, 0, VALUES), 4096)
+    stored = large.encode()
+    assert LargeFrames.decode(stored) is not None
+    assert [LargeFrames.decode(stored[:size]) for size in range(1, len(stored))] == [None] * (len(stored) - 1)
+    assert LargeFrames.decode(stored + bytes(4)) is None
+
+
+def test_small_frames_are_not_noted() -> None:
+    index = SparseIndex()
+    index.add(data_frame(GENESIS, 0, [bytes(LARGE_BYTES - 200)]), 4096)
+    assert index.large_at(4096) is None
+
+
+async def test_every_record_of_a_log_that_was_opened_again_is_brought_by_its_piece(tmp_path: Path) -> None:
+    values = await fill(tmp_path)
+    disk = CountingDisk()
+    log = await open_at(tmp_path, disk, limits=UNCACHED)
+    await log.bring([Index(0)])  # the footer
+    of_sealed = range(0, 3 * len(VALUES), 7)
+    disk.read_bytes = 0
+    for index in of_sealed:
+        disk.is_cold = True
+        await log.bring([Index(index)])
+        entry = log.entry_at_hand(Index(index))
+        if entry is None:  # one of the small frames between
+            entry = (await log.frame_of(Index(index))).entry(index)
+        assert entry.value == values[index]
+    assert disk.waits >= len(of_sealed)
+    assert disk.read_bytes <= len(of_sealed) * 6 * 4096
+    await log.close()
+
+
+async def test_records_are_brought_side_by_side(tmp_path: Path) -> None:
+    values = await fill(tmp_path)
+    disk = CountingDisk()
+    log = await open_at(tmp_path, disk, limits=UNCACHED)
+    asked = [Index(index) for index in range(0, len(values), 100)]
+    disk.is_cold = True
+    await log.bring(asked)
+    found = [log.entry_at_hand(index) or (await log.frame_of(index)).entry(index) for index in asked]
+    assert [entry.value for entry in found] == [values[index] for index in asked]
+    await log.close()
+
+
+async def test_rot_in_a_piece_is_neither_served_nor_believed(tmp_path: Path) -> None:
+    values = await fill(tmp_path)
+    first = min(tmp_path.glob("**/*.log"))
+    with first.open("r+b") as file:
+        file.seek(4096 + 30_000)
+        was = file.read(1)
+        file.seek(4096 + 30_000)
+        file.write(bytes([was[0] ^ 1]))
+    log = await open_at(tmp_path, limits=UNCACHED)
+    log.set_callbacks(lambda _: None, lambda _: None)
+    refused = 0
+    for index in range(0, len(VALUES), 5):
+        await log.bring([Index(index)])
+        entry = log.entry_at_hand(Index(index))
+        if entry is None:
+            with pytest.raises(Damaged):
+                await log.frame_of(Index(index))
+            refused += 1
+        else:
+            assert entry.value == values[index]
+    assert 0 < refused < len(VALUES) / 5
+    await log.close()
+
+
+async def test_what_is_not_in_the_log_is_not_brought(tmp_path: Path) -> None:
+    values = await fill(tmp_path)
+    log = await open_at(tmp_path, limits=UNCACHED)
+    await log.bring([Index(len(values)), Index(10**9)])
+    assert log.entry_at_hand(Index(len(values))) is None
+    await log.close()
+
+
+def test_a_sum_is_crc_32c() -> None:
+    frame = data_frame(GENESIS, 0, [b"x"])
+    assert list(sums_of_frame(frame)) == [crc32c(frame.raw)]
