@@ -165,3 +165,22 @@ async def test_what_is_not_in_the_log_is_not_brought(tmp_path: Path) -> None:
 def test_a_sum_is_crc_32c() -> None:
     frame = data_frame(GENESIS, 0, [b"x"])
     assert list(sums_of_frame(frame)) == [crc32c(frame.raw)]
+
+
+async def test_whatever_part_of_a_footer_is_damaged_every_record_is_served_as_it_is(tmp_path: Path) -> None:
+    values = await fill(tmp_path, frames=6)
+    first = min(tmp_path.glob("**/*.log"))
+    stored = first.read_bytes()
+    log = await open_at(tmp_path, limits=UNCACHED)
+    end_offset = log._files.segments[0].end_offset
+    assert log._files.segments[0].sealed
+    await log.close()
+    for offset in range(end_offset, len(stored), 31):
+        first.write_bytes(stored[:offset] + bytes([stored[offset] ^ 1]) + stored[offset + 1 :])
+        log = await open_at(tmp_path, limits=UNCACHED)
+        for index in (0, 700, len(VALUES), 2 * len(VALUES)):
+            await log.bring([Index(index)])
+            entry = log.entry_at_hand(Index(index)) or (await log.frame_of(Index(index))).entry(index)
+            assert entry.value == values[index]
+        await log.close()
+        first.write_bytes(stored)
