@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from dledger.batch import Buffer, as_records, build_body, check_body, crc32c
+from dledger.batch import Buffer, as_records, body_sums, build_body, check_body, crc32c
 from dledger.errors import Code, DLedgerError, error
 from dledger.server.context import GroupContext
 from dledger.server.gathering import Gathering
@@ -46,6 +46,8 @@ class Batch:
     count: int
     source: Source = NO_SOURCE
     control: ControlKind = ControlKind.DATA
+    sums: Sequence[int] | None = None
+    """``body_sums``, where they were needed already."""
     behind: asyncio.Future[AppendResult] | None = None
     """The batch before it on its stream: where that was refused, this one is."""
     waiters: list[tuple[asyncio.Future[AppendResult], int, int]] = field(default_factory=list)
@@ -135,10 +137,11 @@ class Appender:
         """
         self._check_open(len(body))
         self._context.admission.check_room()
-        if crc32c(body) != body_crc:
+        sums = body_sums(body)
+        if (sums[-1] if sums else crc32c(body)) != body_crc:
             raise error(Code.CORRUPT_BATCH, "the body does not match its crc; send it again")
         check_body(body, count, self._context.config.limits.max_record_bytes)
-        batch = Batch(body, body_crc, count, source, behind=behind)
+        batch = Batch(body, body_crc, count, source, sums=sums, behind=behind)
         return self._enqueue(batch)
 
     def append_records(self, given: Iterable[object], source: Source = NO_SOURCE) -> asyncio.Future[AppendResult]:
@@ -338,6 +341,7 @@ class Appender:
             producer_id=batch.source.producer_id,
             producer_epoch=batch.source.producer_epoch,
             base_sequence=batch.source.base_sequence,
+            sums=batch.sums,
         )
 
 

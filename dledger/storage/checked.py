@@ -9,13 +9,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from dledger.storage.frame import Frame, unpack_place
-from dledger.storage.pieces import PIECE_BYTES, Block, ReadAt, even_record_bytes, sums_of
+from dledger.storage.frame import Frame
+from dledger.storage.pieces import Block, Body, ReadAt
 from dledger.storage.segment import Segment
 from dledger.types import Entry
 
-WHOLE_BYTES = 12 << 10
-"""Blocks up to so many bytes are read whole."""
 MAX_KEPT_BYTES = 16 << 20
 """For all sums: those of gigabytes of large batches, or of some hundred megabytes of small ones."""
 _BLOCK_OVERHEAD_BYTES = 600
@@ -29,7 +27,7 @@ class CheckedBlocks:
         """Rises when everything is forgotten: what was read before is not to be noted any more."""
         self._max_bytes = max_bytes
         self._kept_bytes = 0
-        self._blocks: dict[tuple[Segment, int], Block] = {}  # the oldest first
+        self._blocks: dict[tuple[Segment, int], Block | Body] = {}  # the oldest first
 
     def clear(self) -> None:
         """Forgets everything."""
@@ -41,12 +39,7 @@ class CheckedBlocks:
         """``frames``, which lie one behind the other from ``offset`` on, were read from the file, and all match."""
         if self.knows(segment, offset):
             return
-        is_one = len(frames) == 1
-        stored = frames[0].buffers[0] if is_one else b"".join(frame.buffers[0] for frame in frames)
-        view = memoryview(stored)
-        size = len(view) if len(view) <= WHOLE_BYTES else PIECE_BYTES
-        place, record_bytes = (unpack_place(view), even_record_bytes(frames[0])) if is_one else (None, 0)
-        self._blocks[segment, offset] = block = Block(len(view), size, sums_of(view, size), place, record_bytes)
+        self._blocks[segment, offset] = block = Body.of(frames[0]) if len(frames) == 1 else Block.of(frames)
         self._kept_bytes += _cost_bytes(block)
         while self._kept_bytes > self._max_bytes:
             oldest = next(iter(self._blocks))
@@ -62,12 +55,12 @@ class CheckedBlocks:
         block = self._block(segment, offset)
         return None if block is None else block.entry(offset, index, read)
 
-    def _block(self, segment: Segment, offset: int) -> Block | None:
+    def _block(self, segment: Segment, offset: int) -> Block | Body | None:
         block = self._blocks.get((segment, offset))
         if block is None and segment.index is not None:
             block = segment.index.large_at(offset)
         return block
 
 
-def _cost_bytes(block: Block) -> int:
-    return _BLOCK_OVERHEAD_BYTES + sys.getsizeof(block.sums)
+def _cost_bytes(block: Block | Body) -> int:
+    return _BLOCK_OVERHEAD_BYTES + sys.getsizeof(block.sums.sums)

@@ -25,13 +25,13 @@ there are (up to collisions of CRC-32C). A control frame's body is a ``dledger.v
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
 from hashlib import blake2b
 from struct import Struct
 from typing import NamedTuple
 
-from dledger.batch import Buffer, check_body, crc32c, record_at
+from dledger.batch import Buffer, body_sums, check_body, crc32c, record_at
 from dledger.errors import Code, error
 from dledger.types import Entry, LogPoint, Position, Term
 
@@ -131,12 +131,16 @@ def unpack_place(head: Buffer) -> Place:
 class Frame:
     """A header with its bytes, ready for ``writev``. ``buffers`` joined are the stored bytes, padding included."""
 
-    __slots__ = ("body", "buffers", "header")
+    __slots__ = ("body", "buffers", "header", "sums")
 
-    def __init__(self, header: FrameHeader, body: Buffer, buffers: tuple[Buffer, ...]) -> None:
+    def __init__(
+        self, header: FrameHeader, body: Buffer, buffers: tuple[Buffer, ...], sums: Sequence[int] | None = None
+    ) -> None:
+        """``sums`` are ``body_sums(body)``."""
         self.header = header
         self.body = body
         self.buffers = buffers
+        self.sums = sums
 
     def __repr__(self) -> str:
         h = self.header
@@ -176,8 +180,10 @@ def make_frame(
     producer_id: int = 0,
     producer_epoch: int = 0,
     base_sequence: int = 0,
+    sums: Sequence[int] | None = None,
 ) -> Frame:
-    """The frame that follows ``previous``. Only a leader makes frames; everyone else copies them."""
+    """The frame that follows ``previous``. Only a leader makes frames; everyone else copies them. ``sums``: those of
+    ``body``, if they are at hand."""
     frame_len = HEADER_BYTES + len(body)
     fields = (
         body_crc,
@@ -198,7 +204,7 @@ def make_frame(
     header_crc = _header_crc(head)
     head[8:12] = header_crc.to_bytes(4, "little")
     header = FrameHeader(MAGIC, frame_len, header_crc, *fields, chain)
-    return Frame(header, body, (head, body, _PADDING[-frame_len & 7]))
+    return Frame(header, body, (head, body, _PADDING[-frame_len & 7]), sums or body_sums(body))
 
 
 def _header_crc(head: Buffer) -> int:
@@ -233,11 +239,12 @@ def parse_body(header: FrameHeader, raw: memoryview) -> Frame:
         raise error(Code.CORRUPT_LOG, f"frame {header.position} needs {header.stored_bytes} bytes, {len(raw)} are left")
     frame_len = header.frame_len
     body = raw[HEADER_BYTES:frame_len]
-    if crc32c(body) != header.body_crc:
+    sums = body_sums(body)
+    if (sums[-1] if sums else crc32c(body)) != header.body_crc:
         raise error(Code.CORRUPT_LOG, f"the body of frame {header.position} does not match its checksum")
     if frame_len & 7 and any(raw[frame_len:]):
         raise error(Code.CORRUPT_LOG, f"the padding of frame {header.position} is not zero")
-    return Frame(header, body, (raw,))
+    return Frame(header, body, (raw,), sums)
 
 
 def parse_frames(buffer: Buffer) -> list[Frame]:

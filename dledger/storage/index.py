@@ -15,8 +15,8 @@ from array import array
 from bisect import bisect_right
 
 from dledger.storage.frame import Frame, FrameHeader
-from dledger.storage.large_frames import LARGE_BYTES, LargeFrames, little_endian
-from dledger.storage.pieces import Block
+from dledger.storage.large_frames import LargeFrames, little_endian
+from dledger.storage.pieces import Body
 
 INDEX_INTERVAL_BYTES = 8 * 1024
 """One entry for about so many bytes of frames."""
@@ -48,7 +48,7 @@ class SparseIndex:
     def add(self, frame: Frame, offset: int) -> None:
         """The next frame, which was checked, begins at ``offset``; noted when it is large, or the last one noted is far
         enough."""
-        is_large = frame.header.stored_bytes >= LARGE_BYTES
+        is_large = frame.sums is not None
         self.add_header(frame.header, offset, always=is_large)
         if is_large:
             self._large.note(frame, offset)
@@ -89,8 +89,8 @@ class SparseIndex:
         end_offset = self._offsets[at + 1] if at + 1 < len(self._offsets) else None
         return self._positions[at], self._offsets[at], end_offset
 
-    def large_at(self, offset: int) -> Block | None:
-        """The frame at ``offset`` in pieces, if it is a large one."""
+    def large_at(self, offset: int) -> Body | None:
+        """The frame at ``offset``, if it is a large one."""
         return self._large.at(offset)
 
     def encode(self) -> bytes:

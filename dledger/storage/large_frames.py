@@ -3,7 +3,7 @@ of a sealed segment, so that one record of them costs one piece to read, at any 
 
 In a footer, behind the sparse index; little-endian::
 
-    u64 frames | u64 offset[frames] | place[frames] | u32 sum[…]      a sum for each 4 KiB of each frame, the last less
+    u64 frames | u64 offset[frames] | place[frames] | u32 sum[…]      batch.body_sums of each frame
 
     place   u64 term | u64 base_index | u64 timestamp_ms | u32 frame_len | u32 count | u32 record_bytes | u32 0
             record_bytes: the size of all records, 0 where they differ
@@ -16,11 +16,10 @@ from array import array
 from bisect import bisect_left
 from struct import Struct
 
-from dledger.storage.frame import Frame, Place
-from dledger.storage.pieces import PIECE_BYTES, Block, even_record_bytes, sums_of_frame
+from dledger.batch import PIECE_BYTES
+from dledger.storage.frame import HEADER_BYTES, Frame, Place
+from dledger.storage.pieces import Body, Sums, even_record_bytes
 
-LARGE_BYTES = 32 << 10
-"""Frames of fewer bytes are read whole."""
 _PLACE = Struct("<QQQIIII")
 
 
@@ -44,8 +43,9 @@ class LargeFrames:
         return len(self) * (16 + _PLACE.size) + len(self._sums) * self._sums.itemsize
 
     def note(self, frame: Frame, offset: int) -> None:
-        """``frame``, which was checked, lies at ``offset``, behind those noted before."""
+        """``frame``, which was checked and has sums, lies at ``offset``, behind those noted before."""
         header = frame.header
+        assert frame.sums is not None, "only large frames have them"
         self._offsets.append(offset)
         self._places += _PLACE.pack(
             header.term,
@@ -57,9 +57,9 @@ class LargeFrames:
             0,
         )
         self._first_sums.append(len(self._sums))
-        self._sums.extend(sums_of_frame(frame))
+        self._sums.extend(frame.sums)
 
-    def at(self, offset: int) -> Block | None:
+    def at(self, offset: int) -> Body | None:
         """The frame that begins at ``offset``, if it is a large one."""
         number = bisect_left(self._offsets, offset)
         if number == len(self._offsets) or self._offsets[number] != offset:
@@ -67,10 +67,9 @@ class LargeFrames:
         term, base_index, timestamp_ms, frame_len, count, record_bytes, _ = _PLACE.unpack_from(
             self._places, number * _PLACE.size
         )
-        first, size_bytes = self._first_sums[number], _stored_bytes(frame_len)
-        sums = self._sums[first : first + _pieces(size_bytes)]
-        place = Place(frame_len, term, base_index, count, timestamp_ms)
-        return Block(size_bytes, PIECE_BYTES, sums, place, record_bytes)
+        first, size_bytes = self._first_sums[number], frame_len - HEADER_BYTES
+        sums = Sums(size_bytes, PIECE_BYTES, self._sums[first : first + _pieces(frame_len)])
+        return Body(Place(frame_len, term, base_index, count, timestamp_ms), sums, record_bytes)
 
     def encode(self) -> bytes:
         count = len(self).to_bytes(8, "little")
@@ -95,16 +94,12 @@ class LargeFrames:
         first = 0
         for _, _, _, frame_len, *_ in _PLACE.iter_unpack(found._places):
             found._first_sums.append(first)
-            first += _pieces(_stored_bytes(frame_len))
+            first += _pieces(frame_len)
         return found if first == len(found._sums) else None
 
 
-def _stored_bytes(frame_len: int) -> int:
-    return (frame_len + 7) & ~7
-
-
-def _pieces(size_bytes: int) -> int:
-    return -(-size_bytes // PIECE_BYTES)
+def _pieces(frame_len: int) -> int:
+    return -(-(frame_len - HEADER_BYTES) // PIECE_BYTES)
 
 
 def little_endian(column: array[int]) -> array[int]:

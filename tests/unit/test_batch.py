@@ -9,7 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dledger.batch import MAX_KEPT_SIGNS, body_offsets, build_body, check_body, record_at, records_of
+from dledger.batch import (
+    LARGE_BODY_BYTES,
+    MAX_KEPT_SIGNS,
+    PIECE_BYTES,
+    body_offsets,
+    body_sums,
+    build_body,
+    check_body,
+    crc32c,
+    record_at,
+    records_of,
+)
 from dledger.errors import Code, DLedgerError
 
 MAX_RECORD_BYTES = 1 << 20
@@ -80,3 +91,12 @@ def test_checking_large_batches_leaves_nothing_in_memory() -> None:
     kept_bytes, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert kept_bytes < 4 * MAX_KEPT_SIGNS
+
+
+def test_the_last_sum_of_a_large_body_is_its_checksum_and_small_ones_have_none() -> None:
+    body = bytes(range(256)) * (LARGE_BODY_BYTES // 256) + b"end"
+    sums = body_sums(body)
+    assert sums is not None
+    assert sums[-1] == crc32c(body)
+    assert [crc32c(body[: PIECE_BYTES * (number + 1)]) for number in range(len(sums))] == list(sums)
+    assert body_sums(body[: LARGE_BODY_BYTES - 1]) is None

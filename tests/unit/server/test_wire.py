@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from google.protobuf.message import DecodeError
 
@@ -75,7 +77,7 @@ def test_noise_is_none() -> None:
 
 def frame_of(body: Buffer) -> Frame:
     before = LogPoint(Position(8), Term(2), 0)
-    source = {"producer_id": 1 << 40, "producer_epoch": 3, "base_sequence": 300}
+    source: dict[str, Any] = {"producer_id": 1 << 40, "producer_epoch": 3, "base_sequence": 300}
     return make_frame(
         before, term=3, base_index=17, count=2, body=body, body_crc=0xDEADBEEF, timestamp_ms=1 << 41, **source
     )

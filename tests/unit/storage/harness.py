@@ -8,6 +8,7 @@ import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from dledger.batch import Buffer, build_body, crc32c
 from dledger.config import Limits, Timings
@@ -25,7 +26,7 @@ SMALL = Limits(segment_max_bytes=16 * 1024)
 MEMBERS = (Member(NodeId("n0"), "127.0.0.1:1"),)
 
 
-def data_frame(previous: LogPoint, index: int, records: Sequence[bytes] = (b"a", b"bc"), **fields: int) -> Frame:
+def data_frame(previous: LogPoint, index: int, records: Sequence[bytes] = (b"a", b"bc"), **fields: Any) -> Frame:
     body = build_body(records)
     fields = {"term": max(previous.term, 1), "timestamp_ms": 1000 + previous.position, **fields}
     return make_frame(previous, base_index=index, count=len(records), body=body, body_crc=crc32c(body), **fields)

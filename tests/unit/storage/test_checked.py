@@ -90,7 +90,7 @@ async def test_a_block_is_read_once_for_all_its_records(
 @pytest.mark.parametrize(
     ("offset", "lost"),
     [
-        pytest.param(4096 + 50, range(3_000), id="header"),
+        pytest.param(4096 + 50, range(0), id="header, which no record needs"),
         pytest.param(4096 + 88 + 4 * 1_500, range(3_000), id="offsets"),
         pytest.param(4096 + 60_000, range(3_000), id="values"),
         pytest.param(4096 + 156_500, range(3_003, 3_004), id="a small frame"),
@@ -111,7 +111,7 @@ async def test_rot_under_what_was_checked_is_found_and_not_served(tmp_path: Path
             else:
                 entry = entry or (await log.frame_of(Index(index))).entry(index)
                 assert entry.value == values[index]
-        assert log.damaged()
+        assert bool(log.damaged()) == bool(lost)
 
 
 def flip(path: Path, offset: int) -> None:

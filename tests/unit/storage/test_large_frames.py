@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
 
 import pytest
 
-from dledger.batch import crc32c
+from dledger.batch import LARGE_BODY_BYTES
 from dledger.config import Limits
 from dledger.storage.damage import Damaged
 from dledger.storage.disk import OsDisk
-from dledger.storage.frame import parse_frame
 from dledger.storage.index import SparseIndex
-from dledger.storage.large_frames import LARGE_BYTES, LargeFrames
-from dledger.storage.pieces import sums_of, sums_of_frame
+from dledger.storage.large_frames import LargeFrames
 from dledger.storage.syncer import Handle
 from dledger.types import GENESIS, Index
 from tests.unit.storage.harness import Witness, data_frame, frames_after, open_at
@@ -62,14 +59,6 @@ async def fill(path: Path, frames: int = 8) -> list[bytes]:
     return values
 
 
-@pytest.mark.parametrize("size_bytes", [0, 1, 4_000, 4_008, 4_009, 8_104, 40_000, 40_001])
-def test_the_sums_of_a_frame_are_those_of_its_stored_bytes(size_bytes: int) -> None:
-    frame = data_frame(GENESIS, 0, [random.Random(size_bytes).randbytes(size_bytes)])
-    expected = sums_of(memoryview(frame.raw), 4096)
-    assert sums_of_frame(frame) == expected
-    assert sums_of_frame(parse_frame(frame.raw)) == expected
-
-
 def test_a_footer_keeps_large_frames_and_an_earlier_one_has_none() -> None:
     index, frame = SparseIndex(), data_frame(GENESIS, 0, VALUES)
     before = index.encode()
@@ -95,7 +84,7 @@ def test_columns_that_do_not_fit_each_other_are_no_footer() -> None:
 
 def test_small_frames_are_not_noted() -> None:
     index = SparseIndex()
-    index.add(data_frame(GENESIS, 0, [bytes(LARGE_BYTES - 200)]), 4096)
+    index.add(data_frame(GENESIS, 0, [bytes(LARGE_BODY_BYTES - 200)]), 4096)
     assert index.large_at(4096) is None
 
 
@@ -114,7 +103,7 @@ async def test_every_record_of_a_log_that_was_opened_again_is_brought_by_its_pie
             entry = (await log.frame_of(Index(index))).entry(index)
         assert entry.value == values[index]
     assert disk.waits >= len(of_sealed)
-    assert disk.read_bytes <= len(of_sealed) * 6 * 4096
+    assert disk.read_bytes <= len(of_sealed) * 6 * 8192
     await log.close()
 
 
@@ -160,11 +149,6 @@ async def test_what_is_not_in_the_log_is_not_brought(tmp_path: Path) -> None:
     await log.bring([Index(len(values)), Index(10**9)])
     assert log.entry_at_hand(Index(len(values))) is None
     await log.close()
-
-
-def test_a_sum_is_crc_32c() -> None:
-    frame = data_frame(GENESIS, 0, [b"x"])
-    assert list(sums_of_frame(frame)) == [crc32c(frame.raw)]
 
 
 async def test_whatever_part_of_a_footer_is_damaged_every_record_is_served_as_it_is(tmp_path: Path) -> None:
