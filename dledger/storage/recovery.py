@@ -12,7 +12,8 @@ A crash in the middle of …
 * a seal: a footer without its trailer; it lies behind the segment's last frame, and is written again.
 * a prepare: a file that no segment's name was given to; it goes.
 * a truncation: see cut.py; what is left reads as a log with some of the frames that were to go.
-* a trim, a reset: the segment that the log begins with says so before older ones go; those that are left go now.
+* a trim, a reset: the segment that the log begins with says so before older ones go; those that are left go now, once
+  the disk has for certain what it says.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ from dledger.storage.segment import (
     corrupt,
     parse_name,
     write_mark,
+    write_origin,
 )
 from dledger.storage.segment_files import SegmentFiles
 from dledger.storage.state_file import has_good_state, keep_twice, write_state
@@ -122,6 +124,7 @@ def _open(files: SegmentFiles, limits: Limits, members: Sequence[Member], *, mus
     _check_beginning(files)
     recovered = _recover(files, durable, members)
     keep_twice(files.disk, files.segments[0])
+    _settle_beginning(files, names)
     _remove_leftovers(files, files.disk.listdir(str(files.directory)))
     return recovered
 
@@ -131,6 +134,14 @@ def _check_beginning(files: SegmentFiles) -> None:
     first = files.segments[0]
     if first.previous != GENESIS and not has_good_state(files.disk, first):
         raise corrupt(first.state_path, 0, "no copy of the small state that the log begins with is good")
+
+
+def _settle_beginning(files: SegmentFiles, names: Sequence[str]) -> None:
+    """After a trim that was killed, or whose sync failed, the page cache alone may say that the log begins here: the
+    disk says it too before what lies further back goes."""
+    first = files.segments[0]
+    if any(name is not None and name < first.name for name in map(parse_name, names)):
+        write_origin(files.disk, first)
 
 
 def _create(files: SegmentFiles, limits: Limits, members: Sequence[Member]) -> _Recovered:
