@@ -67,7 +67,6 @@ def take_inventory(files: SegmentFiles, names: Sequence[str]) -> Durable:
     marked = max((at for at, each in enumerate(found) if each.mark is not None), default=0)
     certain = max(marked, sealed + 1)
     _check_certain(found, certain)
-    # A failed sync leaves first pages that look clean and never reached the disk: what counts is what the disk has.
     found[certain + 1 :] = [_look(files, each.segment.name, anew=True) for each in found[certain + 1 :]]
     state_names = set(names)
     for each in found:
@@ -85,13 +84,13 @@ def _segment_name(name: str) -> SegmentName | None:
 
 
 def _look(files: SegmentFiles, name: SegmentName, *, anew: bool = False) -> _Found:
-    """``anew``: from the disk, whatever the page cache has."""
+    """What the disk has of its first page, whatever the page cache says: a failed sync leaves pages that look clean and
+    never got there. ``anew``: of all of it."""
     path = str(files.directory / name.file(SEGMENT_SUFFIX))
     disk = files.disk
     handle = disk.open(path, read_only=True)
     try:
-        if anew:
-            disk.drop_cache(handle)
+        disk.drop_cache(handle, 0, 0 if anew else FIRST_PAGE_BYTES)
         size_bytes = disk.size(handle)
         page = disk.pread(handle, FIRST_PAGE_BYTES, 0)
         trailer = read_trailer(disk, handle, size_bytes)

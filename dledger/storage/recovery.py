@@ -184,6 +184,7 @@ def _recover(files: SegmentFiles, durable: Durable, members: Sequence[Member]) -
         torn = _cut_tail(files, durable, replay, hint)
     else:
         handle = files.open(end.segment)
+        files.disk.fdatasync(handle)  # the mark that was found may be in the page cache alone, and is still to be told
         write_mark(files.disk, end.segment, state.last, end.end_offset, hint, clean=False)
         files.disk.fdatasync(handle)
     _settle_segments(files, replay)

@@ -73,6 +73,7 @@ class TwoSlotFile:
             return False
         handle = self._disk.open(self.path)
         try:
+            self._settle(handle)
             copies = [self._read_slot(handle, slot) for slot in (0, 1)]
             good = [copy for copy in copies if copy is not None]
             if not good:
@@ -89,6 +90,13 @@ class TwoSlotFile:
         finally:
             self._disk.close(handle)
         return True
+
+    def _settle(self, handle: Handle) -> None:
+        """From now on what is read is what the disk has. A failed sync leaves pages that look clean and are not there;
+        a process that was killed leaves bytes, and a name, that are on their way, and both copies must never be."""
+        self._disk.drop_cache(handle)
+        self._disk.fdatasync(handle)
+        self._disk.fsync_directory(str(Path(self.path).parent))
 
     def _create(self, payload: bytes) -> None:
         temporary = self.path + ".tmp"

@@ -1,7 +1,8 @@
 """``python -m tests.crashes [--quick] [SCENARIO …]``: a line for each scenario, and what was tried in all.
 
 A scenario is cut at every call that changes something on the disk, before it and after it; then its recovery is, at
-every such call of its own.
+every such call of its own. At the same calls the process is killed too and started again: what it finds in the page
+cache may not be on the disk, and the power goes at every call of that start.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import os
 import sys
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 
-from tests.crashes.explore import Tally, explore, explore_recovery
+from tests.crashes.explore import Tally, explore, explore_kills, explore_recovery
 from tests.crashes.medium import Depth
 from tests.crashes.scenarios import OF_THE_LOG, SCENARIOS
 from tests.support.choices import positive
@@ -54,6 +55,7 @@ def _jobs(pool: ProcessPoolExecutor, chosen: list[str], *, quick: bool) -> list[
     depth = QUICK if quick else FULL
     how = {"every": 6, "most_outcomes": 3} if quick else {"every": 1, "most_outcomes": 50}
     jobs = [pool.submit(explore_recovery, name, RECOVERY, **how) for name in chosen if name in OF_THE_LOG]
+    jobs += [pool.submit(explore_kills, name, RECOVERY, every=30 if quick else 1) for name in chosen]
     return jobs + [pool.submit(explore, name, depth) for name in chosen]
 
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from copy import deepcopy
 from dataclasses import dataclass, field
 from random import Random
 
 from tests.crashes.medium import Depth, Image
-from tests.crashes.promises import LogPromise, Promise
+from tests.crashes.promises import Promise
 from tests.crashes.scenarios import SCENARIOS, Point, Stage, recovery
 from tests.support.virtual_time import run_virtual
 
 FOREVER_S = 1e9
 MOST_FAILURES = 5
+SYNCS = ("fdatasync", "fsync_directory")
 
 
 @dataclass(slots=True)
@@ -56,7 +58,6 @@ async def _explore_recovery(name: str, depth: Depth, every: int, most_outcomes: 
     total = Tally(f"recovery of {name}")
     seen: set[tuple[Promise, Image]] = set()
     for point in first.points[::every]:
-        assert isinstance(point.promise, LogPromise)
         outcomes = list(dict.fromkeys(point.shot.images(depth, Random(len(seen)))))
         step = max(1, (len(outcomes) - 1) // (most_outcomes - 1))
         for image in (*outcomes[:-1:step], outcomes[-1]):
@@ -69,9 +70,39 @@ async def _explore_recovery(name: str, depth: Depth, every: int, most_outcomes: 
     return total
 
 
+def explore_kills(name: str, depth: Depth, *, every: int = 1) -> Tally:
+    """The process ends at every ``every``-th point of a scenario, and is started again with the page cache as it was;
+    then the power goes, at every point of that start and behind it. It is killed, or what it was syncing fails: then
+    its pages look clean, and the disk never has them."""
+    return run_virtual(_explore_kills(name, depth, every), limit_s=FOREVER_S)
+
+
+async def _explore_kills(name: str, depth: Depth, every: int) -> Tally:
+    first = Stage(kills=True)
+    await SCENARIOS[name](first)
+    total = Tally(f"kills in {name}")
+    for point in first.points[::every]:
+        assert point.platter is not None
+        platters = {"killed": point.platter}
+        if point.call in SYNCS and not point.is_after:
+            platters["failed"] = deepcopy(point.platter)
+            platters["failed"].fail_writes()
+        for end, platter in platters.items():
+            platter.kill()
+            again = Stage(platter=platter)
+            total.add(await _explore(f"{name}, {end} {point}", recovery(point.promise), again, depth))
+        if len(total.failures) >= MOST_FAILURES:
+            break
+    return total
+
+
 async def _explore(name: str, scenario: Callable[[Stage], Awaitable[None]], stage: Stage, depth: Depth) -> Tally:
-    await scenario(stage)
-    tally = Tally(name, calls=stage.calls, points=len(stage.points))
+    tally = Tally(name)
+    try:
+        await scenario(stage)
+    except Exception as failure:  # noqa: BLE001 – whatever it is, it is the finding
+        tally.failures.append(f"{name}: {type(failure).__name__}: {failure}")
+    tally.calls, tally.points = stage.calls, len(stage.points)
     random = Random(0)
     seen: set[int] = set()
     for point in stage.points:

@@ -201,6 +201,13 @@ class RecordedPlatter(Platter):
             piece = bytes(file.data[begin : begin + SECTOR_BYTES])
             versions.setdefault(number, []).append((file.written[number], piece))
 
+    def fail_writes(self) -> None:
+        """Nothing of what waits for a sync reaches the disk any more: its pages look clean from now on."""
+        for file in self._names.values():
+            file.lost |= file.dirty
+            file.dirty.clear()
+        self._writes.clear()
+
     def shot(self) -> Shot:
         numbers: dict[SimFile, int] = {}
         changes = tuple(

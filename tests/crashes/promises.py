@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import NamedTuple, Protocol
@@ -24,11 +26,25 @@ GROUP = DATA / "groups" / "default"
 LIMITS = Limits(segment_max_bytes=8192, segment_max_frames=4)
 
 
+class Found(NamedTuple):
+    """What a start found, which is promised from then on: others may have heard of it."""
+
+    promise: Promise
+    going_on: Promise
+    """While it goes on: what was found, with or without what comes next."""
+    go_on: Callable[[], Awaitable[None]]
+    """Changes something more, and ends what the start opened."""
+
+
 class Promise(Protocol):
     """Compared, and hashed, by value: the same promise on the same files is checked once."""
 
     async def check(self, image: Image) -> None:
         """Starts from ``image``. Raises AssertionError, or whatever the start raises."""
+        ...
+
+    async def begin(self, disk: RecordingDisk) -> Found:
+        """Starts on ``disk``. Raises as ``check``."""
         ...
 
 
@@ -67,6 +83,27 @@ class LogPromise(NamedTuple):
         report = _Verifier(disk, GROUP).run()
         assert report.ok, f"a verify finds {report.bad}"
         await _goes_on(log, platter)
+
+    async def begin(self, disk: RecordingDisk) -> Found:
+        log = await open_at(GROUP, disk, LIMITS, must_exist=self.must_exist)
+        found = await self.found(log)
+        further = frames_after(log, 1, term=9)
+        (line,) = found.lines
+        longer = line._replace(frames=(*line.frames, *(frame.raw for frame in further)))
+
+        async def go_on() -> None:
+            witness = Witness(log)
+            log.append(further)
+            await witness.all_durable()
+            await log.close()
+
+        return Found(found, LogPromise((longer,), must_exist=True), go_on)
+
+    async def found(self, log: FileLog) -> LogPromise:
+        """What is promised of a log that was just opened."""
+        line, last = self._line_of(log, await all_frames(log)), log.last.position
+        kept = line._replace(frames=line.frames[: last - line.first], floor=last)
+        return LogPromise((kept._replace(starts=frozenset({log.state.start.position})),), must_exist=True)
 
     def _line_of(self, log: FileLog, frames: list[Frame]) -> Line:
         """Which of the lines was found. Raises AssertionError when it is none."""
@@ -168,6 +205,16 @@ class VotePromise(NamedTuple):
         again = RecordingDisk(RecordedPlatter(platter.image()))
         assert (await HardStateStore.open(again, GROUP, must_exist=True)).state == further
 
+    async def begin(self, disk: RecordingDisk) -> Found:
+        store = await HardStateStore.open(disk, GROUP, must_exist=self.must_exist)
+        assert store.state in (self.saved, self.saving), f"{store.state} was found"
+        found, further = store.state, HardState(Term(store.state.term + 1), NodeId("n9"))
+        return Found(
+            VotePromise(found, found, must_exist=True),
+            VotePromise(found, further, must_exist=True),
+            partial(store.save, further),
+        )
+
 
 class NodePromise(NamedTuple):
     """A node starts, as ``Node`` does it, on the disk that it was on; it votes as it did; its log is there."""
@@ -178,19 +225,30 @@ class NodePromise(NamedTuple):
     log: LogPromise
 
     async def check(self, image: Image) -> None:
-        disk = RecordingDisk(RecordedPlatter(image))
+        await (await self.begin(RecordingDisk(RecordedPlatter(image)))).go_on()
+
+    async def begin(self, disk: RecordingDisk) -> Found:
         identity = await open_identity(disk, DATA, NodeId("n0"), Random(1))
         must_exist = identity.has_group("default")
         store = await HardStateStore.open(disk, GROUP, must_exist=must_exist)
         assert store.state in (self.vote.saved, self.vote.saving), f"{store.state} was found"
         log = await open_at(GROUP, disk, LIMITS, must_exist=must_exist)
-        self.log._line_of(log, await all_frames(log))
+        found = await self.log.found(log)
         await identity.keep_group("default")
         await identity.begin_start()
         self._check_follows(identity.start)
         Witness(log)
-        await log.close()
-        await identity.close()
+
+        further = HardState(Term(store.state.term + 1), NodeId("n9"))
+
+        async def go_on() -> None:
+            await store.save(further)
+            await log.close()
+            await identity.close()
+
+        vote = VotePromise(store.state, store.state, must_exist=True)
+        promise = NodePromise(identity.start, vote, found)
+        return Found(promise, promise._replace(vote=vote._replace(saving=further)), go_on)
 
     def _check_follows(self, start: NodeStart) -> None:
         heard = self.start

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from copy import deepcopy
 from random import Random
 from typing import NamedTuple
 
@@ -17,19 +18,18 @@ from tests.crashes.promises import (
     GROUP,
     LIMITS,
     LogModel,
-    LogPromise,
     NodePromise,
     Promise,
     VotePromise,
 )
-from tests.unit.storage.harness import Witness, all_frames, frames_after, open_at, state_behind
+from tests.unit.storage.harness import Witness, frames_after, open_at, state_behind
 
 IDLE_S = 0.05
 """Longer than a log waits before it writes a mark alone."""
 
 
 class Point(NamedTuple):
-    """A moment at which the power goes."""
+    """A moment at which the power goes, or the process is killed."""
 
     call: str
     ordinal: int
@@ -37,6 +37,8 @@ class Point(NamedTuple):
     is_after: bool
     promise: Promise
     shot: Shot
+    platter: RecordedPlatter | None
+    """Where the process may be killed: what the machine has then, page cache and all."""
 
     def __str__(self) -> str:
         return f"{'after' if self.is_after else 'before'} call {self.ordinal}, {self.call}"
@@ -45,8 +47,12 @@ class Point(NamedTuple):
 class Stage:
     """A disk, and what is promised of it, while a scenario plays."""
 
-    def __init__(self, image: Image | None = None) -> None:
-        self.platter = RecordedPlatter(image)
+    def __init__(
+        self, image: Image | None = None, *, platter: RecordedPlatter | None = None, kills: bool = False
+    ) -> None:
+        """``kills``: the process may be killed at every point."""
+        self.platter = platter or RecordedPlatter(image)
+        self._kills = kills
         self.disk = RecordingDisk(self.platter, self._on_call)
         self.model = LogModel()
         self.promise: Callable[[], Promise] = lambda: self.model.promise
@@ -58,14 +64,19 @@ class Stage:
         """The power may go from now on."""
         self._recording = True
 
+    def mark(self, name: str) -> None:
+        """The power may go here too."""
+        self._on_call(name, True)
+
     def end(self) -> None:
-        self._on_call("end", True)
+        self.mark("end")
         self._recording = False
 
     def _on_call(self, name: str, after: bool) -> None:
         if self._recording:
             self.calls += not after
-            self.points.append(Point(name, self.calls, after, self.promise(), self.platter.shot()))
+            platter = deepcopy(self.platter) if self._kills else None
+            self.points.append(Point(name, self.calls, after, self.promise(), self.platter.shot(), platter))
 
     async def open_log(self) -> FileLog:
         log = await open_at(GROUP, self.disk, LIMITS, must_exist=self.model.must_exist)
@@ -300,22 +311,18 @@ async def first_starts(stage: Stage) -> None:
     stage.end()
 
 
-def recovery(promise: LogPromise) -> Callable[[Stage], Awaitable[None]]:
-    """A start on what a power cut left."""
+def recovery(promise: Promise) -> Callable[[Stage], Awaitable[None]]:
+    """A start on what a power cut, or the end of a process, left. What it found stays: others may have heard of it."""
 
     async def recover(stage: Stage) -> None:
         stage.promise = lambda: promise
         stage.record()
-        log = await open_at(GROUP, stage.disk, LIMITS, must_exist=promise.must_exist)
-        frames = await all_frames(log)
-        line = promise._line_of(log, frames)
-        last = log.last.position
-        kept = line._replace(frames=line.frames[: last - line.first], floor=last)
-        found = LogPromise((kept._replace(starts=frozenset({log.state.start.position})),), must_exist=True)
-        stage.promise = lambda: found
+        found = await promise.begin(stage.disk)
+        stage.promise = lambda: found.promise
+        stage.mark("started")
+        stage.promise = lambda: found.going_on
+        await found.go_on()
         stage.end()
-        Witness(log)
-        await log.close()
 
     return recover
 

@@ -7,13 +7,14 @@ from collections.abc import Callable
 import pytest
 
 from dledger.storage import cut as cutting
+from dledger.storage import recovery
 from dledger.storage.group_commit import GroupCommit
 from dledger.storage.record import pack_record
 from dledger.storage.segment import Segment
 from dledger.storage.segment_files import SegmentFiles
 from dledger.storage.syncer import Handle
 from dledger.storage.two_slot import TwoSlotFile
-from tests.crashes.explore import explore, explore_recovery
+from tests.crashes.explore import explore, explore_kills, explore_recovery
 from tests.crashes.medium import Depth, RecordedPlatter, RecordingDisk
 from tests.crashes.scenarios import SCENARIOS
 from tests.simulation.platter import SECTOR_BYTES, Captured, SimFile
@@ -35,6 +36,27 @@ def test_a_power_cut_during_a_recovery_takes_nothing_that_was_promised(name: str
     tally = explore_recovery(name, SHALLOW, every=12)
     assert tally.failures == []
     assert tally.starts > 20
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_what_a_killed_process_left_in_the_page_cache_is_not_taken_for_durable(name: str) -> None:
+    tally = explore_kills(name, SHALLOW, every=50 if name == "first-starts" else 8)
+    assert tally.failures == []
+    assert tally.starts > 10
+
+
+@pytest.mark.parametrize(
+    ("name", "every", "believed"),
+    [
+        pytest.param("trim", 1, (recovery, "_settle_beginning"), id="that the log begins later"),
+        pytest.param("vote", 1, (TwoSlotFile, "_settle"), id="a vote"),
+    ],
+)
+def test_a_start_that_believes_the_page_cache_is_found_out(
+    monkeypatch: pytest.MonkeyPatch, name: str, every: int, believed: tuple[object, str]
+) -> None:
+    monkeypatch.setattr(*believed, lambda *_: None)
+    assert explore_kills(name, SHALLOW, every=every).failures
 
 
 def test_every_subset_of_what_is_pending_is_an_outcome() -> None:
