@@ -10,7 +10,9 @@ from dledger.cli import membership, retention
 from dledger.cli.options import Target, option
 from dledger.cli.output import print_fields, print_json
 from dledger.cli.runtime import run
+from dledger.cli.units import number_up_to
 from dledger.cli.waiting import telling
+from dledger.errors import quoted
 
 HIGHEST_PRIORITY = (1 << 32) - 1
 _PREFERENCE = re.compile(r"([A-Za-z0-9_.-]+)=(\d+)", re.ASCII)
@@ -86,11 +88,13 @@ def parse_priorities(text: str) -> dict[str, int]:
     wanted: dict[str, int] = {}
     for part in text.split(","):
         found = _PREFERENCE.fullmatch(part.strip())
-        if found is None or not 0 < int(found[2]) <= HIGHEST_PRIORITY:
-            raise click.BadParameter(f"{part!r} is no preference: write ID=PRIORITY, with a priority of 1 or more.")
+        priority = number_up_to(HIGHEST_PRIORITY, found[2]) if found is not None else None
+        if found is None or not priority:
+            text = f"write ID=PRIORITY, with a priority from 1 to {HIGHEST_PRIORITY}."
+            raise click.BadParameter(f"{quoted(part)} is no preference: {text}")
         if found[1] in wanted:
             raise click.BadParameter(f"{found[1]!r} is named twice: give it one priority.")
-        wanted[found[1]] = int(found[2])
+        wanted[found[1]] = priority
     return wanted
 
 

@@ -20,7 +20,9 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import NamedTuple
 
-from dledger.errors import Code, ConfigError, error
+from dledger.cli.units import number_up_to
+from dledger.errors import Code, ConfigError, error, quoted
+from dledger.types import MAX_INDEX
 
 TimestampOf = Callable[[int], Awaitable[int]]
 """The timestamp in ms of the record with an index."""
@@ -64,13 +66,17 @@ def parse_place(text: str) -> Place:
     """Raises CONFIG_ERROR."""
     match = _PLACE.fullmatch(text)
     if match is None:
-        raise ConfigError(f"{text!r} is not a place in the log: {HELP}")
+        raise ConfigError(f"{quoted(text)} is not a place in the log: {HELP}")
     kind, digits = Kind(match["kind"]), match["text"]
     if kind is Kind.TIME and "-" in digits:
         return Place(kind, _date_ms(digits))
     if not digits.isdigit():
-        raise ConfigError(f"{text!r} is not a place in the log: {HELP}")
-    return Place(kind, int(digits))
+        raise ConfigError(f"{quoted(text)} is not a place in the log: {HELP}")
+    value = number_up_to(MAX_INDEX, digits)
+    if value is None:
+        last = f"is beyond {MAX_INDEX}, the last index that there can be"
+        raise ConfigError(f"{quoted(text)} {last}: leave the END of a range out to reach the log's")
+    return Place(kind, value)
 
 
 def parse_range(text: str) -> Range:
@@ -137,4 +143,4 @@ def _date_ms(text: str) -> int:
     try:
         return int(datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC).timestamp() * 1000)
     except ValueError:
-        raise ConfigError(f"{text!r} is not a date: write 2026-11-21, or milliseconds since the epoch") from None
+        raise ConfigError(f"{quoted(text)} is not a date: write 2026-11-21, or milliseconds since the epoch") from None

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from dledger.errors import quoted
 from dledger.types import MAX_INDEX
 
 if TYPE_CHECKING:
@@ -25,6 +26,15 @@ SIZE_UNITS_BYTES = {
 _QUANTITY = re.compile(r"(\d+)([A-Za-z]*)", re.ASCII)
 
 
+def number_up_to(most: int, digits: str) -> int | None:
+    """What decimal ``digits`` say; None beyond ``most``. However many they are: Python reads some thousands at most."""
+    significant = digits.lstrip("0") or "0"
+    if len(significant) > len(str(most)):
+        return None
+    number = int(significant)
+    return number if number <= most else None
+
+
 class Quantity(_ParamType):
     """A whole number and a unit."""
 
@@ -38,16 +48,16 @@ class Quantity(_ParamType):
         if isinstance(value, int):
             return value
         found = _QUANTITY.fullmatch(str(value))
-        number, unit = (int(found[1]), found[2]) if found else (0, "?")
+        number, unit = (number_up_to(MOST, found[1]), found[2]) if found else (0, "?")
         if number == 0 and not unit:
             return 0
+        given = quoted(str(value))
         if unit not in self._units:
             known = ", ".join(self._units)
-            self.fail(f"{value!r} is not a {self.name}: write {self._example}, with one of {known}; or 0.", param, ctx)
-        amount = number * self._units[unit]
-        if amount > MOST:
-            self.fail(f"{value!r} is beyond what can be counted: use 0 for no limit.", param, ctx)
-        return amount
+            self.fail(f"{given} is not a {self.name}: write {self._example}, with one of {known}; or 0.", param, ctx)
+        if number is None or number * self._units[unit] > MOST:
+            self.fail(f"{given} is beyond what can be counted: use 0 for no limit.", param, ctx)
+        return number * self._units[unit]
 
 
 DURATION_MS = Quantity("duration", DURATION_UNITS_MS, "72h")

@@ -43,7 +43,8 @@ def test_preferred_leaders_are_shown(dledger: Run) -> None:
     assert log.admin.calls == []
 
 
-@pytest.mark.parametrize("arguments", [["n1"], ["n1=0"], ["n1=-1"], ["n1=x"], ["n1=1,n1=2"], ["n1=1", "--clear"], [""]])
+@pytest.mark.parametrize("arguments", [["n1"], ["n1=0"], ["n1=-1"], ["n1=x"], ["n1=1,n1=2"], ["n1=1", "--clear"], [""],
+                                       [f"n1={1 << 32}"], ["n1=" + "9" * 5_000]])  # fmt: skip
 def test_a_preference_that_cannot_be_meant_is_refused(dledger: Run, fake: FakeLog, arguments: list[str]) -> None:
     assert dledger("admin", "preferred", *arguments, log=fake).code == 2
     assert fake.admin.calls == []

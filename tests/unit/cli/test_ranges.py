@@ -6,6 +6,7 @@ import pytest
 
 from dledger.cli.ranges import Bounds, Kind, Place, parse_place, parse_range, resolve
 from dledger.errors import Code, ConfigError, DLedgerError
+from dledger.types import MAX_INDEX
 
 TEN_TO_NINETEEN = Bounds(first=10, end=20)
 
@@ -69,6 +70,18 @@ async def test_an_empty_log_has_an_empty_range() -> None:
 def test_nonsense_is_refused_with_the_grammar(text: str) -> None:
     with pytest.raises(ConfigError):
         parse_range(text)
+
+
+@pytest.mark.parametrize("text", ["{}", "1:{}", "-{}", "+{}:", "@{}"])
+@pytest.mark.parametrize("number", ["9" * 5_000, f"{MAX_INDEX + 1}"])
+def test_a_number_beyond_every_log_is_refused_in_a_short_sentence(text: str, number: str) -> None:
+    with pytest.raises(ConfigError, match=f"is beyond {MAX_INDEX}") as refused:
+        parse_range(text.format(number))
+    assert len(str(refused.value)) < 500
+
+
+def test_zeros_in_front_do_not_make_a_number_larger() -> None:
+    assert parse_place("0" * 5_000 + f"{MAX_INDEX}") == Place(Kind.INDEX, MAX_INDEX)
 
 
 def test_a_date_is_midnight_utc_in_ms() -> None:

@@ -33,6 +33,13 @@ def test_a_size_is_a_whole_number_and_a_unit(text: str, size_bytes: int) -> None
     assert SIZE_BYTES.convert(text, None, None) == size_bytes
 
 
+@pytest.mark.parametrize("unit", ["h", "", "x"])
+def test_a_quantity_of_thousands_of_digits_is_refused_in_a_short_sentence(unit: str) -> None:
+    with pytest.raises(click.BadParameter) as refused:
+        DURATION_MS.convert("9" * 5_000 + unit, None, None)
+    assert len(refused.value.message) < 500
+
+
 @pytest.mark.parametrize("text", ["", "72", "h", "1.5h", "-1h", "72 h", "72H", "1h30m", "٣h", "99999999999999999999h"])
 def test_a_duration_that_leaves_a_doubt_is_refused(text: str) -> None:
     with pytest.raises(click.BadParameter):
