@@ -19,8 +19,8 @@ from dledger.cli.memory import keep_freed_memory
 from dledger.cli.options import Target, client_options, option, output_option
 from dledger.cli.output import Progress, print_fields, print_json
 from dledger.cli.records import line_batches, whole
-from dledger.cli.runtime import EXIT_BAD, EXIT_INTERRUPTED, complain, run
-from dledger.cli.streams import discard_output
+from dledger.cli.runtime import EXIT_INTERRUPTED, EXIT_OUTPUT, complain, run
+from dledger.cli.streams import OutputError, discard_output
 from dledger.errors import Code, ConfigError, DLedgerError, OutcomeUnknown, error
 
 if TYPE_CHECKING:
@@ -219,16 +219,12 @@ def _report(tally: Tally, output: str, seconds: float, *, failed: bool) -> None:
     unless there is a graver one."""
     try:
         _print_report(tally, output, seconds, failed=failed)
-    except BrokenPipeError:
-        raise
-    except OSError as reason:
+    except OutputError as reason:
         discard_output()
         span = "" if tally.first_index is None else f", {tally.first_index} to {tally.last_index}"
-        complain(
-            f"records appended: {tally.acknowledged}{span}; but stdout cannot be written: {reason.strerror or reason}"
-        )
+        complain(f"records appended: {tally.acknowledged}{span}; but stdout cannot be written: {reason.strerror}")
         if not failed:
-            raise click.exceptions.Exit(EXIT_BAD) from None
+            raise click.exceptions.Exit(EXIT_OUTPUT) from None
 
 
 def _print_report(tally: Tally, output: str, seconds: float, *, failed: bool) -> None:

@@ -9,7 +9,7 @@ from importlib import import_module
 import click
 
 from dledger.cli.runtime import ReaderGoneError, exit_code_of
-from dledger.cli.streams import STDOUT, fill_closed_streams
+from dledger.cli.streams import STDOUT, fill_closed_streams, guard_streams
 from dledger.errors import ConfigError
 from dledger.version import __version__
 
@@ -81,7 +81,7 @@ def cli() -> None:
 
     \b
     Exit codes: 0 ok · 1 checked and bad · 2 usage or configuration · 3 no leader, unreachable or too late ·
-    4 outcome unknown · 5 refused by the server · 130 interrupted.
+    4 outcome unknown · 5 refused by the server · 6 stdout cannot be written · 130 interrupted.
     """
 
 
@@ -90,6 +90,7 @@ def main(arguments: list[str] | None = None) -> None:
     os.environ.setdefault("GRPC_EXPERIMENTS", GRPC_ENGINE)
     arguments = sys.argv[1:] if arguments is None else arguments
     closed = fill_closed_streams()
+    guard_streams()
 
     def command() -> object:
         # A node logs to stderr; every other command has something to say on stdout.

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import click
 import uvloop
 
-from dledger.cli.streams import discard_output
+from dledger.cli.streams import OutputError, discard_output
 from dledger.errors import DLedgerError
 
 Result = TypeVar("Result")
@@ -25,6 +25,7 @@ EXIT_OK = 0
 EXIT_BAD = 1
 EXIT_USAGE = 2
 EXIT_BUG = 5
+EXIT_OUTPUT = 6
 EXIT_INTERRUPTED = 130
 
 
@@ -76,6 +77,11 @@ def exit_code_of(command: Callable[[], object]) -> int:
     except (BrokenPipeError, ReaderGoneError):
         discard_output()
         return EXIT_OK
+    except OutputError as failure:
+        discard_output()
+        sequel = "what was done stands, its output is incomplete: send it where it can be written"
+        complain(f"stdout cannot be written: {failure.strerror}; {sequel}")
+        return EXIT_OUTPUT
     except OSError as failure:
         discard_output()
         complain(f"{failure.filename}: {failure.strerror}" if failure.filename else failure)

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 STDIN, STDOUT, STDERR = 0, 1, 2
 
@@ -27,6 +32,44 @@ def fill_closed_streams() -> frozenset[int]:
     if STDERR in closed:
         sys.stderr = open(STDERR, "w", encoding="utf-8", closefd=False)  # noqa: SIM115  # for the life of the process
     return frozenset(closed)
+
+
+class OutputError(OSError):
+    """Stdout cannot be written; ``strerror`` says why. Not raised where its reader has had enough (BrokenPipeError)."""
+
+
+class _Output(io.FileIO):
+    """Stdout: what it raises is told from the failures of other files."""
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            raise
+        except OSError as failure:
+            raise OutputError(failure.errno, failure.strerror) from failure
+
+
+class _Complaints(io.FileIO):
+    """Stderr."""
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        try:
+            return super().write(data)
+        except OSError:
+            # There is nobody left to tell, as where it is closed; what the command does, and its exit code, stand.
+            return memoryview(data).nbytes
+
+
+def guard_streams() -> None:
+    """From now on stdout raises OutputError where it cannot be written, and stderr drops what it cannot take."""
+    sys.stdout = _over(_Output(sys.stdout.fileno(), "w", closefd=False), sys.stdout)
+    sys.stderr = _over(_Complaints(sys.stderr.fileno(), "w", closefd=False), sys.stderr)
+
+
+def _over(raw: io.FileIO, before: TextIO) -> io.TextIOWrapper:
+    lines = bool(before.line_buffering)
+    return io.TextIOWrapper(io.BufferedWriter(raw), before.encoding, before.errors, line_buffering=lines)
 
 
 def discard_output() -> None:

@@ -62,13 +62,21 @@ def test_a_reader_that_has_had_enough_is_no_failure(command: str) -> None:
 @pytest.mark.parametrize("output", ["json", "text"])
 def test_an_append_that_cannot_tell_of_it_says_that_the_records_are_appended(output: str) -> None:
     done = shell(f"dledger append -d x -o {output} >/dev/full")
-    assert done.returncode == 1
+    assert done.returncode == 6
     expected = "dledger: records appended: 1, 5000 to 5000; but stdout cannot be written: No space left on device\n"
     assert done.stderr == expected
 
 
-def test_records_that_cannot_be_written_are_a_failure() -> None:
-    done = shell("dledger get 0: >/dev/full")
-    assert done.returncode == 2
-    assert "No space left on device" in done.stderr
+@pytest.mark.parametrize(
+    "command", ["get 0:", "tail -o json", "status", "health", "admin preferred", "--version", "-h"]
+)
+def test_output_that_cannot_be_written_is_an_error_of_its_own(command: str) -> None:
+    done = shell(f"dledger {command} >/dev/full")
+    assert done.returncode == 6
+    assert done.stderr.startswith("dledger: stdout cannot be written: No space left on device; ")
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(("command", "code"), [("get 99999", 5), ("get", 2), ("get 0:1", 0), ("append -d x", 0)])
+def test_a_full_stderr_does_not_change_the_exit_code(command: str, code: int) -> None:
+    assert shell(f"dledger {command} 2>/dev/full").returncode == code
