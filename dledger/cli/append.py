@@ -32,8 +32,12 @@ STDIN = 0
 
 @dataclass(slots=True)
 class Tally:
-    """What became of the records so far. ``submitted`` are those handed to the client."""
+    """What became of the records so far. ``read`` are those taken from the input, ``submitted`` those of them that were
+    handed to the client, ``refused`` those of these that are surely not in the log."""
 
+    read: int = 0
+    input_ended: bool = False
+    """Whether ``read`` are all that there are."""
     submitted: int = 0
     submitted_bytes: int = 0
     acknowledged: int = 0
@@ -48,9 +52,15 @@ class Tally:
         return self.submitted - self.acknowledged - self.refused
 
     @property
+    def not_appended(self) -> int:
+        """Of those that were read: surely not in the log, refused or never sent."""
+        return self.read - self.submitted + self.refused
+
+    @property
     def outcomes(self) -> str:
         """In words."""
-        return f"{self.acknowledged} acknowledged, {self.unknown} unknown"
+        told = f"{self.acknowledged} acknowledged, {self.unknown} unknown, {self.not_appended} not appended"
+        return told if self.input_ended else f"{told}; the input was not read to its end"
 
 
 class Appender:
@@ -76,14 +86,17 @@ class Appender:
             failing.cancel()
             # It reads ``batches`` until then, which nobody else may close meanwhile.
             await asyncio.wait((failing, feeding))
-        if not feeding.cancelled():
-            feeding.result()
+        if not feeding.cancelled() and (failure := feeding.exception()) is not None:
+            if not isinstance(failure, DLedgerError):
+                raise failure
+            self._fail(failure, 0)
         # Whatever is in flight gets its outcome within the client's own timeout.
         if self._in_flight:
             await asyncio.wait(self._in_flight)
 
     async def _feed(self, batches: AsyncIterator[list[bytes]]) -> None:
         async for batch in batches:
+            self._tally.read += len(batch)
             await self._slots.acquire()
             if self._failed.is_set():
                 return
@@ -149,8 +162,9 @@ def append(*, target: Target, data: str | None, file: str | None, raw: bool, out
     """Appends one record per line of stdin, or of a file, and waits until a majority has them on disk.
 
     Lines end at \\n alone, which is not kept; a last line without one is a record too. Memory stays the same however
-    long the input is. When it fails half-way it says how many records were acknowledged and of how many the outcome is
-    unknown; a failover of the cluster is not a failure.
+    long the input is. A failover of the cluster is not a failure. When it fails half-way it says how many of the
+    records that it had read were acknowledged, of how many the outcome is unknown, and how many are surely not
+    appended; with -o json as acknowledged (and count), unknown, not_appended, and input_ended: whether it had read all.
 
     \b
     printf 'a\\nb\\n' | dledger append
@@ -171,7 +185,7 @@ def append(*, target: Target, data: str | None, file: str | None, raw: bool, out
         raise click.exceptions.Exit(EXIT_INTERRUPTED) from None
     except DLedgerError as failure:
         _report(tally, output, time.monotonic() - started, failed=True)
-        if not tally.submitted:
+        if not tally.read:
             raise
         text = f"{failure} ({tally.outcomes})"
         raise type(failure)(text, code=failure.code, metadata=failure.metadata) from None
@@ -190,7 +204,7 @@ async def _append(target: Target, tally: Tally, data: str | None, file: str | No
     descriptor = os.open(file, os.O_RDONLY) if file else STDIN
     try:
         with Progress("appending", _size(descriptor) if data is None else None) as progress:
-            async with target.connect() as log, aclosing(_input(data, descriptor, raw=raw)) as batches:
+            async with target.connect() as log, aclosing(_input(tally, data, descriptor, raw=raw)) as batches:
                 await Appender(log, tally, progress, is_lines=data is None and not raw).run(batches)
     finally:
         if file:
@@ -199,14 +213,15 @@ async def _append(target: Target, tally: Tally, data: str | None, file: str | No
         raise tally.failure
 
 
-async def _input(data: str | None, descriptor: int, *, raw: bool) -> AsyncGenerator[list[bytes]]:
-    if data is not None:
-        yield [data.encode(errors="surrogateescape")]
-    elif raw:
-        yield [await whole(descriptor)]
-    else:
+async def _input(tally: Tally, data: str | None, descriptor: int, *, raw: bool) -> AsyncGenerator[list[bytes]]:
+    if data is None and not raw:
         async for batch in line_batches(descriptor):
             yield batch
+        tally.input_ended = True
+        return
+    record = await whole(descriptor) if data is None else data.encode(errors="surrogateescape")
+    tally.input_ended = True
+    yield [record]
 
 
 def _size(descriptor: int) -> int | None:
@@ -230,9 +245,10 @@ def _report(tally: Tally, output: str, seconds: float, *, failed: bool) -> None:
 def _print_report(tally: Tally, output: str, seconds: float, *, failed: bool) -> None:
     rate = round(tally.acknowledged / seconds) if seconds > 0 else 0
     span = {"first_index": tally.first_index, "last_index": tally.last_index, "term": tally.term}
-    fields: dict[str, Any] = {"count": tally.submitted, **span, "records_per_s": rate}
+    fields: dict[str, Any] = {"count": tally.acknowledged, **span, "records_per_s": rate}
     if failed:
-        fields |= {"acknowledged": tally.acknowledged, "unknown": tally.unknown}
+        fields |= {"acknowledged": tally.acknowledged, "unknown": tally.unknown, "not_appended": tally.not_appended}
+        fields["input_ended"] = tally.input_ended
     if output == "json":
         print_json(fields)
     elif not failed:

@@ -99,9 +99,9 @@ def _read(descriptor: int) -> bytes:
     try:
         return os.read(descriptor, CHUNK_BYTES)
     except OSError as failure:
-        if failure.errno != errno.EBADF:
-            raise
-        raise ConfigError("stdin is closed: give the records there, with --file or with -d") from failure
+        if failure.errno == errno.EBADF:
+            raise ConfigError("stdin is closed: give the records there, with --file or with -d") from failure
+        raise ConfigError(f"the input cannot be read: {failure.strerror}; give another") from failure
 
 
 def _can_be_awaited(descriptor: int) -> bool:

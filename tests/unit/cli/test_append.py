@@ -1,0 +1,165 @@
+"""``dledger append`` as the shell sees it: what is appended, what it says of it, and how it fails."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import pty
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dledger.client import Acks
+from dledger.errors import Code, error
+from tests.unit.cli.conftest import Run
+from tests.unit.cli.fake_log import FakeLog
+
+NOT_THE_END = "; the input was not read to its end"
+
+
+def test_append_takes_a_record_a_line(dledger: Run, fake: FakeLog) -> None:
+    outcome = dledger("append", "-o", "json", log=fake, stdin=b"one\r\n\ntwo")
+    assert fake.records == [b"one\r", b"", b"two"]
+    assert outcome.code == 0
+    result = outcome.last_json
+    assert (result["count"], result["first_index"], result["last_index"], result["term"]) == (3, 0, 2, 3)
+    assert set(result) == {"count", "first_index", "last_index", "term", "records_per_s"}
+
+
+def test_append_takes_everything_as_one_with_raw(dledger: Run, fake: FakeLog) -> None:
+    assert dledger("append", "--raw", log=fake, stdin=b"one\ntwo\n").code == 0
+    assert fake.records == [b"one\ntwo\n"]
+
+
+def test_append_takes_a_text_or_a_file(dledger: Run, fake: FakeLog, tmp_path: Path) -> None:
+    (tmp_path / "lines").write_bytes(b"a\nb\n")
+    assert dledger("append", "-d", "x\ny", log=fake).code == 0
+    assert dledger("append", "--file", str(tmp_path / "lines"), log=fake).code == 0
+    assert fake.records == [b"x\ny", b"a", b"b"]
+    assert dledger("append", "-d", "x", "--file", str(tmp_path / "lines"), log=fake).code == 2
+
+
+def test_append_names_the_line_of_a_record_that_is_too_large(
+    dledger: Run, fake: FakeLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    too_large = error(Code.RECORD_TOO_LARGE, "a record has 9 bytes; the limit is 4", max_record_bytes=4)
+
+    def append_many(records: list[bytes]) -> asyncio.Future[Acks]:
+        if max(map(len, records)) > 4:
+            raise too_large
+        return fake.append_many(records)
+
+    monkeypatch.setattr("dledger.cli.records.BATCH_RECORDS", 2)
+    appending = FakeLog()
+    monkeypatch.setattr(appending, "append_many", append_many)
+    outcome = dledger("append", log=appending, stdin=b"1\n2\n3\nfar-too-long\n5\n")
+    assert outcome.code == 5
+    assert outcome.err.startswith("dledger: line 4: a record has 9 bytes; the limit is 4")
+    assert "line" not in dledger("append", "--raw", log=appending, stdin=b"1\n2\n3\n4\n").err
+
+
+def test_append_says_when_a_variable_gives_what_is_appended(
+    dledger: Run, fake: FakeLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DLEDGER_RECORD", "inherited")
+    outcome = dledger("append", log=fake, stdin=b"typed\n")
+    assert (outcome.code, fake.records) == (0, [b"inherited"])
+    assert outcome.err == "dledger: what DLEDGER_RECORD gives is appended, stdin is not read\n"
+
+
+def test_append_of_nothing_appends_nothing(dledger: Run, fake: FakeLog) -> None:
+    outcome = dledger("append", "-o", "json", log=fake, stdin=b"")
+    assert (outcome.code, outcome.last_json["count"], outcome.last_json["first_index"]) == (0, 0, None)
+
+
+@pytest.mark.parametrize(
+    ("code", "unknown", "exit_code"),
+    [(Code.DISK_FULL, 0, 5), (Code.WAIT_QUORUM_ACK_TIMEOUT, 2, 4), (Code.TIMEOUT, 0, 3)],
+)
+def test_append_says_what_was_acknowledged_before_it_failed(
+    dledger: Run, monkeypatch: pytest.MonkeyPatch, code: Code, unknown: int, exit_code: int
+) -> None:
+    fake = FakeLog()
+    monkeypatch.setattr("dledger.cli.records.BATCH_RECORDS", 2)
+    monkeypatch.setattr("dledger.cli.append.BATCHES_IN_FLIGHT", 1)
+    fake.refusals[1] = error(code, "it did not work")
+    outcome = dledger("append", "-o", "json", log=fake, stdin=b"1\n2\n3\n4\n5\n6\n")
+    assert outcome.code == exit_code
+    told = outcome.last_json
+    assert (told["count"], told["first_index"], told["last_index"]) == (2, 0, 1)
+    assert (told["acknowledged"], told["unknown"], told["not_appended"]) == (2, unknown, 4 - unknown)
+    assert f"it did not work (2 acknowledged, {unknown} unknown, {4 - unknown} not appended" in outcome.err
+    assert outcome.err.count("\n") == 1
+    assert fake.records == [b"1", b"2"]
+
+
+def test_an_append_that_fails_says_whether_that_is_all_of_its_input(dledger: Run, fake: FakeLog) -> None:
+    fake.refusals[0] = error(Code.DISK_FULL, "it did not work")
+    outcome = dledger("append", "-d", "x", "-o", "json", log=fake)
+    assert outcome.last_json["input_ended"] is True
+    assert outcome.err == "dledger: it did not work (0 acknowledged, 0 unknown, 1 not appended)\n"
+
+
+def test_an_input_that_cannot_be_read_to_its_end_is_a_failure_with_a_tally(
+    dledger: Run, fake: FakeLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chunks = iter([b"1\n2\n"])
+    monkeypatch.setattr("os.read", lambda *_: next(chunks, None) or failing_read())
+    outcome = dledger("append", "-o", "json", log=fake, stdin=b"")
+    assert outcome.code == 2
+    told = outcome.last_json
+    assert (told["count"], told["unknown"], told["not_appended"], told["input_ended"]) == (2, 0, 0, False)
+    assert outcome.err.startswith("dledger: the input cannot be read: Input/output error; give another (2 ack")
+
+
+def failing_read() -> bytes:
+    raise OSError(errno.EIO, "Input/output error")
+
+
+@pytest.fixture(params=["pipe", "terminal"])
+def idle_input(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Two lines on stdin, and then nothing, without an end."""
+    reading, writing = os.pipe() if request.param == "pipe" else reversed(pty.openpty())
+    os.write(writing, b"1\n2\n")
+    monkeypatch.setattr("dledger.cli.append.STDIN", reading)
+    yield
+    os.close(reading)
+    os.close(writing)
+
+
+@pytest.mark.usefixtures("idle_input")
+def test_ctrl_c_while_the_input_is_idle_is_130_and_says_what_was_acknowledged(
+    dledger: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is typed in a terminal comes line by line."""
+    fake = FakeLog()
+
+    def interrupt() -> None:
+        if len(fake.records) == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(fake, "on_records", interrupt)
+    outcome = dledger("append", "-o", "json", log=fake)
+    assert outcome.code == 130
+    assert (outcome.last_json["acknowledged"], outcome.last_json["unknown"]) == (2, 0)
+    assert outcome.err == f"dledger: interrupted (2 acknowledged, 0 unknown, 0 not appended{NOT_THE_END})\n"
+
+
+@pytest.mark.usefixtures("idle_input")
+@pytest.mark.parametrize(
+    ("code", "unknown", "exit_code"), [(Code.WAIT_QUORUM_ACK_TIMEOUT, True, 4), (Code.TIMEOUT, False, 3)]
+)
+def test_an_append_that_fails_while_the_input_is_idle_says_so_at_once(
+    dledger: Run, fake: FakeLog, code: Code, unknown: bool, exit_code: int
+) -> None:
+    fake.refusals[0] = error(code, "it did not work")
+    outcome = dledger("append", "-o", "json", log=fake)
+    assert outcome.code == exit_code
+    told = outcome.last_json
+    assert bool(told["unknown"]) is unknown
+    assert bool(told["not_appended"]) is not unknown
+    tally = f"{told['acknowledged']} acknowledged, {told['unknown']} unknown, {told['not_appended']} not appended"
+    assert outcome.err == f"dledger: it did not work ({tally}{NOT_THE_END})\n"
