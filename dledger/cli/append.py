@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dledger.cli.interrupts import cancelled_by_signals
 from dledger.cli.memory import keep_freed_memory
 from dledger.cli.options import Target, client_options, option, output_option
 from dledger.cli.output import Progress, print_fields, print_json
@@ -165,6 +166,7 @@ def append(*, target: Target, data: str | None, file: str | None, raw: bool, out
     long the input is. A failover of the cluster is not a failure. When it fails half-way it says how many of the
     records that it had read were acknowledged, of how many the outcome is unknown, and how many are surely not
     appended; with -o json as acknowledged (and count), unknown, not_appended, and input_ended: whether it had read all.
+    Ctrl-C and SIGTERM end it so too, once what was sent has its outcome; a second one at once.
 
     \b
     printf 'a\\nb\\n' | dledger append
@@ -179,7 +181,7 @@ def append(*, target: Target, data: str | None, file: str | None, raw: bool, out
     keep_freed_memory()
     try:
         run(_append(target, tally, data, file, raw=raw))
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, asyncio.CancelledError):
         complain(f"interrupted ({tally.outcomes})")
         _report(tally, output, time.monotonic() - started, failed=True)
         raise click.exceptions.Exit(EXIT_INTERRUPTED) from None
@@ -201,9 +203,12 @@ def _tell_of_inherited_input() -> None:
 
 
 async def _append(target: Target, tally: Tally, data: str | None, file: str | None, *, raw: bool) -> None:
-    descriptor = os.open(file, os.O_RDONLY) if file else STDIN
+    descriptor = _open(file) if file else STDIN
     try:
-        with Progress("appending", _size(descriptor) if data is None else None) as progress:
+        with (
+            Progress("appending", _size(descriptor) if data is None else None) as progress,
+            cancelled_by_signals(lambda: _say_what_is_waited_for(tally, target, progress)),
+        ):
             async with target.connect() as log, aclosing(_input(tally, data, descriptor, raw=raw)) as batches:
                 await Appender(log, tally, progress, is_lines=data is None and not raw).run(batches)
     finally:
@@ -211,6 +216,22 @@ async def _append(target: Target, tally: Tally, data: str | None, file: str | No
             os.close(descriptor)
     if tally.failure is not None:
         raise tally.failure
+
+
+def _say_what_is_waited_for(tally: Tally, target: Target, progress: Progress) -> None:
+    """At the first Ctrl-C: the client is closed once all that it was given has its outcome, or its time is up."""
+    if tally.unknown:
+        progress.clear()
+        most = f"{target.timeout_ms / 1000:g} s at most (records: {tally.unknown})"
+        complain(f"waiting for the outcome of what was sent, {most}; a second Ctrl-C ends it at once")
+
+
+def _open(file: str) -> int:
+    """To read from. Opening a FIFO would wait for its writer where no signal is heard: the loop waits for it instead,
+    as for what it writes."""
+    descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK)
+    os.set_blocking(descriptor, True)
+    return descriptor
 
 
 async def _input(tally: Tally, data: str | None, descriptor: int, *, raw: bool) -> AsyncGenerator[list[bytes]]:

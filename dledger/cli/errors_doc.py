@@ -24,7 +24,8 @@ TAIL = """
 `INDEX_LESS_THAN_LOCAL_BEGIN` carry `first_index` and `commit_index`. `CHANGE_REFUSED` carries `waits_for` (`connection`
 or `catch_up`) when what stands in the way passes by itself.
 
-The command line also ends with 0 (done), 1 (checked and bad), 6 (stdout cannot be written) and 130 (Ctrl-C).
+The command line also ends with 0 (done), 1 (checked and bad), 6 (stdout cannot be written) and 130 (Ctrl-C, and SIGTERM
+for `append`).
 """
 
 

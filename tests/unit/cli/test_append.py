@@ -7,8 +7,9 @@ import errno
 import os
 import pty
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Self
 
 import pytest
 
@@ -131,21 +132,77 @@ def idle_input(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.usefixtures("idle_input")
-def test_ctrl_c_while_the_input_is_idle_is_130_and_says_what_was_acknowledged(
-    dledger: Run, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_while_the_input_is_idle_is_130_and_says_what_was_acknowledged(
+    dledger: Run, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:
     """What is typed in a terminal comes line by line."""
     fake = FakeLog()
 
     def interrupt() -> None:
         if len(fake.records) == 2:
-            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), number)
 
     monkeypatch.setattr(fake, "on_records", interrupt)
     outcome = dledger("append", "-o", "json", log=fake)
     assert outcome.code == 130
     assert (outcome.last_json["acknowledged"], outcome.last_json["unknown"]) == (2, 0)
     assert outcome.err == f"dledger: interrupted (2 acknowledged, 0 unknown, 0 not appended{NOT_THE_END})\n"
+
+
+class Leaderless(FakeLog):
+    """Answers no append; closing it waits for all of them, as the client does. Interrupted then, and once more."""
+
+    def append_many(self, records: Sequence[bytes]) -> asyncio.Future[Acks]:
+        asyncio.get_running_loop().call_soon(os.kill, os.getpid(), signal.SIGTERM)
+        self._call: asyncio.Future[Acks] = asyncio.get_running_loop().create_future()
+        return self._call
+
+    async def __aexit__(self, *_: object) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        await asyncio.wait((self._call,))
+
+
+def test_an_interrupt_that_waits_for_outcomes_says_so_and_a_second_one_ends_it(dledger: Run) -> None:
+    outcome = dledger("append", "-d", "x", "--timeout", "7.5", "-o", "json", log=Leaderless())
+    assert outcome.code == 130
+    assert (outcome.last_json["acknowledged"], outcome.last_json["unknown"]) == (0, 1)
+    waits, ended = outcome.err.splitlines()
+    assert waits.startswith("dledger: waiting for the outcome of what was sent, 7.5 s at most (records: 1); ")
+    assert waits.endswith("a second Ctrl-C ends it at once")
+    assert ended == "dledger: interrupted (0 acknowledged, 1 unknown, 0 not appended)"
+
+
+class Entered(FakeLog):
+    """Does something once it is connected."""
+
+    def __init__(self, then: Callable[[], object]) -> None:
+        super().__init__()
+        self._then = then
+
+    async def __aenter__(self) -> Self:
+        asyncio.get_running_loop().call_soon(self._then)
+        return self
+
+
+@pytest.fixture
+def fifo(tmp_path: Path) -> Path:
+    """Without a writer: whoever opens it to read waits for one."""
+    os.mkfifo(tmp_path / "fifo")
+    return tmp_path / "fifo"
+
+
+def test_a_fifo_that_nobody_writes_to_can_be_interrupted(dledger: Run, fifo: Path) -> None:
+    interrupting = Entered(lambda: os.kill(os.getpid(), signal.SIGINT))
+    outcome = dledger("append", "--file", str(fifo), log=interrupting)
+    assert outcome.code == 130
+    assert "interrupted (0 acknowledged" in outcome.err
+
+
+def test_a_fifo_is_read_from_its_first_writer_to_the_end_of_its_last(dledger: Run, fifo: Path) -> None:
+    log = Entered(lambda: fifo.write_bytes(b"1\n2\n"))
+    assert dledger("append", "--file", str(fifo), log=log).code == 0
+    assert log.records == [b"1", b"2"]
 
 
 @pytest.mark.usefixtures("idle_input")

@@ -1,0 +1,36 @@
+"""Ctrl-C and SIGTERM for a command that has something to bring to an end, and to tell of it."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+NUMBERS = (signal.SIGINT, signal.SIGTERM)
+
+
+@contextmanager
+def cancelled_by_signals(on_first: Callable[[], object]) -> Iterator[None]:
+    """Either signal cancels the current task; ``on_first`` is called before the first.
+
+    What the task awaits while it ends is cut short by the next signal, which cancels it once more.
+    """
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+    came = False
+
+    def end() -> None:
+        nonlocal came
+        if not came:
+            came = True
+            on_first()
+        task.cancel()
+
+    for number in NUMBERS:
+        loop.add_signal_handler(number, end)
+    try:
+        yield
+    finally:
+        for number in NUMBERS:
+            loop.remove_signal_handler(number)
