@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -19,15 +19,20 @@ from dledger.cli.interrupts import cancelled_by_signals
 from dledger.cli.memory import keep_freed_memory
 from dledger.cli.options import Target, client_options, option, output_option
 from dledger.cli.output import Progress, print_fields, print_json
+from dledger.cli.record_limits import LARGEST_RECORD_BYTES, limits_for, with_whose_limit
 from dledger.cli.records import line_batches, whole
 from dledger.cli.runtime import EXIT_INTERRUPTED, EXIT_OUTPUT, complain, run
 from dledger.cli.streams import OutputError, discard_output
+from dledger.config import Limits
 from dledger.errors import Code, ConfigError, DLedgerError, OutcomeUnknown, error
 
 if TYPE_CHECKING:
     from dledger.client import Acks, Log
 
 BATCHES_IN_FLIGHT = 8
+ALONE_ABOVE_BYTES = Limits().max_record_bytes
+"""What servers take by default. Behind a larger record nothing is sent until it is taken: where it is refused, whoever
+makes it smaller goes on with its line, and nothing of what follows is in the log."""
 STDIN = 0
 
 
@@ -62,6 +67,21 @@ class Tally:
         """In words."""
         told = f"{self.acknowledged} acknowledged, {self.unknown} unknown, {self.not_appended} not appended"
         return told if self.input_ended else f"{told}; the input was not read to its end"
+
+
+class Sent(NamedTuple):
+    """What is known of a batch while it is in flight."""
+
+    records: int
+    size_bytes: int
+    largest_line: int
+    """Where the largest of its records stands."""
+
+    @classmethod
+    def of(cls, batch: list[bytes], first_line: int) -> Sent:
+        """Of records that begin at ``first_line``."""
+        sizes_bytes = list(map(len, batch))
+        return cls(len(batch), sum(sizes_bytes), first_line + sizes_bytes.index(max(sizes_bytes)))
 
 
 class Appender:
@@ -101,35 +121,35 @@ class Appender:
             await self._slots.acquire()
             if self._failed.is_set():
                 return
-            size_bytes = sum(map(len, batch))
-            self._tally.submitted += len(batch)
+            sent = Sent.of(batch, self._tally.submitted + 1)
+            self._tally.submitted += sent.records
             try:
                 call = self._log.append_many(batch)
             except DLedgerError as refusal:
-                self._fail(self._placed(refusal, batch), len(batch))
+                self._fail(self._placed(refusal, sent), sent.records)
                 return
             self._in_flight.add(call)
-            call.add_done_callback(partial(self._settle, len(batch), size_bytes))
+            call.add_done_callback(partial(self._settle, sent))
+            if sent.size_bytes > ALONE_ABOVE_BYTES:
+                await asyncio.wait((call,))
 
-    def _placed(self, refusal: DLedgerError, batch: list[bytes]) -> DLedgerError:
-        """Of a record that is too large: with the line that it stands on."""
-        limit_bytes = int(refusal.metadata.get("max_record_bytes", 0))
-        before = self._tally.submitted - len(batch)
-        for line, record in enumerate(batch, before + 1):
-            if refusal.code is Code.RECORD_TOO_LARGE and self._is_lines and len(record) > limit_bytes:
-                return error(Code.RECORD_TOO_LARGE, f"line {line}: {refusal}")
-        return refusal
+    def _placed(self, refusal: DLedgerError, sent: Sent) -> DLedgerError:
+        """Of a record that is too large: with the line that it stands on, and whose limit it is."""
+        explained = with_whose_limit(refusal)
+        if explained is refusal or not self._is_lines:
+            return explained
+        return error(refusal.code, f"line {sent.largest_line}: {explained}")
 
-    def _settle(self, count: int, size_bytes: int, call: asyncio.Future[Acks]) -> None:
+    def _settle(self, sent: Sent, call: asyncio.Future[Acks]) -> None:
         self._in_flight.discard(call)
         self._slots.release()
         if call.cancelled():
             return
         failure = call.exception()
         if failure is None:
-            self._acknowledge(call.result(), size_bytes)
+            self._acknowledge(call.result(), sent.size_bytes)
         elif isinstance(failure, DLedgerError):
-            self._fail(failure, count)
+            self._fail(self._placed(failure, sent), sent.records)
         else:
             self._fail(error(Code.INTERNAL_ERROR, f"{type(failure).__name__}: {failure}"), 0)
 
@@ -203,13 +223,17 @@ def _tell_of_inherited_input() -> None:
 
 
 async def _append(target: Target, tally: Tally, data: str | None, file: str | None, *, raw: bool) -> None:
+    connect = partial(target.connect, limits=limits_for(LARGEST_RECORD_BYTES))
     descriptor = _open(file) if file else STDIN
     try:
         with (
             Progress("appending", _size(descriptor) if data is None else None) as progress,
             cancelled_by_signals(lambda: _say_what_is_waited_for(tally, target, progress)),
         ):
-            async with target.connect() as log, aclosing(_input(tally, data, descriptor, raw=raw)) as batches:
+            async with (
+                connect() as log,
+                aclosing(_input(tally, data, descriptor, raw=raw)) as batches,
+            ):
                 await Appender(log, tally, progress, is_lines=data is None and not raw).run(batches)
     finally:
         if file:

@@ -15,8 +15,9 @@ import click
 from dledger.cli.measure import Measurement, measure_calls, show, ticker
 from dledger.cli.memory import keep_freed_memory
 from dledger.cli.options import Seconds, Target, client_options, option, output_option
+from dledger.cli.record_limits import limits_for, with_whose_limit
 from dledger.cli.runtime import run
-from dledger.errors import Code, error
+from dledger.errors import Code, DLedgerError, error
 
 if TYPE_CHECKING:
     from dledger.client import Log
@@ -71,11 +72,14 @@ def read(*, target: Target, duration: float, output: str) -> None:
 
 
 async def _append(target: Target, *, inflight: int, size: int, batch: int, duration_s: float) -> Result:
-    async with target.connect() as log:
+    async with target.connect(limits=limits_for(size)) as log:
         durability = await _durability(log)
         record = os.urandom(size)
         records = [record] * batch
-        await log.append_many(records)  # finds the leader, and learns whether such a batch is accepted at all
+        try:
+            await log.append_many(records)  # finds the leader, and learns whether such a batch is accepted at all
+        except DLedgerError as refusal:
+            raise with_whose_limit(refusal) from refusal
 
         def append_one() -> Awaitable[object]:
             return log.append(record)

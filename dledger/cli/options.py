@@ -15,6 +15,7 @@ from dledger.types import DEFAULT_GROUP
 
 if TYPE_CHECKING:
     from dledger.client import Log
+    from dledger.config import Limits
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -68,11 +69,13 @@ class Target(NamedTuple):
     group: str
     timeout_ms: int
 
-    def connect(self, endpoints: str = "") -> Log:
-        """A client of the group, over ``endpoints`` instead of the target's own if given."""
+    def connect(self, endpoints: str = "", *, limits: Limits | None = None) -> Log:
+        """A client of the group, over ``endpoints`` instead of the target's own if given. What is beyond ``limits`` it
+        refuses without asking a server."""
         import dledger.client  # noqa: PLC0415  # gRPC takes 0.1 s to import: not for --help
 
-        return dledger.client.connect(endpoints or self.endpoints, group=self.group, timeout_ms=self.timeout_ms)
+        where = endpoints or self.endpoints
+        return dledger.client.connect(where, group=self.group, timeout_ms=self.timeout_ms, limits=limits)
 
 
 def option(*names: str, env: str, **settings: Any) -> Callable[[Command], Command]:

@@ -13,7 +13,12 @@ from typing import Self
 
 import pytest
 
+from dledger.batch import build_body
+from dledger.cli.options import Target
 from dledger.client import Acks
+from dledger.client.pending import check_record_size
+from dledger.config import Limits
+from dledger.config_file import MAX_IN_ONE_MESSAGE_BYTES
 from dledger.errors import Code, error
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.fake_log import FakeLog
@@ -43,23 +48,63 @@ def test_append_takes_a_text_or_a_file(dledger: Run, fake: FakeLog, tmp_path: Pa
     assert dledger("append", "-d", "x", "--file", str(tmp_path / "lines"), log=fake).code == 2
 
 
-def test_append_names_the_line_of_a_record_that_is_too_large(
+def test_append_gives_the_servers_the_largest_record_that_one_of_them_can_be_told_to_take(
     dledger: Run, fake: FakeLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    too_large = error(Code.RECORD_TOO_LARGE, "a record has 9 bytes; the limit is 4", max_record_bytes=4)
+    connected: list[Limits] = []
 
-    def append_many(records: list[bytes]) -> asyncio.Future[Acks]:
-        if max(map(len, records)) > 4:
-            raise too_large
-        return fake.append_many(records)
+    def connect(_: Target, *, limits: Limits) -> FakeLog:
+        connected.append(limits)
+        return fake
 
+    monkeypatch.setattr(Target, "connect", connect)
+    assert dledger("append", "-d", "x").code == 0
+    limits = connected[0]
+    body = build_body([bytes(limits.max_record_bytes)])
+    assert len(body) == limits.max_batch_bytes == MAX_IN_ONE_MESSAGE_BYTES
+
+
+SERVERS_REFUSAL = error(Code.RECORD_TOO_LARGE, "a record has 12 bytes; the limit is 4")
+
+
+def test_a_record_that_the_servers_find_too_large_is_named_by_its_line_and_whose_limit_it_is(
+    dledger: Run, fake: FakeLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("dledger.cli.records.BATCH_RECORDS", 2)
-    appending = FakeLog()
-    monkeypatch.setattr(appending, "append_many", append_many)
-    outcome = dledger("append", log=appending, stdin=b"1\n2\n3\nfar-too-long\n5\n")
+    fake.refusals[1] = SERVERS_REFUSAL
+    outcome = dledger("append", log=fake, stdin=b"1\n2\n3\nfar-too-long\n")
     assert outcome.code == 5
-    assert outcome.err.startswith("dledger: line 4: a record has 9 bytes; the limit is 4")
-    assert "line" not in dledger("append", "--raw", log=appending, stdin=b"1\n2\n3\n4\n").err
+    whose = "(max_record_bytes of the servers: raise it in every node's --config, or append smaller records)"
+    assert outcome.err.startswith(f"dledger: line 4: a record has 12 bytes; the limit is 4 {whose}")
+
+
+def test_a_record_that_is_all_of_the_input_has_no_line(dledger: Run, fake: FakeLog) -> None:
+    fake.refusals[0] = SERVERS_REFUSAL
+    assert "line" not in dledger("append", "--raw", log=fake, stdin=b"1\n2\n3\n4\n").err
+
+
+def test_nothing_behind_a_record_that_may_be_too_large_is_sent_before_it_is_taken(
+    dledger: Run, fake: FakeLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dledger.cli.records.BATCH_RECORDS", 1)
+    monkeypatch.setattr("dledger.cli.append.ALONE_ABOVE_BYTES", 10)
+    fake.refusals[2] = SERVERS_REFUSAL
+    assert dledger("append", log=fake, stdin=b"1\n2\nfar-too-long\n4\n").code == 5
+    assert fake.records == [b"1", b"2"]
+
+
+def test_a_record_that_no_server_takes_is_refused_with_its_line(
+    dledger: Run, fake: FakeLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def append_many(records: Sequence[bytes]) -> asyncio.Future[Acks]:
+        check_record_size(max(map(len, records)), 4)
+        return FakeLog.append_many(fake, records)
+
+    monkeypatch.setattr(fake, "append_many", append_many)
+    monkeypatch.setattr("dledger.cli.records.BATCH_RECORDS", 2)
+    outcome = dledger("append", log=fake, stdin=b"1\n2\n3\nfar-too-long\n5\n")
+    assert (outcome.code, fake.records) == (5, [b"1", b"2"])
+    assert outcome.err.startswith("dledger: line 4: a record has 12 bytes, and no server takes more than 4: ")
 
 
 def test_append_says_when_a_variable_gives_what_is_appended(

@@ -14,7 +14,7 @@ WITH_A_FAKE_LOG = """
 import sys
 from dledger.cli import main, options
 from tests.unit.cli.fake_log import FakeLog
-options.Target.connect = lambda *_: FakeLog([b"line" * 100] * 5_000)
+options.Target.connect = lambda *_, **__: FakeLog([b"line" * 100] * 5_000)
 main.main(sys.argv[1:])
 """
 
