@@ -15,7 +15,7 @@ import click
 from dledger.cli.measure import Measurement, measure_calls, show, ticker
 from dledger.cli.memory import keep_freed_memory
 from dledger.cli.options import Seconds, Target, client_options, option, output_option
-from dledger.cli.record_limits import limits_for, with_whose_limit
+from dledger.cli.record_limits import LARGEST_RECORD_BYTES, limits_for, with_whose_limit
 from dledger.cli.runtime import run
 from dledger.errors import Code, DLedgerError, error
 
@@ -24,7 +24,12 @@ if TYPE_CHECKING:
 
 Result = dict[str, Any]
 
-inflight_option = option("--inflight", env="INFLIGHT", default=256, type=click.IntRange(1), help="Calls at a time.")
+MOST_CALLS = 100_000
+MOST_RECORDS = 10_000_000
+"""Each call is a task, each record a place in a list: far more take all memory before anything is measured."""
+
+inflight_option = option("--inflight", env="INFLIGHT", default=256, type=click.IntRange(1, MOST_CALLS),
+                         help="Calls at a time.")  # fmt: skip
 duration_option = option("--duration", env="DURATION", default=5.0, type=Seconds(0.1), help="Seconds.")
 
 
@@ -41,8 +46,9 @@ def bench() -> None:
 
 @bench.command()
 @inflight_option
-@option("--size", env="SIZE", default=128, type=click.IntRange(0), help="Bytes a record.")
-@option("--batch", env="BATCH", default=1, type=click.IntRange(1), help="Records a call; above 1 it is append_many.")
+@option("--size", env="SIZE", default=128, type=click.IntRange(0, LARGEST_RECORD_BYTES), help="Bytes a record.")
+@option("--batch", env="BATCH", default=1, type=click.IntRange(1, MOST_RECORDS),
+        help="Records a call; above 1 it is append_many.")  # fmt: skip
 @duration_option
 @output_option("table", "json")
 @client_options
@@ -76,8 +82,9 @@ async def _append(target: Target, *, inflight: int, size: int, batch: int, durat
         durability = await _durability(log)
         record = os.urandom(size)
         records = [record] * batch
+        first = log.append_many(records)
         try:
-            await log.append_many(records)  # finds the leader, and learns whether such a batch is accepted at all
+            await first  # finds the leader, and learns whether such a batch is accepted at all
         except DLedgerError as refusal:
             raise with_whose_limit(refusal) from refusal
 

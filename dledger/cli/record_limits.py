@@ -17,8 +17,8 @@ _WHOSE = {
 
 
 def limits_for(record_bytes: int) -> Limits:
-    """A client's limits that leave it to the servers whether they take records of that size, as far as any can."""
-    usual, record_bytes = Limits(), min(record_bytes, LARGEST_RECORD_BYTES)
+    """A client's limits that leave it to the servers whether they take records of that size."""
+    usual = Limits()
     return Limits(
         max_record_bytes=max(usual.max_record_bytes, record_bytes),
         max_batch_bytes=max(usual.max_batch_bytes, record_bytes + OFFSETS_BYTES),

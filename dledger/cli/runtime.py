@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import re
 import sys
 import traceback
 from collections.abc import Callable, Coroutine
@@ -13,13 +14,16 @@ import click
 import uvloop
 
 from dledger.cli.streams import OutputError, discard_output
-from dledger.errors import DLedgerError
+from dledger.errors import MAX_QUOTED_CHARS, DLedgerError
 
 Result = TypeVar("Result")
 
 _GC_THRESHOLDS = (20_000, 20, 50)
 """Of every command, a node's too. A batch leaves no cycles behind, reference counts free it, and each look for some
 stops the loop: seldom is often enough."""
+
+_LONG_QUOTE = re.compile(rf"('[^']{{{MAX_QUOTED_CHARS}}})[^']+'")
+"""What was typed, as click repeats it: whole."""
 
 EXIT_OK = 0
 EXIT_BAD = 1
@@ -96,6 +100,6 @@ def exit_code_of(command: Callable[[], object]) -> int:
 
 
 def _usage_sentence(failure: click.ClickException) -> str:
-    message = failure.format_message()
+    message = _LONG_QUOTE.sub(r"\1…'", failure.format_message())
     context = getattr(failure, "ctx", None)
     return f"{message} See '{context.command_path} --help'." if context is not None else message

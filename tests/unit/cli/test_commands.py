@@ -13,7 +13,7 @@ import pytest
 from dledger.cli.main import SECTIONS
 from dledger.cli.options import Target
 from dledger.client import ClusterStatus, DiskInfo
-from dledger.errors import CODES, Code
+from dledger.errors import CODES, Code, error
 from dledger.types import Consistency, GroupSettings, NodeId, PreferredLeader
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.fake_log import FakeLog, Unreachable, node
@@ -62,6 +62,13 @@ def test_a_format_of_other_commands_in_the_environment_is_passed_over(
     assert dledger("append", "-d", "x", log=fake).last_json["count"] == 1
     monkeypatch.setenv("DLEDGER_OUTPUT", "tabel")
     assert dledger("append", "-d", "x", log=fake).code == 2
+
+
+@pytest.mark.parametrize("arguments", [["x" * 5_000], ["tail", "-n", "9" * 5_000], ["status", "-o", "x" * 5_000]])
+def test_wrong_usage_is_not_repeated_at_any_length(dledger: Run, fake: FakeLog, arguments: list[str]) -> None:
+    outcome = dledger(*arguments, log=fake)
+    assert outcome.code == 2
+    assert len(outcome.err) < 1_000
 
 
 @pytest.mark.parametrize("timeout", ["nan", "inf", "0", "-1", "1e300"])
@@ -268,6 +275,27 @@ def test_bench_append_says_what_it_measured(dledger: Run, fake: FakeLog, shape: 
 def test_bench_counts_the_bytes_it_was_given(dledger: Run, what: str) -> None:
     found = dledger("bench", what, "--duration", "0.1", "-o", "json", log=FakeLog([b"x" * 100] * 50)).last_json
     assert found["size_bytes"] == 100
+
+
+@pytest.mark.parametrize("flag", ["--inflight", "--batch", "--size"])
+def test_bench_refuses_what_would_take_all_memory(dledger: Run, fake: FakeLog, flag: str) -> None:
+    outcome = dledger("bench", "append", flag, f"{1 << 40}", log=fake)
+    assert outcome.code == 2
+    assert f"{1 << 40} is not in the range" in outcome.err
+
+
+def test_bench_tells_the_servers_limits_from_the_clients_own(
+    dledger: Run, fake: FakeLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    too_large = error(Code.BATCH_TOO_LARGE, "the limit is 4")
+    fake.refusals[0] = too_large
+    assert "(max_batch_bytes of the servers: raise it" in dledger("bench", "append", log=fake).err
+
+    def append_many(_: list[bytes]) -> None:
+        raise too_large
+
+    monkeypatch.setattr(fake, "append_many", append_many)
+    assert dledger("bench", "append", log=fake).err == "dledger: the limit is 4\n"
 
 
 @pytest.mark.parametrize("what", ["get", "read"])
