@@ -14,7 +14,8 @@ NUMBERS = (signal.SIGINT, signal.SIGTERM)
 def cancelled_by_signals(on_first: Callable[[], object]) -> Iterator[None]:
     """Either signal cancels the current task; ``on_first`` is called before the first.
 
-    What the task awaits while it ends is cut short by the next signal, which cancels it once more.
+    What the task awaits while it ends is cut short by the next signal, which cancels it once more. A signal that the
+    process was started to ignore, as a job behind a script's & is, stays ignored.
     """
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
@@ -27,10 +28,11 @@ def cancelled_by_signals(on_first: Callable[[], object]) -> Iterator[None]:
             on_first()
         task.cancel()
 
-    for number in NUMBERS:
+    heard = [number for number in NUMBERS if signal.getsignal(number) is not signal.SIG_IGN]
+    for number in heard:
         loop.add_signal_handler(number, end)
     try:
         yield
     finally:
-        for number in NUMBERS:
+        for number in heard:
             loop.remove_signal_handler(number)
