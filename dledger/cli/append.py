@@ -173,13 +173,22 @@ class Appender:
         self._failed.set()
 
 
+class RecordOption(click.Option):
+    """-d. Its variable is one record: of a flag that may be repeated click would take it apart at spaces."""
+
+    def value_from_envvar(self, ctx: click.Context) -> tuple[str, ...] | None:
+        value = self.resolve_envvar_value(ctx)
+        return None if value is None else (value,)
+
+
 @click.command(short_help="Appends one record per line of stdin.")
-@option("-d", "--data", env="RECORD", metavar="TEXT", help="One record, given here instead of on stdin.")
+@option("-d", "--data", env="RECORD", metavar="TEXT", multiple=True, cls=RecordOption,
+        help="A record, given here instead of on stdin; may be repeated.")  # fmt: skip
 @option("--file", env="FILE", metavar="PATH", type=click.Path(exists=True, dir_okay=False), help="Instead of stdin.")
 @option("--raw", env="RAW", is_flag=True, help="All of the input as one record.")
 @output_option("text", "json")
 @client_options
-def append(*, target: Target, data: str | None, file: str | None, raw: bool, output: str) -> None:
+def append(*, target: Target, data: tuple[str, ...], file: str | None, raw: bool, output: str) -> None:
     """Appends one record per line of stdin, or of a file, and waits until a majority has them on disk.
 
     Lines end at \\n alone, which is not kept; a last line without one is a record too. Memory stays the same however
@@ -190,10 +199,10 @@ def append(*, target: Target, data: str | None, file: str | None, raw: bool, out
 
     \b
     printf 'a\\nb\\n' | dledger append
-    dledger append -d 'one record'
+    dledger append -d 'one record' -d 'and another'
     dledger append --file big.log -o json
     """
-    if data is not None and file is not None:
+    if data and file is not None:
         raise ConfigError("-d and --file are two inputs: give one of them")
     _tell_of_inherited_input()
     tally = Tally()
@@ -222,19 +231,19 @@ def _tell_of_inherited_input() -> None:
             complain(f"what {variable} gives is appended, stdin is not read")
 
 
-async def _append(target: Target, tally: Tally, data: str | None, file: str | None, *, raw: bool) -> None:
+async def _append(target: Target, tally: Tally, data: tuple[str, ...], file: str | None, *, raw: bool) -> None:
     connect = partial(target.connect, limits=limits_for(LARGEST_RECORD_BYTES))
     descriptor = _open(file) if file else STDIN
     try:
         with (
-            Progress("appending", _size(descriptor) if data is None else None) as progress,
+            Progress("appending", None if data else _size(descriptor)) as progress,
             cancelled_by_signals(lambda: _say_what_is_waited_for(tally, target, progress)),
         ):
             async with (
                 connect() as log,
                 aclosing(_input(tally, data, descriptor, raw=raw)) as batches,
             ):
-                await Appender(log, tally, progress, is_lines=data is None and not raw).run(batches)
+                await Appender(log, tally, progress, is_lines=not data and not raw).run(batches)
     finally:
         if file:
             os.close(descriptor)
@@ -258,15 +267,15 @@ def _open(file: str) -> int:
     return descriptor
 
 
-async def _input(tally: Tally, data: str | None, descriptor: int, *, raw: bool) -> AsyncGenerator[list[bytes]]:
-    if data is None and not raw:
+async def _input(tally: Tally, data: tuple[str, ...], descriptor: int, *, raw: bool) -> AsyncGenerator[list[bytes]]:
+    if not data and not raw:
         async for batch in line_batches(descriptor):
             yield batch
         tally.input_ended = True
         return
-    record = await whole(descriptor) if data is None else data.encode(errors="surrogateescape")
+    records = [record.encode(errors="surrogateescape") for record in data] or [await whole(descriptor)]
     tally.input_ended = True
-    yield [record]
+    yield records
 
 
 def _size(descriptor: int) -> int | None:

@@ -64,6 +64,13 @@ def test_append_gives_the_servers_the_largest_record_that_one_of_them_can_be_tol
     assert len(body) == limits.max_batch_bytes == MAX_IN_ONE_MESSAGE_BYTES
 
 
+def test_append_takes_every_text_that_is_given(dledger: Run, fake: FakeLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert dledger("append", "-d", "a b", "-d", "", "-d", "c", log=fake).code == 0
+    monkeypatch.setenv("DLEDGER_RECORD", "d e")
+    assert dledger("append", log=fake).code == 0
+    assert fake.records == [b"a b", b"", b"c", b"d e"]
+
+
 SERVERS_REFUSAL = error(Code.RECORD_TOO_LARGE, "a record has 12 bytes; the limit is 4")
 
 
