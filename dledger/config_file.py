@@ -60,7 +60,7 @@ def load_config_file(path: Path) -> dict[str, Any]:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as failure:
         raise ConfigError(f"the configuration {path} cannot be read: {failure.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as failure:
+    except ValueError as failure:  # not UTF-8, not TOML, or a number of thousands of digits, which Python does not read
         raise ConfigError(f"the configuration {path} is not TOML: {failure}") from None
     _refuse_unknown(table, KEYS, str(path))
     return {key: _setting(key, value, f"{path}: {key}") for key, value in table.items()}

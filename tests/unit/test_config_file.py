@@ -54,6 +54,7 @@ def test_a_file_gives_every_setting_its_type(tmp_path: Path) -> None:
         ('log_format = "xml"', "cannot be 'xml': choose text, json"),
         ("[peers]\nn0 = 7", "must be a table of id"),
         ("id = ", "is not TOML"),
+        (f"grpc_port = {'9' * 5_000}", "is not TOML"),
     ],
 )
 def test_a_file_that_cannot_be_meant_is_refused(tmp_path: Path, text: str, sentence: str) -> None:
