@@ -228,7 +228,7 @@ CODES: dict[Code, CodeInfo] = {
     Code.LEADER_NOT_READY: CodeInfo("UNAVAILABLE", Unavailable, 3, "the leader has not committed in its term yet"),
     Code.LEADER_TRANSFERRING: CodeInfo("UNAVAILABLE", Unavailable, 3, "the leadership is being handed over"),
     Code.LEADER_PENDING_FULL: CodeInfo("RESOURCE_EXHAUSTED", PendingFull, 5, "too much waits for a quorum"),
-    Code.SHUTTING_DOWN: CodeInfo("UNAVAILABLE", Unavailable, 3, "the node is stopping"),
+    Code.SHUTTING_DOWN: CodeInfo("UNAVAILABLE", Unavailable, 3, "the node is stopping, or the client was closed"),
     Code.NETWORK_ERROR: CodeInfo("UNAVAILABLE", Unavailable, 3, "no endpoint could be reached"),
     Code.TIMEOUT: CodeInfo("DEADLINE_EXCEEDED", DeadlineExceeded, 3, "the time ran out and nothing was done"),
     Code.WAIT_QUORUM_ACK_TIMEOUT: CodeInfo("DEADLINE_EXCEEDED", OutcomeUnknown, 4, "written, not acknowledged in time"),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 from dledger.client.admin_results import MembershipChange, RetentionChange, TrimResult, settings_from_wire
 from dledger.client.arguments import MAX_PRIORITY, check_amount, check_index, check_timeout_ms
 from dledger.client.attempts import Attempts
+from dledger.client.closing import client_closed
 from dledger.client.retry import ASKS_ELSEWHERE, Backoff
 from dledger.client.rpc import unary
 from dledger.errors import DLedgerError, NotLeader
@@ -168,6 +169,8 @@ class Admin:
         self._check_open()
         backoff = Backoff(self._rng)
         while attempts.left_ms > 0:
+            if self._leaders.closed:
+                raise attempts.given_up(client_closed())
             try:
                 endpoint = await attempts.in_time(self._leaders.find())
             except DLedgerError as refusal:

@@ -73,9 +73,11 @@ class Attempts:
 
     def overdue(self) -> DLedgerError:
         """Why it ends with its deadline."""
-        if self._doubted:
-            return self._unknown()
-        return self._last or DeadlineExceeded(f"nothing was asked for within {self._timeout_ms:.0f} ms")
+        return self.given_up(self._last or DeadlineExceeded(f"nothing was asked for within {self._timeout_ms:.0f} ms"))
+
+    def given_up(self, reason: DLedgerError) -> DLedgerError:
+        """What the call ends with when it is not asked for again, for that reason."""
+        return self._unknown() if self._doubted else reason
 
     def _unknown(self) -> OutcomeUnknown:
         text = f"asked of {', '.join(self._doubted)}, and no answer says what became of it ({self._last})"

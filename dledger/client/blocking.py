@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from dledger.batch import as_records
 from dledger.client.blocking_admin import BlockingAdmin
+from dledger.client.closing import client_closed
 from dledger.errors import Code, error
 from dledger.types import Ack, Consistency, Entry
 
@@ -103,7 +104,7 @@ class BlockingLog:
         try:
             return future.result()
         except CancelledError:
-            raise error(Code.SHUTTING_DOWN, "the client was closed") from None
+            raise client_closed() from None
         except BaseException:
             future.cancel()
             raise
@@ -127,7 +128,7 @@ class BlockingLog:
         async def work() -> Result:
             log = self._log
             if log is None:
-                raise error(Code.SHUTTING_DOWN, "the client was closed")
+                raise client_closed()
             return await method(log)
 
         return self._run(work())

@@ -79,6 +79,7 @@ async def _persist(
             left_ms = max(1.0, (deadline - loop.time()) * 1000)
             return await ask(endpoint, min(left_ms, ATTEMPT_TIMEOUT_MS))
         except DLedgerError as refusal:
+            leaders.check_open()
             if refusal.code in ASKS_ELSEWHERE:
                 leaders.lost(address, refusal)
             if refusal.code not in PASSING or refusal.code is Code.INTERNAL_ERROR or loop.time() >= deadline:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from grpc import aio
 
+from dledger.client.closing import client_closed
 from dledger.client.wire import APPEND_STREAM, READ, ReadMessage, decode_read
 from dledger.v1 import admin_pb2_grpc, log_pb2, log_pb2_grpc
 
@@ -41,6 +42,7 @@ class Endpoint:
 
     def __init__(self, address: str) -> None:
         self.address = address
+        self.closed = False
         self._channel = aio.insecure_channel(address, options=CHANNEL_OPTIONS)
         self.append_stream: aio.StreamStreamMultiCallable[bytes, log_pb2.AppendStreamResponse] = (
             self._channel.stream_stream(APPEND_STREAM, None, log_pb2.AppendStreamResponse.FromString)
@@ -53,6 +55,7 @@ class Endpoint:
 
     async def close(self) -> None:
         """Ends every call at once."""
+        self.closed = True
         await self._channel.close(None)
 
 
@@ -61,16 +64,24 @@ class Channels:
 
     def __init__(self) -> None:
         self._endpoints: dict[str, Endpoint] = {}
+        self.closed = False
+
+    def check_open(self) -> None:
+        """Raises SHUTTING_DOWN once the client was closed."""
+        if self.closed:
+            raise client_closed()
 
     def at(self, address: str) -> Endpoint:
-        """The endpoint of ``address``. Nothing is connected before the first call."""
+        """The endpoint of ``address``. Nothing is connected before the first call. Raises SHUTTING_DOWN."""
+        self.check_open()
         endpoint = self._endpoints.get(address)
         if endpoint is None:
             endpoint = self._endpoints[address] = Endpoint(address)
         return endpoint
 
     async def close(self) -> None:
-        """Closes every channel; calls under way end as cancelled."""
+        """Closes every channel; calls under way end with SHUTTING_DOWN, and so does whoever asks for an endpoint."""
+        self.closed = True
         endpoints, self._endpoints = list(self._endpoints.values()), {}
         for endpoint in endpoints:
             await endpoint.close()

@@ -176,6 +176,7 @@ async def cluster_status(channels: Channels, leaders: Leaders, group: str) -> Cl
     metadata = await leaders.newest_metadata()
     members = [NodeStatus(m.id, m.address, m.peer_address, m.http_address, voter=m.voter) for m in metadata.members]
     nodes = await asyncio.gather(*(_node_status(channels, member, group) for member in members))
+    leaders.check_open()  # what a client that is closed did not hear says nothing about the nodes
     return _summary(metadata, nodes, group)
 
 
@@ -205,8 +206,8 @@ def _as_the_leader_sees(node: NodeStatus, leader: NodeStatus) -> NodeStatus:
 async def _node_status(channels: Channels, member: NodeStatus, group: str) -> NodeStatus:
     if not member.address:
         return replace(member, problem="no node that answers knows its address for clients")
-    endpoint = channels.at(member.address)
     try:
+        endpoint = channels.at(member.address)
         request = admin_pb2.StatusRequest(group=group)
         answer = await unary(endpoint, endpoint.admin.Status, request, STATUS_TIMEOUT_MS)
     except DLedgerError as refusal:

@@ -13,6 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from dledger.client.append_queue import TICK_S
+from dledger.client.closing import client_closed
 from dledger.client.conversation import Conversation
 from dledger.client.retry import ASKS_ELSEWHERE, PASSING, Backoff
 from dledger.client.rpc import code_named
@@ -85,7 +86,7 @@ class Getter:
         """Ends what is pending with Unavailable."""
         self._task.cancel()
         await asyncio.wait({self._task})
-        self._end(error(Code.SHUTTING_DOWN, "the client was closed"))
+        self._end(client_closed())
 
     def _end(self, reason: DLedgerError) -> None:
         self._take_back()

@@ -7,6 +7,7 @@ import contextlib
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
+from dledger.client.closing import client_closed
 from dledger.client.members import AddressBook, Metadata
 from dledger.client.retry import PASSING
 from dledger.client.rpc import unary
@@ -66,15 +67,29 @@ class Leaders:
     async def find(self) -> Endpoint:
         """The leader, from the cache or by one round of questions that all callers share.
 
-        Raises Unavailable when nobody who answers knows a leader, or nobody answers: ask again after a moment.
+        Raises Unavailable when nobody who answers knows a leader, or nobody answers: ask again after a moment; and
+        SHUTTING_DOWN once the client was closed, as all of these questions do: then ``check_open`` raises too.
         """
+        self.check_open()
         if self._leader is not None:
             return self._channels.at(self._leader.address)
         if self._search is None or self._search.done():
             self._search = asyncio.create_task(self._ask_around(), name="dledger-find-leader")
             self._search.add_done_callback(_retrieve)
-        leader = await asyncio.shield(self._search)
-        return self._channels.at(leader.address)
+        search = self._search
+        await asyncio.wait({search})  # which a caller who is cancelled leaves to the others
+        if search.cancelled():
+            raise client_closed()
+        return self._channels.at(search.result().address)
+
+    @property
+    def closed(self) -> bool:
+        """Whether the client was closed."""
+        return self._channels.closed
+
+    def check_open(self) -> None:
+        """Raises SHUTTING_DOWN once the client was closed: asking again is of no use then."""
+        self._channels.check_open()
 
     async def any_node(self) -> Endpoint:
         """The cached leader, else any node that answers."""
@@ -272,7 +287,8 @@ class _Round:
             self._answered.append((metadata, address))
 
     def nobody(self) -> DLedgerError:
-        """Why the round brought nothing: a refusal that will not pass, no leader, or nobody there."""
+        """Why the round brought nothing: the client's end, a refusal that will not pass, no leader, or nobody there."""
+        self._leaders.check_open()
         for refusal in self._failures:
             if refusal.code not in PASSING:
                 return refusal

@@ -41,7 +41,6 @@ class Log:
         self._endpoints = parse_endpoints(endpoints)
         self._options = options
         self._rng = options.rng or random.Random()
-        self._channels = Channels()
         self._open = False
         """Between entering and closing."""
         self._started = False
@@ -50,6 +49,7 @@ class Log:
     async def __aenter__(self) -> Self:
         options = self._options
         group = options.group
+        self._channels = Channels()
         self._leaders = Leaders(self._channels, self._endpoints, group)
         self._queue = AppendQueue(
             options.limits,
@@ -81,8 +81,8 @@ class Log:
         finally:
             for getter in self._getters.values():
                 await getter.close()
-            await self._leaders.close()
             await self._channels.close()
+            await self._leaders.close()
 
     # Appending --------------------------------------------------------------------------------------------------
 

@@ -12,12 +12,13 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from dledger.client.append_queue import AppendQueue
+from dledger.client.closing import client_closed
 from dledger.client.conversation import Conversation
 from dledger.client.retry import ASKS_ELSEWHERE, Backoff
 from dledger.client.rpc import unary
 from dledger.client.verdict import FOR_ALL, Verdict, judge, leaves_doubt
 from dledger.client.wire import encode_append
-from dledger.errors import Code, DLedgerError, InternalError, error
+from dledger.errors import Code, DLedgerError, InternalError
 from dledger.v1 import log_pb2
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class Producer:
             await self._queue.drain(timeout_s)
             self._task.cancel()
             await asyncio.wait({self._task})
-        self._queue.close(error(Code.SHUTTING_DOWN, "the client was closed"))
+        self._queue.close(client_closed())
 
     async def _run(self) -> None:
         while True:

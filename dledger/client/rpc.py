@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, TypeVar
 
 import grpc
 from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 
+from dledger.client.closing import cancellations, client_closed
 from dledger.errors import CODES, ERROR_DOMAIN, Code, DLedgerError, error
 
 if TYPE_CHECKING:
@@ -90,8 +92,17 @@ async def unary(
     request: Request,
     timeout_ms: float,
 ) -> Response:
-    """One call with a deadline. Raises DeadlineExceeded when it passes, else what the node or the network refused."""
+    """One call with a deadline. Raises DeadlineExceeded when it passes, SHUTTING_DOWN when the client is closed, else
+    what the node or the network refused."""
+    if endpoint.closed:
+        raise client_closed()
+    earlier = cancellations()
     try:
         return await method(request, timeout=timeout_ms / 1000)
     except grpc.aio.AioRpcError as failure:
         raise from_rpc(failure, endpoint.address) from failure
+    except asyncio.CancelledError:
+        # A channel that is closed cancels its calls, which is nothing that the caller asked for.
+        if cancellations() > earlier or not endpoint.closed:
+            raise
+        raise client_closed() from None

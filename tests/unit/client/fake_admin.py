@@ -32,6 +32,7 @@ class FakeAdmin(admin_pb2_grpc.AdminServiceServicer):
 
     async def Status(self, request: Any, context: Any) -> Any:
         cluster, leader = self.cluster, self.cluster.leader
+        await cluster.answering("Status")
         leads = leader is self
         followers = [
             admin_pb2.FollowerStatus(
@@ -71,6 +72,7 @@ class FakeAdmin(admin_pb2_grpc.AdminServiceServicer):
     async def _as_leader(self, request: Any, context: Any, make: Any) -> Any:
         """The answer that ``make`` makes, with the faults of the cluster before and behind it."""
         faults = self.cluster.faults
+        await self.cluster.answering("Change")
         try:
             self.check_leader()
             if faults.refuse_admin:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -76,6 +77,8 @@ class Faults:
     """So many operations are done, and the connection breaks instead of the answer."""
     knows_no_names: bool = False
     """As servers of an earlier version, which hand out a new producer whatever its name."""
+    silent: frozenset[str] = frozenset()
+    """The methods that are not answered at all; "Change" is any operation on the cluster."""
     rot: bool = False
     """Batches read do not match their checksums."""
 
@@ -102,6 +105,7 @@ class FakeCluster:
         self.started_nodes = 0
         self.faults = Faults()
         self.first_index = 0
+        self._called: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
         self.appended = asyncio.Condition()
 
     async def add_node(self, *, reachable: bool = True) -> FakeNode:
@@ -127,6 +131,16 @@ class FakeCluster:
     def lead(self, node: FakeNode | None) -> None:
         self.leader = node
         self.term += 1
+
+    async def answering(self, method: str) -> None:
+        """Returns unless it is one of those that are silent."""
+        self._called[method].set()
+        if method in self.faults.silent:
+            await asyncio.Event().wait()
+
+    async def heard(self, method: str) -> None:
+        """Returns once some node was called so."""
+        await self._called[method].wait()
 
     @property
     def endpoints(self) -> str:
@@ -229,6 +243,7 @@ class FakeNode(log_pb2_grpc.LogServiceServicer, FakeAdmin):
             raise error(Code.NOT_LEADER, f"{self.id} does not lead", **named)
 
     async def InitProducer(self, request: Any, context: Any) -> Any:
+        await self.cluster.answering("InitProducer")
         try:
             self.check_leader()
         except DLedgerError as refusal:
@@ -248,6 +263,7 @@ class FakeNode(log_pb2_grpc.LogServiceServicer, FakeAdmin):
         return log_pb2.InitProducerResponse(producer_id=cluster.next_producer, producer_epoch=0, name=name)
 
     async def ListSegments(self, request: Any, context: Any) -> Any:
+        await self.cluster.answering("ListSegments")
         whole = log_pb2.SegmentInfo(base_index=self.cluster.first_index, end_index=self.cluster.end_index)
         return log_pb2.ListSegmentsResponse(segments=[whole], commit_index=self.cluster.end_index - 1)
 
@@ -318,6 +334,7 @@ class FakeNode(log_pb2_grpc.LogServiceServicer, FakeAdmin):
             self.cluster.lead(rng.choice(self.cluster.nodes))
 
     async def Get(self, request: Any, context: Any) -> Any:
+        await self.cluster.answering("Get")
         try:
             if request.consistency != log_pb2.CONSISTENCY_COMMITTED:
                 self.check_leader()
@@ -330,6 +347,7 @@ class FakeNode(log_pb2_grpc.LogServiceServicer, FakeAdmin):
     async def GetStream(self, request_iterator: Any, context: Any) -> AsyncIterator[Any]:
         async for request in request_iterator:
             self.get_messages += 1
+            await self.cluster.answering("GetStream")
             if self.cluster.faults.break_gets:
                 self.cluster.faults.break_gets -= 1
                 await context.abort(grpc.StatusCode.UNAVAILABLE, "the stream broke")
@@ -347,6 +365,7 @@ class FakeNode(log_pb2_grpc.LogServiceServicer, FakeAdmin):
         return log_pb2.GetResult(entry=entry)
 
     async def Read(self, request: Any, context: Any) -> AsyncIterator[Any]:
+        await self.cluster.answering("Read")
         try:
             if request.consistency != log_pb2.CONSISTENCY_COMMITTED:
                 self.check_leader()
@@ -392,6 +411,7 @@ class FakeNode(log_pb2_grpc.LogServiceServicer, FakeAdmin):
         return log_pb2.ReadResponse(batches=[wire], commit_index=self.cluster.end_index - 1)
 
     async def GetMetadata(self, request: Any, context: Any) -> Any:
+        await self.cluster.answering("GetMetadata")
         if request.group != "default":
             await abort(context, error(Code.UNKNOWN_GROUP, f"there is no group {request.group!r}"))
         self.metadata_calls += 1

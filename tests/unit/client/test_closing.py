@@ -1,0 +1,130 @@
+"""A client that is closed while others wait in its calls: each of them is told so, and nobody is cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from dledger import client
+from dledger.errors import Code, DLedgerError, OutcomeUnknown
+from dledger.types import Consistency
+from tests.unit.client.fake_server import FakeCluster
+
+Call = Callable[[client.Log], Coroutine[Any, Any, object]]
+
+
+async def get(log: client.Log) -> object:
+    return await log.get(0)
+
+
+async def get_committed(log: client.Log) -> object:
+    return await log.get(0, Consistency.COMMITTED)
+
+
+async def read(log: client.Log) -> object:
+    return await anext(log.read())
+
+
+async def follow(log: client.Log) -> object:
+    return await anext(log.read(follow=True))
+
+
+async def open_producer(log: client.Log) -> object:
+    return await log.producer("job").__aenter__()
+
+
+CALLS: list[tuple[str, Call]] = [
+    ("Get", lambda log: log.bounds()),
+    ("ListSegments", lambda log: log.segments()),
+    ("ListSegments", lambda log: log.segments(node="n1")),
+    ("GetStream", get),
+    ("GetStream", get_committed),
+    ("Read", read),
+    ("Read", follow),
+    ("InitProducer", open_producer),
+    ("Status", lambda log: log.status()),
+    ("GetMetadata", lambda log: log.metadata()),
+]
+"""Each with the last method that it waits for."""
+NEED_A_LEADER: list[Call] = [
+    lambda log: log.bounds(),
+    get,
+    read,
+    follow,
+    open_producer,
+    lambda log: log.admin.promote("n1"),
+]
+
+
+async def outcome(call: asyncio.Future[Any]) -> Code | str:
+    """The code of what it raises, or "cancelled"."""
+    try:
+        await call
+    except DLedgerError as refusal:
+        return refusal.code
+    except asyncio.CancelledError:
+        return "cancelled"
+    return "done"
+
+
+@pytest.mark.parametrize(("method", "call"), CALLS)
+async def test_who_waits_for_a_node_to_answer_is_told(
+    cluster: FakeCluster, log: client.Log, method: str, call: Call
+) -> None:
+    cluster.faults.silent = frozenset({method})
+    waiting = asyncio.ensure_future(call(log))
+    await cluster.heard(method)
+    await log.close()
+    assert await outcome(waiting) is Code.SHUTTING_DOWN
+
+
+@pytest.mark.parametrize("call", [call for _, call in CALLS])
+async def test_who_waits_to_hear_who_leads_is_told(cluster: FakeCluster, log: client.Log, call: Call) -> None:
+    cluster.faults.silent = frozenset({"GetMetadata"})
+    waiting = asyncio.ensure_future(call(log))
+    await cluster.heard("GetMetadata")
+    await log.close()
+    assert await outcome(waiting) is Code.SHUTTING_DOWN
+
+
+@pytest.mark.parametrize("call", NEED_A_LEADER)
+async def test_who_waits_for_a_leader_is_told(cluster: FakeCluster, log: client.Log, call: Call) -> None:
+    cluster.lead(None)
+    waiting = asyncio.ensure_future(call(log))
+    await cluster.heard("GetMetadata")
+    await log.close()
+    assert await outcome(waiting) is Code.SHUTTING_DOWN
+
+
+async def test_a_change_that_was_asked_for_is_of_unknown_outcome(cluster: FakeCluster, log: client.Log) -> None:
+    cluster.faults.silent = frozenset({"Change"})
+    waiting = asyncio.ensure_future(log.admin.promote("n1"))
+    await cluster.heard("Change")
+    await log.close()
+    with pytest.raises(OutcomeUnknown, match="the client was closed"):
+        await waiting
+
+
+@pytest.mark.parametrize(("method", "call"), CALLS)
+async def test_a_caller_who_is_cancelled_himself_is_cancelled(
+    cluster: FakeCluster, log: client.Log, method: str, call: Call
+) -> None:
+    cluster.faults.silent = frozenset({method})
+    waiting = asyncio.ensure_future(call(log))
+    await cluster.heard(method)
+    waiting.cancel()
+    await log.close()
+    assert await outcome(waiting) == "cancelled"
+
+
+async def test_a_caller_who_is_cancelled_leaves_the_search_to_the_others(cluster: FakeCluster, log: client.Log) -> None:
+    cluster.faults.silent = frozenset({"GetMetadata"})
+    first, second = (asyncio.ensure_future(log.bounds()) for _ in range(2))
+    await cluster.heard("GetMetadata")
+    first.cancel()
+    cluster.faults.silent = frozenset()
+    assert await second == (0, -1)
+    assert await outcome(first) == "cancelled"
