@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from dledger.batch import as_records
 from dledger.client.blocking_admin import BlockingAdmin
 from dledger.client.closing import client_closed
-from dledger.errors import Code, error
+from dledger.errors import Code, DLedgerError, error
 from dledger.types import Ack, Consistency, Entry
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from dledger.client.members import Metadata
     from dledger.client.named_producer import NamedProducer
     from dledger.client.results import Acks, Batch, SegmentInfo
-    from dledger.errors import DLedgerError
 
 Result = TypeVar("Result")
 
@@ -63,17 +62,21 @@ class BlockingLog:
         self.close()
 
     def close(self) -> None:
-        """Waits for pending appends as ``Log.close`` does, and ends the thread."""
+        """Waits for pending appends as ``Log.close`` does, and ends the thread. Several threads may call it at once."""
         loop, thread, log = self._loop, self._thread, self._log
         if loop is None or thread is None or self._process != os.getpid():
             return
         try:
             if log is not None:
                 self._run(log.close())
+        except DLedgerError:
+            if self._loop is loop:
+                raise  # otherwise another thread has closed it meanwhile, all of it
         finally:
             with self._handing_over:
-                self._loop = self._log = None
-                loop.call_soon_threadsafe(loop.stop)
+                if self._loop is loop:
+                    self._loop = self._log = None
+                    loop.call_soon_threadsafe(loop.stop)
             thread.join()
 
     @staticmethod

@@ -11,6 +11,7 @@ from dledger.client.append_queue import AppendQueue
 from dledger.client.arguments import check_index, check_place, check_timeout_ms
 from dledger.client.bounds import find_bounds, list_segments
 from dledger.client.channels import Channels
+from dledger.client.closing import client_closed
 from dledger.client.cluster import ClusterStatus, cluster_status
 from dledger.client.getter import Getter
 from dledger.client.leader import Leaders
@@ -43,6 +44,8 @@ class Log:
         self._rng = options.rng or random.Random()
         self._open = False
         """Between entering and closing."""
+        self._closing: asyncio.Task[None] | None = None
+        """From the first call of ``close`` on: one task, for all who call it."""
         self._started = False
         """Whether the producer runs: from the first append on."""
 
@@ -60,7 +63,7 @@ class Log:
         self._producer = Producer(self._queue, self._leaders, group, self._rng)
         self._admin = Admin(self._leaders, group, options.timeout_ms, self._rng, self._check_open)
         self._getters: dict[tuple[Consistency, str | None], Getter] = {}
-        self._open = True
+        self._open, self._closing = True, None
         return self
 
     async def __aexit__(
@@ -71,11 +74,17 @@ class Log:
     async def close(self) -> None:
         """Waits for the outcomes of pending appends, at most the default timeout; then everything left fails.
 
-        What was sent by then and not answered raises OutcomeUnknown, what was not sent Unavailable (SHUTTING_DOWN).
+        What was sent by then and not answered raises OutcomeUnknown, what was not sent Unavailable (SHUTTING_DOWN),
+        and so does every other call that waits. Whoever closes the client too waits for the same; who is cancelled
+        meanwhile ends his own waiting only.
         """
-        if not self._open:
-            return
-        self._open = self._started = False
+        if self._open:
+            self._open = self._started = False
+            self._closing = asyncio.create_task(self._close(), name="dledger-close")
+        if self._closing is not None:
+            await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
         try:
             await self._producer.close(self._options.timeout_ms / 1000)
         finally:
@@ -123,6 +132,8 @@ class Log:
         self._started = True
 
     def _check_open(self) -> None:
+        if self._closing is not None:
+            raise client_closed()
         if not self._open:
             raise error(Code.SHUTTING_DOWN, "the client is not open: use it inside `async with dledger.connect(…)`")
 

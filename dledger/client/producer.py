@@ -50,11 +50,14 @@ class Producer:
 
     async def close(self, timeout_s: float) -> None:
         """Waits for the outcomes of everything pending, at most ``timeout_s``; then ends what is left."""
-        if self._task is not None and not self._task.done():
-            await self._queue.drain(timeout_s)
-            self._task.cancel()
-            await asyncio.wait({self._task})
-        self._queue.close(client_closed())
+        try:
+            if self._task is not None and not self._task.done():
+                await self._queue.drain(timeout_s)
+        finally:
+            if self._task is not None:
+                self._task.cancel()
+                await asyncio.wait({self._task})
+            self._queue.close(client_closed())
 
     async def _run(self) -> None:
         while True:

@@ -226,6 +226,7 @@ class FakeNode(log_pb2_grpc.LogServiceServicer, FakeAdmin):
         """Of how many it has heard that they are committed, when not of all."""
 
     async def start(self) -> None:
+        self.loop = asyncio.get_running_loop()
         self.server = aio.server(options=SERVER_OPTIONS)
         log_pb2_grpc.add_LogServiceServicer_to_server(self, self.server)
         admin_pb2_grpc.add_AdminServiceServicer_to_server(self, self.server)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from dledger import client
-from dledger.errors import Code, DLedgerError, OutcomeUnknown
-from dledger.types import Consistency
+from dledger.errors import Code, DLedgerError, OutcomeUnknown, Unavailable
+from dledger.types import Ack, Consistency
 from tests.unit.client.fake_server import FakeCluster
 
 Call = Callable[[client.Log], Coroutine[Any, Any, object]]
@@ -128,3 +128,63 @@ async def test_a_caller_who_is_cancelled_leaves_the_search_to_the_others(cluster
     cluster.faults.silent = frozenset()
     assert await second == (0, -1)
     assert await outcome(first) == "cancelled"
+
+
+# Closing itself -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def held(cluster: FakeCluster, log: client.Log) -> asyncio.Future[Ack]:
+    """An append that is acknowledged once ``hold`` is set."""
+    cluster.faults.hold = asyncio.Event()
+    pending = log.append(b"x")
+    async with cluster.nodes[0].received:
+        await cluster.nodes[0].received.wait_for(lambda: cluster.nodes[0].append_messages)
+    return pending
+
+
+def release(cluster: FakeCluster) -> None:
+    assert cluster.faults.hold is not None
+    cluster.faults.hold.set()
+
+
+async def test_whoever_closes_waits_for_the_same_appends(
+    cluster: FakeCluster, log: client.Log, held: asyncio.Future[Ack]
+) -> None:
+    first, second = (asyncio.ensure_future(log.close()) for _ in range(2))
+    done, _ = await asyncio.wait({first, second}, timeout=0.05)
+    assert not done
+    release(cluster)
+    await second
+    assert held.result().index == 0
+    await first
+
+
+async def test_who_is_cancelled_while_he_closes_takes_no_append_along(
+    cluster: FakeCluster, log: client.Log, held: asyncio.Future[Ack]
+) -> None:
+    closing = asyncio.ensure_future(log.close())
+    await asyncio.sleep(0)
+    closing.cancel()
+    assert await outcome(closing) == "cancelled"
+    release(cluster)
+    await log.close()
+    assert held.result().index == 0
+
+
+@pytest.mark.usefixtures("held")
+async def test_nothing_new_is_taken_once_the_client_is_being_closed(cluster: FakeCluster, log: client.Log) -> None:
+    closing = asyncio.ensure_future(log.close())
+    await asyncio.sleep(0)
+    with pytest.raises(Unavailable, match="the client was closed"):
+        log.append(b"y")
+    release(cluster)
+    await closing
+
+
+@pytest.mark.usefixtures("cluster")
+async def test_a_client_that_was_closed_may_be_opened_again(log: client.Log) -> None:
+    await log.append(b"0")
+    await log.close()
+    async with log:
+        assert (await log.append(b"1")).index == 1

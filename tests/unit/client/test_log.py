@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 
@@ -260,6 +261,25 @@ def test_a_client_that_was_opened_before_a_fork_says_so(served: FakeCluster, mon
                 log.append(b"x")
             log.close()
         assert log.append(b"y").index == 0
+
+
+def test_threads_that_close_the_blocking_client_at_once_lose_no_append(served: FakeCluster) -> None:
+    served.faults.hold = asyncio.Event()
+    acked: list[int] = []
+    with client.connect_blocking(served.endpoints) as log:
+        appending = threading.Thread(target=lambda: acked.append(log.append(b"x").index))
+        appending.start()
+        while not served.nodes[0].append_messages:
+            time.sleep(0.001)
+        assert log._loop is not None
+        closing = [threading.Thread(target=log.close) for _ in range(4)]
+        for thread in closing:
+            thread.start()
+        time.sleep(0.05)  # so that they wait for it together
+        served.nodes[0].loop.call_soon_threadsafe(served.faults.hold.set)
+        for thread in [*closing, appending]:
+            thread.join()
+    assert acked == [0]
 
 
 def test_a_closed_blocking_client_says_so(served: FakeCluster) -> None:
