@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from typing import TYPE_CHECKING, Self
+from weakref import WeakSet
 
 from dledger.client.admin import Admin
 from dledger.client.append_queue import AppendQueue
@@ -63,6 +64,7 @@ class Log:
         self._producer = Producer(self._queue, self._leaders, group, self._rng)
         self._admin = Admin(self._leaders, group, options.timeout_ms, self._rng, self._check_open)
         self._getters: dict[tuple[Consistency, str | None], Getter] = {}
+        self._named_producers: WeakSet[NamedProducer] = WeakSet()
         self._open, self._closing = True, None
         return self
 
@@ -72,7 +74,8 @@ class Log:
         await self.close()
 
     async def close(self) -> None:
-        """Waits for the outcomes of pending appends, at most the default timeout; then everything left fails.
+        """Waits for the outcomes of pending appends, those under a name too, at most the default timeout; then all
+        that is left fails.
 
         What was sent by then and not answered raises OutcomeUnknown, what was not sent Unavailable (SHUTTING_DOWN),
         and so does every other call that waits. Whoever closes the client too waits for the same; who is cancelled
@@ -86,7 +89,9 @@ class Log:
 
     async def _close(self) -> None:
         try:
-            await self._producer.close(self._options.timeout_ms / 1000)
+            timeout_s = self._options.timeout_ms / 1000
+            producers = [producer.close(timeout_s) for producer in self._named_producers]
+            await asyncio.gather(self._producer.close(timeout_s), *producers)
         finally:
             for getter in self._getters.values():
                 await getter.close()
@@ -124,7 +129,9 @@ class Log:
         ``sequence``: of the epoch's records, so many were appended before, by somebody else.
         """
         self._check_open()
-        return NamedProducer(name, epoch, sequence, leaders=self._leaders, options=self._options, rng=self._rng)
+        producer = NamedProducer(name, epoch, sequence, leaders=self._leaders, options=self._options, rng=self._rng)
+        self._named_producers.add(producer)
+        return producer
 
     def _start(self) -> None:
         self._check_open()

@@ -9,12 +9,14 @@ or by a scheduler, takes its own number for the epoch: appended exactly once, ho
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from dledger.batch import crc32c
+from dledger.client.closing import client_closed
 from dledger.client.conversation import Conversation
 from dledger.client.pending import build_bodies
 from dledger.client.results import AckSpan
@@ -52,6 +54,7 @@ class _Batch:
     count: int
     settled: asyncio.Future[AckSpan]
     sent: bool = False
+    """On the stream there is."""
     doubtful: bool = False
     """Whether it was sent, and nothing said what became of it."""
 
@@ -61,7 +64,8 @@ class NamedProducer:
 
     Calls must be made in the same order, with the same records, by everybody who opens the same name and epoch: what
     differs under a known sequence is SEQUENCE_CONFLICT. After a failure nothing more is appended; open it again, with
-    the same epoch, to go on.
+    the same epoch, to go on. When the client is closed it waits as for other appends; what has no outcome then is
+    OutcomeUnknown if it was sent, and SHUTTING_DOWN if not, as is every append from then on.
     """
 
     def __init__(
@@ -85,6 +89,8 @@ class NamedProducer:
         self._failure: DLedgerError | None = None
         self._doubt: OutcomeUnknown | None = None
         """Of something that had been sent when it failed."""
+        self._closed: DLedgerError | None = None
+        """Why nothing more is taken: it was left, or the client is closed. No failure of what was appended before."""
         self._last_refusal: DLedgerError | None = None
         self._progress_at = 0.0
         self._task: asyncio.Task[None] | None = None
@@ -104,6 +110,8 @@ class NamedProducer:
             except DLedgerError as refusal:
                 self._may_go_on(refusal)
                 await asyncio.sleep(self._backoff.next_s())
+        if self._closed is not None:
+            raise self._closed.copy()
         self._task = asyncio.create_task(self._run(), name=f"dledger-producer {self.name}")
         return self
 
@@ -114,10 +122,30 @@ class NamedProducer:
             if value is None:
                 await self.flush()
         finally:
-            if self._task is not None:
-                self._task.cancel()
-                await asyncio.wait({self._task})
-            self._end()
+            await self._stop(error(Code.SHUTTING_DOWN, f"producer {self.name!r} was closed"))
+
+    async def close(self, timeout_s: float) -> None:
+        """For a client that is closed: takes nothing more, waits for the outcomes of what was appended, at most
+        ``timeout_s``, and ends what is left."""
+        self._refuse_more(client_closed())
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(timeout_s):
+                    await self._settled()
+        finally:
+            await self._stop(client_closed())
+
+    async def _stop(self, reason: DLedgerError) -> None:
+        self._refuse_more(reason)
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task})
+        self._end()
+
+    def _refuse_more(self, reason: DLedgerError) -> None:
+        if self._closed is None:
+            self._closed = reason
+        self._changed.set()
 
     async def append_many(self, records: Sequence[Buffer]) -> list[asyncio.Future[AckSpan]]:
         """Appends the records in order, as one batch or, beyond ``max_batch_bytes``, as several.
@@ -130,10 +158,12 @@ class NamedProducer:
 
     async def append_body(self, body: Buffer, count: int) -> asyncio.Future[AckSpan]:
         """As ``append_many``, with a ready-made body (dledger.batch draws it) of ``count`` records."""
-        while len(self._waiting) >= self._window and self._failure is None:
+        while len(self._waiting) >= self._window and self._failure is None and self._closed is None:
             self._changed.clear()
             await self._changed.wait()
-        self._check()
+        if refusal := self._failure or self._closed:
+            raise refusal.copy()
+        self._check_entered()
         settled: asyncio.Future[AckSpan] = self._loop.create_future()
         settled.add_done_callback(_retrieve)
         if not self._waiting:
@@ -146,16 +176,17 @@ class NamedProducer:
     async def flush(self) -> None:
         """Returns when everything appended so far is in the log. Raises what the producer failed of; OutcomeUnknown
         where something had been sent by then."""
+        await self._settled()
+        if refusal := self._doubt or self._failure:
+            raise refusal.copy()
+        self._check_entered()
+
+    async def _settled(self) -> None:
         while self._waiting and self._failure is None:
             self._changed.clear()
             await self._changed.wait()
-        if self._doubt is not None:
-            raise self._doubt.copy()
-        self._check()
 
-    def _check(self) -> None:
-        if self._failure is not None:
-            raise self._failure.copy()
+    def _check_entered(self) -> None:
         if self._task is None:
             raise error(Code.SHUTTING_DOWN, "the producer is not open: use it inside `async with log.producer(…)`")
 
@@ -202,8 +233,7 @@ class NamedProducer:
             end = await stream.hold()
             if end.code in ASKS_ELSEWHERE or end.code is Code.OUT_OF_ORDER:
                 self._leaders.lost(endpoint.address, end)
-            if leaves_doubt(end.code):
-                self._doubt_what_was_sent()
+            self._note_what_was_sent(in_doubt=leaves_doubt(end.code))
         if end.code is Code.REPEATED_REQUEST and self._waiting:
             self.settle(FORGOTTEN_INDEX, 0, 0)
             return
@@ -239,12 +269,16 @@ class NamedProducer:
         self._changed.set()
 
     def _end(self) -> None:
-        self._doubt_what_was_sent()
-        self._fail(error(Code.SHUTTING_DOWN, f"producer {self.name!r} was closed"))
+        """Fails what waits, if anything does. A task that is cancelled by nobody here ends with its loop."""
+        if self._waiting:
+            self._note_what_was_sent(in_doubt=True)
+            self._fail(self._closed or client_closed())
 
-    def _doubt_what_was_sent(self) -> None:
+    def _note_what_was_sent(self, *, in_doubt: bool) -> None:
+        """A stream has ended: with nothing that says what became of it, or with a refusal of all that it carried."""
         for batch in self._waiting:
-            batch.doubtful |= batch.sent
+            batch.doubtful |= batch.sent and in_doubt
+            batch.sent = False
 
     def _fail(self, failure: DLedgerError) -> None:
         """Ends everything that waits: with ``failure``, which says that it was not appended, where that is so."""

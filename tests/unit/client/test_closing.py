@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from dledger import client
+from dledger.client.options import DEFAULT_BATCHES_IN_FLIGHT
 from dledger.errors import Code, DLedgerError, OutcomeUnknown, Unavailable
 from dledger.types import Ack, Consistency
 from tests.unit.client.fake_server import FakeCluster
@@ -188,3 +189,75 @@ async def test_a_client_that_was_closed_may_be_opened_again(log: client.Log) -> 
     await log.close()
     async with log:
         assert (await log.append(b"1")).index == 1
+
+
+# Producers with a name ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def producer(log: client.Log) -> client.NamedProducer:
+    return await log.producer("job").__aenter__()
+
+
+async def test_what_was_appended_under_a_name_is_waited_for(
+    cluster: FakeCluster, log: client.Log, producer: client.NamedProducer
+) -> None:
+    cluster.faults.hold = asyncio.Event()
+    [pending] = await producer.append_many([b"x"])
+    closing = asyncio.ensure_future(log.close())
+    await asyncio.sleep(0)
+    release(cluster)
+    await closing
+    assert pending.result().first_index == 0
+    await producer.__aexit__(None, None, None)
+    assert cluster.records() == [b"x"]
+
+
+async def test_nothing_more_is_appended_under_a_name(
+    cluster: FakeCluster, log: client.Log, producer: client.NamedProducer
+) -> None:
+    await producer.append_many([b"x"])
+    await log.close()
+    assert await outcome(asyncio.ensure_future(producer.append_many([b"y"]))) is Code.SHUTTING_DOWN
+    assert cluster.records() == [b"x"]
+
+
+async def test_who_waits_for_room_under_a_name_is_told_at_once(
+    cluster: FakeCluster, log: client.Log, producer: client.NamedProducer
+) -> None:
+    cluster.faults.hold = asyncio.Event()
+    for number in range(DEFAULT_BATCHES_IN_FLIGHT):
+        await producer.append_many([b"%d" % number])
+    one_more = asyncio.ensure_future(producer.append_many([b"more"]))
+    await asyncio.sleep(0)
+    closing = asyncio.ensure_future(log.close())
+    assert await outcome(one_more) is Code.SHUTTING_DOWN
+    release(cluster)
+    await closing
+    assert len(cluster.records()) == DEFAULT_BATCHES_IN_FLIGHT
+
+
+async def test_what_was_sent_under_a_name_and_not_answered_is_of_unknown_outcome(cluster: FakeCluster) -> None:
+    cluster.faults.hold = asyncio.Event()
+    async with client.connect(cluster.endpoints, timeout_ms=200) as log:
+        producer = await log.producer("job").__aenter__()
+        [sent] = await producer.append_many([b"x"])
+        async with cluster.nodes[0].received:
+            await cluster.nodes[0].received.wait_for(lambda: cluster.nodes[0].append_messages)
+    with pytest.raises(OutcomeUnknown, match="the client was closed"):
+        await sent
+    with pytest.raises(OutcomeUnknown):
+        await producer.flush()
+
+
+async def test_what_was_never_sent_under_a_name_was_not_appended(cluster: FakeCluster) -> None:
+    async with client.connect(cluster.endpoints, timeout_ms=200) as log:
+        producer = await log.producer("job").__aenter__()
+        cluster.lead(None)
+        [unsent] = await producer.append_many([b"x"])
+        flushing = asyncio.ensure_future(producer.flush())
+        await log.close()
+    with pytest.raises(DLedgerError) as refusal:
+        await unsent
+    assert (refusal.value.code, await outcome(flushing)) == (Code.SHUTTING_DOWN, Code.SHUTTING_DOWN)
+    assert cluster.records() == []
