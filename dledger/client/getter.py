@@ -17,7 +17,7 @@ from dledger.client.closing import client_closed
 from dledger.client.conversation import Conversation
 from dledger.client.retry import ASKS_ELSEWHERE, PASSING, Backoff
 from dledger.client.rpc import code_named
-from dledger.errors import Code, DeadlineExceeded, DLedgerError, InternalError, Unavailable, error
+from dledger.errors import CODES, Code, DeadlineExceeded, DLedgerError, InternalError, Unavailable, error
 from dledger.types import Consistency, Entry
 from dledger.v1 import log_pb2
 
@@ -231,4 +231,6 @@ def _fail(get: _Get, refusal: DLedgerError) -> None:
 
 def _refusal(wire: log_pb2.Error, index: int, commit_index: int) -> DLedgerError:
     code = code_named(wire.reason) or Code.INTERNAL_ERROR
-    return error(code, wire.message or f"record {index} was refused: {wire.reason}", commit_index=commit_index)
+    metadata = {"commit_index": str(commit_index), **wire.metadata}  # a server of an earlier version tells none
+    message = wire.message or f"record {index} was refused: {wire.reason}"
+    return CODES[code].exception(message, code=code, metadata=metadata)

@@ -80,6 +80,7 @@ class LogService(log_pb2_grpc.LogServiceServicer):
             if isinstance(found, DLedgerError):
                 result.error.reason = found.code.value
                 result.error.message = str(found)
+                result.error.metadata.update(found.metadata)
             else:
                 result.entry.index, result.entry.term, result.entry.timestamp_ms, result.entry.value = found
         return response

@@ -24,15 +24,17 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14\x64ledger/v1/log.proto\x12\ndledger.v1\"s\n\rAppendRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\x0f\n\x07records\x18\x02 \x03(\x0c\x12\x13\n\x0bproducer_id\x18\x03 \x01(\x04\x12\x16\n\x0eproducer_epoch\x18\x04 \x01(\r\x12\x15\n\rbase_sequence\x18\x05 \x01(\x04\"W\n\x0e\x41ppendResponse\x12\x12\n\nbase_index\x18\x01 \x01(\x03\x12\r\n\x05\x63ount\x18\x02 \x01(\r\x12\x0c\n\x04term\x18\x03 \x01(\x04\x12\x14\n\x0ctimestamp_ms\x18\x04 \x01(\x04\"\x97\x01\n\x13\x41ppendStreamRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\x13\n\x0bproducer_id\x18\x02 \x01(\x04\x12\x16\n\x0eproducer_epoch\x18\x03 \x01(\r\x12\x15\n\rbase_sequence\x18\x04 \x01(\x04\x12\r\n\x05\x63ount\x18\x05 \x01(\r\x12\x10\n\x08\x62ody_crc\x18\x06 \x01(\x07\x12\x0c\n\x04\x62ody\x18\x07 \x01(\x0c\"]\n\x14\x41ppendStreamResponse\x12\x12\n\nbase_index\x18\x01 \x01(\x03\x12\r\n\x05\x63ount\x18\x02 \x01(\r\x12\x0c\n\x04term\x18\x03 \x01(\x04\x12\x14\n\x0ctimestamp_ms\x18\x04 \x01(\x04\"I\n\x05\x45ntry\x12\r\n\x05index\x18\x01 \x01(\x03\x12\x0c\n\x04term\x18\x02 \x01(\x04\x12\x14\n\x0ctimestamp_ms\x18\x03 \x01(\x04\x12\r\n\x05value\x18\x04 \x01(\x0c\"X\n\nGetRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\r\n\x05index\x18\x02 \x01(\x03\x12,\n\x0b\x63onsistency\x18\x03 \x01(\x0e\x32\x17.dledger.v1.Consistency\"E\n\x0bGetResponse\x12 \n\x05\x65ntry\x18\x01 \x01(\x0b\x32\x11.dledger.v1.Entry\x12\x14\n\x0c\x63ommit_index\x18\x02 \x01(\x03\"`\n\x10GetStreamRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\x0f\n\x07indexes\x18\x02 \x03(\x03\x12,\n\x0b\x63onsistency\x18\x03 \x01(\x0e\x32\x17.dledger.v1.Consistency\"Q\n\x11GetStreamResponse\x12&\n\x07results\x18\x01 \x03(\x0b\x32\x15.dledger.v1.GetResult\x12\x14\n\x0c\x63ommit_index\x18\x02 \x01(\x03\"]\n\tGetResult\x12\"\n\x05\x65ntry\x18\x01 \x01(\x0b\x32\x11.dledger.v1.EntryH\x00\x12\"\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x11.dledger.v1.ErrorH\x00\x42\x08\n\x06result\"(\n\x05\x45rror\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\"\x82\x01\n\x0bReadRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\x13\n\x0bstart_index\x18\x02 \x01(\x03\x12\x11\n\tend_index\x18\x03 \x01(\x03\x12\x0e\n\x06\x66ollow\x18\x04 \x01(\x08\x12,\n\x0b\x63onsistency\x18\x05 \x01(\x0e\x32\x17.dledger.v1.Consistency\"H\n\x0cReadResponse\x12\"\n\x07\x62\x61tches\x18\x01 \x03(\x0b\x32\x11.dledger.v1.Batch\x12\x14\n\x0c\x63ommit_index\x18\x02 \x01(\x03\"\xb2\x01\n\x05\x42\x61tch\x12\x12\n\nbase_index\x18\x01 \x01(\x03\x12\r\n\x05\x63ount\x18\x02 \x01(\r\x12\x0c\n\x04term\x18\x03 \x01(\x04\x12\x14\n\x0ctimestamp_ms\x18\x04 \x01(\x04\x12\x10\n\x08\x62ody_crc\x18\x05 \x01(\x07\x12\x0c\n\x04\x62ody\x18\x06 \x01(\x0c\x12\x13\n\x0bproducer_id\x18\x07 \x01(\x04\x12\x16\n\x0eproducer_epoch\x18\x08 \x01(\r\x12\x15\n\rbase_sequence\x18\t \x01(\x04\"#\n\x12GetMetadataRequest\x12\r\n\x05group\x18\x01 \x01(\t\"~\n\x13GetMetadataResponse\x12\r\n\x05group\x18\x01 \x01(\t\x12\x12\n\ncluster_id\x18\x02 \x01(\t\x12\x0c\n\x04term\x18\x03 \x01(\x04\x12\x11\n\tleader_id\x18\x04 \x01(\t\x12#\n\x07members\x18\x05 \x03(\x0b\x32\x12.dledger.v1.Member\"`\n\x06Member\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x14\n\x0cpeer_address\x18\x03 \x01(\t\x12\x14\n\x0chttp_address\x18\x04 \x01(\t\x12\r\n\x05voter\x18\x05 \x01(\x08\"2\n\x13InitProducerRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\"Q\n\x14InitProducerResponse\x12\x13\n\x0bproducer_id\x18\x01 \x01(\x04\x12\x16\n\x0eproducer_epoch\x18\x02 \x01(\r\x12\x0c\n\x04name\x18\x03 \x01(\t\"$\n\x13ListSegmentsRequest\x12\r\n\x05group\x18\x01 \x01(\t\"W\n\x14ListSegmentsResponse\x12)\n\x08segments\x18\x01 \x03(\x0b\x32\x17.dledger.v1.SegmentInfo\x12\x14\n\x0c\x63ommit_index\x18\x02 \x01(\x03\"c\n\x0bSegmentInfo\x12\x12\n\nbase_index\x18\x01 \x01(\x03\x12\x11\n\tend_index\x18\x02 \x01(\x03\x12\x12\n\nsize_bytes\x18\x03 \x01(\x04\x12\x19\n\x11last_timestamp_ms\x18\x04 \x01(\x04*c\n\x0b\x43onsistency\x12\x1b\n\x17\x43ONSISTENCY_UNSPECIFIED\x10\x00\x12\x1c\n\x18\x43ONSISTENCY_LINEARIZABLE\x10\x01\x12\x19\n\x15\x43ONSISTENCY_COMMITTED\x10\x02\x32\xdd\x04\n\nLogService\x12?\n\x06\x41ppend\x12\x19.dledger.v1.AppendRequest\x1a\x1a.dledger.v1.AppendResponse\x12U\n\x0c\x41ppendStream\x12\x1f.dledger.v1.AppendStreamRequest\x1a .dledger.v1.AppendStreamResponse(\x01\x30\x01\x12\x36\n\x03Get\x12\x16.dledger.v1.GetRequest\x1a\x17.dledger.v1.GetResponse\x12L\n\tGetStream\x12\x1c.dledger.v1.GetStreamRequest\x1a\x1d.dledger.v1.GetStreamResponse(\x01\x30\x01\x12;\n\x04Read\x12\x17.dledger.v1.ReadRequest\x1a\x18.dledger.v1.ReadResponse0\x01\x12N\n\x0bGetMetadata\x12\x1e.dledger.v1.GetMetadataRequest\x1a\x1f.dledger.v1.GetMetadataResponse\x12Q\n\x0cInitProducer\x12\x1f.dledger.v1.InitProducerRequest\x1a .dledger.v1.InitProducerResponse\x12Q\n\x0cListSegments\x12\x1f.dledger.v1.ListSegmentsRequest\x1a .dledger.v1.ListSegmentsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14\x64ledger/v1/log.proto\x12\ndledger.v1\"s\n\rAppendRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\x0f\n\x07records\x18\x02 \x03(\x0c\x12\x13\n\x0bproducer_id\x18\x03 \x01(\x04\x12\x16\n\x0eproducer_epoch\x18\x04 \x01(\r\x12\x15\n\rbase_sequence\x18\x05 \x01(\x04\"W\n\x0e\x41ppendResponse\x12\x12\n\nbase_index\x18\x01 \x01(\x03\x12\r\n\x05\x63ount\x18\x02 \x01(\r\x12\x0c\n\x04term\x18\x03 \x01(\x04\x12\x14\n\x0ctimestamp_ms\x18\x04 \x01(\x04\"\x97\x01\n\x13\x41ppendStreamRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\x13\n\x0bproducer_id\x18\x02 \x01(\x04\x12\x16\n\x0eproducer_epoch\x18\x03 \x01(\r\x12\x15\n\rbase_sequence\x18\x04 \x01(\x04\x12\r\n\x05\x63ount\x18\x05 \x01(\r\x12\x10\n\x08\x62ody_crc\x18\x06 \x01(\x07\x12\x0c\n\x04\x62ody\x18\x07 \x01(\x0c\"]\n\x14\x41ppendStreamResponse\x12\x12\n\nbase_index\x18\x01 \x01(\x03\x12\r\n\x05\x63ount\x18\x02 \x01(\r\x12\x0c\n\x04term\x18\x03 \x01(\x04\x12\x14\n\x0ctimestamp_ms\x18\x04 \x01(\x04\"I\n\x05\x45ntry\x12\r\n\x05index\x18\x01 \x01(\x03\x12\x0c\n\x04term\x18\x02 \x01(\x04\x12\x14\n\x0ctimestamp_ms\x18\x03 \x01(\x04\x12\r\n\x05value\x18\x04 \x01(\x0c\"X\n\nGetRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\r\n\x05index\x18\x02 \x01(\x03\x12,\n\x0b\x63onsistency\x18\x03 \x01(\x0e\x32\x17.dledger.v1.Consistency\"E\n\x0bGetResponse\x12 \n\x05\x65ntry\x18\x01 \x01(\x0b\x32\x11.dledger.v1.Entry\x12\x14\n\x0c\x63ommit_index\x18\x02 \x01(\x03\"`\n\x10GetStreamRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\x0f\n\x07indexes\x18\x02 \x03(\x03\x12,\n\x0b\x63onsistency\x18\x03 \x01(\x0e\x32\x17.dledger.v1.Consistency\"Q\n\x11GetStreamResponse\x12&\n\x07results\x18\x01 \x03(\x0b\x32\x15.dledger.v1.GetResult\x12\x14\n\x0c\x63ommit_index\x18\x02 \x01(\x03\"]\n\tGetResult\x12\"\n\x05\x65ntry\x18\x01 \x01(\x0b\x32\x11.dledger.v1.EntryH\x00\x12\"\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x11.dledger.v1.ErrorH\x00\x42\x08\n\x06result\"\x8c\x01\n\x05\x45rror\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x31\n\x08metadata\x18\x03 \x03(\x0b\x32\x1f.dledger.v1.Error.MetadataEntry\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x82\x01\n\x0bReadRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\x13\n\x0bstart_index\x18\x02 \x01(\x03\x12\x11\n\tend_index\x18\x03 \x01(\x03\x12\x0e\n\x06\x66ollow\x18\x04 \x01(\x08\x12,\n\x0b\x63onsistency\x18\x05 \x01(\x0e\x32\x17.dledger.v1.Consistency\"H\n\x0cReadResponse\x12\"\n\x07\x62\x61tches\x18\x01 \x03(\x0b\x32\x11.dledger.v1.Batch\x12\x14\n\x0c\x63ommit_index\x18\x02 \x01(\x03\"\xb2\x01\n\x05\x42\x61tch\x12\x12\n\nbase_index\x18\x01 \x01(\x03\x12\r\n\x05\x63ount\x18\x02 \x01(\r\x12\x0c\n\x04term\x18\x03 \x01(\x04\x12\x14\n\x0ctimestamp_ms\x18\x04 \x01(\x04\x12\x10\n\x08\x62ody_crc\x18\x05 \x01(\x07\x12\x0c\n\x04\x62ody\x18\x06 \x01(\x0c\x12\x13\n\x0bproducer_id\x18\x07 \x01(\x04\x12\x16\n\x0eproducer_epoch\x18\x08 \x01(\r\x12\x15\n\rbase_sequence\x18\t \x01(\x04\"#\n\x12GetMetadataRequest\x12\r\n\x05group\x18\x01 \x01(\t\"~\n\x13GetMetadataResponse\x12\r\n\x05group\x18\x01 \x01(\t\x12\x12\n\ncluster_id\x18\x02 \x01(\t\x12\x0c\n\x04term\x18\x03 \x01(\x04\x12\x11\n\tleader_id\x18\x04 \x01(\t\x12#\n\x07members\x18\x05 \x03(\x0b\x32\x12.dledger.v1.Member\"`\n\x06Member\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x14\n\x0cpeer_address\x18\x03 \x01(\t\x12\x14\n\x0chttp_address\x18\x04 \x01(\t\x12\r\n\x05voter\x18\x05 \x01(\x08\"2\n\x13InitProducerRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\"Q\n\x14InitProducerResponse\x12\x13\n\x0bproducer_id\x18\x01 \x01(\x04\x12\x16\n\x0eproducer_epoch\x18\x02 \x01(\r\x12\x0c\n\x04name\x18\x03 \x01(\t\"$\n\x13ListSegmentsRequest\x12\r\n\x05group\x18\x01 \x01(\t\"W\n\x14ListSegmentsResponse\x12)\n\x08segments\x18\x01 \x03(\x0b\x32\x17.dledger.v1.SegmentInfo\x12\x14\n\x0c\x63ommit_index\x18\x02 \x01(\x03\"c\n\x0bSegmentInfo\x12\x12\n\nbase_index\x18\x01 \x01(\x03\x12\x11\n\tend_index\x18\x02 \x01(\x03\x12\x12\n\nsize_bytes\x18\x03 \x01(\x04\x12\x19\n\x11last_timestamp_ms\x18\x04 \x01(\x04*c\n\x0b\x43onsistency\x12\x1b\n\x17\x43ONSISTENCY_UNSPECIFIED\x10\x00\x12\x1c\n\x18\x43ONSISTENCY_LINEARIZABLE\x10\x01\x12\x19\n\x15\x43ONSISTENCY_COMMITTED\x10\x02\x32\xdd\x04\n\nLogService\x12?\n\x06\x41ppend\x12\x19.dledger.v1.AppendRequest\x1a\x1a.dledger.v1.AppendResponse\x12U\n\x0c\x41ppendStream\x12\x1f.dledger.v1.AppendStreamRequest\x1a .dledger.v1.AppendStreamResponse(\x01\x30\x01\x12\x36\n\x03Get\x12\x16.dledger.v1.GetRequest\x1a\x17.dledger.v1.GetResponse\x12L\n\tGetStream\x12\x1c.dledger.v1.GetStreamRequest\x1a\x1d.dledger.v1.GetStreamResponse(\x01\x30\x01\x12;\n\x04Read\x12\x17.dledger.v1.ReadRequest\x1a\x18.dledger.v1.ReadResponse0\x01\x12N\n\x0bGetMetadata\x12\x1e.dledger.v1.GetMetadataRequest\x1a\x1f.dledger.v1.GetMetadataResponse\x12Q\n\x0cInitProducer\x12\x1f.dledger.v1.InitProducerRequest\x1a .dledger.v1.InitProducerResponse\x12Q\n\x0cListSegments\x12\x1f.dledger.v1.ListSegmentsRequest\x1a .dledger.v1.ListSegmentsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'dledger.v1.log_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_CONSISTENCY']._serialized_start=2059
-  _globals['_CONSISTENCY']._serialized_end=2158
+  _globals['_ERROR_METADATAENTRY']._loaded_options = None
+  _globals['_ERROR_METADATAENTRY']._serialized_options = b'8\001'
+  _globals['_CONSISTENCY']._serialized_start=2160
+  _globals['_CONSISTENCY']._serialized_end=2259
   _globals['_APPENDREQUEST']._serialized_start=36
   _globals['_APPENDREQUEST']._serialized_end=151
   _globals['_APPENDRESPONSE']._serialized_start=153
@@ -53,30 +55,32 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETSTREAMRESPONSE']._serialized_end=906
   _globals['_GETRESULT']._serialized_start=908
   _globals['_GETRESULT']._serialized_end=1001
-  _globals['_ERROR']._serialized_start=1003
-  _globals['_ERROR']._serialized_end=1043
-  _globals['_READREQUEST']._serialized_start=1046
-  _globals['_READREQUEST']._serialized_end=1176
-  _globals['_READRESPONSE']._serialized_start=1178
-  _globals['_READRESPONSE']._serialized_end=1250
-  _globals['_BATCH']._serialized_start=1253
-  _globals['_BATCH']._serialized_end=1431
-  _globals['_GETMETADATAREQUEST']._serialized_start=1433
-  _globals['_GETMETADATAREQUEST']._serialized_end=1468
-  _globals['_GETMETADATARESPONSE']._serialized_start=1470
-  _globals['_GETMETADATARESPONSE']._serialized_end=1596
-  _globals['_MEMBER']._serialized_start=1598
-  _globals['_MEMBER']._serialized_end=1694
-  _globals['_INITPRODUCERREQUEST']._serialized_start=1696
-  _globals['_INITPRODUCERREQUEST']._serialized_end=1746
-  _globals['_INITPRODUCERRESPONSE']._serialized_start=1748
-  _globals['_INITPRODUCERRESPONSE']._serialized_end=1829
-  _globals['_LISTSEGMENTSREQUEST']._serialized_start=1831
-  _globals['_LISTSEGMENTSREQUEST']._serialized_end=1867
-  _globals['_LISTSEGMENTSRESPONSE']._serialized_start=1869
-  _globals['_LISTSEGMENTSRESPONSE']._serialized_end=1956
-  _globals['_SEGMENTINFO']._serialized_start=1958
-  _globals['_SEGMENTINFO']._serialized_end=2057
-  _globals['_LOGSERVICE']._serialized_start=2161
-  _globals['_LOGSERVICE']._serialized_end=2766
+  _globals['_ERROR']._serialized_start=1004
+  _globals['_ERROR']._serialized_end=1144
+  _globals['_ERROR_METADATAENTRY']._serialized_start=1097
+  _globals['_ERROR_METADATAENTRY']._serialized_end=1144
+  _globals['_READREQUEST']._serialized_start=1147
+  _globals['_READREQUEST']._serialized_end=1277
+  _globals['_READRESPONSE']._serialized_start=1279
+  _globals['_READRESPONSE']._serialized_end=1351
+  _globals['_BATCH']._serialized_start=1354
+  _globals['_BATCH']._serialized_end=1532
+  _globals['_GETMETADATAREQUEST']._serialized_start=1534
+  _globals['_GETMETADATAREQUEST']._serialized_end=1569
+  _globals['_GETMETADATARESPONSE']._serialized_start=1571
+  _globals['_GETMETADATARESPONSE']._serialized_end=1697
+  _globals['_MEMBER']._serialized_start=1699
+  _globals['_MEMBER']._serialized_end=1795
+  _globals['_INITPRODUCERREQUEST']._serialized_start=1797
+  _globals['_INITPRODUCERREQUEST']._serialized_end=1847
+  _globals['_INITPRODUCERRESPONSE']._serialized_start=1849
+  _globals['_INITPRODUCERRESPONSE']._serialized_end=1930
+  _globals['_LISTSEGMENTSREQUEST']._serialized_start=1932
+  _globals['_LISTSEGMENTSREQUEST']._serialized_end=1968
+  _globals['_LISTSEGMENTSRESPONSE']._serialized_start=1970
+  _globals['_LISTSEGMENTSRESPONSE']._serialized_end=2057
+  _globals['_SEGMENTINFO']._serialized_start=2059
+  _globals['_SEGMENTINFO']._serialized_end=2158
+  _globals['_LOGSERVICE']._serialized_start=2262
+  _globals['_LOGSERVICE']._serialized_end=2867
 # @@protoc_insertion_point(module_scope)

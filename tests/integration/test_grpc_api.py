@@ -173,6 +173,8 @@ async def test_a_get_stream_goes_on_behind_a_record_that_cannot_be_had(nodes: No
         [],
         [b"first"],
     ]
+    [refused] = answers[0].results
+    assert refused.error.metadata["first_index"] == "0"
 
 
 async def test_large_records_asked_for_at_once_are_all_had_or_the_refusal_is_typed(nodes: Nodes) -> None:

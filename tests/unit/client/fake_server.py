@@ -79,6 +79,8 @@ class Faults:
     """As servers of an earlier version, which hand out a new producer whatever its name."""
     silent: frozenset[str] = frozenset()
     """The methods that are not answered at all; "Change" is any operation on the cluster."""
+    tells_no_metadata: bool = False
+    """As servers of an earlier version, whose refusals of a get have a reason and a message only."""
     rot: bool = False
     """Batches read do not match their checksums."""
 
@@ -361,7 +363,9 @@ class FakeNode(log_pb2_grpc.LogServiceServicer, FakeAdmin):
                 self.check_leader()
             batch, value = self.cluster.find(index)
         except DLedgerError as refusal:
-            return log_pb2.GetResult(error=log_pb2.Error(reason=refusal.code.name, message=str(refusal)))
+            metadata = {} if self.cluster.faults.tells_no_metadata else refusal.metadata
+            refused = log_pb2.Error(reason=refusal.code.name, message=str(refusal), metadata=metadata)
+            return log_pb2.GetResult(error=refused)
         entry = log_pb2.Entry(index=index, term=batch.term, timestamp_ms=TIMESTAMP_MS, value=value)
         return log_pb2.GetResult(entry=entry)
 

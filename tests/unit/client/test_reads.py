@@ -66,6 +66,24 @@ async def test_a_get_that_is_refused_does_not_disturb_the_others(log: client.Log
     assert (await inside).value == b"99"
 
 
+async def test_a_get_of_a_trimmed_record_says_where_the_log_begins(filled: FakeCluster, log: client.Log) -> None:
+    filled.first_index = 50
+    with pytest.raises(OutOfRange) as refusal:
+        await log.get(10)
+    assert refusal.value.code is Code.INDEX_LESS_THAN_LOCAL_BEGIN
+    assert refusal.value.metadata == {"first_index": "50", "commit_index": "99"}
+
+
+async def test_an_earlier_server_that_does_not_say_where_the_log_begins_is_understood(
+    filled: FakeCluster, log: client.Log
+) -> None:
+    filled.first_index = 50
+    filled.faults.tells_no_metadata = True
+    with pytest.raises(OutOfRange) as refusal:
+        await log.get(10)
+    assert refusal.value.metadata == {"commit_index": "99"}
+
+
 async def test_more_gets_than_can_wait_are_refused_at_once(
     cluster: FakeCluster, log: client.Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
