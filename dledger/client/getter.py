@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 WINDOW = 4
 """Messages in flight."""
 MOST_QUEUED = 100_000
-"""Gets that wait to be asked."""
+"""Gets that wait to be asked; those that were given up count for a tick at most."""
 MOST_INDEXES = 512
 """Indexes in one message, at most; fewer when the records seen are large."""
 ANSWER_BYTES = 4 << 20
@@ -127,6 +127,9 @@ class Getter:
         for get in (*self._queued, *(get for message in self._in_flight for get in message)):
             if get.deadline <= now:
                 _fail(get, self._overdue(get.index))
+        if any(get.future.done() for get in self._queued):
+            # Who gave up takes no room from others, however long nobody can be asked.
+            self._queued = deque(get for get in self._queued if not get.future.done())
         if self._queued or self._in_flight:
             self._timer = self._loop.call_later(TICK_S, self._tick)
 

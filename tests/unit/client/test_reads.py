@@ -11,6 +11,7 @@ import pytest
 
 from dledger import client
 from dledger.client import getter
+from dledger.client.append_queue import TICK_S
 from dledger.client.results import Batch
 from dledger.errors import (
     Code,
@@ -94,6 +95,25 @@ async def test_more_gets_than_can_wait_are_refused_at_once(
         log.get(0)
     for get in waiting:
         get.cancel()
+
+
+@pytest.mark.parametrize("given_up", ["cancelled", "overdue"])
+async def test_a_get_that_nobody_waits_for_any_more_makes_room_for_another(
+    filled: FakeCluster, log: client.Log, monkeypatch: pytest.MonkeyPatch, given_up: str
+) -> None:
+    monkeypatch.setattr(getter, "MOST_QUEUED", 3)
+    leader = filled.leader
+    filled.lead(None)
+    waiting = [log.get(0, timeout_ms=10) for _ in range(3)]
+    if given_up == "cancelled":
+        for get in waiting:
+            get.cancel()
+    await asyncio.wait(waiting)
+    await asyncio.sleep(2 * TICK_S)
+    another = log.get(7)
+    filled.lead(leader)
+    assert (await another).value == b"7"
+    assert all(get.cancelled() or get.exception() for get in waiting)
 
 
 @pytest.mark.usefixtures("filled")
