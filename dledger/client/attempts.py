@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, TypeVar
 
+from dledger.client.deadline import Deadline
 from dledger.client.retry import PASSING
 from dledger.client.rpc import was_sent
 from dledger.client.verdict import leaves_doubt
@@ -26,9 +26,8 @@ class Attempts:
     """
 
     def __init__(self, timeout_ms: float, *, repeatable: bool) -> None:
-        self._loop = asyncio.get_running_loop()
         self._timeout_ms = timeout_ms
-        self._deadline = self._loop.time() + timeout_ms / 1000
+        self._deadline = Deadline(timeout_ms)
         self.repeatable = repeatable
         self._doubted: dict[str, None] = {}
         self._last: DLedgerError | None = None
@@ -36,7 +35,7 @@ class Attempts:
     @property
     def left_ms(self) -> float:
         """Until the deadline; 0 when it has passed."""
-        return max(0.0, (self._deadline - self._loop.time()) * 1000)
+        return self._deadline.left_ms
 
     @property
     def left_doubt(self) -> bool:
@@ -45,11 +44,7 @@ class Attempts:
 
     async def in_time(self, search: Awaitable[Result]) -> Result:
         """The result of something that changes nothing. Raises DeadlineExceeded at the call's deadline."""
-        try:
-            async with asyncio.timeout_at(self._deadline):
-                return await search
-        except TimeoutError:
-            raise DeadlineExceeded("no leader was found in time") from None
+        return await self._deadline.bound(search)
 
     def nobody_asked(self, refusal: DLedgerError) -> None:
         """No leader was found. Raises what will not pass."""

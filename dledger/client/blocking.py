@@ -216,13 +216,13 @@ class BlockingLog:
         """How the log is cut into segments on ``node``, or on any one."""
         return self._call(lambda log: log.segments(node=node, timeout_ms=timeout_ms))
 
-    def metadata(self) -> Metadata:
+    def metadata(self, *, timeout_ms: float | None = None) -> Metadata:
         """The members and the leader."""
-        return self._call(lambda log: log.metadata())
+        return self._call(lambda log: log.metadata(timeout_ms=timeout_ms))
 
-    def status(self) -> ClusterStatus:
+    def status(self, *, timeout_ms: float | None = None) -> ClusterStatus:
         """The state of every member."""
-        return self._call(lambda log: log.status())
+        return self._call(lambda log: log.status(timeout_ms=timeout_ms))
 
     @property
     def admin(self) -> BlockingAdmin:

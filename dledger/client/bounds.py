@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, TypeVar
 
+from dledger.client.deadline import Deadline
 from dledger.client.getter import WIRE_CONSISTENCY
 from dledger.client.results import SegmentInfo
 from dledger.client.retry import ASKS_ELSEWHERE, PASSING, Backoff
@@ -68,23 +69,27 @@ async def _persist(
     timeout_ms: float,
     rng: random.Random,
 ) -> Result:
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + timeout_ms / 1000
-    backoff = Backoff(rng)
+    """Asks until somebody answers. At the deadline it raises why nobody did: of its refusals the last that says more
+    than that the time was over."""
+    deadline, backoff = Deadline(timeout_ms), Backoff(rng)
+    reason: DLedgerError | None = None
     while True:
         address = ""
         try:
-            endpoint = await leaders.route(node, consistency)
+            endpoint = await deadline.bound(leaders.route(node, consistency))
             address = endpoint.address
-            left_ms = max(1.0, (deadline - loop.time()) * 1000)
-            return await ask(endpoint, min(left_ms, ATTEMPT_TIMEOUT_MS))
+            return await ask(endpoint, min(max(1.0, deadline.left_ms), ATTEMPT_TIMEOUT_MS))
         except DLedgerError as refusal:
             leaders.check_open()
             if refusal.code in ASKS_ELSEWHERE:
                 leaders.lost(address, refusal)
-            if refusal.code not in PASSING or refusal.code is Code.INTERNAL_ERROR or loop.time() >= deadline:
+            if refusal.code not in PASSING or refusal.code is Code.INTERNAL_ERROR:
                 raise
-        await asyncio.sleep(backoff.next_s())
+            if reason is None or refusal.code is not Code.TIMEOUT:
+                reason = refusal
+        if not deadline.left_ms:
+            raise reason
+        await asyncio.sleep(min(backoff.next_s(), deadline.left_ms / 1000))
 
 
 def _parse(bounds: OutOfRange) -> tuple[int, int]:

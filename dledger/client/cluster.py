@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from dledger.client.admin_results import members_from_wire, settings_from_wire
+from dledger.client.deadline import Deadline
 from dledger.client.rpc import unary
 from dledger.errors import DLedgerError
 from dledger.types import GroupSettings, Member, NodeId
@@ -171,11 +172,16 @@ class ClusterStatus:
         return leader is not None and leader.reachable and leader.disk.takes_appends and self.has_majority
 
 
-async def cluster_status(channels: Channels, leaders: Leaders, group: str) -> ClusterStatus:
-    """Asks every member. Raises Unavailable only if no endpoint answers at all."""
-    metadata = await leaders.newest_metadata()
+async def cluster_status(channels: Channels, leaders: Leaders, group: str, timeout_ms: float) -> ClusterStatus:
+    """Asks every member. Raises Unavailable, or DeadlineExceeded, only if no endpoint answers at all.
+
+    Half of the time is for hearing who the members are, so that some is left to ask them.
+    """
+    deadline = Deadline(timeout_ms)
+    metadata = await leaders.newest_metadata(timeout_ms / 2)
     members = [NodeStatus(m.id, m.address, m.peer_address, m.http_address, voter=m.voter) for m in metadata.members]
-    nodes = await asyncio.gather(*(_node_status(channels, member, group) for member in members))
+    limit_ms = min(max(1.0, deadline.left_ms), STATUS_TIMEOUT_MS)
+    nodes = await asyncio.gather(*(_node_status(channels, member, group, limit_ms) for member in members))
     leaders.check_open()  # what a client that is closed did not hear says nothing about the nodes
     return _summary(metadata, nodes, group)
 
@@ -203,13 +209,13 @@ def _as_the_leader_sees(node: NodeStatus, leader: NodeStatus) -> NodeStatus:
     return replace(node, lag_frames=lags.get(node.id), voter=voter, counts=counts.get(node.id))
 
 
-async def _node_status(channels: Channels, member: NodeStatus, group: str) -> NodeStatus:
+async def _node_status(channels: Channels, member: NodeStatus, group: str, timeout_ms: float) -> NodeStatus:
     if not member.address:
         return replace(member, problem="no node that answers knows its address for clients")
     try:
         endpoint = channels.at(member.address)
         request = admin_pb2.StatusRequest(group=group)
-        answer = await unary(endpoint, endpoint.admin.Status, request, STATUS_TIMEOUT_MS)
+        answer = await unary(endpoint, endpoint.admin.Status, request, timeout_ms)
     except DLedgerError as refusal:
         return replace(member, problem=str(refusal))
     return _from_wire(answer, member)

@@ -11,7 +11,7 @@ from dledger.client.closing import client_closed
 from dledger.client.members import AddressBook, Metadata
 from dledger.client.retry import PASSING
 from dledger.client.rpc import unary
-from dledger.errors import Code, DLedgerError, NotLeader, Unavailable, error
+from dledger.errors import Code, DeadlineExceeded, DLedgerError, NotLeader, Unavailable, error
 from dledger.types import Consistency
 from dledger.v1 import log_pb2
 
@@ -129,17 +129,24 @@ class Leaders:
             return True
         return self._book.names(node)
 
-    async def newest_metadata(self) -> Metadata:
-        """As the leader knows the group; if no leader answers, as the node of the highest term does."""
+    async def newest_metadata(self, timeout_ms: float | None = None) -> Metadata:
+        """As the leader knows the group; if no leader answers, in time, as the node of the highest term does.
+
+        Raises Unavailable, DeadlineExceeded.
+        """
         best: Metadata | None = None
         round_ = _Round(self, self._in_order())
         try:
-            async for metadata, teller in round_:
-                told, by_the_leader = await self._followed(metadata, teller)
-                if by_the_leader:
-                    return told
-                if best is None or told.term > best.term:
-                    best = told
+            async with asyncio.timeout(timeout_ms / 1000 if timeout_ms else None):
+                async for metadata, teller in round_:
+                    best = _newer(best, metadata)
+                    told, by_the_leader = await self._followed(metadata, teller)
+                    if by_the_leader:
+                        return told
+                    best = _newer(best, told)
+        except TimeoutError:
+            if best is None:
+                raise DeadlineExceeded(f"no endpoint answered within {timeout_ms:.0f} ms") from None
         finally:
             await round_.close()
         if best is None:
@@ -247,6 +254,10 @@ class Leaders:
             self._redirected.clear()
             with contextlib.suppress(DLedgerError):  # nobody answers: what is known stays, until somebody does
                 await self.newest_metadata()
+
+
+def _newer(best: Metadata | None, told: Metadata) -> Metadata:
+    return told if best is None or told.term > best.term else best
 
 
 class _Round:

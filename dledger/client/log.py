@@ -268,15 +268,21 @@ class Log:
 
     # The cluster ------------------------------------------------------------------------------------------------
 
-    async def metadata(self) -> Metadata:
-        """The members and the leader, as the leader knows them, or if there is none any node. Raises Unavailable."""
-        self._check_open()
-        return await self._leaders.newest_metadata()
+    async def metadata(self, *, timeout_ms: float | None = None) -> Metadata:
+        """The members and the leader, as the leader knows them, or if none answers in time, as any node does.
 
-    async def status(self) -> ClusterStatus:
-        """The state of every member, also of those that cannot be reached. Raises Unavailable if none can."""
+        Asked once: raises Unavailable at once when nobody can be reached, DeadlineExceeded when nobody answers.
+        """
         self._check_open()
-        return await cluster_status(self._channels, self._leaders, self._options.group)
+        return await self._leaders.newest_metadata(self._timeout_ms(timeout_ms))
+
+    async def status(self, *, timeout_ms: float | None = None) -> ClusterStatus:
+        """The state of every member, also of those that cannot be reached, or do not answer in time.
+
+        Asked once: raises Unavailable at once when nobody can be reached, DeadlineExceeded when nobody answers.
+        """
+        self._check_open()
+        return await cluster_status(self._channels, self._leaders, self._options.group, self._timeout_ms(timeout_ms))
 
     @property
     def admin(self) -> Admin:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Self
 from dledger.batch import crc32c
 from dledger.client.closing import client_closed
 from dledger.client.conversation import Conversation
+from dledger.client.deadline import Deadline
 from dledger.client.pending import build_bodies
 from dledger.client.results import AckSpan
 from dledger.client.retry import ASKS_ELSEWHERE, PASSING, Backoff
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from dledger.batch import Buffer
-    from dledger.client.channels import Endpoint
     from dledger.client.leader import Leaders
     from dledger.client.options import ClientOptions
 
@@ -104,9 +104,10 @@ class NamedProducer:
             raise error(Code.UNEXPECTED_ARGUMENT, text)
         self._loop = asyncio.get_running_loop()
         self._progress_at = self._loop.time()
+        deadline = Deadline(self._timeout_s * 1000)
         while not self._producer_id:
             try:
-                await self._identify(await self._leaders.find())
+                await deadline.bound(self._register())
             except DLedgerError as refusal:
                 self._may_go_on(refusal)
                 await asyncio.sleep(self._backoff.next_s())
@@ -192,7 +193,8 @@ class NamedProducer:
 
     # Sending ----------------------------------------------------------------------------------------------------
 
-    async def _identify(self, endpoint: Endpoint) -> None:
+    async def _register(self) -> None:
+        endpoint = await self._leaders.find()
         try:
             request = log_pb2.InitProducerRequest(group=self._group, name=self.name)
             answer = await unary(endpoint, endpoint.log.InitProducer, request, INIT_TIMEOUT_MS)

@@ -9,6 +9,7 @@ from grpc import aio
 
 from dledger.batch import crc32c
 from dledger.client.arguments import check_index, check_place
+from dledger.client.deadline import Deadline
 from dledger.client.getter import WIRE_CONSISTENCY
 from dledger.client.results import Batch
 from dledger.client.retry import ASKS_ELSEWHERE, PASSING, Backoff
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import AsyncGenerator, Callable
 
+    from dledger.client.channels import Endpoint
     from dledger.client.leader import Leaders
     from dledger.client.wire import ReadBatch
 
@@ -130,7 +132,7 @@ class Reader:
         """The next message of the stream there is, or of a new one; None at its end."""
         wanted = self._wanted
         if self._call is None:
-            endpoint = await self._leaders.route(wanted.node, wanted.consistency)
+            endpoint = await self._find_node()
             self._address = endpoint.address
             request = log_pb2.ReadRequest(
                 group=self._group,
@@ -152,6 +154,17 @@ class Reader:
         finally:
             reading.cancel()
         return answer if isinstance(answer, ReadMessage) else None
+
+    async def _find_node(self) -> Endpoint:
+        """Whom to ask; raises in time. As long as nobody is found a follower is in trouble, from the first call on."""
+        if self._wanted.follow and not self._in_trouble:
+            self._be_patient()
+        deadline = Deadline(self._timeout_s * 1000, begun_s=self._patience_ends - self._timeout_s)
+        try:
+            return await deadline.bound(self._leaders.route(self._wanted.node, self._wanted.consistency))
+        except DLedgerError:
+            self._in_trouble = True
+            raise
 
     async def _patiently(self, reading: asyncio.Future[Any]) -> None:
         """Returns when ``reading`` is done; raises when it is time to ask elsewhere.
@@ -193,7 +206,7 @@ class Reader:
             self._reason = refusal
         if self._loop.time() >= self._patience_ends:
             raise self._reason or refusal
-        await asyncio.sleep(self._backoff.next_s())
+        await asyncio.sleep(min(self._backoff.next_s(), max(0.0, self._patience_ends - self._loop.time())))
 
     def _accept(self, answer: ReadMessage) -> list[Batch]:
         """Checks the batches, drops what was had or not asked, and notes where to go on.

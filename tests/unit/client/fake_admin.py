@@ -25,6 +25,7 @@ class FakeAdmin(admin_pb2_grpc.AdminServiceServicer):
     cluster: FakeCluster
     id: str
     address: str
+    is_silent: bool
 
     def check_leader(self) -> None:
         """Raises NOT_LEADER."""
@@ -32,7 +33,7 @@ class FakeAdmin(admin_pb2_grpc.AdminServiceServicer):
 
     async def Status(self, request: Any, context: Any) -> Any:
         cluster, leader = self.cluster, self.cluster.leader
-        await cluster.answering("Status")
+        await cluster.answering("Status", silent=self.is_silent)
         leads = leader is self
         followers = [
             admin_pb2.FollowerStatus(

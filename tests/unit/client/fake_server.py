@@ -134,10 +134,10 @@ class FakeCluster:
         self.leader = node
         self.term += 1
 
-    async def answering(self, method: str) -> None:
+    async def answering(self, method: str, *, silent: bool = False) -> None:
         """Returns unless it is one of those that are silent."""
         self._called[method].set()
-        if method in self.faults.silent:
+        if silent or method in self.faults.silent:
             await asyncio.Event().wait()
 
     async def heard(self, method: str) -> None:
@@ -224,6 +224,8 @@ class FakeNode(log_pb2_grpc.LogServiceServicer, FakeAdmin):
         self.remembers: dict[str, Member] | None = None
         """The members, when it was removed before the last changes."""
         self.reads_are_silent = False
+        self.is_silent = False
+        """Neither tells of the group nor of itself."""
         self.knows_batches: int | None = None
         """Of how many it has heard that they are committed, when not of all."""
 
@@ -416,7 +418,7 @@ class FakeNode(log_pb2_grpc.LogServiceServicer, FakeAdmin):
         return log_pb2.ReadResponse(batches=[wire], commit_index=self.cluster.end_index - 1)
 
     async def GetMetadata(self, request: Any, context: Any) -> Any:
-        await self.cluster.answering("GetMetadata")
+        await self.cluster.answering("GetMetadata", silent=self.is_silent)
         if request.group != "default":
             await abort(context, error(Code.UNKNOWN_GROUP, f"there is no group {request.group!r}"))
         self.metadata_calls += 1
