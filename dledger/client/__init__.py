@@ -57,6 +57,7 @@ def connect(
     endpoints: str | Sequence[str],
     *,
     group: str = DEFAULT_GROUP,
+    cluster_id: str | None = None,
     timeout_ms: float = DEFAULT_TIMEOUT_MS,
     max_pending_bytes: int = DEFAULT_MAX_PENDING_BYTES,
     max_batches_in_flight: int = DEFAULT_BATCHES_IN_FLIGHT,
@@ -67,9 +68,14 @@ def connect(
 
     Nothing is sent before the first use, so it raises only CONFIG_ERROR. One reachable endpoint is enough: the others
     are learned from it. ``timeout_ms`` is every call's default deadline. See ``ClientOptions`` for the rest.
+
+    Endpoints of two clusters are refused by the calls (UNKNOWN_CLUSTER), as soon as both have answered. With a
+    ``cluster_id`` (``(await log.metadata()).cluster_id`` tells it) nobody else is ever talked to: nodes of another are
+    passed over, and refused where there are no others.
     """
     options = ClientOptions(
         group=group or DEFAULT_GROUP,
+        cluster_id=cluster_id or "",
         timeout_ms=timeout_ms,
         max_pending_bytes=max_pending_bytes,
         max_batches_in_flight=max_batches_in_flight,
@@ -83,6 +89,7 @@ def connect_blocking(
     endpoints: str | Sequence[str],
     *,
     group: str = DEFAULT_GROUP,
+    cluster_id: str | None = None,
     timeout_ms: float = DEFAULT_TIMEOUT_MS,
     max_pending_bytes: int = DEFAULT_MAX_PENDING_BYTES,
     max_batches_in_flight: int = DEFAULT_BATCHES_IN_FLIGHT,
@@ -93,6 +100,7 @@ def connect_blocking(
     log = connect(
         endpoints,
         group=group,
+        cluster_id=cluster_id,
         timeout_ms=timeout_ms,
         max_pending_bytes=max_pending_bytes,
         max_batches_in_flight=max_batches_in_flight,

@@ -80,7 +80,7 @@ async def _persist(
             address = endpoint.address
             return await ask(endpoint, min(max(1.0, deadline.left_ms), ATTEMPT_TIMEOUT_MS))
         except DLedgerError as refusal:
-            leaders.check_open()
+            leaders.check()
             if refusal.code in ASKS_ELSEWHERE:
                 leaders.lost(address, refusal)
             if refusal.code not in PASSING or refusal.code is Code.INTERNAL_ERROR:

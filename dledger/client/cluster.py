@@ -182,7 +182,7 @@ async def cluster_status(channels: Channels, leaders: Leaders, group: str, timeo
     members = [NodeStatus(m.id, m.address, m.peer_address, m.http_address, voter=m.voter) for m in metadata.members]
     limit_ms = min(max(1.0, deadline.left_ms), STATUS_TIMEOUT_MS)
     nodes = await asyncio.gather(*(_node_status(channels, member, group, limit_ms) for member in members))
-    leaders.check_open()  # what a client that is closed did not hear says nothing about the nodes
+    leaders.check()  # what a client that is closed did not hear says nothing about the nodes
     return _summary(metadata, nodes, group)
 
 

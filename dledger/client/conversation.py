@@ -114,6 +114,8 @@ class Conversation(Generic[Request, Answer]):
         while True:
             waiting = self._talker.waiting
             await asyncio.sleep(SILENCE_CHECK_S)
+            if self._leaders is not None and self._leaders.in_conflict:
+                return
             if not waiting or not self._talker.waiting or answers != self._answers:
                 answers, silent = self._answers, 0
                 continue

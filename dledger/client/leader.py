@@ -45,9 +45,11 @@ def _retrieve(search: asyncio.Task[_Leader]) -> None:
 class Leaders:
     """Finds the leader and the members of one group."""
 
-    def __init__(self, channels: Channels, endpoints: Sequence[str], group: str) -> None:
+    def __init__(self, channels: Channels, endpoints: Sequence[str], group: str, cluster_id: str = "") -> None:
         self._channels = channels
-        self._book = AddressBook(endpoints)
+        self._book = AddressBook(endpoints, cluster_id)
+        self._met_all = bool(cluster_id)
+        """Whether the endpoints given were asked of which cluster they are, all of them at once."""
         self._group = group
         self._leader: _Leader | None = None
         self._suspect: _Leader | None = None
@@ -68,9 +70,9 @@ class Leaders:
         """The leader, from the cache or by one round of questions that all callers share.
 
         Raises Unavailable when nobody who answers knows a leader, or nobody answers: ask again after a moment; and
-        SHUTTING_DOWN once the client was closed, as all of these questions do: then ``check_open`` raises too.
+        what ``check`` raises, as all of these questions do.
         """
-        self.check_open()
+        self.check()
         if self._leader is not None:
             return self._channels.at(self._leader.address)
         if self._search is None or self._search.done():
@@ -87,12 +89,21 @@ class Leaders:
         """Whether the client was closed."""
         return self._channels.closed
 
-    def check_open(self) -> None:
-        """Raises SHUTTING_DOWN once the client was closed: asking again is of no use then."""
+    def check(self) -> None:
+        """Raises what makes asking again of no use: SHUTTING_DOWN once the client was closed, UNKNOWN_CLUSTER once the
+        endpoints that it was given turned out to be of two clusters."""
         self._channels.check_open()
+        if self._book.conflict is not None:
+            raise self._book.conflict.copy()
+
+    @property
+    def in_conflict(self) -> bool:
+        """Whether the endpoints given turned out to be of two clusters."""
+        return self._book.conflict is not None
 
     async def any_node(self) -> Endpoint:
         """The cached leader, else any node that answers."""
+        self.check()
         if self._leader is not None:
             return self._channels.at(self._leader.address)
         _, address = await self._first_answer()
@@ -102,12 +113,15 @@ class Leaders:
         """Whom to ask: the node named (an id, or host:port), else the leader, or anyone for a committed read."""
         if node is None:
             return await (self.find() if consistency is Consistency.LINEARIZABLE else self.any_node())
+        self.check()
         address = self._address_of(node)
         if not address:
             await self.metadata()
             address = self._address_of(node)
         if not address:
             raise error(Code.UNKNOWN_MEMBER, f"the group {self._group!r} has no member {node!r} with an address")
+        if not self._book.is_of_us(address):
+            await self.ask(address)  # an address says not of whose cluster it is
         return self._channels.at(address)
 
     def _address_of(self, node: str) -> str:
@@ -135,7 +149,7 @@ class Leaders:
         Raises Unavailable, DeadlineExceeded.
         """
         best: Metadata | None = None
-        round_ = _Round(self, self._in_order())
+        round_ = self._round()
         try:
             async with asyncio.timeout(timeout_ms / 1000 if timeout_ms else None):
                 async for metadata, teller in round_:
@@ -198,7 +212,7 @@ class Leaders:
             await asyncio.wait(tasks)
 
     async def _first_answer(self) -> tuple[Metadata, str]:
-        round_ = _Round(self, self._in_order())
+        round_ = self._round()
         try:
             async for metadata, address in round_:
                 return metadata, address
@@ -209,7 +223,7 @@ class Leaders:
     async def _ask_around(self) -> _Leader:
         """One round. A node that names the leader we just lost counts only if no other leader is named."""
         stale: _Leader | None = None
-        round_ = _Round(self, self._in_order())
+        round_ = self._round()
         try:
             async for metadata, _ in round_:
                 address = metadata.address_of(metadata.leader_id)
@@ -236,6 +250,14 @@ class Leaders:
         known = dict.fromkeys([*([leader] if leader else []), *self.addresses])
         return sorted(known, key=lambda address: (address == suspect, address != leader))
 
+    def _round(self) -> _Round:
+        return _Round(self, self._in_order(), meets=not self._met_all)
+
+    def met(self, *, somebody: bool) -> None:
+        """The endpoints were asked of which cluster they are; ``somebody`` has answered. Raises as ``check``."""
+        self._met_all = somebody
+        self.check()
+
     async def ask(self, address: str) -> Metadata:
         """What one node knows."""
         endpoint = self._channels.at(address)
@@ -261,10 +283,14 @@ def _newer(best: Metadata | None, told: Metadata) -> Metadata:
 
 
 class _Round:
-    """Asks the addresses in turn, staggered, and gives out what they answer as it comes."""
+    """Asks the addresses in turn, staggered, and gives out what they answer as it comes.
 
-    def __init__(self, leaders: Leaders, addresses: Sequence[str]) -> None:
+    ``meets``: all at once, and nothing is given out before those that are quick have said of which cluster they are.
+    """
+
+    def __init__(self, leaders: Leaders, addresses: Sequence[str], *, meets: bool) -> None:
         self._leaders = leaders
+        self._meets = meets
         self._waiting = deque(addresses)
         self._asked: dict[asyncio.Task[Metadata], str] = {}
         self._answered: deque[tuple[Metadata, str]] = deque()
@@ -275,18 +301,35 @@ class _Round:
         return self
 
     async def __anext__(self) -> tuple[Metadata, str]:
+        if self._meets:
+            self._meets = False
+            await self._meet()
         while not self._answered:
             if self._waiting:
-                address = self._waiting.popleft()
-                task = asyncio.create_task(self._leaders.ask(address), name=f"dledger-ask {address}")
-                self._asked[task] = address
+                self._ask_next()
             if not self._asked:
                 raise StopAsyncIteration
-            timeout_s = STAGGER_S if self._waiting else None
-            done, _ = await asyncio.wait(self._asked, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                self._collect(task, self._asked.pop(task))
+            await self._hear(STAGGER_S if self._waiting else None, asyncio.FIRST_COMPLETED)
         return self._answered.popleft()
+
+    async def _meet(self) -> None:
+        while self._waiting:
+            self._ask_next()
+        while self._asked and not self._answered:
+            await self._hear(None, asyncio.FIRST_COMPLETED)
+        if self._asked:
+            await self._hear(STAGGER_S, asyncio.ALL_COMPLETED)
+        self._leaders.met(somebody=bool(self._answered))
+
+    def _ask_next(self) -> None:
+        address = self._waiting.popleft()
+        task = asyncio.create_task(self._leaders.ask(address), name=f"dledger-ask {address}")
+        self._asked[task] = address
+
+    async def _hear(self, timeout_s: float | None, until: str) -> None:
+        await asyncio.wait(self._asked, timeout=timeout_s, return_when=until)
+        for task in [task for task in self._asked if task.done()]:
+            self._collect(task, self._asked.pop(task))
 
     def _collect(self, task: asyncio.Task[Metadata], address: str) -> None:
         try:
@@ -299,13 +342,15 @@ class _Round:
 
     def nobody(self) -> DLedgerError:
         """Why the round brought nothing: the client's end, a refusal that will not pass, no leader, or nobody there."""
-        self._leaders.check_open()
+        self._leaders.check()
         for refusal in self._failures:
-            if refusal.code not in PASSING:
+            if refusal.code not in PASSING and refusal.code is not Code.UNKNOWN_CLUSTER:
                 return refusal
         if self._leaderless:
             text = "no leader is known: a majority of the nodes is needed to elect one"
             return error(Code.LEADER_NOT_READY, text)
+        if all(refusal.code is Code.UNKNOWN_CLUSTER for refusal in self._failures):
+            return self._failures[0]  # beside those of ours that are away for a moment it would say nothing
         reasons = "; ".join(str(refusal) for refusal in self._failures)
         return Unavailable(f"no endpoint answers ({reasons}): start the nodes, or name others")
 

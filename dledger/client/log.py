@@ -54,7 +54,7 @@ class Log:
         options = self._options
         group = options.group
         self._channels = Channels()
-        self._leaders = Leaders(self._channels, self._endpoints, group)
+        self._leaders = Leaders(self._channels, self._endpoints, group, options.cluster_id)
         self._queue = AppendQueue(
             options.limits,
             window=options.max_batches_in_flight,
@@ -143,6 +143,7 @@ class Log:
             raise client_closed()
         if not self._open:
             raise error(Code.SHUTTING_DOWN, "the client is not open: use it inside `async with dledger.connect(…)`")
+        self._leaders.check()
 
     def _timeout_ms(self, timeout_ms: float | None) -> float:
         """A call's own, or the client's. Raises UNEXPECTED_ARGUMENT."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from dledger.errors import Code, error
+from dledger.errors import Code, DLedgerError, error
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,13 +52,19 @@ class AddressBook:
     tells of members as they were.
     """
 
-    def __init__(self, endpoints: Sequence[str]) -> None:
+    def __init__(self, endpoints: Sequence[str], cluster_id: str = "") -> None:
+        """``cluster_id``: the only cluster that is meant; empty: the one that the endpoints turn out to be of."""
         self._endpoints = tuple(endpoints)
         self._learned: list[str] = []
         self.metadata: Metadata | None = None
         """The newest that was told."""
         self._told_by_leader: Metadata | None = None
-        self._cluster_id = ""
+        self._cluster_id = cluster_id
+        self.cluster_is_given = bool(cluster_id)
+        self._of_us: set[str] = set()
+        """Who has said that it is of our cluster."""
+        self.conflict: DLedgerError | None = None
+        """Why this client can be of no use: it was given the endpoints of two clusters."""
 
     @property
     def addresses(self) -> list[str]:
@@ -68,8 +74,8 @@ class AddressBook:
     def learn(self, told: Metadata, teller: str) -> Metadata:
         """Takes in what the node at ``teller`` says; returns it, with the addresses that it does not know filled in.
 
-        Raises UNKNOWN_CLUSTER for a node of another cluster than the first that said which it is of: indexes mean
-        nothing there.
+        Raises UNKNOWN_CLUSTER for a node of another cluster than the one given, or the first that a node was of:
+        indexes mean nothing there.
         """
         self._check_cluster(told, teller)
         told = self._filled_in(told)
@@ -84,13 +90,35 @@ class AddressBook:
         return told
 
     def _check_cluster(self, told: Metadata, teller: str) -> None:
+        if not told.cluster_id:
+            return  # it was started a moment ago, and is of none yet
         self._cluster_id = self._cluster_id or told.cluster_id
-        if told.cluster_id and told.cluster_id != self._cluster_id:
-            raise error(
-                Code.UNKNOWN_CLUSTER,
-                f"{teller} belongs to cluster {told.cluster_id}, the others to {self._cluster_id}: give the endpoints "
-                "of one cluster only; if that node was emptied and founded another, its log is not the one you know",
-            )
+        if told.cluster_id == self._cluster_id:
+            self._of_us.add(teller)
+            return
+        if self.cluster_is_given:
+            remedy = f"{self._cluster_id} was asked for: give the endpoints of that one"
+        else:
+            remedy = f"the others to {self._cluster_id}: give the endpoints of one cluster only, or its cluster_id too"
+        refusal = error(
+            Code.UNKNOWN_CLUSTER,
+            f"{teller} belongs to cluster {told.cluster_id}, {remedy}; if that node was emptied and founded another, "
+            "its log is not the one you know",
+        )
+        if not self.cluster_is_given and self._was_given_for_ours(teller):
+            self.conflict = refusal
+        raise refusal
+
+    def _was_given_for_ours(self, teller: str) -> bool:
+        """Whether only the caller takes it for one of ours: it never said so, and it is no member's address, whose node
+        may have been emptied. Which of the two clusters is meant nobody can tell then."""
+        known = self.metadata
+        is_member = known is not None and any(member.address == teller for member in known.members)
+        return teller in self._endpoints and teller not in self._of_us and not is_member
+
+    def is_of_us(self, address: str) -> bool:
+        """Whether the node there has said that it is of our cluster."""
+        return address in self._of_us
 
     def names(self, node: str) -> bool:
         """Whether the leader, as last heard, has a member of that id or address; True before it was heard."""

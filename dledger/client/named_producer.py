@@ -249,7 +249,7 @@ class NamedProducer:
 
     def _may_go_on(self, refusal: DLedgerError, *, passes: bool = False) -> None:
         """Raises what will not pass, or has lasted for too long."""
-        self._leaders.check_open()
+        self._leaders.check()
         doubtful = bool(self._waiting) and self._waiting[0].doubtful
         if refusal.code not in PASSING and not passes:
             raise refusal

@@ -25,6 +25,8 @@ class ClientOptions:
     """Every default is one to run in production."""
 
     group: str = DEFAULT_GROUP
+    cluster_id: str = ""
+    """The only cluster that is meant; empty: the one that the endpoints are of."""
     timeout_ms: float = DEFAULT_TIMEOUT_MS
     """The default deadline of every call."""
     max_pending_bytes: int = DEFAULT_MAX_PENDING_BYTES

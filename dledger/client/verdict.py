@@ -56,7 +56,14 @@ SAYS_ITSELF = frozenset({Code.SEQUENCE_CONFLICT, Code.REPEATED_REQUEST})
 A fence tells less: the doubtful batch may have been appended before the newer epoch came."""
 
 FOR_ALL = frozenset(
-    {Code.UNKNOWN_GROUP, Code.UNSUPPORTED, Code.UNEXPECTED_ARGUMENT, Code.UNEXPECTED_MEMBER, Code.DISK_FULL}
+    {
+        Code.UNKNOWN_GROUP,
+        Code.UNSUPPORTED,
+        Code.UNEXPECTED_ARGUMENT,
+        Code.UNEXPECTED_MEMBER,
+        Code.UNKNOWN_CLUSTER,
+        Code.DISK_FULL,
+    }
 )
 """Codes that, answered before anything is sent, refuse everything queued: it is for the caller to decide on."""
 
