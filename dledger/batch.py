@@ -74,6 +74,9 @@ def as_record(record: object) -> bytes:
 def as_records(records: Iterable[object]) -> tuple[bytes, ...]:
     """What a caller gave to be appended at once, in a form that he cannot change any more, and whose lengths are its
     bytes (a view of wider items counts those). Raises UNEXPECTED_ARGUMENT unless all are bytes-like."""
+    if isinstance(records, str | bytes | bytearray | memoryview) or not isinstance(records, Iterable):
+        text = f"records is a {type(records).__name__}: give a list of bytes, one for each record"
+        raise error(Code.UNEXPECTED_ARGUMENT, text)
     given = tuple(records)
     if set(map(type, given)) <= {bytes}:
         return given  # type: ignore[return-value]  # looked at just now, at C speed

@@ -66,7 +66,8 @@ def connect(
 ) -> Log:
     """A client of the cluster at ``endpoints`` (host:port, comma-separated or a list), for ``async with``.
 
-    Nothing is sent before the first use, so it raises only CONFIG_ERROR. One reachable endpoint is enough: the others
+    Nothing is sent before the first use, so it raises only CONFIG_ERROR, and UNEXPECTED_ARGUMENT for what is of a
+    wrong type. One reachable endpoint is enough: the others
     are learned from it. ``timeout_ms`` is every call's default deadline. See ``ClientOptions`` for the rest.
 
     Endpoints of two clusters are refused by the calls (UNKNOWN_CLUSTER), as soon as both have answered. With a
@@ -74,12 +75,12 @@ def connect(
     passed over, and refused where there are no others.
     """
     options = ClientOptions(
-        group=group or DEFAULT_GROUP,
-        cluster_id=cluster_id or "",
+        group=DEFAULT_GROUP if group is None or group == "" else group,
+        cluster_id="" if cluster_id is None else cluster_id,
         timeout_ms=timeout_ms,
         max_pending_bytes=max_pending_bytes,
         max_batches_in_flight=max_batches_in_flight,
-        limits=limits or Limits(),
+        limits=Limits() if limits is None else limits,
         rng=rng,
     )
     return Log(endpoints, options)

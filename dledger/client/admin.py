@@ -6,7 +6,14 @@ import asyncio
 from typing import TYPE_CHECKING, TypeVar
 
 from dledger.client.admin_results import MembershipChange, RetentionChange, TrimResult, settings_from_wire
-from dledger.client.arguments import MAX_PRIORITY, check_amount, check_index, check_timeout_ms
+from dledger.client.arguments import (
+    check_amount,
+    check_flag,
+    check_index,
+    check_priorities,
+    check_text,
+    check_timeout_ms,
+)
 from dledger.client.attempts import Attempts
 from dledger.client.closing import client_closed
 from dledger.client.retry import ASKS_ELSEWHERE, Backoff
@@ -62,6 +69,9 @@ class Admin:
 
         Raises TransferFailed, UnknownMember, Unavailable, OutcomeUnknown.
         """
+        if to is not None:
+            check_text("to", to)
+        check_flag("dry_run", dry_run)
         request = admin_pb2.TransferLeadershipRequest(group=self._group, target_id=to or "", dry_run=dry_run)
         attempts = self._attempts(timeout_ms, repeatable=to is not None or dry_run)
         answer = await self._ask(lambda at: at.admin.TransferLeadership, request, attempts)
@@ -74,8 +84,8 @@ class Admin:
 
         Replaces what was said before. Raises UnknownMember, InvalidRequest.
         """
-        for node, priority in priorities.items():
-            check_amount(f"the priority of {node}", priority, least=1, most=MAX_PRIORITY)
+        check_priorities(priorities)
+        check_flag("dry_run", dry_run)
         preferred = [raft_pb2.PreferredLeader(id=node, priority=each) for node, each in priorities.items()]
         request = admin_pb2.SetPreferredLeadersRequest(group=self._group, preferred=preferred, dry_run=dry_run)
         answer = await self._ask(lambda at: at.admin.SetPreferredLeaders, request, self._attempts(timeout_ms))
@@ -87,6 +97,8 @@ class Admin:
         self, node_id: str, peer_address: str, *, dry_run: bool = False, timeout_ms: float | None = None
     ) -> MembershipChange:
         """Adds a node that replicates and does not vote. ``peer_address``: host:port for nodes."""
+        check_text("peer_address", peer_address)
+        _check_member(node_id, dry_run)
         request = admin_pb2.AddLearnerRequest(group=self._group, id=node_id, peer_address=peer_address, dry_run=dry_run)
         attempts = self._attempts(timeout_ms)
         answer = await self._ask(lambda at: at.admin.AddLearner, request, attempts)
@@ -96,6 +108,7 @@ class Admin:
         self, node_id: str, *, dry_run: bool = False, timeout_ms: float | None = None
     ) -> MembershipChange:
         """Makes a learner a voter. Raises ChangeRefused while it has not caught up, UnknownMember."""
+        _check_member(node_id, dry_run)
         request = admin_pb2.PromoteMemberRequest(group=self._group, id=node_id, dry_run=dry_run)
         attempts = self._attempts(timeout_ms)
         answer = await self._ask(lambda at: at.admin.PromoteMember, request, attempts)
@@ -103,6 +116,7 @@ class Admin:
 
     async def remove(self, node_id: str, *, dry_run: bool = False, timeout_ms: float | None = None) -> MembershipChange:
         """Removes a member, the leader too: it hands over first. Raises ChangeRefused when the quorum would be lost."""
+        _check_member(node_id, dry_run)
         request = admin_pb2.RemoveMemberRequest(group=self._group, id=node_id, dry_run=dry_run)
         attempts = self._attempts(timeout_ms)
         answer = await self._ask(lambda at: at.admin.RemoveMember, request, attempts)
@@ -112,6 +126,7 @@ class Admin:
         self, node_id: str, *, dry_run: bool = False, timeout_ms: float | None = None
     ) -> MembershipChange:
         """Takes a member whose disk is another one, or an older state, as a learner again; ``promote`` it then."""
+        _check_member(node_id, dry_run)
         request = admin_pb2.ReadmitMemberRequest(group=self._group, id=node_id, dry_run=dry_run)
         attempts = self._attempts(timeout_ms)
         answer = await self._ask(lambda at: at.admin.ReadmitMember, request, attempts)
@@ -125,6 +140,7 @@ class Admin:
         They cannot be had back. Raises InvalidRequest, OutOfRange.
         """
         check_index(before)
+        check_flag("dry_run", dry_run)
         request = admin_pb2.TrimRequest(group=self._group, before_index=before, dry_run=dry_run)
         answer = await self._ask(lambda at: at.admin.Trim, request, self._attempts(timeout_ms))
         return TrimResult(answer.first_index, answer.trimmed_records, answer.trimmed_bytes)
@@ -144,6 +160,7 @@ class Admin:
         for name, limit in (("max_age_ms", max_age_ms), ("max_bytes", max_bytes)):
             if limit is not None:
                 check_amount(name, limit)
+        check_flag("dry_run", dry_run)
         request = admin_pb2.SetRetentionRequest(
             group=self._group, max_age_ms=max_age_ms, max_bytes=max_bytes, dry_run=dry_run
         )
@@ -192,3 +209,8 @@ class Admin:
         is_redirect = isinstance(refusal, NotLeader) and refusal.leader_address
         if self.on_wait is not None and not is_redirect:
             self.on_wait(refusal)
+
+
+def _check_member(node_id: object, dry_run: object) -> None:
+    check_text("node_id", node_id)
+    check_flag("dry_run", dry_run)

@@ -9,7 +9,7 @@ from weakref import WeakSet
 
 from dledger.client.admin import Admin
 from dledger.client.append_queue import AppendQueue
-from dledger.client.arguments import check_index, check_place, check_timeout_ms
+from dledger.client.arguments import check_index, check_place, check_producer, check_timeout_ms
 from dledger.client.bounds import find_bounds, list_segments
 from dledger.client.channels import Channels
 from dledger.client.closing import client_closed
@@ -127,8 +127,10 @@ class Log:
         """Appends that may be made again, by another process too, and are in the log once: see ``NamedProducer``.
 
         ``sequence``: of the epoch's records, so many were appended before, by somebody else.
+        Raises UNEXPECTED_ARGUMENT.
         """
         self._check_open()
+        check_producer(name, epoch, sequence)
         producer = NamedProducer(name, epoch, sequence, leaders=self._leaders, options=self._options, rng=self._rng)
         self._named_producers.add(producer)
         return producer

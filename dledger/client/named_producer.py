@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from dledger.batch import crc32c
+from dledger.client.arguments import check_amount
 from dledger.client.closing import client_closed
 from dledger.client.conversation import Conversation
 from dledger.client.deadline import Deadline
@@ -97,11 +98,6 @@ class NamedProducer:
 
     async def __aenter__(self) -> Self:
         """Finds the producer, or has it made. Raises PRODUCER_FENCED when a higher epoch has begun."""
-        if not self.name or not 0 <= self.epoch < 1 << 32 or self._next_sequence < 0:
-            text = (
-                f"producer {self.name!r} with epoch {self.epoch}: give a name, and an epoch from 0 to {(1 << 32) - 1}"
-            )
-            raise error(Code.UNEXPECTED_ARGUMENT, text)
         self._loop = asyncio.get_running_loop()
         self._progress_at = self._loop.time()
         deadline = Deadline(self._timeout_s * 1000)
@@ -159,6 +155,9 @@ class NamedProducer:
 
     async def append_body(self, body: Buffer, count: int) -> asyncio.Future[AckSpan]:
         """As ``append_many``, with a ready-made body (dledger.batch draws it) of ``count`` records."""
+        if not isinstance(body, bytes | bytearray | memoryview):
+            raise error(Code.UNEXPECTED_ARGUMENT, f"a body is bytes, not {type(body).__name__}: build it of records")
+        check_amount("count", count, least=1)
         while len(self._waiting) >= self._window and self._failure is None and self._closed is None:
             self._changed.clear()
             await self._changed.wait()

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from dledger.client.arguments import is_timeout_ms
+from dledger.client.arguments import check_endpoints, check_text, is_int, is_timeout_ms
 from dledger.config import MIB, Limits, split_address
-from dledger.errors import ConfigError
+from dledger.errors import ConfigError, InvalidRequest
 from dledger.types import DEFAULT_GROUP
 
 if TYPE_CHECKING:
-    import random
     from collections.abc import Sequence
 
 DEFAULT_TIMEOUT_MS = 10_000
@@ -39,6 +39,7 @@ class ClientOptions:
     """Where jitter comes from; one of its own by default."""
 
     def __post_init__(self) -> None:
+        self._check_types()
         if not is_timeout_ms(self.timeout_ms):
             raise ConfigError(f"timeout_ms is {self.timeout_ms}: it must be positive, and a year at most")
         if not 1 <= self.max_batches_in_flight <= self.limits.max_stream_batches:
@@ -47,10 +48,27 @@ class ClientOptions:
         if self.max_pending_bytes < self.limits.max_batch_bytes:
             raise ConfigError(f"max_pending_bytes is {self.max_pending_bytes}: it must hold one batch at least")
 
+    def _check_types(self) -> None:
+        check_text("group", self.group)
+        check_text("cluster_id", self.cluster_id)
+        if isinstance(self.timeout_ms, bool) or not isinstance(self.timeout_ms, int | float):
+            raise InvalidRequest(f"timeout_ms is {self.timeout_ms!r}: give a number of milliseconds")
+        for name in ("max_pending_bytes", "max_batches_in_flight"):
+            if not is_int(getattr(self, name)):
+                raise InvalidRequest(f"{name} is {getattr(self, name)!r}: give an int")
+        if not isinstance(self.limits, Limits):
+            raise InvalidRequest(f"limits is {self.limits!r}: give a dledger.Limits")
+        if self.rng is not None and not isinstance(self.rng, random.Random):
+            raise InvalidRequest(f"rng is {self.rng!r}: give a random.Random")
+
 
 def parse_endpoints(endpoints: str | Sequence[str]) -> list[str]:
-    """host:port, comma-separated or in a list. Raises CONFIG_ERROR."""
+    """host:port, comma-separated or in a list. Raises UNEXPECTED_ARGUMENT for what is no text, CONFIG_ERROR for what is
+    no address."""
+    check_endpoints(endpoints)
     listed = endpoints.split(",") if isinstance(endpoints, str) else list(endpoints)
+    for address in listed:
+        check_text("one of the endpoints", address)
     addresses = list(dict.fromkeys(address.strip() for address in listed if address.strip()))
     if not addresses:
         raise ConfigError("no endpoint is given: name at least one as host:port")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from grpc import aio
 
 from dledger.batch import crc32c
-from dledger.client.arguments import check_index, check_place
+from dledger.client.arguments import check_flag, check_index, check_place
 from dledger.client.deadline import Deadline
 from dledger.client.getter import WIRE_CONSISTENCY
 from dledger.client.results import Batch
@@ -48,6 +48,7 @@ class Range(NamedTuple):
         check_index(self.start)
         if self.end is not None:
             check_index(self.end)
+        check_flag("follow", self.follow)
         check_place(self.consistency, self.node)
 
 
