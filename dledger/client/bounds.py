@@ -32,16 +32,21 @@ async def find_bounds(
     leaders: Leaders, group: str, consistency: Consistency, timeout_ms: float, rng: random.Random
 ) -> tuple[int, int]:
     """The first index and the commit index. Asks again through a failover; raises the last refusal after that."""
-    request = log_pb2.GetRequest(group=group, index=NO_INDEX, consistency=WIRE_CONSISTENCY[consistency])
 
     async def ask(endpoint: Endpoint, timeout_ms: float) -> tuple[int, int]:
-        try:
-            await unary(endpoint, endpoint.log.Get, request, timeout_ms)
-        except OutOfRange as bounds:
-            return _parse(bounds)
-        raise error(Code.INTERNAL_ERROR, f"{endpoint.address} has a record at {NO_INDEX}, which cannot be: report it")
+        return await ask_bounds(endpoint, group, consistency, timeout_ms)
 
     return await _persist(leaders, None, consistency, ask, timeout_ms=timeout_ms, rng=rng)
+
+
+async def ask_bounds(endpoint: Endpoint, group: str, consistency: Consistency, timeout_ms: float) -> tuple[int, int]:
+    """As one node says. Who answers linearizably was the leader meanwhile: a majority has confirmed it."""
+    request = log_pb2.GetRequest(group=group, index=NO_INDEX, consistency=WIRE_CONSISTENCY[consistency])
+    try:
+        await unary(endpoint, endpoint.log.Get, request, timeout_ms)
+    except OutOfRange as bounds:
+        return _parse(bounds)
+    raise error(Code.INTERNAL_ERROR, f"{endpoint.address} has a record at {NO_INDEX}, which cannot be: report it")
 
 
 async def list_segments(

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Self
 
 from dledger.batch import crc32c
 from dledger.client.arguments import check_amount
+from dledger.client.bounds import ask_bounds
 from dledger.client.closing import client_closed
 from dledger.client.conversation import Conversation
 from dledger.client.deadline import Deadline
@@ -26,7 +27,8 @@ from dledger.client.retry import ASKS_ELSEWHERE, PASSING, Backoff
 from dledger.client.rpc import unary
 from dledger.client.verdict import SAYS_ITSELF, leaves_doubt
 from dledger.client.wire import encode_append
-from dledger.errors import Code, DeadlineExceeded, DLedgerError, InternalError, OutcomeUnknown, error
+from dledger.errors import CODES, Code, DeadlineExceeded, DLedgerError, InternalError, OutcomeUnknown, error
+from dledger.types import Consistency
 from dledger.v1 import log_pb2
 
 if TYPE_CHECKING:
@@ -35,10 +37,12 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from dledger.batch import Buffer
+    from dledger.client.channels import Endpoint
     from dledger.client.leader import Leaders
     from dledger.client.options import ClientOptions
 
 INIT_TIMEOUT_MS = 1_500
+CONFIRM_TIMEOUT_MS = 1_500
 FORGOTTEN_INDEX = -1
 """Where a batch is that was appended so long ago that the log does not tell any more."""
 
@@ -72,7 +76,10 @@ class NamedProducer:
     def __init__(
         self, name: str, epoch: int, sequence: int, *, leaders: Leaders, options: ClientOptions, rng: random.Random
     ) -> None:
-        """``sequence``: so many records were appended in this epoch before; 0 to begin at its beginning."""
+        """``sequence``: so many records were appended in this epoch before; 0 to begin at its beginning.
+
+        If there were fewer, the first append fails with OUT_OF_ORDER; its metadata's ``expected_sequence`` is how many.
+        """
         self.name = name
         self.epoch = epoch
         self._leaders = leaders
@@ -82,6 +89,7 @@ class NamedProducer:
         self._timeout_s = options.timeout_ms / 1000
         self._backoff = Backoff(rng)
         self._producer_id = 0
+        self._first_sequence = sequence
         self._next_sequence = sequence
         self._waiting: deque[_Batch] = deque()
         """Not settled, the oldest first."""
@@ -93,6 +101,8 @@ class NamedProducer:
         self._closed: DLedgerError | None = None
         """Why nothing more is taken: it was left, or the client is closed. No failure of what was appended before."""
         self._last_refusal: DLedgerError | None = None
+        self._confirmed = ""
+        """Who was confirmed as the leader since this was opened, and so knows all that was appended before."""
         self._progress_at = 0.0
         self._task: asyncio.Task[None] | None = None
 
@@ -232,6 +242,9 @@ class NamedProducer:
         else:
             stream = Conversation(endpoint.append_stream(), endpoint.address, _Sender(self), self._leaders)
             end = await stream.hold()
+            if end.code is Code.OUT_OF_ORDER and await self._is_gap(endpoint):
+                self._fail(self._gap(end))
+                return
             if end.code in ASKS_ELSEWHERE or end.code is Code.OUT_OF_ORDER:
                 self._leaders.lost(endpoint.address, end)
             self._note_what_was_sent(in_doubt=leaves_doubt(end.code))
@@ -245,6 +258,30 @@ class NamedProducer:
             self._fail(failure)
             return
         await asyncio.sleep(self._backoff.next_s())
+
+    async def _is_gap(self, endpoint: Endpoint) -> bool:
+        """Whether records before the first of ours are missing indeed: a leader says so that was confirmed before.
+
+        One that was not may have been deposed, and not know the newest of the log.
+        """
+        is_first = bool(self._waiting) and self._waiting[0].base_sequence == self._first_sequence > 0
+        if not is_first or self._confirmed == endpoint.address:
+            return is_first
+        try:
+            await ask_bounds(endpoint, self._group, Consistency.LINEARIZABLE, CONFIRM_TIMEOUT_MS)
+        except DLedgerError as refusal:
+            logger.debug("%s is not confirmed as the leader: %s", endpoint.address, refusal)
+        else:
+            self._confirmed = endpoint.address
+        return False
+
+    def _gap(self, refusal: DLedgerError) -> DLedgerError:
+        expected = refusal.metadata.get("expected_sequence", "a lower one")
+        text = (
+            f"producer {self.name!r} was opened with sequence={self._first_sequence}, but the log lacks records of "
+            f"epoch {self.epoch} before that: {expected} is expected next; append those first, or open it there"
+        )
+        return CODES[refusal.code].exception(text, code=refusal.code, metadata=refusal.metadata)
 
     def _may_go_on(self, refusal: DLedgerError, *, passes: bool = False) -> None:
         """Raises what will not pass, or has lasted for too long."""

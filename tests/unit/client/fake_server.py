@@ -170,7 +170,9 @@ class FakeCluster:
                 raise error(Code.UNKNOWN_PRODUCER, "the log does not know the producer")
             last = -1 if last is None else last
             if sequence > last + 1:
-                raise error(Code.OUT_OF_ORDER, f"after {last} comes {last + 1}, not {sequence}")
+                raise error(
+                    Code.OUT_OF_ORDER, f"after {last} comes {last + 1}, not {sequence}", expected_sequence=last + 1
+                )
             if sequence <= last:
                 return self._duplicate(producer_id, sequence, count, body)
             self.last_sequence[producer_id] = sequence + count - 1
@@ -183,7 +185,7 @@ class FakeCluster:
     def begin_epoch(self, producer_id: int, epoch: int) -> None:
         """Sequences begin at 0 again; those of the last epoch are forgotten."""
         self.epochs[producer_id] = epoch
-        self.last_sequence.pop(producer_id, None)
+        self.last_sequence[producer_id] = -1
         self.batches = [
             replace(each, producer_id=0) if each.producer_id == producer_id else each for each in self.batches
         ]
@@ -264,6 +266,7 @@ class FakeNode(log_pb2_grpc.LogServiceServicer, FakeAdmin):
         cluster.next_producer += 1
         if request.name:
             cluster.names[request.name] = cluster.next_producer
+            cluster.last_sequence[cluster.next_producer] = -1
         name = "" if cluster.faults.knows_no_names else request.name
         return log_pb2.InitProducerResponse(producer_id=cluster.next_producer, producer_epoch=0, name=name)
 

@@ -11,7 +11,7 @@ import pytest
 
 from dledger import client
 from dledger.client.options import DEFAULT_BATCHES_IN_FLIGHT
-from dledger.errors import Code, InvalidRequest, OutcomeUnknown, SequenceError, Unavailable, Unsupported
+from dledger.errors import Code, InvalidRequest, NotLeader, OutcomeUnknown, SequenceError, Unavailable, Unsupported
 from tests.unit.client.fake_server import FakeCluster
 
 
@@ -216,6 +216,43 @@ async def test_another_goes_on_behind_what_the_first_appended(cluster: FakeClust
         async with log.producer("job", sequence=30) as producer:
             await producer.append_many([b"the rest"])
     assert cluster.records() == [*numbered(30), b"the rest"]
+
+
+@pytest.mark.parametrize(("epoch", "expected"), [(0, 30), (1, 0)])
+async def test_a_sequence_that_is_too_high_is_refused_soon_with_the_one_that_is_expected(
+    cluster: FakeCluster, log: client.Log, epoch: int, expected: int
+) -> None:
+    await append_all(log, numbered(30))
+    producer = await log.producer("job", epoch=epoch, sequence=40).__aenter__()
+    [beyond] = await producer.append_many([b"x"])
+    with pytest.raises(SequenceError, match=rf"sequence=40.* {expected} is expected next") as gap:
+        await asyncio.wait_for(beyond, timeout=2)
+    assert (gap.value.code, gap.value.metadata) == (Code.OUT_OF_ORDER, {"expected_sequence": str(expected)})
+    assert cluster.records() == numbered(30)
+
+
+async def test_a_leader_that_does_not_know_the_newest_yet_makes_no_gap(cluster: FakeCluster, log: client.Log) -> None:
+    await append_all(log, numbered(30))
+    cluster.faults.refuse_appends = [Code.OUT_OF_ORDER]
+    async with log.producer("job", sequence=30) as producer:
+        await producer.append_many([b"x"])
+    assert cluster.records() == [*numbered(30), b"x"]
+
+
+async def test_who_is_not_confirmed_as_the_leader_is_not_believed_that_there_is_a_gap(
+    cluster: FakeCluster, log: client.Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that was deposed, and has not noticed."""
+
+    async def unconfirmed(*_: object) -> None:
+        raise NotLeader("it was deposed")
+
+    monkeypatch.setattr("dledger.client.named_producer.ask_bounds", unconfirmed)
+    await append_all(log, numbered(30))
+    cluster.faults.refuse_appends = [Code.OUT_OF_ORDER] * 4
+    async with log.producer("job", sequence=30) as producer:
+        await producer.append_many([b"x"])
+    assert cluster.records() == [*numbered(30), b"x"]
 
 
 async def test_a_server_that_knows_no_names_is_refused_before_anything_is_appended(
