@@ -116,7 +116,7 @@ class NamedProducer:
                 await deadline.bound(self._register())
             except DLedgerError as refusal:
                 self._may_go_on(refusal)
-                await asyncio.sleep(self._backoff.next_s())
+                await asyncio.sleep(min(self._backoff.next_s(), deadline.left_ms / 1000))
         if self._closed is not None:
             raise self._closed.copy()
         self._task = asyncio.create_task(self._run(), name=f"dledger-producer {self.name}")
@@ -289,12 +289,13 @@ class NamedProducer:
         doubtful = bool(self._waiting) and self._waiting[0].doubtful
         if refusal.code not in PASSING and not passes:
             raise refusal
-        self._last_refusal = refusal
+        if self._last_refusal is None or refusal.code is not Code.TIMEOUT:
+            self._last_refusal = refusal  # that a last attempt ran out of time tells less than what came before
         if self._task is not None and not self._waiting:
             self._progress_at = self._loop.time()  # nobody waits for anything
         waited_s = self._loop.time() - self._progress_at
         if waited_s >= self._timeout_s:
-            text = f"producer {self.name!r} got nowhere for {waited_s:.0f} s: {refusal}"
+            text = f"producer {self.name!r} got nowhere for {waited_s:.1f} s: {self._last_refusal}"
             raise OutcomeUnknown(text) if doubtful else DeadlineExceeded(text)
 
     def settle(self, base_index: int, term: int, timestamp_ms: int) -> None:
@@ -303,6 +304,7 @@ class NamedProducer:
         if not batch.settled.done():
             batch.settled.set_result(AckSpan(base_index, batch.count, term, timestamp_ms))
         self._progress_at = self._loop.time()
+        self._last_refusal = None
         self._backoff.reset()
         self._changed.set()
 

@@ -88,6 +88,13 @@ async def test_a_timeout_says_why_nothing_came_meanwhile(cluster: FakeCluster, l
         await log.bounds(timeout_ms=100)
 
 
+async def test_a_producer_that_is_not_opened_in_time_says_why(cluster: FakeCluster) -> None:
+    cluster.lead(None)
+    async with client.connect(cluster.endpoints, timeout_ms=150) as log:
+        with pytest.raises(DeadlineExceeded, match=r"0\.\d s: no leader is known"):
+            await open_producer(log)
+
+
 async def test_a_timeout_says_how_long_it_was(cluster: FakeCluster, log: client.Log) -> None:
     cluster.faults.silent = frozenset({"GetMetadata"})
     with pytest.raises(DeadlineExceeded, match="within 100 ms"):
