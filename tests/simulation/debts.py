@@ -14,6 +14,11 @@ if TYPE_CHECKING:
     from tests.simulation.host import SimHost
 
 
+def owes(host: SimHost) -> bool:
+    """Whether its disk says that it may have lost what it acknowledged, and that no leader has caught it up since."""
+    return owes_catch_up(host.platter, f"/data/{host.id}/identity")
+
+
 class Debts:
     def __init__(self, chronicle: Chronicle) -> None:
         self._chronicle = chronicle
@@ -42,7 +47,7 @@ class Debts:
 
     def check_vote(self, host: SimHost) -> None:
         """``host`` votes, for itself or another."""
-        if owes_catch_up(host.platter, f"/data/{host.id}/identity"):
+        if owes(host):
             raise Violation("no vote in debt", f"{host.id} votes, and owes a catch-up")
         lost = self._lost.get(host.disk_name)
         if lost is None or not host.is_up or not self._is_committed(lost):
@@ -54,5 +59,5 @@ class Debts:
         """A leader has a damaged log cut behind ``after``: what of it is committed may rest on this node."""
         self._cut.add(host.disk_name)
         held = self._chronicle.committed_below(host.promised)
-        if held > after and not owes_catch_up(host.platter, f"/data/{host.id}/identity"):
+        if held > after and not owes(host):
             raise Violation("what is cut is owed", f"{host.id} cuts behind {after}, it held {held}, committed")

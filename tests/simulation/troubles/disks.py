@@ -12,6 +12,7 @@ from dledger.storage.segment import FIRST_PAGE_BYTES, SEGMENT_SUFFIX, STATE_SUFF
 from dledger.storage.state_file import COPY_ALIGN_BYTES
 from dledger.storage.two_slot import SLOT_BYTES
 from dledger.types import NodeStart, Position
+from tests.simulation.debts import owes
 from tests.simulation.disk import NORMAL_S, Trap
 from tests.simulation.host import SimHost
 from tests.simulation.platter import ROOMY_BYTES, SECTOR_BYTES, Platter, Rot
@@ -129,7 +130,7 @@ class DiskTroubles:
         others = [self._cluster.hosts[member.id] for member in members if member.id != host.id]
         if self._scene.forgetful is not None or host.id not in voters or host.is_starting:
             return False
-        if any(other.is_beyond_repair or other.awaits_repair for other in others):
+        if any(other.is_beyond_repair or other.awaits_repair or owes(other) for other in others):
             return False
         known = [other.knows(host.id) for other in others]
         return all(uuid == before.node_uuid and count > before.start_count for uuid, count in known)

@@ -59,6 +59,7 @@ BETRAYED = {
     9099: "the simulator: the one copy of an identity that a power cut had left rotted",
     10106: "the watch: what a leader may have cut from a damaged log is not promised any more",
     11498: "of several trims under way the last one counted, though an earlier one went further",
+    780: "the nemesis: it took a disk while another voter owed a catch-up",
     6122: "a trim that was killed, a start that believed the page cache and removed the rest, and a power cut",
     13185: "the watch: acknowledgements of a disk since replaced, which a leader that had stood still took late",
     18854: "a trim kept a segment to derive a rotten small state from, and that rotted too",
