@@ -106,8 +106,7 @@ class Elections(NodeState):
             self._adopt_term(request.term, now_ms)
         result = judge_log(request, self._log.last)
         if not self._votes_for(candidate_is_ahead=candidate_is_ahead):
-            is_for_log = self.may_vote and result is not VoteResult.ACCEPT
-            return result if is_for_log else VoteResult.NOT_A_VOTER
+            return self._call(result) if self.may_vote else VoteResult.NOT_A_VOTER
         if request.last_position == self._log.last.position == 0 and not self.may_found:
             return VoteResult.NOT_FOUNDED
         if result is not VoteResult.ACCEPT or request.is_pre_vote:
@@ -119,6 +118,23 @@ class Elections(NodeState):
         does not say so does not count it. A log that is behind its own it refuses as any voter does: there it may not
         be a learner yet, and be needed too, and what made it one may have to be fetched from it (``takes_tail``)."""
         return self.may_vote and (candidate_is_ahead or self.node_id in self.membership.voters)
+
+    def _call(self, result: VoteResult) -> VoteResult:
+        """This learner is asked for its vote, by one who takes it for a voter, and refuses for the log alone.
+
+        Whoever asks fetches what it lacks, but where its log ends with *other* frames it gets nothing. That happens
+        when a leader went away that had promoted this learner in frames that one voter alone got, another was elected
+        without these, wrote to this learner alone, and is gone for good. To the voters that are left this learner is
+        one of four, of whom three are needed; its own log is the last, so it votes for none of them; and by that log it
+        is a learner, so it would not stand. It does, after some calls, and is elected by a majority of the voters that
+        its own log names, itself not among them. Raft's proofs ask no more of a candidate than that, and its log
+        (Ongaro's dissertation, §4.2.2, has a server stand for the same reason that is no member any more). It leads
+        without counting itself, and hands over to a voter (server/preferred.py).
+        """
+        if result is VoteResult.ACCEPT:
+            return VoteResult.NOT_A_VOTER
+        self._calls += 1
+        return result
 
     def _is_sticky(self, request: VoteRequest, now_ms: float) -> bool:
         """A node that hears its leader refuses others, unless that leader itself hands over in its own term. With

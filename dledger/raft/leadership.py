@@ -30,7 +30,7 @@ class Leadership:
     """Created with the term and thrown away with it, so nothing of an old term is ever counted.
 
     The leader is usually a voter and counts itself. Where its own removal, or demotion, was appended it leads on, and
-    everything is counted among the others.
+    where a learner had to stand (``Elections._call``) it leads; everything is counted among the others then.
     """
 
     def __init__(
@@ -107,12 +107,13 @@ class Leadership:
         return [progress for peer, progress in self.followers.items() if progress.counts and peer in voters]
 
     @property
-    def _self_votes(self) -> bool:
+    def self_votes(self) -> bool:
+        """Whether this leader is a voter itself."""
         return self._node_id in self._membership.voters
 
     def _quorum_of(self, own: int, others: Callable[[Progress], int]) -> int:
         values = [others(progress) for progress in self._counting()]
-        if self._self_votes:
+        if self.self_votes:
             values.append(own)
         return quorum_value(values, len(self._membership.voters))
 
@@ -123,7 +124,7 @@ class Leadership:
     def hears_quorum(self, now_ms: float) -> bool:
         """Check-quorum: whether a majority, ourselves included, was heard within the shortest election timeout."""
         heard = sum(not self.measure.is_silent(now_ms - progress.contact_ms) for progress in self._counting())
-        return heard + self._self_votes >= self._membership.majority
+        return heard + self.self_votes >= self._membership.majority
 
     def agreed_clock_ms(self, own_ms: int, now_ms: float) -> int:
         """A wall clock that no single wrong one moves ahead: the time that a majority of the voters has reached, each
@@ -133,7 +134,7 @@ class Leadership:
             for progress in self._counting()
             if progress.clock_offset_ms is not None and not self.measure.is_silent(now_ms - progress.contact_ms)
         ]
-        if self._self_votes:
+        if self.self_votes:
             told_ms.append(own_ms)
         return min(own_ms, quorum_value(told_ms, len(self._membership.voters)))
 
@@ -206,7 +207,7 @@ class Leadership:
         A handover lifts the voters' promise, so the lease ends where one begins. A TAKE that was sent may be obeyed
         late: then there is none in this term again.
         """
-        if self.transfer is not None or self._told_to_take or not self._self_votes:
+        if self.transfer is not None or self._told_to_take or not self.self_votes:
             return -inf
         if not self._rounds or self._rounds[0][0] != self._lease_round:
             return -inf
@@ -262,11 +263,11 @@ class Leadership:
         """Whether what was written may yet be committed."""
         facts = self.facts(last, now_ms)
         voters = [peer for peer in self._membership.voters if peer in facts and self.measure.follows(facts[peer])]
-        return len(voters) + self._self_votes >= self._membership.majority
+        return len(voters) + self.self_votes >= self._membership.majority
 
     def fit_quorum(self, last: Position, now_ms: float) -> bool:
         """Whether a majority can be relied on, this node as it is."""
-        return len(self.fit(last, now_ms)) + self._self_votes >= self._membership.majority
+        return len(self.fit(last, now_ms)) + self.self_votes >= self._membership.majority
 
     def fit(self, last: Position, now_ms: float) -> list[NodeId]:
         """The other voters that may lead."""
@@ -279,8 +280,9 @@ class Leadership:
         return min(ranked)[2] if ranked else None
 
     def preferred(self, among: Iterable[NodeId], settings: GroupSettings) -> NodeId | None:
-        """Who should lead instead of this node: the highest priority above its own; the smallest lag among equals."""
-        own_priority = settings.priority_of(self._node_id)
+        """Who should lead instead of this node: the highest priority above its own; the smallest lag among equals.
+        Instead of one that is no voter: anybody."""
+        own_priority = settings.priority_of(self._node_id) if self.self_votes else -1
         return self.closest((peer for peer in among if settings.priority_of(peer) > own_priority), settings)
 
 

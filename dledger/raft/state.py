@@ -33,6 +33,9 @@ class Hindrance(Enum):
     UNKNOWN_TAIL = "it cut the end of its log, and has not asked the others what was there"
 
 
+CALLS_BEFORE_STANDING = 6
+"""Calls for the vote of a learner before it stands itself: whoever calls has had time to fetch what it lacks."""
+
 _KEEPS_FROM_VOTING = frozenset({Hindrance.OWES_CATCH_UP, Hindrance.UNKNOWN_TAIL})
 
 
@@ -94,6 +97,9 @@ class NodeState:
         self._awaits_successor = False
         self._rounds_alone = 0
         """How often this node asked whether it may stand, since it last knew of a leader."""
+        self._calls = 0
+        """How often this learner was asked for its vote by one whose log is behind its own, since it knew of a leader.
+        """
         self.deadline_ms = self._election_deadline(now_ms)
         """When ``tick`` wants to be called next."""
         self._settle_role()
@@ -123,11 +129,17 @@ class NodeState:
 
     @property
     def _may_stand(self) -> bool:
-        return self.may_lead and self.is_voter and (self.may_found or self._log.last.position > 0)
+        may_be_voted_for = self.is_voter or self._is_called
+        return self.may_lead and may_be_voted_for and (self.may_found or self._log.last.position > 0)
+
+    @property
+    def _is_called(self) -> bool:
+        """Whether this learner is to stand, as its log is needed (see ``Elections._call``)."""
+        return self._calls >= CALLS_BEFORE_STANDING and self.may_vote and self.node_id in self.membership.members
 
     @property
     def _is_sole_voter(self) -> bool:
-        return self._may_stand and len(self.membership.voters) == 1
+        return self._may_stand and self.membership.voters == {self.node_id}
 
     def take_effects(self) -> list[Effect]:
         """What is to be done, in order; each effect is handed out once."""
@@ -163,14 +175,15 @@ class NodeState:
         self.role = role
         self.leader_id = leader_id
         if leader_id:
-            self._rounds_alone = 0
+            self._rounds_alone = self._calls = 0
         self._forgave_lateness = False
         if role is not Role.LEADER:
             self.deadline_ms = self._election_deadline(now_ms)
         self._settle_role()
 
     def _settle_role(self) -> None:
-        if not self.is_voter and self.role is not Role.LEADER:
+        stands = self.role is Role.CANDIDATE and self._is_called
+        if not self.is_voter and self.role is not Role.LEADER and not stands:
             self.role = Role.LEARNER
         self._effects.append(RoleChanged(self.role, self.term, self.leader_id))
 

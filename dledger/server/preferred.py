@@ -1,5 +1,5 @@
 """Preferred leaders: the leadership goes to the highest priority that is healthy and close, when it is safe to give;
-and away from a leader whose disk is full, to one that takes appends.
+away from a leader whose disk is full, to one that takes appends; and away from one that is no voter, to any.
 
 The leader looks every second, with a full disk whenever it can. A target must have been fit (raft/fitness.py says when)
 for a while without a break, so that a node that has just come back, or comes and goes, is left alone. A handover that
@@ -81,7 +81,8 @@ class PreferredLeaders:
             self._why_not = ""
             return None
         is_full = not context.core.disk.takes_appends
-        if not is_full and not (settings.preferred and context.core.is_ready):
+        has_preference = bool(settings.preferred) or not leadership.self_votes
+        if not is_full and not (has_preference and context.core.is_ready):
             return None
         lacks = leadership.lacks(context.log.last.position, context.now_ms())
         free = [peer for peer, lack in lacks.items() if lack is None and not self._is_left_alone(peer, now_s)]

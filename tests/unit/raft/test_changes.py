@@ -9,7 +9,8 @@ from dledger.raft.membership import Membership
 from dledger.raft.messages import NOBODY, CompareResponse, PushResult, TakeLeadership, VoteResult
 from dledger.raft.node import RaftNode
 from dledger.raft.replication import PushState
-from dledger.types import Member, NodeId, Position, Role, Term
+from dledger.raft.state import CALLS_BEFORE_STANDING
+from dledger.types import LogPoint, Member, NodeId, Position, Role, Term
 from tests.unit.raft.harness import (
     GROUP,
     N0,
@@ -226,6 +227,88 @@ def test_who_is_no_voter_by_its_own_log_refuses_a_shorter_one_for_being_shorter(
     assert verdict(node, N1, 5, point(9, 1)) is VoteResult.EXPIRED_LEDGER_TERM
     assert verdict(node, N1, 6, point(5, 2)) is VoteResult.NOT_A_VOTER
     assert node.vote == NOBODY
+
+
+# A learner whose log is needed ---------------------------------------------------------------------------------------
+
+
+def called(node: RaftNode, *, times: int = CALLS_BEFORE_STANDING, last: LogPoint | None = None) -> RaftNode:
+    """``node`` after calls for its vote by voters that take it for one; ``last`` is where their logs end."""
+    for _ in range(times):
+        node.on_vote_request(N1, vote_request(node.term + 1, last or point(9, 1), is_pre_vote=True), START_MS)
+    node.take_effects()
+    return node
+
+
+def make_learner(**more: object) -> RaftNode:
+    log = LogEnd(point(5, 2))
+    return make_node(N3, membership=members(4, learners=[N3]), term=2, log=log, **more)  # type: ignore[arg-type]
+
+
+def test_a_learner_whose_log_is_the_last_stands_when_it_is_called_again_and_again() -> None:
+    """It was promoted in frames that a later leader, which wrote to it alone, did not have; and that one is gone."""
+    learner = called(make_learner())
+    tick(learner)
+    assert [say for say in transcript(learner) if "→" in say] == [f"pre-vote for 3 → n{i}" for i in range(3)]
+    assert learner.role is Role.CANDIDATE
+
+
+def test_a_learner_that_stands_is_elected_by_a_majority_of_the_voters_without_itself() -> None:
+    learner = called(make_learner())
+    now_ms = tick(learner)
+    for is_pre_vote in (True, False):
+        for voter in (N1, N2):
+            assert learner.leadership is None
+            answer = vote_response(3, voter_term=2 if is_pre_vote else 3, is_pre_vote=is_pre_vote)
+            learner.on_vote_response(voter, answer, now_ms)
+    assert learner.leadership is not None
+    assert not learner.leadership.self_votes
+
+
+@pytest.mark.parametrize("last", [point(5, 2), point(6, 2)], ids=["level", "ahead"])
+def test_a_learner_that_is_called_by_a_log_as_good_as_its_own_does_not_stand(last: LogPoint) -> None:
+    learner = called(make_learner(), last=last)
+    tick(learner)
+    assert learner.role is Role.LEARNER
+
+
+def test_a_learner_that_was_called_a_few_times_leaves_it_to_those_who_call() -> None:
+    learner = called(make_learner(), times=CALLS_BEFORE_STANDING - 1)
+    tick(learner)
+    assert learner.role is Role.LEARNER
+
+
+def test_a_learner_that_hears_a_leader_forgets_that_it_was_called() -> None:
+    learner = called(make_learner())
+    follow(learner, N1, term=3)
+    for _ in range(3):
+        tick(learner)
+    assert learner.role is Role.LEARNER
+
+
+def test_a_called_learner_that_cannot_rely_on_its_promises_does_not_stand() -> None:
+    learner = called(make_learner())
+    learner.set_may_vote(False, START_MS)
+    tick(learner)
+    assert learner.role is Role.LEARNER
+
+
+def test_a_called_learner_beside_a_sole_voter_asks_for_its_vote() -> None:
+    membership = members(2, learners=[N1])
+    learner = make_node(N1, membership=membership, term=2, log=LogEnd(point(5, 2)))
+    for _ in range(CALLS_BEFORE_STANDING):
+        learner.on_vote_request(N0, vote_request(3, point(9, 1), is_pre_vote=True), START_MS)
+    now_ms = tick(learner)
+    assert learner.role is Role.CANDIDATE
+    learner.on_vote_response(N0, vote_response(3, voter_term=2, is_pre_vote=True), now_ms)
+    learner.on_vote_response(N0, vote_response(3), now_ms)
+    assert learner.leadership is not None
+
+
+def test_who_was_removed_does_not_stand_however_often_it_is_called() -> None:
+    removed = called(make_node(N3, membership=members(4, without=[N3]), term=2, log=LogEnd(point(5, 2))))
+    tick(removed)
+    assert removed.role is Role.LEARNER
 
 
 def test_who_cannot_rely_on_its_promises_votes_for_no_log_however_far_ahead() -> None:

@@ -328,6 +328,13 @@ def test_the_highest_priority_above_the_leaders_own_should_lead() -> None:
     assert target(leadership, preferred(n1=5, n2=10), [N1, N3]) == "n1"
 
 
+def test_anybody_should_lead_instead_of_a_learner() -> None:
+    leadership = matched(make_leadership(members(5, learners=[N0])), n1=19, n2=20, n3=19)
+    assert target(leadership, preferred()) == "n2"
+    assert target(leadership, preferred(n1=5)) == "n1"
+    assert target(leadership, preferred(), []) == "-"
+
+
 def test_of_two_preferred_alike_the_closer_one_leads() -> None:
     leadership = matched(make_leadership(), n1=19, n2=20)
     assert target(leadership, preferred(n1=5, n2=5)) == "n2"

@@ -47,6 +47,7 @@ BETRAYED = {
     3111: "the simulator: frames of the first leader rotted before anything was committed: nobody can found then",
     3319: _SHUT,
     3651: _OWES,
+    3940: "a learner that other logs had as a voter held the last log, voted for nobody, and did not stand",
     4131: "a voter that its own log had demoted refused its vote to those who still needed it",
     4263: _SHUT,
     4753: "a disk that failed under a TRUNCATE: the cut's own error reached nobody",
