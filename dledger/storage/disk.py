@@ -114,11 +114,15 @@ class Disk(Protocol):
 
 
 def make_directories(disk: Disk, path: Path) -> None:
-    """Makes ``path`` and what is missing above it, durably."""
-    if not disk.exists(str(path)):
-        make_directories(disk, path.parent)
-        disk.mkdir(str(path))
-        disk.fsync_directory(str(path.parent))
+    """Makes ``path`` and what is missing above it, durably; also where a process that was killed had made it, and had
+    not synced that."""
+    if disk.exists(str(path)):
+        with contextlib.suppress(PermissionError):  # where it is not to be opened, no process of ours made it
+            disk.fsync_directory(str(path.parent))
+        return
+    make_directories(disk, path.parent)
+    disk.mkdir(str(path))
+    disk.fsync_directory(str(path.parent))
 
 
 class OsDisk:

@@ -84,16 +84,18 @@ def _segment_name(name: str) -> SegmentName | None:
 
 
 def _look(files: SegmentFiles, name: SegmentName, *, anew: bool = False) -> _Found:
-    """What the disk has of its first page, whatever the page cache says: a failed sync leaves pages that look clean and
-    never got there. ``anew``: of all of it."""
+    """What the disk has of a segment, whatever the page cache says: a failed sync leaves pages that look clean and
+    never got there. One that has a trailer is believed, unless ``anew``: it got one when all of it was durable."""
     path = str(files.directory / name.file(SEGMENT_SUFFIX))
     disk = files.disk
     handle = disk.open(path, read_only=True)
     try:
-        disk.drop_cache(handle, 0, 0 if anew else FIRST_PAGE_BYTES)
         size_bytes = disk.size(handle)
+        trailer = None if anew else read_trailer(disk, handle, size_bytes)
+        if trailer is None:
+            disk.drop_cache(handle)  # all of it: the first page alone may lie within one large folio, and stay
+            trailer = read_trailer(disk, handle, size_bytes)
         page = disk.pread(handle, FIRST_PAGE_BYTES, 0)
-        trailer = read_trailer(disk, handle, size_bytes)
     finally:
         disk.close(handle)
     try:

@@ -100,13 +100,15 @@ def even_record_bytes(frame: Frame) -> int:
     if not 0 < count <= MAX_EVEN_RECORDS:
         return 0
     size = _RANGE.unpack_from(frame.body)[1]
+    if size == 0 or count * size != len(frame.body) - 4 * (count + 1):
+        return 0
     offsets = _even_offsets(count, size)
     return size if bytes(frame.body[: len(offsets)]) == offsets else 0
 
 
 @lru_cache(maxsize=32)
 def _even_offsets(count: int, size_bytes: int) -> bytes:
-    return pack(f"<{count + 1}i", *range(0, (count + 1) * size_bytes, size_bytes)) if size_bytes else b""
+    return pack(f"<{count + 1}i", *range(0, (count + 1) * size_bytes, size_bytes))
 
 
 class _Pieces:

@@ -142,7 +142,9 @@ class FrameReader:
         begun = self._checked.generation
         for _ in range(_MAX_STEPS):
             for index in filter(self._is_kept, indexes):
-                await self._index_of(self._files.by_index(index))
+                segment = self._files.by_index(index)
+                with self._files.pinned(segment):
+                    await self._index_of(segment)
                 if begun != self._checked.generation:
                     return
             missing = dict.fromkeys(filter(None, map(self._missing, filter(self._is_kept, indexes))))
@@ -283,16 +285,19 @@ class FrameReader:
         return walk.frames
 
     async def _index_of(self, segment: Segment) -> SparseIndex:
-        if segment.index is None:
+        """Of a segment that the caller has pinned: it may leave the log meanwhile."""
+        index = segment.index
+        if index is None:
             self._begin()
             try:
                 with self._files.pinned(segment) as handle:
                     index = await self._files.disk.run(partial(self._files.load_index, segment, handle))
             finally:
                 self._end()
-            segment.index = index
+            if not segment.gone:
+                segment.index = index
         self._files.open(segment)
-        return segment.index
+        return index
 
     async def _pread(self, walk: _Walk, size_bytes: int) -> Buffer:
         segment, offset = walk.segment, walk.offset

@@ -183,6 +183,8 @@ def _recover(files: SegmentFiles, durable: Durable, members: Sequence[Member]) -
     if not clean:
         torn = _cut_tail(files, durable, replay, hint)
     else:
+        # Small states that were renamed behind the clean mark may have their names in the page cache alone.
+        files.disk.fsync_directory(str(files.directory))
         handle = files.open(end.segment)
         files.disk.fdatasync(handle)  # the mark that was found may be in the page cache alone, and is still to be told
         write_mark(files.disk, end.segment, state.last, end.end_offset, hint, clean=False)

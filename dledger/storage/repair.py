@@ -46,7 +46,7 @@ def write_back(disk: Disk, hole: Hole, frames: Sequence[Frame]) -> None:
     try:
         disk.pwritev(handle, [raw], hole.offset)
         disk.fdatasync(handle)
-        disk.drop_cache(handle, hole.offset, len(raw))
+        disk.drop_cache(handle)
         stored = disk.pread(handle, len(raw), hole.offset)
     finally:
         disk.close(handle)

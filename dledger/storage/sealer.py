@@ -109,11 +109,11 @@ class Sealer:
     async def _seal(self, roll: Roll) -> None:
         with self._files.pinned(roll.old):
             size_bytes = await self._files.disk.run(partial(self._store, roll))
-        self._files.open(roll.old)  # now one of those that are closed again when many are open
         assert roll.old.index is not None
         roll.old.last_timestamp_ms = roll.old.index.last_timestamp_ms
         roll.old.size_bytes = size_bytes
         roll.old.sealed = True
+        self._files.open(roll.old)  # now one of those that are closed again when many are open
         await self._drop_behind(roll.old)
 
     async def _drop_behind(self, sealed: Segment) -> None:

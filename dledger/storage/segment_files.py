@@ -97,11 +97,12 @@ class SegmentFiles:
 
     def spans(self, state: LogState) -> list[SegmentSpan]:
         """The records of each segment, of a log in this ``state``."""
-        ends = [*(each.name.base_index for each in self.segments[1:]), state.next_index]
+        segments = self.segments
+        ends = [*(each.name.base_index for each in segments[1:]), state.next_index]
         found = []
-        for segment, end_index in zip(self.segments, ends, strict=True):
+        for segment, end_index in zip(segments, ends, strict=True):
             base_index = max(segment.name.base_index, state.first_index)
-            newest_ms = state.last_timestamp_ms if segment is self.active else segment.newest_timestamp_ms
+            newest_ms = state.last_timestamp_ms if segment is segments[-1] else segment.newest_timestamp_ms
             if base_index < end_index:
                 size_bytes = segment.end_offset - FIRST_PAGE_BYTES
                 found.append(SegmentSpan(base_index, end_index, size_bytes, newest_ms))
@@ -112,17 +113,21 @@ class SegmentFiles:
         # A new list: a thread may be walking over the old one.
         removed, self.segments = self.segments[:first], self.segments[first:]
         for segment in removed:
-            segment.gone = True
-            self._indexed.pop(segment, None)
-            self.close(segment)
+            self._leave(segment)
         return removed
+
+    def _leave(self, segment: Segment) -> None:
+        """It is no part of the log any more. Who reads from it has its handle pinned, and its index."""
+        segment.gone, segment.index = True, None
+        self._indexed.pop(segment, None)
+        self.close(segment)
 
     def open(self, segment: Segment) -> Handle:
         """Its handle, to be used at once: another ``open`` may close it, unless it is pinned."""
         if segment.handle is None:
             segment.handle = self.disk.open(segment.path)
-        if segment.sealed:
-            if segment.index is not None and not segment.gone:
+        if segment.sealed and not segment.gone:
+            if segment.index is not None:
                 _touch(self._indexed, segment)
                 if len(self._indexed) > MAX_INDEXED_SEGMENTS:
                     self._indexed.popitem(last=False)[0].index = None
@@ -220,15 +225,13 @@ class SegmentFiles:
 
     def remove(self, segment: Segment) -> None:
         """Unlinks the segment and its small state, durably."""
-        segment.gone = True
-        self._indexed.pop(segment, None)
-        self.close(segment)
+        self._leave(segment)
         if self.disk.exists(segment.state_path):
             self.disk.unlink(segment.state_path)
         self.disk.unlink(segment.path)
         self.disk.fsync_directory(str(self.directory))
-        if segment in self.segments:
-            self.segments.remove(segment)
+        # A new list: somebody may be walking over the old one.
+        self.segments = [each for each in self.segments if each is not segment]
 
     def reader_of(self, handle: Handle) -> ReadAt:
         def read(size_bytes: int, offset: int) -> bytes:

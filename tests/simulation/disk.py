@@ -235,8 +235,9 @@ class SimDisk:
         return True
 
     def drop_cache(self, handle: Handle, offset: int = 0, size_bytes: int = 0) -> None:
-        del offset, size_bytes
-        self._platter.drop_cache(self.file(handle))
+        file = self.file(handle)
+        if not (offset or size_bytes):  # a range may lie within one large folio, and those are dropped whole or not
+            self._platter.drop_cache(file)
 
     def read_ahead(self, handle: Handle, offset: int, size_bytes: int) -> None:
         del offset, size_bytes

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dledger.batch import LARGE_BODY_BYTES
 from dledger.config import Limits
@@ -12,9 +17,13 @@ from dledger.storage.damage import Damaged
 from dledger.storage.disk import OsDisk
 from dledger.storage.index import SparseIndex
 from dledger.storage.large_frames import LargeFrames
+from dledger.storage.log import FileLog
+from dledger.storage.pieces import even_record_bytes
 from dledger.storage.syncer import Handle
 from dledger.types import GENESIS, Index
-from tests.unit.storage.harness import Witness, data_frame, frames_after, open_at
+from tests.unit.storage.harness import Witness, abandon, data_frame, frames_after, open_at, opened
+
+Result = TypeVar("Result")
 
 SEGMENT_BYTES = 256 << 10
 UNCACHED = Limits(tail_cache_bytes=1, segment_max_bytes=SEGMENT_BYTES, page_cache_bytes=0)
@@ -86,6 +95,63 @@ def test_small_frames_are_not_noted() -> None:
     index = SparseIndex()
     index.add(data_frame(GENESIS, 0, [bytes(LARGE_BODY_BYTES - 200)]), 4096)
     assert index.large_at(4096) is None
+
+
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=40), st.integers(0, 3), st.integers(0, 1 << 20))
+def test_records_of_one_size_are_told_from_others(sizes: list[int], shift: int, first: int) -> None:
+    values = [bytes(first), *(bytes(size << shift) for size in sizes)]
+    even = {len(value) for value in values}
+    assert even_record_bytes(data_frame(GENESIS, 0, values)) == (first if even == {first} else 0)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [bytes(1 << 20), *[b""] * 2_047],
+        [bytes(300 << 10), *[b"x"] * 8_000],
+        [b"", *[bytes(100)] * 1_000],
+        [b""] * 9_000,
+    ],
+    ids=["one of 1 MiB", "one of 300 KiB", "an empty one first", "all empty"],
+)
+async def test_a_batch_of_any_sizes_is_appended_and_read_back(tmp_path: Path, values: list[bytes]) -> None:
+    limits = replace(UNCACHED, segment_max_bytes=4 << 20)
+    log = await open_at(tmp_path, limits=limits)
+    witness = Witness(log)
+    log.append([data_frame(log.last, 0, values)])
+    await witness.all_durable()
+    await abandon(log)
+    async with opened(tmp_path, limits=limits) as log:
+        for index in (0, 1, len(values) - 1):
+            assert (await log.frame_of(Index(index))).entry(index).value == values[index]
+
+
+class TrimmingDisk(OsDisk):
+    """The first segment leaves the log while a thread reads for it."""
+
+    log: FileLog | None = None
+
+    async def run(self, job: Callable[[], Result]) -> Result:
+        result = await super().run(job)
+        if self.log is not None:
+            log, self.log = self.log, None
+            log._files.begin_with(1)
+        return result
+
+
+async def test_a_segment_that_is_trimmed_while_its_index_is_loaded_keeps_neither_handle_nor_index(
+    tmp_path: Path,
+) -> None:
+    await fill(tmp_path)
+    disk = TrimmingDisk()
+    log = await open_at(tmp_path, disk, limits=UNCACHED)
+    first = log._files.segments[0]
+    disk.log = log
+    await log.bring([Index(0)])
+    assert first.gone
+    assert (first.handle, first.index) == (None, None)
+    assert first not in log._files._open
+    await log.close()
 
 
 async def test_every_record_of_a_log_that_was_opened_again_is_brought_by_its_piece(tmp_path: Path) -> None:
