@@ -23,8 +23,8 @@ class DLedgerPython(Peer):
     client = "Python SDK"
     promise = "fdatasync on a majority"
     syncs = True
-    bulk = Work("bulk", 16, batch=1000)
-    bulk_note = "append_many of 1,000, 16 at a time"
+    bulk = Work("bulk", 8, batch=8000)
+    bulk_note = "append_many of 8,000, 8 at a time"
     durability = Durability.FSYNC
 
     def __init__(self, nodes: int = 3) -> None:

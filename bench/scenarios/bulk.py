@@ -19,7 +19,6 @@ from bench.scenarios.flags import ROUNDS, SECONDS, names_in
 from bench.scenarios.rounds import combined
 from bench.work import MeasurementFailed, PeerMissing
 
-INFLIGHT, BATCH = 16, 1000
 OURS, COPIES = "dledger", "copies"
 MISSING, FAILED = "missing", "failed"
 
@@ -110,8 +109,10 @@ def _summary(rows: list[Row], peers: list[str]) -> Row:
 
 
 def _ours(duration_s: float) -> Row:
+    work = PEERS[OURS].bulk
+    assert work is not None
     with cluster(3) as running:
-        result = running.bench("append", inflight=INFLIGHT, batch=BATCH, duration=duration_s)
+        result = running.bench("append", inflight=work.inflight, batch=work.batch, duration=duration_s)
         written_bytes, resident_mb = running.data_bytes, running.resident_mb()
     return {
         _rate(OURS): round(result["records_per_s"]),
