@@ -61,8 +61,9 @@ def judge_membership(node_id: NodeId, candidate: NodeId, membership: Membership,
     """Identity comes first: what is not a voter is not heard.
 
     By the later of the two logs, though. A candidate whose log is ahead of ours knows what became of the members since
-    ours ends, and stands only if it is a voter by that: a node that was removed is never ahead of one that knows it.
-    Without this a voter that was away while the members changed could be needed for a majority, and know nobody in it.
+    ours ends, and stands only if it is a voter by that, or a learner whose log is needed (``Elections._call``; a voter
+    that is level with it stands itself): a node that was removed is never ahead of one that knows it. Without this a
+    voter that was away while the members changed could be needed for a majority, and know nobody in it.
     """
     if candidate == node_id:
         return VoteResult.UNEXPECTED_LEADER

@@ -50,9 +50,16 @@ class Elections(NodeState):
         if self._rounds_alone >= ROUNDS_BEFORE_FETCH and (ahead := ballot.wants_for_log):
             self._rounds_alone = 0
             self._effects.append(FetchTail(ahead[0]))
-        if ballot.lost:
+        if ballot.lost and not self.is_voter:
+            self._give_up(now_ms)
+        elif ballot.lost:
             self.ballot = None
             self.deadline_ms = self._retry_deadline(now_ms)
+
+    def _give_up(self, now_ms: float) -> None:
+        """A learner that stood in vain, or unheard, waits until it is called again."""
+        self._calls = 0
+        self._become(Role.FOLLOWER, NOBODY, now_ms)
 
     @property
     def takes_tail(self) -> bool:

@@ -93,6 +93,11 @@ def plan_promote(
     member = membership.get(node_id)
     if member.voter:
         return None
+    if node_id == leader_id:
+        raise _refused(
+            f"{node_id} leads, as its log was needed, and hands over to a voter soon: ask again then",
+            waits_for="handover",
+        )
     fact = facts.get(node_id, UNHEARD)
     lack = measure.lack(fact)
     if lack is not None:

@@ -30,6 +30,8 @@ class RaftNode(Elections):
             return
         if self.leadership is not None:
             self._leader_tick(self.leadership, now_ms)
+        elif self.ballot is not None and not self.is_voter:
+            self._give_up(now_ms)
         elif self._may_stand:
             self._campaign(VoteStage.WAIT_TO_REVOTE, now_ms)
         elif self.leader_id:
@@ -82,6 +84,7 @@ class RaftNode(Elections):
         if self.vote == NOBODY:
             self._set_hard_state(term, sender)
         self._heard_leader_ms = now_ms
+        self._calls = 0
         if self.leader_id != sender:
             self._become(Role.FOLLOWER, sender, now_ms)
             self._end_transfer(sender)

@@ -98,8 +98,8 @@ class NodeState:
         self._rounds_alone = 0
         """How often this node asked whether it may stand, since it last knew of a leader."""
         self._calls = 0
-        """How often this learner was asked for its vote by one whose log is behind its own, since it knew of a leader.
-        """
+        """How often this learner was asked for its vote by one whose log is behind its own, since it heard a leader, or
+        stood in vain."""
         self.deadline_ms = self._election_deadline(now_ms)
         """When ``tick`` wants to be called next."""
         self._settle_role()
@@ -175,7 +175,7 @@ class NodeState:
         self.role = role
         self.leader_id = leader_id
         if leader_id:
-            self._rounds_alone = self._calls = 0
+            self._rounds_alone = 0
         self._forgave_lateness = False
         if role is not Role.LEADER:
             self.deadline_ms = self._election_deadline(now_ms)
@@ -206,6 +206,7 @@ class NodeState:
     def _lead(self, now_ms: float) -> None:
         invariants.check_became_leader(self._last_led, self.term)
         self._last_led = self.term
+        self._calls = 0
         self.leadership = Leadership(
             group=self.group,
             term=self.term,

@@ -95,7 +95,7 @@ class Handover:
         try:
             async with asyncio.timeout(timeout_s):
                 await self._drain()
-                if self._context.role is Role.LEADER and len(self._core.membership.voters) > 1:
+                if self._context.role is Role.LEADER and self._core.membership.voters - {self._core.node_id}:
                     await self.transfer(None)
         except TimeoutError:
             self._warn(f"neither drained nor handed over within {timeout_s:g} s")

@@ -151,9 +151,9 @@ class Replica:
         self.core.set_may_vote(False, self.now_ms())
 
     def ask_for_tail(self) -> None:
-        """This start cut something: it does not vote before it has asked the others what was there. Comes before
-        ``start``."""
-        if self.core.is_voter and len(self.core.membership.voters) > 1:
+        """This start cut something: it does not vote before it has asked the voters what was there. Nor does a learner:
+        it may have been promoted in what was cut. Comes before ``start``."""
+        if self.core.membership.voters - {self.core.node_id}:
             self.core.set_may_vote(False, self.now_ms(), Hindrance.UNKNOWN_TAIL)
             self._tail_query = TailQuery(self, self.exchange.client, self._handler, self._on_tail_known)
 

@@ -72,7 +72,7 @@ class TailQuery:
         while True:
             voters = [peer for peer in core.membership.others(core.node_id) if peer in core.membership.voters]
             missing = [peer for peer in voters if peer not in self._answered]
-            has_majority = len(voters) - len(missing) + 1 >= core.membership.majority
+            has_majority = core.membership.is_quorum({*self._answered, core.node_id})
             is_patient = context.now_s() < patient_until_s or any(map(self._lacks, missing))
             if not missing or (has_majority and not is_patient):
                 break

@@ -123,9 +123,13 @@ def make_leader(
     commit: int = 0,
     doubted: Sequence[NodeId] = (),
     lease_reads: bool = False,
+    calls: int = 0,
 ) -> RaftNode:
-    """Elected in ``term`` by everyone, at ``START_MS``; its effects are taken. The log is not longer for it."""
+    """Elected in ``term`` by everyone, at ``START_MS``, behind ``calls`` for its vote by one whose log is empty; its
+    effects are taken. The log is not longer for it."""
     node = make_node(node_id, membership=membership, term=term - 1, log=log, commit=commit, lease_reads=lease_reads)
+    for _ in range(calls):
+        node.on_vote_request(N0, vote_request(term, is_pre_vote=True), START_MS)
     for peer in doubted:
         node.doubt(peer)
     now_ms = node.deadline_ms

@@ -286,6 +286,54 @@ def test_a_learner_that_hears_a_leader_forgets_that_it_was_called() -> None:
     assert learner.role is Role.LEARNER
 
 
+def test_a_learner_that_hears_the_leader_it_has_forgets_that_it_was_called() -> None:
+    learner, now_ms = make_learner(), START_MS
+    follow(learner, N0, term=2, now_ms=now_ms)
+    for _ in range(CALLS_BEFORE_STANDING):
+        now_ms += 10
+        learner.on_peer_disconnected(N0, now_ms)
+        learner.on_vote_request(N1, vote_request(3, point(9, 1), is_pre_vote=True), now_ms)
+        learner.on_heartbeat(N0, heartbeat(2), now_ms)
+    tick(learner)
+    assert learner.role is Role.LEARNER
+
+
+@pytest.mark.parametrize("answered", [True, False])
+def test_a_learner_that_stood_in_vain_waits_until_it_is_called_again(*, answered: bool) -> None:
+    learner = called(make_learner())
+    now_ms = tick(learner)
+    if answered:
+        for voter in (N1, N2):
+            answer = vote_response(3, VoteResult.ALREADY_HAS_LEADER, voter_term=2, is_pre_vote=True)
+            learner.on_vote_response(voter, answer, now_ms)
+    else:
+        tick(learner)
+    assert (learner.role, learner.ballot) == (Role.LEARNER, None)
+    tick(learner)
+    assert learner.role is Role.LEARNER
+    called(learner)
+    tick(learner)
+    assert learner.ballot is not None
+
+
+def test_a_learner_that_leads_commits_what_a_majority_of_the_voters_has() -> None:
+    log = LogEnd(point(5, 2))
+    leader = make_leader(N3, membership=members(4, learners=[N3]), log=log, term=3, calls=CALLS_BEFORE_STANDING)
+    log.last = point(6, 3)
+    acknowledge(leader, N1, 6)
+    assert leader.commit_position == 0
+    acknowledge(leader, N2, 6)
+    assert leader.commit_position == 6
+
+
+def test_a_learner_that_leads_and_hears_no_majority_is_a_learner_again() -> None:
+    membership = members(4, learners=[N3])
+    leader = make_leader(N3, membership=membership, log=LogEnd(point(5, 2)), term=3, calls=CALLS_BEFORE_STANDING)
+    while leader.leadership is not None:
+        tick(leader)
+    assert leader.role is Role.LEARNER
+
+
 def test_a_called_learner_that_cannot_rely_on_its_promises_does_not_stand() -> None:
     learner = called(make_learner())
     learner.set_may_vote(False, START_MS)
@@ -298,6 +346,7 @@ def test_a_called_learner_beside_a_sole_voter_asks_for_its_vote() -> None:
     learner = make_node(N1, membership=membership, term=2, log=LogEnd(point(5, 2)))
     for _ in range(CALLS_BEFORE_STANDING):
         learner.on_vote_request(N0, vote_request(3, point(9, 1), is_pre_vote=True), START_MS)
+    assert learner._election_deadline(START_MS) > START_MS
     now_ms = tick(learner)
     assert learner.role is Role.CANDIDATE
     learner.on_vote_response(N0, vote_response(3, voter_term=2, is_pre_vote=True), now_ms)

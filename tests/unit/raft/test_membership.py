@@ -129,6 +129,13 @@ def test_a_learner_that_has_caught_up_is_promoted_under_the_disk_it_has() -> Non
     assert planned[-1] == Member(LEARNER, "h:9", True, NEW_DISK, 3, 7)
 
 
+def test_a_learner_that_leads_hands_over_before_it_is_promoted() -> None:
+    with pytest.raises(DLedgerError, match="l0 leads") as refused:
+        plan_promote(members(3, learners=[LEARNER]), LEARNER, LEARNER, {N1: HEALTHY, N2: HEALTHY}, MEASURE)
+    assert refused.value.code is Code.CHANGE_REFUSED
+    assert refused.value.metadata["waits_for"] == "handover"
+
+
 def test_a_voter_is_one_already() -> None:
     assert plan_promote(members(3), N1, N0, {}, MEASURE) is None
 

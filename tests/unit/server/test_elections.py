@@ -12,6 +12,8 @@ from dledger.transport.faults import Rule
 from dledger.types import Role
 from tests.support.cluster import SimCluster
 from tests.support.virtual_time import virtual_time
+from tests.unit.server.changes import add, refusal_of
+from tests.unit.server.storm import UNKNOWN
 
 TIMINGS = Timings()
 HEARTBEAT_S = TIMINGS.heartbeat_interval_ms / 1000
@@ -245,3 +247,31 @@ async def test_a_listener_hears_every_role_once_in_order_with_its_term() -> None
         for node in cluster.up():
             assert all(a != b for a, b in zip(node.roles, node.roles[1:], strict=False))
             assert [seen.term for seen in node.roles] == sorted(seen.term for seen in node.roles)
+
+
+@virtual_time
+async def test_a_learner_whose_log_is_needed_leads_for_a_moment() -> None:
+    """Promoted in a frame that one voter alone has, then written to by a later leader that is gone for good: the two
+    voters that are left need it, and its log is the last."""
+    async with SimCluster(3) as cluster:
+        learner = await add(cluster, 3)
+        promoter = await cluster.leader()
+        short, behind = (node for node in cluster.others(promoter) if node is not learner)
+        await cluster.level()
+        cluster.faults.partition([promoter.id], [short.id, behind.id, learner.id])
+        promotion = asyncio.create_task(promoter.replica.members.promote(learner.id))
+        await cluster.until(lambda: learner.id in promoter.replica.core.membership.voters)
+        behind.replica.core.set_may_lead(False, behind.replica.now_ms())
+        cluster.faults.add(Rule(lambda _source, to, m: isinstance(m, Append) and to == behind.id, drop_share=1.0))
+        await cluster.until(lambda: short.leads and learner.log.last.term == short.replica.term, within_s=10)
+        short.crash()
+        cluster.faults.clear()
+        cluster.network.heal()
+        behind.replica.core.set_may_lead(True, behind.replica.now_ms())
+        assert await refusal_of(promotion) in UNKNOWN
+        await cluster.until(lambda: learner.leads, within_s=15)
+        await cluster.until(lambda: promoter.leads or behind.leads, within_s=15)
+        leader = await cluster.leader()
+        await leader.append(b"all is well")
+        await cluster.level()
+        assert learner.id not in leader.replica.core.membership.voters

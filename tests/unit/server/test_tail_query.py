@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import pytest
 
@@ -55,6 +56,28 @@ async def test_an_acknowledged_frame_that_was_cut_is_taken_back_before_the_first
         assert not cluster.leaders(), "it had it before anybody could be elected"
         await until(lambda: bool(cluster.leaders()))
         assert patient.replica.core.may_vote
+
+
+async def make_learner(leader: SimHost, patient: SimHost) -> None:
+    await leader.replica.members.remove(patient.id)
+    await leader.replica.members.add(patient.id, patient.address)
+
+
+@in_world
+async def test_a_learner_asks_too_for_it_may_have_been_promoted_in_what_was_cut() -> None:
+    async with rotting() as (cluster, (leader, patient, other)):
+        await leader.ask(partial(make_learner, leader, patient))
+        await level(cluster)
+        for host in (leader, patient, other):
+            host.crash()
+        tear(patient)
+        await patient.start()
+        core = patient.replica.core
+        assert patient.id not in core.membership.voters
+        assert Hindrance.UNKNOWN_TAIL in core.hindrances
+        await leader.start()
+        await other.start()
+        await until(lambda: Hindrance.UNKNOWN_TAIL not in core.hindrances)
 
 
 def forget(file: SimFile, offset: int) -> None:
