@@ -239,7 +239,7 @@ async def test_who_waits_for_room_under_a_name_is_told_at_once(
 
 async def test_what_was_sent_under_a_name_and_not_answered_is_of_unknown_outcome(cluster: FakeCluster) -> None:
     cluster.faults.hold = asyncio.Event()
-    async with client.connect(cluster.endpoints, timeout_ms=200) as log:
+    async with client.connect(cluster.endpoints, timeout_ms=1_000) as log:
         producer = await log.producer("job").__aenter__()
         [sent] = await producer.append_many([b"x"])
         async with cluster.nodes[0].received:
@@ -251,7 +251,7 @@ async def test_what_was_sent_under_a_name_and_not_answered_is_of_unknown_outcome
 
 
 async def test_what_was_never_sent_under_a_name_was_not_appended(cluster: FakeCluster) -> None:
-    async with client.connect(cluster.endpoints, timeout_ms=200) as log:
+    async with client.connect(cluster.endpoints, timeout_ms=1_000) as log:
         producer = await log.producer("job").__aenter__()
         cluster.lead(None)
         [unsent] = await producer.append_many([b"x"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable
 
 import pytest
 
@@ -257,11 +258,12 @@ async def test_a_record_never_sent_is_surely_absent_when_its_time_runs_out(
 
 
 async def test_a_record_sent_is_of_unknown_outcome_when_its_time_runs_out_and_keeps_its_place(
-    cluster: FakeCluster, log: client.Log
+    cluster: FakeCluster, log: client.Log, leap: Callable[[float], None]
 ) -> None:
     cluster.faults.hold = asyncio.Event()
-    slow = log.append(b"slow", timeout_ms=100)
+    slow = log.append(b"slow", timeout_ms=60_000)
     await until_sent(cluster)
+    leap(61)
     with pytest.raises(OutcomeUnknown):
         await slow
     later = log.append(b"later")
