@@ -50,6 +50,11 @@ class GroupContext(Protocol):
 
     def is_connected(self, peer: NodeId) -> bool: ...
 
+    async def owe_catch_up(self) -> None:
+        """Before something is cut that this node may have acknowledged, and that may be committed: it does not vote
+        until a leader has caught it up, nor after a restart. Raises DISK_FULL or DISK_ERROR."""
+        ...
+
     def start_of(self, peer: NodeId) -> NodeStart | None:
         """Which disk ``peer`` has, and which start of it this is, by its own word; None before its first hello."""
         ...

@@ -248,7 +248,10 @@ class EntryHandler:
             extra={"group": ask.group, "peer": sender, "last": self._log.last.position, "begin": point.position},
         )
         if self._log.last.position >= point.position:
-            await self._cut(self._end_below(point))
+            after = self._end_below(point)
+            if after < point.position - 1:
+                await self._context.owe_catch_up()
+            await self._cut(after)
         await self._log.reset(ask.log_state)
         self._early.clear()
         self._early_bytes = 0
@@ -257,7 +260,7 @@ class EntryHandler:
 
     def _end_below(self, point: LogPoint) -> Position:
         """Where to cut a log that has another frame than ``point`` there. What lies below may be committed, though
-        nobody said so here, and acknowledged by this node: it stays, but for what nobody may have a good copy of."""
+        nobody said so here, and acknowledged by this node: it stays, but for what is damaged, and what follows that."""
         commit, after = self._core.commit_position, Position(point.position - 1)
         damaged = (each.previous.position for each in self._log.damaged())
         return min((each for each in damaged if commit <= each < after), default=after)

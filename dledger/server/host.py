@@ -42,8 +42,13 @@ class Host(Protocol):
         """``peer`` does not have what it acknowledged, and that was committed."""
         ...
 
+    async def owe_catch_up(self) -> None:
+        """Before something is cut that this node may have acknowledged, and that may be committed: durable when it
+        returns. Raises DISK_FULL or DISK_ERROR."""
+        ...
+
     def on_caught_up(self, group: str) -> None:
-        """The debt of an unclean stop without fsync is settled."""
+        """The debt, of that or of an unclean stop without fsync, is settled."""
         ...
 
     def on_failure(self, group: str, failure: DLedgerError) -> None:

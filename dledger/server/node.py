@@ -417,6 +417,10 @@ class Node:
         assert self._acquaintances is not None, "open comes first"
         self._acquaintances.check(identity, self.cluster_id)
 
+    async def owe_catch_up(self) -> None:
+        assert self._identity is not None
+        await self._identity.owe_catch_up()
+
     def on_caught_up(self, group: str) -> None:
         assert self._identity is not None
         self._keep(self._identity.settle_debt(), f"settle-{group}")

@@ -146,9 +146,13 @@ class Replica:
         self._periodic: list[Periodic] = [self.disk_watch, self.retention, self._preferred]
 
     def wait_until_caught_up(self) -> None:
-        """After an unclean stop without fsync this node may have lost what it acknowledged: it does not vote until a
-        leader's log is its own again (see ``on_leader_commit``)."""
+        """This node may have lost what it acknowledged: it does not vote until a leader's log is its own again (see
+        ``on_leader_commit``)."""
         self.core.set_may_vote(False, self.now_ms())
+
+    async def owe_catch_up(self) -> None:
+        self.guard(self.wait_until_caught_up)
+        await self._host.owe_catch_up()
 
     def ask_for_tail(self) -> None:
         """This start cut something: it does not vote before it has asked the voters what was there. Nor does a learner:
@@ -414,7 +418,7 @@ class Replica:
         self.retention.on_commit()
 
     def on_leader_commit(self, position: Position) -> None:
-        """After an unclean stop: when all that a leader has committed is here, a frame of its own term at the end of
+        """After a loss: when all that a leader has committed is here, a frame of its own term at the end of
         it, then so is whatever this node acknowledged before and others rely on."""
         core = self.core
         if core.may_vote or not 0 < position <= core.matched_position or self.log.term_at(position) != core.term:
@@ -423,7 +427,7 @@ class Replica:
             self._tail_query.stop()
             core.set_may_vote(True, self.now_ms(), Hindrance.UNKNOWN_TAIL)
         if Hindrance.OWES_CATCH_UP in core.hindrances:
-            logger.info("caught up after an unclean stop; voting again", extra={"group": self.group})
+            logger.info("caught up after a loss; voting again", extra={"group": self.group})
             core.set_may_vote(True, self.now_ms())
             self._host.on_caught_up(self.group)
 

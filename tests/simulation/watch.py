@@ -212,7 +212,9 @@ class Watch:
         replica, committed = host.replica, self.chronicle.commit_position
         first_cut = Position(after + 1)
         if first_cut <= committed and replica.log.term_at(first_cut) == self.chronicle.committed[after].term:
-            raise Violation("nothing committed is cut", f"{host.id} cuts behind {after}, {committed} is committed")
+            if not any(each.first <= first_cut <= each.last for each in replica.log.damaged()):
+                raise Violation("nothing committed is cut", f"{host.id} cuts behind {after}, {committed} is committed")
+            self.debts.cutting(host, after)
         acked = self._acks_of_disks.get((replica.core.term, host.disk_name), Position(0))
         if after < acked:
             raise Violation("nothing acknowledged is cut", f"{host.id} cuts behind {after}, it acknowledged {acked}")

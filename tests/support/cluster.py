@@ -98,6 +98,8 @@ class SimNode:
         """By how much its wall clock is ahead."""
         self.has_caught_up = False
         """After ``wait_until_caught_up``."""
+        self.owes_catch_up = False
+        """Told to its identity."""
         self.is_up = False
         self.outbox: list[tuple[NodeId, Message]] | None = None
         """When set, what the node sends goes here and nowhere else."""
@@ -331,6 +333,9 @@ class SimNode:
 
     def on_lost_frames(self, group: str, peer: NodeId) -> None:
         self.acquaintances.lost_frames(peer)
+
+    async def owe_catch_up(self) -> None:
+        self.owes_catch_up = True
 
     def on_caught_up(self, group: str) -> None:
         self.has_caught_up = True

@@ -324,7 +324,8 @@ async def test_without_room_the_log_stays_as_it_was_and_the_leader_is_told() -> 
 @virtual_time
 async def test_only_what_cannot_be_committed_is_cut_before_a_log_begins_anew(damaged: int, end: int) -> None:
     """The leader's log begins at 15; the follower's is another one from 12 on, and what both had was acknowledged. What
-    is damaged below goes too: there may be no copy of it."""
+    is damaged below goes too: there may be no copy of it. But it may be committed, so this node does not vote without
+    it, nor after a restart."""
     async with one_follower(term=2) as leader:
         both = make_frames(11)
         own = both + make_frames(9, after=both)
@@ -341,6 +342,8 @@ async def test_only_what_cannot_be_committed_is_cut_before_a_log_begins_anew(dam
         begins = reset_to(both + make_frames(4, term=2, after=both), term=2)
         assert await leader.ask(begins) == [answered(leader, PushResult.DISK_FULL)]
         assert log.last == point_of(own[:end])
+        assert leader.follower.replica.core.may_vote == (not damaged)
+        assert leader.follower.owes_catch_up == bool(damaged)
 
 
 @virtual_time

@@ -46,6 +46,7 @@ BETRAYED = {
     2601: "the watch: a repair that a kill cut short is rot still",
     3111: "the simulator: frames of the first leader rotted before anything was committed: nobody can found then",
     3319: _SHUT,
+    3347: "a follower that was to begin anew cut a damaged frame, which it had acknowledged, and owed nobody anything",
     3651: _OWES,
     3940: "a learner that other logs had as a voter held the last log, voted for nobody, and did not stand",
     4131: "a voter that its own log had demoted refused its vote to those who still needed it",
