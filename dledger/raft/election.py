@@ -57,24 +57,31 @@ class Ballot:
         return len(self._membership.voters) - refused < self._membership.majority
 
 
-def judge_membership(node_id: NodeId, candidate: NodeId, membership: Membership, *, is_ahead: bool) -> VoteResult:
+def judge_membership(
+    node_id: NodeId, candidate: NodeId, membership: Membership, *, is_ahead: bool, is_level: bool = False
+) -> VoteResult:
     """Identity comes first: what is not a voter is not heard.
 
     By the later of the two logs, though. A candidate whose log is ahead of ours knows what became of the members since
-    ours ends, and stands only if it is a voter by that, or a learner whose log is needed (``Elections._call``; a voter
-    that is level with it stands itself): a node that was removed is never ahead of one that knows it. Without this a
-    voter that was away while the members changed could be needed for a majority, and know nobody in it.
+    ours ends, and stands only if it is a voter by that, or a learner whose log is needed (``Elections._call``): a node
+    that was removed is never ahead of one that knows it. Without this a voter that was away while the members changed
+    could be needed for a majority, and know nobody in it. A learner whose log is level with ours stands for the same
+    reason alone; its vote counts for nobody, ours may be the one it needs.
     """
     if candidate == node_id:
         return VoteResult.UNEXPECTED_LEADER
-    if candidate not in membership.voters and not is_ahead:
-        return VoteResult.UNKNOWN_LEADER
-    return VoteResult.ACCEPT
+    is_heard = candidate in membership.voters or is_ahead or (is_level and candidate in membership.members)
+    return VoteResult.ACCEPT if is_heard else VoteResult.UNKNOWN_LEADER
 
 
 def is_ahead(request: VoteRequest, last: LogPoint) -> bool:
     """Whether the candidate's log goes on behind ours: it holds all of ours that counts, and more."""
     return (request.last_term, request.last_position) > (last.term, last.position)
+
+
+def is_level(request: VoteRequest, last: LogPoint) -> bool:
+    """Whether the two logs are one."""
+    return (request.last_term, request.last_position) == (last.term, last.position)
 
 
 def judge_log(request: VoteRequest, last: LogPoint) -> VoteResult:

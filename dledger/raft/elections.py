@@ -6,7 +6,7 @@ How one request is judged, and how answers are counted, is in election.py, witho
 from __future__ import annotations
 
 from dledger.raft.effects import FetchTail, RoleChanged
-from dledger.raft.election import Ballot, VoteStage, is_ahead, judge_log, judge_membership, judge_vote
+from dledger.raft.election import Ballot, VoteStage, is_ahead, is_level, judge_log, judge_membership, judge_vote
 from dledger.raft.messages import NOBODY, TakeLeadership, VoteRequest, VoteResponse, VoteResult
 from dledger.raft.state import Hindrance, NodeState
 from dledger.types import NodeId, Role, Term
@@ -101,8 +101,11 @@ class Elections(NodeState):
     def _judge(self, candidate: NodeId, request: VoteRequest, now_ms: float) -> VoteResult:
         if candidate in self.doubted:
             return VoteResult.UNKNOWN_LEADER
-        candidate_is_ahead = is_ahead(request, self._log.last)
-        result = judge_membership(self.node_id, candidate, self.membership, is_ahead=candidate_is_ahead)
+        last = self._log.last
+        candidate_is_ahead, candidate_is_level = is_ahead(request, last), is_level(request, last)
+        result = judge_membership(
+            self.node_id, candidate, self.membership, is_ahead=candidate_is_ahead, is_level=candidate_is_level
+        )
         if result is not VoteResult.ACCEPT:
             return result
         if self._is_sticky(request, now_ms):

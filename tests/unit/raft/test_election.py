@@ -119,9 +119,17 @@ def test_a_vote_is_free_or_already_the_candidates() -> None:
 @pytest.mark.parametrize("is_pre_vote", [True, False])
 @pytest.mark.parametrize("candidate", [STRANGER, LEARNER])
 def test_a_stranger_or_a_learner_gets_no_vote_and_raises_no_term(candidate: NodeId, *, is_pre_vote: bool) -> None:
-    node = make_node(membership=members(3, learners=[LEARNER]), term=4)
+    log = LogEnd(point(1, 1))
+    node = make_node(membership=members(3, learners=[LEARNER]), term=4, log=log)
     assert verdict(node, candidate, vote_request(9, is_pre_vote=is_pre_vote)) is VoteResult.UNKNOWN_LEADER
     assert node.term == 4
+
+
+def test_a_learner_whose_log_is_needed_gets_the_vote_of_a_voter_that_is_level() -> None:
+    """Which need not be able to stand itself."""
+    node = make_node(membership=members(3, learners=[LEARNER]), term=4, log=LogEnd(point(5, 3)))
+    assert verdict(node, STRANGER, vote_request(9, point(5, 3))) is VoteResult.UNKNOWN_LEADER
+    assert verdict(node, LEARNER, vote_request(9, point(5, 3))) is VoteResult.ACCEPT
 
 
 def test_my_own_id_from_elsewhere_gets_no_vote() -> None:
