@@ -58,12 +58,16 @@ class Nemesis:
 
     def connected_majority(self) -> list[SimHost]:
         """Some voters that suffice for whatever any log says of the members, by chance; empty when there are none: one
-        whose disk is in doubt, or whose frames nobody else of them may have, or who lost some, would be needed."""
+        whose disk is in doubt, be it with one of them, or whose frames nobody else of them may have, or who lost some,
+        would be needed."""
         forgetful = self._scene.forgetful
+        doubted = {peer for host in self._cluster.up() for peer in host.replica.core.doubted}
         hosts = [
             host
             for host in self._cluster.hosts.values()
-            if host is not forgetful and not (host.is_beyond_repair or host.awaits_repair or _owes_catch_up(host))
+            if host is not forgetful
+            and host.id not in doubted
+            and not (host.is_beyond_repair or host.awaits_repair or _owes_catch_up(host))
         ]
         self._random.shuffle(hosts)
         chosen: list[SimHost] = []

@@ -27,6 +27,7 @@ BETRAYED = {
     **dict.fromkeys((9, 24, 28, 33, 68, 93, 139, 157, 175, 224), _WHILE_IT_WAS_MADE),
     **dict.fromkeys((25, 251, 310, 387), _REPLACED),
     49: "the simulator: a voter whose tail rotted is doubted, and no quorum rests on it",
+    89: "the nemesis: the majority that had to make progress had a voter in it that another one doubts",
     106: "segments that were still leaving the disk counted for the limit of bytes, and too much was trimmed",
     108: "a node that had cut its tail waited for a voter that was gone, for frames that it cannot have acknowledged",
     111: "a disk that failed at a start was told as a configuration that is wrong",
