@@ -58,7 +58,7 @@ class Ballot:
 
 
 def judge_membership(
-    node_id: NodeId, candidate: NodeId, membership: Membership, *, is_ahead: bool, is_level: bool = False
+    node_id: NodeId, candidate: NodeId, membership: Membership, *, is_ahead: bool, is_behind: bool
 ) -> VoteResult:
     """Identity comes first: what is not a voter is not heard.
 
@@ -70,18 +70,13 @@ def judge_membership(
     """
     if candidate == node_id:
         return VoteResult.UNEXPECTED_LEADER
-    is_heard = candidate in membership.voters or is_ahead or (is_level and candidate in membership.members)
+    is_heard = candidate in membership.voters or is_ahead or (candidate in membership.members and not is_behind)
     return VoteResult.ACCEPT if is_heard else VoteResult.UNKNOWN_LEADER
 
 
 def is_ahead(request: VoteRequest, last: LogPoint) -> bool:
     """Whether the candidate's log goes on behind ours: it holds all of ours that counts, and more."""
     return (request.last_term, request.last_position) > (last.term, last.position)
-
-
-def is_level(request: VoteRequest, last: LogPoint) -> bool:
-    """Whether the two logs are one."""
-    return (request.last_term, request.last_position) == (last.term, last.position)
 
 
 def judge_log(request: VoteRequest, last: LogPoint) -> VoteResult:

@@ -6,7 +6,7 @@ How one request is judged, and how answers are counted, is in election.py, witho
 from __future__ import annotations
 
 from dledger.raft.effects import FetchTail, RoleChanged
-from dledger.raft.election import Ballot, VoteStage, is_ahead, is_level, judge_log, judge_membership, judge_vote
+from dledger.raft.election import Ballot, VoteStage, is_ahead, judge_log, judge_membership, judge_vote
 from dledger.raft.messages import NOBODY, TakeLeadership, VoteRequest, VoteResponse, VoteResult
 from dledger.raft.state import Hindrance, NodeState
 from dledger.types import NodeId, Role, Term
@@ -101,10 +101,11 @@ class Elections(NodeState):
     def _judge(self, candidate: NodeId, request: VoteRequest, now_ms: float) -> VoteResult:
         if candidate in self.doubted:
             return VoteResult.UNKNOWN_LEADER
-        last = self._log.last
-        candidate_is_ahead, candidate_is_level = is_ahead(request, last), is_level(request, last)
+        candidate_is_ahead = is_ahead(request, self._log.last)
+        by_log = judge_log(request, self._log.last)
+        is_behind = by_log is not VoteResult.ACCEPT
         result = judge_membership(
-            self.node_id, candidate, self.membership, is_ahead=candidate_is_ahead, is_level=candidate_is_level
+            self.node_id, candidate, self.membership, is_ahead=candidate_is_ahead, is_behind=is_behind
         )
         if result is not VoteResult.ACCEPT:
             return result
@@ -114,13 +115,12 @@ class Elections(NodeState):
             return VoteResult.EXPIRED_VOTE_TERM
         if request.term > self.term and not request.is_pre_vote:
             self._adopt_term(request.term, now_ms)
-        result = judge_log(request, self._log.last)
         if not self._votes_for(candidate_is_ahead=candidate_is_ahead):
-            return self._call(result) if self.may_vote else VoteResult.NOT_A_VOTER
+            return self._call(by_log) if self.may_vote else VoteResult.NOT_A_VOTER
         if request.last_position == self._log.last.position == 0 and not self.may_found:
             return VoteResult.NOT_FOUNDED
-        if result is not VoteResult.ACCEPT or request.is_pre_vote:
-            return result
+        if is_behind or request.is_pre_vote:
+            return by_log
         return judge_vote(self.vote, candidate)
 
     def _votes_for(self, *, candidate_is_ahead: bool) -> bool:

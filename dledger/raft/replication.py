@@ -195,7 +195,7 @@ class Progress:
             self.is_compared = True
             self._found_equal(asked_position, answer.position, match_in_terms)
         elif answer.result is PushResult.INCONSISTENT_STATE:
-            self._compare_lower(match_in_terms, start)
+            self._compare_lower(answer.position, match_in_terms, start)
         return lost
 
     def _found_equal(self, position: Position, their_last: Position, match_in_terms: Position) -> None:
@@ -215,8 +215,10 @@ class Progress:
         else:
             self.paused_until_ms = inf
 
-    def _compare_lower(self, match_in_terms: Position, start: Position) -> None:
-        self._differs_at = self.compare_at
+    def _compare_lower(self, answered: Position, match_in_terms: Position, start: Position) -> None:
+        """Where both have a frame behind ``match_in_terms``, this log's has a higher term than any up to there in the
+        follower's."""
+        self._differs_at = min(self.compare_at, match_in_terms + 1 if match_in_terms < answered else inf)
         if match_in_terms < start or self.compare_at <= start:
             self.state = PushState.RESET
         else:

@@ -143,6 +143,8 @@ class FrameReader:
         for _ in range(_MAX_STEPS):
             for index in filter(self._is_kept, indexes):
                 segment = self._files.by_index(index)
+                if segment.index is not None:
+                    continue
                 with self._files.pinned(segment):
                     await self._index_of(segment)
                 if begun != self._checked.generation:

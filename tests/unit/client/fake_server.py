@@ -425,6 +425,8 @@ class FakeNode(log_pb2_grpc.LogServiceServicer, FakeAdmin):
         if request.group != "default":
             await abort(context, error(Code.UNKNOWN_GROUP, f"there is no group {request.group!r}"))
         self.metadata_calls += 1
+        async with self.received:
+            self.received.notify_all()
         term, leader = self.believes or (self.cluster.term, self.cluster.leader)
         addresses = {node.id: node.address for node in self.cluster.nodes}
         members = [

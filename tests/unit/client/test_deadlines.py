@@ -85,8 +85,10 @@ async def test_a_status_lists_who_does_not_answer_in_time(cluster: FakeCluster, 
 
 async def all_answered(cluster: FakeCluster) -> None:
     """Who asks a second time has heard the first answer."""
-    while min(node.metadata_calls for node in cluster.nodes) < 2:  # noqa: ASYNC110 – what three nodes were asked
-        await asyncio.sleep(0.005)
+    for node in cluster.nodes:
+        async with node.received:
+            while node.metadata_calls < 2:
+                await node.received.wait()
 
 
 async def test_a_timeout_says_why_nothing_came_meanwhile(

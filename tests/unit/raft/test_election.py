@@ -87,7 +87,7 @@ def test_what_is_not_a_voter_is_not_counted() -> None:
     ],
 )
 def test_only_another_voter_is_heard(candidate: NodeId, result: VoteResult) -> None:
-    assert judge_membership(N0, candidate, members(3, learners=[LEARNER]), is_ahead=False) is result
+    assert judge_membership(N0, candidate, members(3, learners=[LEARNER]), is_ahead=False, is_behind=True) is result
 
 
 @pytest.mark.parametrize(
