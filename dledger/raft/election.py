@@ -32,10 +32,17 @@ class Ballot:
         self.term = term
         self._membership = membership
         self._answers: dict[NodeId, VoteResult] = {}
+        self._ahead_in_doubt: set[NodeId] = set()
 
     def record(self, voter: NodeId, result: VoteResult) -> None:
         if voter in self._membership.voters:
             self._answers.setdefault(voter, result)
+
+    def record_in_doubt(self, voter: NodeId, result: VoteResult) -> None:
+        """It counts for nothing. But where it refuses for the end of the candidate's log, that it was admitted anew may
+        stand in what follows there."""
+        if voter in self._membership.voters and result in _BY_LOG:
+            self._ahead_in_doubt.add(voter)
 
     @property
     def passed(self) -> bool:
@@ -47,8 +54,9 @@ class Ballot:
         """The voters that refuse for the end of the candidate's log alone, where a majority would accept a longer one;
         nobody where it would not."""
         accepted = sum(result is VoteResult.ACCEPT for result in self._answers.values())
-        behind = sorted(voter for voter, result in self._answers.items() if result in _BY_LOG)
-        return behind if accepted < self._membership.majority <= accepted + len(behind) else []
+        ahead = sorted(voter for voter, result in self._answers.items() if result in _BY_LOG)
+        ahead += sorted(self._ahead_in_doubt)
+        return ahead if accepted < self._membership.majority <= accepted + len(ahead) else []
 
     @property
     def lost(self) -> bool:

@@ -39,7 +39,9 @@ class Elections(NodeState):
     def _record_vote(self, voter: NodeId, result: VoteResult, now_ms: float) -> None:
         ballot = self.ballot
         assert ballot is not None
-        if voter not in self.doubted:
+        if voter in self.doubted:
+            ballot.record_in_doubt(voter, result)
+        else:
             ballot.record(voter, result)
         if ballot.passed:
             if ballot.stage is VoteStage.WAIT_TO_REVOTE:
@@ -102,7 +104,7 @@ class Elections(NodeState):
         if candidate in self.doubted:
             return VoteResult.UNKNOWN_LEADER
         candidate_is_ahead = is_ahead(request, self._log.last)
-        by_log = judge_log(request, self._log.last)
+        by_log = judge_log(request, self.least_end if self.lacks_end else self._log.last)
         is_behind = by_log is not VoteResult.ACCEPT
         result = judge_membership(
             self.node_id, candidate, self.membership, is_ahead=candidate_is_ahead, is_behind=is_behind

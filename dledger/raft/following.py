@@ -10,8 +10,18 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from dledger.raft.messages import PushResult
-from dledger.types import GENESIS, LogPoint, Position
+from dledger.types import GENESIS, LogPoint, Position, Term
+
+
+class LedDown(NamedTuple):
+    """The last COMPARE that was answered with where to compare next, over frames that were damaged then and may be
+    equal: the leader of ``term``, which asked as ``request_id``, may be half-way down. Term 0: none was."""
+
+    term: Term = Term(0)
+    request_id: int = 0
 
 
 def compare_elsewhere(asked: Position, start: LogPoint, last: LogPoint) -> LogPoint | None:

@@ -141,6 +141,7 @@ class RaftNode(Elections):
     def on_matched(self, position: Position) -> None:
         """The follower's log was just found, or made, equal to the leader's up to ``position``."""
         self.matched_position = max(self.matched_position, position)
+        self.is_compared = True
 
     def on_reset(self, point: LogPoint) -> None:
         """The follower's log was replaced by one that begins, and ends, behind ``point``, where its leader's begins:

@@ -14,7 +14,7 @@ from dledger.raft.election import Ballot
 from dledger.raft.leadership import Leadership
 from dledger.raft.membership import Membership
 from dledger.raft.messages import NOBODY, Message
-from dledger.types import DiskState, LogPoint, NodeId, Position, Role, Term
+from dledger.types import GENESIS, DiskState, LogPoint, NodeId, Position, Role, Term
 
 
 class LogView(Protocol):
@@ -72,6 +72,12 @@ class NodeState:
         What is committed is in every leader's log."""
         self.committed_before_term = commit_position
         """The commit position when the term was taken: whoever leads it was elected with all of that in its log."""
+        self.is_compared = False
+        """Whether the term's leader has compared its log with this one since this start: before, it may count what was
+        acknowledged before the start, and is not here any more."""
+        self.least_end = GENESIS
+        """This node may have acknowledged what lies up to there, and not have it any more: it votes for no log that
+        ends before, its own included."""
         self.leadership: Leadership | None = None
         self.ballot: Ballot | None = None
         self.hindrances: set[Hindrance] = set()
@@ -83,12 +89,8 @@ class NodeState:
         anew beside one that holds what was acknowledged."""
         self.doubted: set[NodeId] = set()
         """Nodes that are not, or may not be, what they were: they get everything, and no quorum rests on them."""
-        self._log = log
-        self._timings = timings
-        self._limits = limits
-        self._random = random
-        self._is_connected = is_connected
-        self._lease_reads = lease_reads
+        self._log, self._timings, self._limits, self._random = log, timings, limits, random
+        self._is_connected, self._lease_reads = is_connected, lease_reads
         self._effects: list[Effect] = []
         self._started_ms = now_ms
         self._heard_leader_ms: float | None = None
@@ -130,7 +132,18 @@ class NodeState:
     @property
     def _may_stand(self) -> bool:
         may_be_voted_for = self.is_voter or self._is_called
-        return self.may_lead and may_be_voted_for and (self.may_found or self._log.last.position > 0)
+        has_begun = self.may_found or self._log.last.position > 0
+        return self.may_lead and may_be_voted_for and has_begun and not self.lacks_end
+
+    @property
+    def lacks_end(self) -> bool:
+        """Whether this log ends before ``least_end``."""
+        last, least = self._log.last, self.least_end
+        return (last.term, last.position) < (least.term, least.position)
+
+    def require_end(self, point: LogPoint) -> None:
+        """Somebody has ``point``, and this node may have acknowledged it."""
+        self.least_end = max(self.least_end, point, key=lambda each: (each.term, each.position))
 
     @property
     def _is_called(self) -> bool:
@@ -191,6 +204,7 @@ class NodeState:
         invariants.check_hard_state(self.term, self.vote, term, vote)
         if term != self.term:
             self.matched_position = self.committed_before_term = self.commit_position
+            self.is_compared = False
         self.term = term
         self.vote = vote
         self._effects.append(Persist(term, vote))

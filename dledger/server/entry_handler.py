@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from dledger.errors import Code, DLedgerError, error
 from dledger.raft import invariants
-from dledger.raft.following import compare_elsewhere, judge_compare, judge_reset, judge_truncate
+from dledger.raft.following import LedDown, compare_elsewhere, judge_compare, judge_reset, judge_truncate
 from dledger.raft.messages import (
     NOBODY,
     Append,
@@ -56,9 +56,9 @@ class EntryHandler:
         self._acked = Position(0)
         self._term = Term(0)
         """The term that ``_early`` and ``_acked`` belong to."""
-        self._led_down_in = Term(0)
+        self._led_down = LedDown()
         self._unanswered_id: int | None = None
-        """Of the first COMPARE of that term."""
+        """Of the first COMPARE behind that."""
 
     @property
     def is_busy(self) -> bool:
@@ -138,19 +138,19 @@ class EntryHandler:
         else:
             self._answer_compare(sender, ask, result, self._highest_in_terms(point))
 
-    def was_led_down(self, term: Term) -> None:
-        """Another has answered the leader of ``term``, and passed over frames that were damaged then."""
-        self._led_down_in = term
+    def was_led_down(self, led_down: LedDown) -> None:
+        """By another, that answered its COMPAREs before this one."""
+        self._led_down = led_down
 
     def _is_led_down(self, ask: Compare) -> bool:
         """Whether the point asked may lie below frames that are equal, and here again: what comes back equal there
-        would be cut behind, or be called lost where it is committed. The first question of that term, however often
-        and late it comes, is left open: then the leader compares from its end."""
-        if ask.term != self._led_down_in:
+        would be cut behind, or be called lost where it is committed. The first question behind the one that was
+        answered, however often and late it comes, is left open: then the leader compares from its end."""
+        if ask.term != self._led_down.term:
             return False
-        if self._unanswered_id is None:
+        if self._unanswered_id is None and ask.request_id > self._led_down.request_id:
             self._unanswered_id = ask.request_id
-        return ask.request_id <= self._unanswered_id
+        return self._unanswered_id is None or ask.request_id <= self._unanswered_id
 
     async def _point_at(self, position: Position) -> LogPoint | None:
         """None outside of the log, also where it was trimmed a moment ago."""

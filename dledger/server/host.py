@@ -51,6 +51,10 @@ class Host(Protocol):
         """The debt, of that or of an unclean stop without fsync, is settled."""
         ...
 
+    def on_tail_known(self, group: str) -> None:
+        """What the others have behind the end of the log that a start cut is here, and durable."""
+        ...
+
     def on_failure(self, group: str, failure: DLedgerError) -> None:
         """The replica stopped for good."""
         ...

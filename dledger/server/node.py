@@ -425,6 +425,10 @@ class Node:
         assert self._identity is not None
         self._keep(self._identity.settle_debt(), f"settle-{group}")
 
+    def on_tail_known(self, group: str) -> None:
+        assert self._identity is not None
+        self._keep(self._identity.tail_is_known(), f"tail-known-{group}")
+
     def _keep(self, work: Coroutine[Any, Any, None], name: str) -> None:
         """Something to be made durable beside the log; the node does not go on when that fails."""
         task = asyncio.get_running_loop().create_task(work, name=name)

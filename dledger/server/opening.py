@@ -60,12 +60,9 @@ class Opener:
         return await self._open(group, saver, must_exist=must_exist)
 
     async def reopen(self, recovering: RecoveringReplica) -> AnyReplica:
-        """After it was stopped. Raises as ``open``. What was damaged may have gone on behind the sync mark, where a
-        frame that is gone looks like room that was never used: the others are asked."""
+        """After it was stopped. Raises as ``open``."""
         replica = await self._open(recovering.group, recovering.saver, must_exist=True)
-        replica.was_led_down(recovering.led_down_in)
-        if isinstance(replica, Replica):
-            replica.ask_for_tail()
+        replica.was_led_down(recovering.led_down)
         return replica
 
     async def _open(self, group: str, saver: HardStateStore, *, must_exist: bool) -> AnyReplica:
@@ -79,6 +76,9 @@ class Opener:
             self._compare_address(log)
             await self._identity.keep_group(group)
             if isinstance(log, DamagedLog):
+                # What is damaged may have gone on behind the sync mark, where a frame that is gone looks like room that
+                # was never used: the others are asked when it is repaired.
+                self._identity.tail_is_unknown = True
                 return self._recover(log, saver)
             return await self._make_replica(log, saver)
         except BaseException:
@@ -145,7 +145,8 @@ class Opener:
         )
         if await self._owes_catch_up(log):
             replica.wait_until_caught_up()
-        if log.recovery.torn_bytes:
+        self._identity.tail_is_unknown |= log.recovery.torn_bytes > 0
+        if self._identity.tail_is_unknown:
             replica.ask_for_tail()
         return replica
 
@@ -154,8 +155,8 @@ class Opener:
         machine's memory; nor when the stop before the power loss was in order. A sole voter has nobody to ask."""
         if self._identity.debt_is_new and log.recovery.clean_stop:
             await self._identity.settle_debt()
-        has_others = any(member.voter and member.id != self._config.id for member in log.state.members)
-        return self._identity.owes_catch_up and has_others
+        is_sole_voter = {member.id for member in log.state.members if member.voter} == {self._config.id}
+        return self._identity.owes_catch_up and not is_sole_voter
 
     def _check_cluster_id(self, log: FileLog | DamagedLog) -> None:
         stored, configured = log.state.cluster_id, self._config.cluster_id

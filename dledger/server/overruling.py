@@ -16,6 +16,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from dledger.errors import CorruptLog
+from dledger.raft.following import LedDown
 from dledger.raft.messages import Compare, CompareResponse, Message, PushResult
 from dledger.raft.node import RaftNode
 from dledger.storage.damage import DamagedRange
@@ -46,12 +47,18 @@ class Overruling:
         self._watch_task = watch_task
         self._task: asyncio.Task[None] | None = None
         self._term = Term(0)
+        self._asked_id = 0
+        """Of its last COMPARE: one that comes again, or late, does not say where its leader is now."""
         self._answered: CompareResponse | None = None
-        """To the last COMPARE, with a point that is surely this log's."""
-        self.led_down_in = Term(0)
-        """The last term whose leader was told where to compare next, over what is damaged here and may be equal."""
+        """To the last COMPARE that was answered, with a point that is surely this log's."""
+        self.led_down = LedDown()
         self._parts_at: Position | None = None
         """Lowest position at which this term's leader is known to have another frame."""
+
+    def was_led_down(self, led_down: LedDown) -> None:
+        """By another, that answered its COMPAREs before this one."""
+        self.led_down = led_down
+        self._term, self._asked_id = led_down
 
     def on_compare(self, leader: NodeId, ask: Compare) -> None:
         """Of the leader that the core obeys."""
@@ -85,7 +92,10 @@ class Overruling:
 
     async def _on_compare(self, leader: NodeId, ask: Compare) -> None:
         if ask.term != self._term:
-            self._term, self._parts_at, self._answered = ask.term, None, None
+            self._term, self._asked_id, self._parts_at, self._answered = ask.term, 0, None, None
+        if ask.request_id <= self._asked_id:
+            return
+        self._asked_id = ask.request_id
         log, point = self._log, ask.point
         if log.last.term >= ask.term:
             return  # the end of this log is the leader's own: it is equal, and is repaired
@@ -131,7 +141,7 @@ class Overruling:
         """To an answer that named (position, term) the leader asks at the highest position up to there whose term does
         not exceed that one. Where it asks lower, its frames in between have higher terms than any up to there here."""
         answered, asked = self._answered, ask.point.position
-        if answered is not None and ask.request_id > answered.request_id and asked < answered.position:
+        if answered is not None and asked < answered.position:
             self._part(Position(asked + 1))
 
     def _part(self, position: Position) -> None:
@@ -168,5 +178,5 @@ class Overruling:
     def _answer(self, leader: NodeId, ask: Compare, there: LogPoint) -> None:
         result = PushResult.INCONSISTENT_STATE
         answer = CompareResponse(ask.group, self._core.term, result, there.position, there.term, ask.request_id)
-        self._answered, self.led_down_in = answer, ask.term
+        self._answered, self.led_down = answer, LedDown(ask.term, ask.request_id)
         self._send(leader, answer)

@@ -18,6 +18,7 @@ from dledger.config import NodeConfig
 from dledger.errors import Code, DLedgerError, error
 from dledger.metrics.group import GroupMetrics
 from dledger.raft.effects import Effect, RoleChanged, Send
+from dledger.raft.following import LedDown
 from dledger.raft.membership import Membership
 from dledger.raft.messages import (
     NOBODY,
@@ -41,7 +42,7 @@ from dledger.server.overruling import Overruling
 from dledger.storage.damaged_log import DamagedLog
 from dledger.storage.hard_state import HardStateStore
 from dledger.storage.identity import Identity
-from dledger.types import NodeId, Role, Term
+from dledger.types import NodeId, Role
 
 logger = logging.getLogger(__name__)
 
@@ -70,6 +71,7 @@ class RecoveringReplica:
         self.leader_id = NOBODY
         self.failure: DLedgerError | None = None
         self._host = host
+        self._identity = identity
         self._loop = asyncio.get_running_loop()
         self._on_repaired = on_repaired
         self._is_shut = False
@@ -97,7 +99,7 @@ class RecoveringReplica:
             log,
             self.core,
             send=self.send,
-            owe_catch_up=identity.owe_catch_up,
+            owe_catch_up=self._owe_catch_up,
             on_cut=self._on_damage,
             watch_task=self.watch_task,
         )
@@ -109,13 +111,17 @@ class RecoveringReplica:
         self._on_damage()
 
     @property
-    def led_down_in(self) -> Term:
-        """The last term whose leader may be half-way down a comparison that was answered from here; 0: none."""
-        return self._overruling.led_down_in
+    def led_down(self) -> LedDown:
+        """By this one, or one that stood here before."""
+        return self._overruling.led_down
 
-    def was_led_down(self, term: Term) -> None:
-        """By the one that stood here before."""
-        self._overruling.led_down_in = term
+    def was_led_down(self, led_down: LedDown) -> None:
+        """By the one that stood here before. Comes before ``start``."""
+        self._overruling.was_led_down(led_down)
+
+    async def _owe_catch_up(self) -> None:
+        self.guard(lambda: self.core.set_may_vote(False, self.now_ms()))
+        await self._identity.owe_catch_up()
 
     def tell_members(self) -> None:
         """To the node, before the start: as far as they are known."""

@@ -19,6 +19,7 @@ from dledger.config import NodeConfig
 from dledger.errors import Code, DLedgerError, error
 from dledger.metrics.group import GroupMetrics
 from dledger.raft.effects import Committed, Effect, FetchTail, Persist, ReadsConfirmed, RoleChanged, Send, TransferEnded
+from dledger.raft.following import LedDown
 from dledger.raft.membership import Membership
 from dledger.raft.messages import NOBODY, Append, Heartbeat, Message
 from dledger.raft.node import RaftNode
@@ -159,14 +160,14 @@ class Replica:
         it may have been promoted in what was cut. Comes before ``start``."""
         if self.core.membership.voters - {self.core.node_id}:
             self.core.set_may_vote(False, self.now_ms(), Hindrance.UNKNOWN_TAIL)
-            self._tail_query = TailQuery(self, self.exchange.client, self._handler, self._on_tail_known)
+            self._tail_query = TailQuery(self, self.exchange.client, self._handler, self._on_tail_asked)
 
-    def _on_tail_known(self) -> None:
+    def _on_tail_asked(self) -> None:
         self.guard(lambda: self.core.set_may_vote(True, self.now_ms(), Hindrance.UNKNOWN_TAIL))
 
-    def was_led_down(self, term: Term) -> None:
-        """The leader of ``term`` was, by a ``RecoveringReplica`` that stood here before. Comes before ``start``."""
-        self._handler.was_led_down(term)
+    def was_led_down(self, led_down: LedDown) -> None:
+        """By a ``RecoveringReplica`` that stood here before. Comes before ``start``."""
+        self._handler.was_led_down(led_down)
 
     def start(self) -> None:
         self._elector.start()
@@ -416,20 +417,30 @@ class Replica:
         self.metrics.proposals_committed += self.checker.on_commit(position, self.now_s())
         self.reader.on_commit(self._commit_index.index)
         self.retention.on_commit()
+        if self.core.leadership is not None:
+            self.on_leader_commit(position)
 
     def on_leader_commit(self, position: Position) -> None:
-        """After a loss: when all that a leader has committed is here, a frame of its own term at the end of
-        it, then so is whatever this node acknowledged before and others rely on."""
+        """After a loss: when all that a leader has committed is here and durable, a frame of its own term at the end of
+        it, then so is whatever this node acknowledged before and others rely on. The leader has heard where this log
+        ends now, or it may commit by what was acknowledged before the loss."""
         core = self.core
-        if core.may_vote or not 0 < position <= core.matched_position or self.log.term_at(position) != core.term:
+        if (core.may_vote and self._tail_query is None) or not self._has_caught_up(position):
             return
-        if Hindrance.UNKNOWN_TAIL in core.hindrances and self._tail_query is not None:
+        if self._tail_query is not None:
             self._tail_query.stop()
+            self._tail_query = None
             core.set_may_vote(True, self.now_ms(), Hindrance.UNKNOWN_TAIL)
+            self._host.on_tail_known(self.group)
         if Hindrance.OWES_CATCH_UP in core.hindrances:
             logger.info("caught up after a loss; voting again", extra={"group": self.group})
             core.set_may_vote(True, self.now_ms())
             self._host.on_caught_up(self.group)
+
+    def _has_caught_up(self, position: Position) -> bool:
+        core, log = self.core, self.log
+        is_the_leaders = core.is_ready or (core.is_compared and position <= core.matched_position)
+        return is_the_leaders and 0 < position <= log.durable_position and log.term_at(position) == core.term
 
     def _on_role(self, change: RoleChanged) -> None:
         if change == RoleChanged(self.role, self.term, self.leader_id):

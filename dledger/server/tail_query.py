@@ -8,8 +8,14 @@ not its.
 It votes when a majority of the voters, itself included, has answered. An election needs as many alive, and whoever asks
 answers others meanwhile, so nobody waits for ever, not after a power cut of all either. A frame that it acknowledged
 lies on a majority too, but the two may have no other node in common: so for ``election_timeout_max_ms`` it waits for
-all voters, and is certain when they all answer. What one is known to have that it may have acknowledged is waited for
-without an end: until it is here, or a leader has brought this log up to its own (``Replica.on_leader_commit``).
+all voters, and is certain when they all answer.
+
+The voters may differ behind the point asked: a leader that is gone may have written frames there that nobody else got.
+Each log is followed to its end, as far as this node may have acknowledged it; the end that Raft's comparison of logs
+prefers is the least that a candidate must have, whatever has been taken here (``NodeState.least_end``).
+
+That a log was cut, and nobody asked yet, is durable (storage/identity.py), until a leader has brought this log up to
+its own (``Replica.on_leader_commit``).
 """
 
 from __future__ import annotations
@@ -53,8 +59,9 @@ class TailQuery:
         self._answered: set[NodeId] = set()
         self._term = context.core.term
         """It can have acknowledged nothing of a later one."""
-        self._offered: dict[NodeId, LogPoint] = {}
-        """How far they had frames behind the end of this log that it may have acknowledged: not to be done without."""
+        self._end = context.log.last
+        self._followed: dict[NodeId, LogPoint] = {}
+        """How far behind ``_end`` they were heard to have frames that this node may have acknowledged."""
         self._task: asyncio.Task[None] | None = None
         self.frames_taken = 0
 
@@ -73,8 +80,7 @@ class TailQuery:
             voters = [peer for peer in core.membership.others(core.node_id) if peer in core.membership.voters]
             missing = [peer for peer in voters if peer not in self._answered]
             has_majority = core.membership.is_quorum({*self._answered, core.node_id})
-            is_patient = context.now_s() < patient_until_s or any(map(self._lacks, missing))
-            if not missing or (has_majority and not is_patient):
+            if not missing or (has_majority and context.now_s() >= patient_until_s):
                 break
             await asyncio.gather(*map(self._ask, missing))
             if any(peer not in self._answered for peer in missing):
@@ -86,32 +92,21 @@ class TailQuery:
         self._on_answered()
 
     async def _ask(self, peer: NodeId) -> None:
-        """All that ``peer`` has behind the end of this log."""
+        """What ``peer`` has behind the end of this log, to the end of its own."""
+        core = self._context.core
         while True:
-            previous = self._context.log.last
-            answer = await self._client.ask(peer, previous, _AS_FAR_AS_IT_GOES)
+            reached = self._followed.get(peer, self._end)
+            answer = await self._client.ask(peer, reached, _AS_FAR_AS_IT_GOES)
             if answer is None or answer.result not in _TELLS:
                 return
-            if self._context.log.last != previous:
-                continue  # another voter was quicker: is there more?
-            frames = self._fitting(answer.frames)
-            if not frames:
-                self._answered.add(peer)
-                return
-            own = [frame.header.point for frame in frames if frame.header.term <= self._term]
-            if own:
-                self._offered[peer] = own[-1]
+            points = [frame.header.point for frame in answer.frames if frame.header.term <= self._term]
+            if points:
+                self._followed[peer] = points[-1]
+                core.require_end(points[-1])
             else:
                 self._answered.add(peer)
-            if self._has_leader or not self._take(frames):
+            if self._has_leader or not self._take(reached, answer.frames) or not points:
                 return
-
-    def _lacks(self, peer: NodeId) -> bool:
-        """Whether something that ``peer`` offered is not here yet."""
-        log, point = self._context.log, self._offered.get(peer)
-        if point is None or point.position <= log.state.start.position:
-            return False
-        return log.last.position < point.position or log.term_at(point.position) != point.term
 
     @property
     def _has_leader(self) -> bool:
@@ -119,8 +114,13 @@ class TailQuery:
         (``Replica.on_leader_commit``), what is offered says that something is missing."""
         return self._context.core.leader_id != NOBODY or self._follower.is_busy
 
-    def _take(self, frames: list[Frame]) -> bool:
+    def _take(self, previous: LogPoint, offered: tuple[Frame, ...]) -> bool:
+        """What of these frames, which follow ``previous``, this log lacks, where it ends at one of them. False when
+        there is no room."""
         context = self._context
+        frames = self._fitting(previous, offered)
+        if not frames:
+            return True
         try:
             context.log.append(frames)
         except DLedgerError as refusal:
@@ -132,12 +132,16 @@ class TailQuery:
         context.guard(lambda: context.on_appended(frames))
         return True
 
-    def _fitting(self, offered: tuple[Frame, ...]) -> list[Frame]:
-        """Those that this node may have acknowledged: of no term that it had not heard of."""
+    def _fitting(self, previous: LogPoint, offered: tuple[Frame, ...]) -> list[Frame]:
+        """None of a term that this node has not heard of."""
         log, limits = self._context.log, self._context.config.limits
+        points = [previous, *(frame.header.point for frame in offered)]
+        if log.last not in points:
+            return []  # it ends on another branch, or further on: another voter was quicker
         frames: list[Frame] = []
         try:
-            for frame in following(offered, log.last, log.state.next_index, limits.max_record_bytes):
+            behind = offered[points.index(log.last) :]
+            for frame in following(behind, log.last, log.state.next_index, limits.max_record_bytes):
                 if frame.header.term > self._context.core.term:
                     break
                 frames.append(frame)

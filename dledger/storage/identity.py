@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 from pathlib import Path
 from random import Random
+from typing import NamedTuple
 
 from dledger.errors import Code, error
 from dledger.storage.disk import FULL, Disk, make_directories
@@ -39,6 +40,7 @@ class Identity:
         record: IdentityRecord,
         random: Random,
         debt_is_new: bool,
+        tail_is_unknown: bool,
     ) -> None:
         self._disk = disk
         self._lock: Handle | None = lock
@@ -49,6 +51,9 @@ class Identity:
         self.debt_is_new = debt_is_new
         """The machine lost its memory since the start before, which was without fsync: what was written and not synced
         is gone, unless that start ended in order. False for a debt that is older than this start."""
+        self.tail_is_unknown = tail_is_unknown
+        """The end of a log was cut, by this start or an earlier one, and the others were not asked what was there.
+        Durable before any log is opened, until ``begin_start`` says how it was; true from there until it is known."""
 
     @property
     def start(self) -> NodeStart:
@@ -62,6 +67,7 @@ class Identity:
         self._record.start_count += 1
         self._record.start_nonces.append(self._random.getrandbits(64))
         del self._record.start_nonces[:-MAX_START_NONCES]
+        self._record.tail_is_unknown = self.tail_is_unknown
         await self._save()
 
     @property
@@ -77,6 +83,12 @@ class Identity:
     async def settle_debt(self) -> None:
         """It has been caught up, or turned out to have lost nothing; durable. Raises DISK_FULL or DISK_ERROR."""
         self._record.owes_catch_up = False
+        await self._save()
+
+    async def tail_is_known(self) -> None:
+        """What the others have behind the end of the log that was cut is here; durable. Raises DISK_FULL or
+        DISK_ERROR."""
+        self.tail_is_unknown = self._record.tail_is_unknown = False
         await self._save()
 
     def has_group(self, group: str) -> bool:
@@ -118,7 +130,7 @@ async def open_identity(
     try:
         _take(disk, lock, data_dir)
         slots = TwoSlotFile(disk, str(data_dir / "identity"), RecordKind.IDENTITY)
-        record, debt_is_new = await _opened(disk, slots, data_dir, node_id, random, durability=durability)
+        found = await _opened(disk, slots, data_dir, node_id, random, durability=durability)
     except BaseException:
         disk.close(lock)
         raise
@@ -127,9 +139,10 @@ async def open_identity(
         lock,
         node_id=node_id,
         slots=slots,
-        record=record,
+        record=found.record,
         random=random,
-        debt_is_new=debt_is_new,
+        debt_is_new=found.debt_is_new,
+        tail_is_unknown=found.tail_is_unknown,
     )
 
 
@@ -148,9 +161,15 @@ def _take(disk: Disk, lock: Handle, data_dir: Path) -> None:
         # Who holds the lock is a courtesy: a full disk must not keep a node from serving what it has.
 
 
+class _Found(NamedTuple):
+    record: IdentityRecord
+    debt_is_new: bool = False
+    tail_is_unknown: bool = False
+
+
 async def _opened(
     disk: Disk, slots: TwoSlotFile, data_dir: Path, node_id: NodeId, random: Random, *, durability: Durability
-) -> tuple[IdentityRecord, bool]:
+) -> _Found:
     if not await slots.load():
         if disk.exists(str(data_dir / "groups")):
             raise error(
@@ -164,7 +183,7 @@ async def _opened(
             durability=durability.value,
         )
         await slots.create(record.SerializeToString(deterministic=True))
-        return record, False
+        return _Found(record)
     record = IdentityRecord.FromString(slots.payload)
     if record.node_id != node_id:
         raise error(
@@ -178,5 +197,7 @@ async def _opened(
     record.owes_catch_up |= debt_is_new
     record.boot_id = boot_id
     record.durability = durability.value
+    tail_is_unknown = record.tail_is_unknown
+    record.tail_is_unknown = True  # a log that is opened now may be cut, and this start end before it says so
     await slots.save(record.SerializeToString(deterministic=True))
-    return record, debt_is_new
+    return _Found(record, debt_is_new, tail_is_unknown)

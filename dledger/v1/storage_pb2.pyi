@@ -223,6 +223,7 @@ class IdentityRecord(_message.Message):
     OWES_CATCH_UP_FIELD_NUMBER: _builtins.int
     GROUPS_FIELD_NUMBER: _builtins.int
     START_NONCES_FIELD_NUMBER: _builtins.int
+    TAIL_IS_UNKNOWN_FIELD_NUMBER: _builtins.int
     node_id: _builtins.str
     node_uuid: _builtins.bytes
     """Minted at the first start."""
@@ -234,6 +235,8 @@ class IdentityRecord(_message.Message):
     """Of the last start: fsync, interval or none."""
     owes_catch_up: _builtins.bool
     """The machine lost its memory after a start without fsync, and no leader has caught the node up since."""
+    tail_is_unknown: _builtins.bool
+    """The end of a log was cut, or may have been by a start that came to nothing, and nobody was asked what was there."""
     @_builtins.property
     def groups(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The groups whose hard state and log were made here, durably, and which are missing only if something was lost."""
@@ -253,10 +256,11 @@ class IdentityRecord(_message.Message):
         owes_catch_up: _builtins.bool = ...,
         groups: _abc.Iterable[_builtins.str] | None = ...,
         start_nonces: _abc.Iterable[_builtins.int] | None = ...,
+        tail_is_unknown: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "durability", b"durability", "groups", b"groups", "node_id", b"node_id", "node_uuid", b"node_uuid", "owes_catch_up", b"owes_catch_up", "start_count", b"start_count", "start_nonces", b"start_nonces"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "durability", b"durability", "groups", b"groups", "node_id", b"node_id", "node_uuid", b"node_uuid", "owes_catch_up", b"owes_catch_up", "start_count", b"start_count", "start_nonces", b"start_nonces", "tail_is_unknown", b"tail_is_unknown"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

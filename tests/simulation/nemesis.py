@@ -16,6 +16,10 @@ from tests.simulation.troubles.scene import Scene
 from tests.simulation.troubles.tails import TailTroubles
 from tests.simulation.troubles.wires import NetworkTroubles
 
+SETTLED_S = 0.1
+"""By then a node whose disk failed a moment ago has ended, and been started again."""
+SETTLE_LOOK_S = 0.01
+
 
 class Nemesis:
     def __init__(self, cluster: SimulatedCluster, random: Random) -> None:
@@ -52,9 +56,12 @@ class Nemesis:
             host.mend_disk()
         while self._scene.tasks:
             await asyncio.wait(list(self._scene.tasks))
-        for host in self._cluster.down():
-            if not host.is_beyond_repair:
-                await host.start()
+        settled_s = self._cluster.world.time() + SETTLED_S
+        while self._cluster.world.time() < settled_s:
+            for host in self._cluster.down():
+                if not host.is_beyond_repair:
+                    await host.start()
+            await asyncio.sleep(SETTLE_LOOK_S)
 
     def connected_majority(self) -> list[SimHost]:
         """Some voters that suffice for whatever any log says of the members, by chance; empty when there are none: one
@@ -67,7 +74,7 @@ class Nemesis:
             for host in self._cluster.hosts.values()
             if host is not forgetful
             and host.id not in doubted
-            and not (host.is_beyond_repair or host.awaits_repair or _owes_catch_up(host))
+            and not (host.is_beyond_repair or host.awaits_repair or _owes_catch_up(host) or _lacks_end(host))
         ]
         self._random.shuffle(hosts)
         chosen: list[SimHost] = []
@@ -120,3 +127,9 @@ def _owes_catch_up(host: SimHost) -> bool:
     """
     present = None if host.is_down else host.life.present
     return host.has_rotted and present is not None and Hindrance.OWES_CATCH_UP in present.core.hindrances
+
+
+def _lacks_end(host: SimHost) -> bool:
+    """It cut the end of its log, and somebody has more there that it may have acknowledged: without that it votes for
+    nobody, whoever is away (tail_query.py)."""
+    return host.is_up and host.replica.core.lacks_end

@@ -340,6 +340,9 @@ class SimNode:
     def on_caught_up(self, group: str) -> None:
         self.has_caught_up = True
 
+    def on_tail_known(self, group: str) -> None:
+        """Its disks are not opened again."""
+
     def on_failure(self, group: str, failure: DLedgerError) -> None:
         self.failure = failure
         self.is_up = False

@@ -7,7 +7,7 @@ import pytest
 from dledger.raft.election import Ballot, VoteStage, judge_log, judge_membership, judge_vote
 from dledger.raft.messages import NOBODY, VoteRequest, VoteResult
 from dledger.raft.node import RaftNode
-from dledger.types import GENESIS, LogPoint, NodeId, Position, Term
+from dledger.types import GENESIS, LogPoint, NodeId, Position, Role, Term
 from tests.unit.raft.harness import (
     N0,
     N1,
@@ -413,10 +413,34 @@ def test_a_candidate_that_is_refused_for_another_reason_asks_nobody() -> None:
     assert [refused(node, N1, result=VoteResult.ALREADY_HAS_LEADER) for _ in range(4)] == [[]] * 4
 
 
-def test_a_candidate_asks_nobody_that_is_in_doubt() -> None:
+def test_who_is_in_doubt_is_asked_too_that_it_was_admitted_anew_may_stand_there() -> None:
     node = make_node(N0)
     node.doubt(N1)
-    assert [refused(node, N1) for _ in range(4)] == [[]] * 4
+    assert refused(node, N1) == []
+    assert refused(node, N1) == ["fetch the tail of n1"]
+
+
+def test_who_is_in_doubt_gives_no_vote() -> None:
+    node = make_node(N0)
+    node.doubt(N1)
+    assert [refused(node, N1, result=VoteResult.ACCEPT) for _ in range(4)] == [[]] * 4
+    assert node.role is Role.CANDIDATE
+
+
+def test_who_may_have_acknowledged_more_than_it_has_votes_for_no_log_that_ends_before_that() -> None:
+    node = make_node(N0, term=3, log=LogEnd(point(5, 3)))
+    node.require_end(point(7, 2))
+    assert not node.lacks_end, "a later term is more than a longer log"
+    node.require_end(point(7, 3))
+    assert verdict(node, N1, vote_request(4, point(6, 3))) is VoteResult.SMALL_LEDGER_END_INDEX
+    assert verdict(node, N1, vote_request(4, point(7, 3))) is VoteResult.ACCEPT
+
+
+def test_who_may_have_acknowledged_more_than_it_has_does_not_stand() -> None:
+    node = make_node(N0, term=3, log=LogEnd(point(5, 3)))
+    node.require_end(point(7, 3))
+    node.tick(node.deadline_ms)
+    assert node.role is Role.FOLLOWER
 
 
 def test_whoever_knows_a_leader_takes_no_frames_of_others() -> None:

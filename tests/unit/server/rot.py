@@ -46,10 +46,10 @@ async def append_one(leader: SimHost, record: bytes) -> None:
     await leader.replica.appender.append_records([record])
 
 
-async def until(holds: Callable[[], bool], within_s: float = 30.0) -> None:
+async def until(holds: Callable[[], bool], within_s: float = 30.0, *, poll_s: float = POLL_S) -> None:
     async with asyncio.timeout(within_s):
         while not holds():  # noqa: ASYNC110 – what is waited for is many nodes' state
-            await asyncio.sleep(POLL_S)
+            await asyncio.sleep(poll_s)
 
 
 async def level(cluster: SimulatedCluster) -> None:

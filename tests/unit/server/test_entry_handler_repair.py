@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from dledger.errors import Code
+from dledger.raft.following import LedDown
 from dledger.raft.messages import PushResult
 from dledger.storage.frame import Frame
 from dledger.types import DiskState, LogPoint, Position, Term
@@ -116,7 +117,7 @@ async def test_the_first_comparison_after_a_leader_was_led_down_over_damage_is_n
     async with one_follower() as leader:
         await filled(leader, frames)
         leader.term = Term(2)
-        leader.follower.replica.was_led_down(leader.term)
+        leader.follower.replica.was_led_down(LedDown(leader.term))
         late, first, anew = (leader.comparison(point_of(each)) for each in (frames[:1], frames[:2], frames))
         for unanswered in (first, first, late):
             assert await leader.ask(unanswered) == []
@@ -130,7 +131,7 @@ async def test_the_next_leader_begins_its_comparison_itself_and_is_answered() ->
     frames = make_frames(5)
     async with one_follower() as leader:
         await filled(leader, frames)
-        leader.follower.replica.was_led_down(Term(2))
+        leader.follower.replica.was_led_down(LedDown(Term(2)))
         leader.term = Term(3)
         [answer, _] = await leader.compare(point_of(frames[:2]))
         assert answer == leader.compared(PushResult.SUCCESS, 5, 1)
@@ -251,6 +252,8 @@ async def test_who_may_have_lost_acknowledged_frames_votes_when_it_holds_all_tha
         assert leader.follower.commit_position == 8
         assert not replica.core.may_vote, "9 and 10 may have been committed with this node's lost acknowledgement"
         await leader.push(*frames[8:], commit=10)
+        assert not replica.core.may_vote, "they are not durable here"
+        await leader.push(commit=10)
         assert replica.core.may_vote
 
 

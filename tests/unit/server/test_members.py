@@ -640,3 +640,21 @@ async def test_votes_of_a_wiped_node_do_not_make_a_leader_that_lacks_what_is_com
         assert not any(node.leads for node in cluster.up())
         await leader.start()
         await cluster.until(lambda: lagging.records() == [b"committed by two"])
+
+
+@virtual_time
+async def test_a_voter_that_was_away_while_two_disks_were_replaced_is_led_by_them_when_nobody_else_is_left() -> None:
+    async with SimCluster(5) as cluster:
+        leader = await cluster.leader()
+        first, second, away, fourth = cluster.others(leader)
+        await leader.append(b"a")
+        await cluster.level()
+        away.crash()
+        for node in (first, second):
+            await wipe(node)
+            await cluster.level()
+            await readmit(cluster, node)
+        leader.crash()
+        fourth.crash()
+        await away.start()
+        await cluster.until(lambda: any(node.leads for node in cluster.up()))

@@ -9,9 +9,12 @@ import pytest
 
 from dledger.config import Timings
 from dledger.errors import CorruptLog
-from dledger.raft.messages import Append, Compare, FetchResponse
+from dledger.raft.messages import Append, Compare, FetchResponse, Message, Reset
+from dledger.storage.damaged_log import DamagedLog
 from dledger.transport.faults import Rule
-from dledger.types import DEFAULT_GROUP, Consistency, Position, Role
+from dledger.types import DEFAULT_GROUP, Consistency, NodeId, Position, Role
+from tests.simulation.cluster import SimulatedCluster
+from tests.simulation.debts import owes
 from tests.simulation.host import SimHost
 from tests.simulation.process import in_world
 from tests.simulation.violation import Violation
@@ -228,32 +231,142 @@ async def test_damaged_frames_that_were_never_committed_are_cut_by_the_leaders_w
         assert last > shared
 
 
+async def with_a_tail_behind_damage(cluster: SimulatedCluster, hosts: list[SimHost], count: int) -> Position:
+    """The patient, down, with a tail of its own behind frames that were committed with its help, and are damaged: it
+    will be led down to below them. The others run. Returns the last position before the damage."""
+    leader, patient, other = hosts
+    faults, shared = cluster.network.faults, leader.replica.log.last.position
+    other.crash()
+    await append(leader, count)
+    leader.crash()  # before it can tell that the last of them is committed
+    withheld = faults.add(Rule(lambda _source, _target, message: isinstance(message, Append), drop_share=1.0))
+    await other.start()
+    await until(lambda: patient.leads and patient.replica.log.durable_position == shared + count + 1)
+    await stop(patient, other)
+    faults.remove(withheld)
+    rot(patient, *range(shared + 1, shared + count + 1))
+    await start(leader, other)
+    await until(lambda: any(host.leads and host.replica.core.is_ready for host in (leader, other)))
+    return shared
+
+
+def comparisons(cluster: SimulatedCluster, patient: SimHost) -> list[tuple[NodeId, Compare]]:
+    """Those that it is sent from now on, and by whom."""
+    sent: list[tuple[NodeId, Compare]] = []
+
+    def note(source: NodeId, target: NodeId, message: Message) -> bool:
+        if isinstance(message, Compare) and target == patient.id:
+            sent.append((source, message))
+        return False
+
+    cluster.network.faults.add(Rule(note))
+    return sent
+
+
 @pytest.mark.parametrize("count", [1, 3], ids=["not known to be committed", "known to be committed in part"])
+@pytest.mark.parametrize("echo", [False, True])
 @in_world
-async def test_what_a_comparison_passed_over_and_was_repaired_meanwhile_is_not_cut(count: int) -> None:
-    """The patient has a tail of its own behind frames that were committed with its help. Those are damaged, and it is
-    led down to below them; before it is asked there they are repaired."""
-    async with rotting() as (cluster, (leader, patient, other)):
-        faults, shared = cluster.network.faults, leader.replica.log.last.position
-        other.crash()
-        await append(leader, count)
-        leader.crash()  # before it can tell that the last of them is committed
-        withheld = faults.add(Rule(lambda _source, _target, message: isinstance(message, Append), drop_share=1.0))
-        await other.start()
-        await until(lambda: patient.leads and patient.replica.log.durable_position == shared + count + 1)
-        await stop(patient, other)
-        faults.remove(withheld)
-        rot(patient, *range(shared + 1, shared + count + 1))
-        await start(leader, other)
-        await until(lambda: any(host.leads and host.replica.core.is_ready for host in (leader, other)))
+async def test_what_a_comparison_passed_over_and_was_repaired_meanwhile_is_not_cut(count: int, echo: bool) -> None:
+    """Before it is asked below what is damaged that is repaired. The question may come behind an echo of another."""
+    async with rotting() as (cluster, hosts):
+        leader, patient, _ = hosts
+        shared = await with_a_tail_behind_damage(cluster, hosts, count)
+        faults, sent = cluster.network.faults, comparisons(cluster, patient)
         faults.add(Rule(lambda _source, _target, message: isinstance(message, Compare), delay_s=0.2))
         faults.add(Rule(lambda _source, _target, message: isinstance(message, FetchResponse), delay_s=0.25))
         cuts: list[Position | None] = []
         cluster.on_cut = lambda host: cuts.append(host.life.cut_to)
         await patient.start()
+        if echo:
+            await until(lambda: patient.is_up)
+            patient.life.transport.handler.on_message(*sent[0])
         await level(cluster)
         assert frames(patient) == frames(leader)
         assert cuts == [shared + count]
+
+
+@in_world
+async def test_an_echo_of_a_comparison_does_not_hide_what_is_owed() -> None:
+    async with rotting() as (cluster, hosts):
+        _, patient, _ = hosts
+        shared = await with_a_tail_behind_damage(cluster, hosts, 1)
+        await append(cluster.leaders()[0], 3)
+        sent = comparisons(cluster, patient)
+
+        def echo(_source: NodeId, target: NodeId, message: Message) -> bool:
+            if isinstance(message, Compare) and target == patient.id and message.point.position == shared:
+                patient.life.transport.handler.on_message(*sent[0])
+            return False
+
+        faults = cluster.network.faults
+        faults.add(Rule(echo))
+        faults.add(Rule(lambda _source, _target, message: isinstance(message, FetchResponse), delay_s=2.0))
+        await patient.start()
+        await until(lambda: patient.is_up)
+        assert owes(patient)
+        faults.clear()
+        await level(cluster)
+
+
+@in_world
+async def test_who_owes_does_not_vote_while_its_log_is_being_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk is slow, and the leader gone meanwhile."""
+    may_cut, cut = asyncio.Event(), DamagedLog.cut
+
+    async def slow_cut(self: DamagedLog, after: Position) -> None:
+        await may_cut.wait()
+        await cut(self, after)
+
+    monkeypatch.setattr(DamagedLog, "cut", slow_cut)
+    async with rotting() as (cluster, hosts):
+        _, patient, _ = hosts
+        await with_a_tail_behind_damage(cluster, hosts, 1)
+        await append(cluster.leaders()[0], 3)
+        faults = cluster.network.faults
+        faults.add(Rule(lambda _source, _target, message: isinstance(message, FetchResponse), drop_share=1.0))
+        await patient.start()
+        await until(lambda: owes(patient))
+        gone = cluster.leaders()[0]
+        gone.crash()
+        await asyncio.sleep(4)
+        assert not cluster.leaders()
+        may_cut.set()
+        faults.clear()
+        await gone.start()
+        await level(cluster)
+
+
+@in_world
+async def test_a_voter_whose_log_was_cut_to_where_it_names_nobody_does_not_vote_before_it_is_caught_up() -> None:
+    async with rotting(appends=20) as (cluster, (leader, _, third)):
+        patient = cluster.new_host()
+        patient.peers = {str(member.id): member.peer_address for member in leader.replica.log.state.members}
+        await patient.start()
+        await leader.ask(lambda: leader.replica.members.add(patient.id, patient.address))
+        await level(cluster)
+        await leader.ask(lambda: leader.replica.members.promote(patient.id))
+        await level(cluster)
+        await asyncio.sleep(0.1)  # the mark is written
+        await patient.stop()
+        rot(patient, min(places(patient)), max(places(patient)) - 1)
+        patient.has_rotted = True
+        await append(leader, 400)
+        cluster.watch.deletion.ask(leader.replica.commit_index - 20)
+        await leader.ask(lambda: leader.replica.retention.trim(leader.replica.commit_index - 20))
+        resets = Rule(lambda _source, to, message: isinstance(message, Reset) and to == patient.id, drop_share=1.0)
+        cluster.network.faults.add(resets)
+        await patient.start()
+        await until(lambda: patient.is_up)
+        assert not patient.replica.core.membership.members
+        assert not patient.replica.core.may_vote
+        third.crash()
+        leader.crash()
+        await asyncio.sleep(10)
+        assert not cluster.leaders()
+        cluster.network.faults.clear()
+        await start(leader, third)
+        await level(cluster)
+        assert patient.replica.core.may_vote
 
 
 @in_world
@@ -268,4 +381,4 @@ async def test_damage_before_the_leaders_trim_point_is_not_missed() -> None:
         assert leader.replica.log.state.start.position > max(places(patient))
         await patient.start()
         await level(cluster)
-        assert patient.replica.core.may_vote
+        await until(lambda: patient.replica.core.may_vote)

@@ -13,10 +13,13 @@ from dledger.storage.frame import HEADER_BYTES
 from dledger.storage.segment import FIRST_PAGE_BYTES
 from dledger.transport.faults import Rule
 from dledger.types import GENESIS, Position
+from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.host import SimHost
 from tests.simulation.platter import SimFile
 from tests.simulation.process import in_world
-from tests.unit.server.rot import append, damage, frames, level, places, rotting, segments, until
+from tests.unit.server.rot import append, append_one, damage, frames, level, places, rotting, segments, until
+
+BEFORE_A_MARK_S = 0.0005
 
 
 async def cut_short(leader: SimHost, patient: SimHost) -> Position:
@@ -26,10 +29,16 @@ async def cut_short(leader: SimHost, patient: SimHost) -> Position:
     await until(lambda: patient.replica.log.durable_position == last)
     leader.crash()
     patient.crash()
-    file, offset, _ = places(patient)[last]
-    damage(file, offset + HEADER_BYTES + 4)
-    patient.promised = GENESIS  # rot takes what no crash may take
+    lose(patient, last)
     return last
+
+
+def lose(host: SimHost, last: Position) -> None:
+    """What it acknowledged a moment ago rots, where no mark covers it yet."""
+    file, offset, _ = places(host)[last]
+    damage(file, offset + HEADER_BYTES + 4)
+    host.promised = GENESIS  # rot takes what no crash may take
+    host.has_rotted = host.lost_tail = True
 
 
 def tear(host: SimHost) -> None:
@@ -143,9 +152,7 @@ async def test_that_a_leader_answered_is_not_enough_before_its_frames_are_here()
         last = leader.replica.log.last.position
         await until(lambda: patient.replica.log.durable_position == last)
         patient.crash()
-        file, offset, _ = places(patient)[last]
-        damage(file, offset + HEADER_BYTES + 4)
-        patient.promised = GENESIS  # rot takes what no crash may take
+        lose(patient, last)
         faults = cluster.network.faults
         silence = faults.add(Rule(lambda _, to, what: to == patient.id and isinstance(what, Compare | Append), 1.0))
         deaf = faults.add(Rule(lambda source, _, what: source == patient.id and isinstance(what, Fetch), 1.0))
@@ -154,10 +161,13 @@ async def test_that_a_leader_answered_is_not_enough_before_its_frames_are_here()
         faults.remove(deaf)
         await asyncio.sleep(10)
         assert patient.replica.log.last.position == last - 1
-        assert not patient.replica.core.may_vote
+        leader.crash()
+        await asyncio.sleep(10)
+        assert not cluster.leaders()
+        await leader.start()
         faults.remove(silence)
-        await until(lambda: patient.replica.core.may_vote)
-        assert patient.replica.log.last.position >= last
+        await until(lambda: patient.replica.log.last.position >= last)
+        await until(lambda: leader.leads)
 
 
 @in_world
@@ -179,3 +189,137 @@ async def test_what_it_cannot_have_acknowledged_is_not_waited_for() -> None:
         faults.remove(deaf)
         await until(lambda: patient.replica.core.may_vote)
         assert patient.replica.log.last.term == 1
+
+
+# Where the others differ ---------------------------------------------------------------------------------------------
+
+
+async def with_two_branches(cluster: SimulatedCluster, hosts: list[SimHost]) -> Position:
+    """All down. The first has a frame that nobody else got; the third has another one there, of a later term, that was
+    committed with the patient's help, and the patient has lost it. Returns its position."""
+    old, patient, right = hosts
+    branch = Position(old.replica.log.last.position + 1)
+    cluster.network.faults.partition([old.id], [patient.id, right.id])
+    doomed = old.ask(partial(append_one, old, b"never acknowledged"))
+    await until(lambda: old.replica.log.durable_position == branch)
+    old.crash()
+    assert doomed.exception() is not None
+    patient.replica.core.set_may_lead(False, patient.life.process.time() * 1000)
+    await until(lambda: cluster.watch.chronicle.commit_position >= branch, poll_s=BEFORE_A_MARK_S)
+    assert right.leads
+    assert patient.replica.log.durable_position == branch
+    right.crash()
+    patient.crash()
+    lose(patient, branch)
+    cluster.network.mend()
+    return branch
+
+
+@pytest.mark.parametrize("is_there", [True, False], ids=["whoever is right is slow", "whoever is right comes later"])
+@in_world
+async def test_the_older_of_two_branches_is_not_taken_for_what_was_acknowledged(is_there: bool) -> None:
+    """That of a leader that is gone is heard first. Whoever has it would be elected."""
+    async with rotting() as (cluster, hosts):
+        old, patient, right = hosts
+        await with_two_branches(cluster, hosts)
+        await old.start()
+        if is_there:
+            await start_idle(right)
+            cluster.network.faults.add(Rule(lambda source, _to, _what: source == right.id, delay_s=0.01))
+        await patient.start()
+        core = patient.replica.core
+        assert Hindrance.UNKNOWN_TAIL in core.hindrances
+        await until(lambda: patient.replica.log.last == old.replica.log.last)
+        if not is_there:
+            await start_idle(right)
+        await asyncio.sleep(5)
+        assert core.may_vote
+        assert not cluster.leaders()
+        right.replica.core.set_may_lead(True, right.life.process.time() * 1000)
+        await until(lambda: bool(cluster.leaders()))
+        assert right.leads
+        await level(cluster)
+
+
+async def start_idle(host: SimHost) -> None:
+    """It does not stand, for now."""
+    await host.start()
+    host.replica.core.set_may_lead(False, host.life.process.time() * 1000)
+
+
+@in_world
+async def test_whoever_has_what_was_acknowledged_gets_the_vote_of_who_took_another_branch() -> None:
+    async with rotting() as (cluster, hosts):
+        old, patient, right = hosts
+        await with_two_branches(cluster, hosts)
+        await old.start()
+        await start_idle(patient)
+        await until(lambda: patient.replica.log.last == old.replica.log.last)
+        old.crash()
+        await right.start()
+        await until(lambda: right.leads)
+
+
+# What is durable of it -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("power", [False, True])
+@in_world
+async def test_who_was_killed_before_it_asked_asks_after_the_next_start(power: bool) -> None:
+    async with rotting() as (cluster, (leader, patient, other)):
+        await other.stop()
+        last = await cut_short(leader, patient)
+        await patient.start()
+        await asyncio.sleep(1)
+        patient.crash(power=power)
+        await patient.start()
+        assert patient.replica.log.recovery.torn_bytes == 0  # type: ignore[attr-defined]
+        await asyncio.sleep(10)
+        assert not patient.replica.core.may_vote
+        await leader.start()
+        await until(lambda: bool(cluster.leaders()))
+        assert patient.replica.log.last.position >= last
+        await until(lambda: not patient.life.node._identity.tail_is_unknown)  # type: ignore[union-attr]
+        await patient.stop()
+        await patient.start()
+        assert patient.replica.core.may_vote
+
+
+@in_world
+async def test_a_leader_that_has_not_compared_the_log_since_the_start_does_not_say_that_all_is_here() -> None:
+    """It may commit by what was acknowledged before the start. Five nodes: when it goes, together with the one other
+    that has the frame, the patient is one of three that are left."""
+    async with rotting(5) as (cluster, (leader, patient, third, *_)):
+        faults = cluster.network.faults
+        await patient.stop()  # in order: its mark says that all it has is committed
+        await patient.start()
+        await level(cluster)
+        faults.add(Rule(lambda _, to, what: isinstance(what, Append) and to != patient.id, drop_share=1.0))
+        appended = leader.ask(partial(append_one, leader, b"acknowledged in the end"))
+        last = Position(leader.replica.log.last.position + 1)
+        leadership = leader.replica.core.leadership
+        assert leadership is not None
+        await until(lambda: leadership.followers[patient.id].match >= last, poll_s=BEFORE_A_MARK_S)
+        patient.crash()
+        lose(patient, last)
+        faults.add(Rule(lambda _, to, what: isinstance(what, Compare) and to == patient.id, drop_share=1.0))
+        deaf = faults.add(Rule(lambda source, _, what: source == patient.id and isinstance(what, Fetch), 1.0))
+        await patient.start()
+        await until(lambda: patient.replica.core.leader_id == leader.id)
+        faults.remove(deaf)
+        await asyncio.sleep(2)
+        faults.clear()
+        faults.add(Rule(lambda _, to, what: isinstance(what, Append) and to != third.id, drop_share=1.0))
+        faults.add(Rule(lambda _, to, what: isinstance(what, Compare) and to == patient.id, drop_share=1.0))
+        await appended  # by the leader, the third, and what the patient acknowledged before
+        leader.crash()
+        third.crash()
+        faults.clear()
+        await asyncio.sleep(10)
+        assert not cluster.leaders()
+        await third.start()
+        await until(lambda: bool(cluster.leaders()))
+        assert cluster.leaders()[0].replica.log.last.position >= last
+        await leader.start()
+        await level(cluster)
+        assert patient.replica.core.may_vote
