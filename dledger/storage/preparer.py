@@ -99,5 +99,9 @@ class Preparer:
         self._files.disk.drop_cache(prepared.handle, offset, len(zeros))
 
     def _discard(self, prepared: PreparedFile) -> None:
+        """Where the disk fails it stays, until the next start."""
         self._files.disk.close(prepared.handle)
-        self._files.disk.unlink(prepared.path)
+        try:
+            self._files.disk.unlink(prepared.path)
+        except OSError as reason:
+            logger.warning("a spare segment cannot be removed", extra={"path": prepared.path, "why": str(reason)})

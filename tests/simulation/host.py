@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from dledger.errors import Code, DLedgerError
 from dledger.raft.messages import AppendResponse, Message, PushResult, TakeLeadership
+from dledger.raft.state import Hindrance
 from dledger.server.node import Node
 from dledger.server.replica import Replica
 from dledger.storage.segment import SEGMENT_SUFFIX
@@ -299,8 +300,10 @@ class SimHost:
             hit("fault torn sector", self.id, platter.sectors_torn - torn)
 
     def _keep_promise(self, life: Life) -> None:
-        log = life.replica.log
+        log, core = life.replica.log, life.replica.core
         position = log.durable_position if life.cut_to is None else min(log.durable_position, life.cut_to)
+        if Hindrance.UNKNOWN_TAIL in core.hindrances and not life.was_cut and position < self.promised.position:
+            return  # it has not asked yet for what is missing
         # A trim that others committed may have moved the start past what this disk holds: nothing is kept up to there.
         is_kept = position >= log.state.start.position
         self.promised = LogPoint(position, log.term_at(position), 0) if is_kept else GENESIS

@@ -37,6 +37,8 @@ class Life:
         self.proven_term = Term(0)
         """The platter was found to hold this one."""
         self.is_stopping = False
+        self.was_cut = False
+        """A leader had its log cut, or begin anew."""
         self.cut_to: Position | None = None
         """A cut that goes so far is under way: nothing behind it is promised any more."""
         self.was_damaged = False
@@ -164,6 +166,7 @@ class Observer:
         self._hit("branch truncate", self._host.id, after)
         if self._log.state.members_position > after:
             self._hit("branch members taken back", self._host.id)
+        self._life.was_cut = True
         self._life.cut_to = after
         self._host.cluster.on_cut(self._host)
         try:
@@ -175,6 +178,7 @@ class Observer:
         self._watch.restated(self._host)
 
     async def _on_reset(self, log_state: bytes) -> None:
+        self._life.was_cut = True
         self._host.cluster.on_cut(self._host)
         await self._reset(log_state)
         self._hit("branch reset", self._host.id)

@@ -15,6 +15,8 @@ LOOKS = 100
 """For a tail without a mark, ``LOOK_S`` apart: it is one for a few milliseconds."""
 LOOK_S = 0.002
 ANSWERED_S = 10.0
+KILLED_SHARE = 0.5
+"""Of these nodes: before they have asked."""
 
 
 class TailTroubles:
@@ -39,6 +41,9 @@ class TailTroubles:
                 self._spoil(host, *extent)
                 host.crash()
                 await host.start()
+                if host.is_up and self._random.random() < KILLED_SHARE:
+                    host.crash(power=self._random.random() < KILLED_SHARE)
+                    await host.start()
                 await self._see_to(host)
                 return
             await asyncio.sleep(LOOK_S)

@@ -65,6 +65,7 @@ BETRAYED = {
     10106: "the watch: what a leader may have cut from a damaged log is not promised any more",
     11498: "of several trims under way the last one counted, though an earlier one went further",
     13185: "the watch: acknowledgements of a disk since replaced, which a leader that had stood still took late",
+    16001: "a start whose read failed ended with an untyped error, as its spare segment could not be removed either",
     18854: "a trim kept a segment to derive a rotten small state from, and that rotted too",
     19637: "a follower that was to begin anew first cut its log back to what it knew to be committed",
 }

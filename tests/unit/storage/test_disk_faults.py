@@ -138,6 +138,24 @@ async def with_boundaries(directory: Path, disk: FaultyDisk) -> tuple[FileLog, W
     return log, witness
 
 
+async def test_a_spare_segment_that_cannot_be_removed_stays_until_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = FaultyDisk()
+    log = await open_at(tmp_path, disk)
+    Witness(log)
+    log.append(frames_after(log, 10))
+    assert log._preparer._task is not None
+    await log._preparer._task
+    failing(monkeypatch, disk, "unlink", errno.EIO)
+    await log.close()
+    monkeypatch.undo()
+    [spare] = files_of(tmp_path, ".prepared")
+    async with opened(tmp_path) as reopened:
+        assert reopened.last.position == 10
+        assert not spare.exists()
+
+
 @pytest.mark.parametrize("primitive", ["pwritev", "fdatasync", "unlink", "fsync_directory"])
 async def test_a_trim_that_meets_a_bad_disk_is_final_and_takes_nothing_that_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, primitive: str
