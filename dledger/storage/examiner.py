@@ -22,12 +22,15 @@ class Examiner:
 
     def __init__(self, files: SegmentFiles) -> None:
         self._files = files
+        self._begins_behind = Position(0)
+        """Frames up to there were trimmed, though the first segment may hold some of them."""
         self.on_damage: OnDamage | None = None
 
     async def examine(self, segment: Segment, reach: Callable[[], Reach]) -> bool:
         """Reads all of ``segment`` again. Whether it lacks anything else than was known. Raises OSError."""
         files = self._files
-        holes = await files.disk.run(partial(files.look, segment, reach()))
+        found = await files.disk.run(partial(files.look, segment, reach()))
+        holes = [hole for hole in found if hole.last > self._begins_behind]
         known = files.damage.of(segment)
         if holes == known or segment.gone:
             return False
@@ -40,6 +43,7 @@ class Examiner:
 
     def begin_behind(self, position: Position) -> None:
         """The log begins there: what it lacks before is not missed."""
+        self._begins_behind = position
         self._forget(partial(self._files.damage.begin_behind, position))
 
     def end_at(self, position: Position) -> None:
