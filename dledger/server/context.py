@@ -14,6 +14,7 @@ from dledger.raft.messages import Append, Message
 from dledger.raft.node import RaftNode
 from dledger.server.admission import Admission
 from dledger.storage.api import Log
+from dledger.storage.damage import Damaged
 from dledger.storage.frame import Frame
 from dledger.types import NodeId, NodeStart, Position, Role, Term
 
@@ -100,6 +101,10 @@ class GroupContext(Protocol):
 
     def on_disk_full(self) -> None:
         """The device had no room for what was to be written."""
+        ...
+
+    def on_blocked(self, why: Damaged) -> None:
+        """A leader's push has to wait for what is damaged."""
         ...
 
     def on_truncated(self, after: Position) -> None: ...

@@ -59,6 +59,8 @@ class EntryHandler:
         self._led_down = LedDown()
         self._unanswered_id: int | None = None
         """Of the first COMPARE behind that."""
+        self.led_down = LedDown()
+        """The last COMPARE that was looked at."""
 
     @property
     def is_busy(self) -> bool:
@@ -92,6 +94,7 @@ class EntryHandler:
         except Damaged as why:
             group, now_s = self._context.group, self._context.now_s()
             self._limited_log.say(logging.WARNING, "damaged", now_s, "a push has to wait", group=group, why=str(why))
+            self._context.on_blocked(why)
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._task = None
@@ -112,6 +115,8 @@ class EntryHandler:
             return
         if self._is_led_down(ask):
             return
+        if (ask.term, ask.request_id) > self.led_down:
+            self.led_down = LedDown(ask.term, ask.request_id)
         point = ask.point
         try:
             mine = await self._point_at(point.position)
@@ -222,6 +227,8 @@ class EntryHandler:
                 return  # while we waited another leader came: its own COMPARE decides
             try:
                 result = await self._begin_anew(sender, ask)
+            except Damaged:
+                raise
             except DLedgerError as refusal:
                 if refusal.code not in (Code.CORRUPT_LOG, Code.DISK_FULL):
                     raise

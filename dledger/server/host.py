@@ -7,6 +7,7 @@ from typing import Protocol
 
 from dledger.errors import DLedgerError
 from dledger.raft.messages import Message
+from dledger.storage.damage import Damaged
 from dledger.types import Member, NodeId, NodeStart, Role, Term
 
 
@@ -53,6 +54,11 @@ class Host(Protocol):
 
     def on_tail_known(self, group: str) -> None:
         """What the others have behind the end of the log that a start cut is here, and durable."""
+        ...
+
+    def on_stuck(self, group: str, why: Damaged) -> None:
+        """The leader cannot go on with this log while it is damaged there, and nobody has a good copy: the replica is
+        to ``step_aside``."""
         ...
 
     def on_failure(self, group: str, failure: DLedgerError) -> None:

@@ -27,6 +27,7 @@ from dledger.server.opening import AnyReplica, Opener
 from dledger.server.recovering import RecoveringReplica
 from dledger.server.replica import Replica
 from dledger.server.standing import Judging, Standing
+from dledger.storage.damage import Damaged
 from dledger.storage.disk import Disk, OsDisk
 from dledger.storage.identity import Identity, open_identity
 from dledger.storage.peer_book import PeerBook
@@ -131,6 +132,7 @@ class Node:
 
     def _take(self, replica: AnyReplica) -> None:
         self.recovering.pop(replica.group, None)
+        self.replicas.pop(replica.group, None)
         if isinstance(replica, RecoveringReplica):
             self.recovering[replica.group] = replica
         else:
@@ -178,16 +180,25 @@ class Node:
 
     def _on_repaired(self, group: str) -> None:
         """Nothing of the log is damaged any more: it is opened now."""
-        task = asyncio.get_running_loop().create_task(self._reopen(self.recovering[group]), name=f"reopen-{group}")
+        recovering = self.recovering[group]
+        self._begin_reopening(group, self._reopen(recovering, recovering.stop()))
+
+    def on_stuck(self, group: str, why: Damaged) -> None:
+        replica = self.replicas[group]
+        logger.error("the leader's word is needed on what is damaged: the log is closed", extra={"group": group})
+        self._begin_reopening(group, self._reopen(replica, replica.step_aside(why), why))
+
+    def _begin_reopening(self, group: str, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work, name=f"reopen-{group}")
         self._reopening.add(task)
         task.add_done_callback(self._reopening.discard)
 
-    async def _reopen(self, recovering: RecoveringReplica) -> None:
-        group = recovering.group
+    async def _reopen(self, before: AnyReplica, closed: Coroutine[Any, Any, None], why: Damaged | None = None) -> None:
+        group = before.group
         try:
-            await recovering.stop()
+            await closed
             assert self._opener is not None, "open comes first"
-            replica = await self._opener.reopen(recovering)
+            replica = await self._opener.reopen(before, why)
         except DLedgerError as failure:
             self.on_failure(group, failure)
             return
@@ -195,7 +206,7 @@ class Node:
             await replica.stop()
             return
         self._take(replica)
-        logger.info("the log is whole again" if group in self.replicas else "more is damaged", extra={"group": group})
+        logger.info("the log was opened anew", extra={"group": group, "is_damaged": group in self.recovering})
         self._standing.tell_all()
         self._tell_members(group)
         replica.start()

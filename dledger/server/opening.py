@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from random import Random
 
 from dledger.config import NodeConfig, split_address
 from dledger.errors import Code, CorruptLog, error
 from dledger.metrics.group import GroupMetrics
+from dledger.raft.state import Hindrance
 from dledger.server.host import Host
 from dledger.server.recovering import RecoveringReplica
 from dledger.server.replica import Replica
@@ -50,6 +52,8 @@ class Opener:
         self._random = random
         self._wall_clock_ms = wall_clock_ms
         self._on_repaired = on_repaired
+        self._savers: dict[str, HardStateStore] = {}
+        """Of the groups that were opened."""
 
     async def open(self, group: str) -> AnyReplica:
         """Raises CORRUPT_LOG where promises are lost, what is missing is not known, or nobody is there to repair it;
@@ -57,33 +61,42 @@ class Opener:
         directory = self._config.data_dir / "groups" / group
         must_exist = self._identity.has_group(group)  # made here by an earlier start
         saver = await HardStateStore.open(self._disk, directory, must_exist=must_exist)
-        return await self._open(group, saver, must_exist=must_exist)
+        self._savers[group] = saver
+        return await self._open(group, must_exist=must_exist)
 
-    async def reopen(self, recovering: RecoveringReplica) -> AnyReplica:
-        """After it was stopped. Raises as ``open``."""
-        replica = await self._open(recovering.group, recovering.saver, must_exist=True)
-        replica.was_led_down(recovering.led_down)
+    async def reopen(self, before: AnyReplica, why: Damaged | None = None) -> AnyReplica:
+        """After ``before`` has closed its log; ``why`` it could not go on with it open. Raises as ``open``."""
+        replica = await self._open(before.group, must_exist=True, why=why)
+        replica.was_led_down(before.led_down)
+        lacks_tail = before.core.lacks_end or Hindrance.UNKNOWN_TAIL in before.core.hindrances
+        if lacks_tail and isinstance(replica, RecoveringReplica):
+            replica.wait_for_tail()
         return replica
 
-    async def _open(self, group: str, saver: HardStateStore, *, must_exist: bool) -> AnyReplica:
-        log: FileLog | DamagedLog
-        try:
-            log = await self._open_log(group, must_exist=must_exist)
-        except CorruptLog as why:
-            log = await self._open_damaged(group, why)
+    async def _open(self, group: str, *, must_exist: bool, why: Damaged | None = None) -> AnyReplica:
+        log = await self._open_either(group, must_exist=must_exist, why=why)
         try:
             self._check_cluster_id(log)
             self._compare_address(log)
             await self._identity.keep_group(group)
-            if isinstance(log, DamagedLog):
-                # What is damaged may have gone on behind the sync mark, where a frame that is gone looks like room that
-                # was never used: the others are asked when it is repaired.
-                self._identity.tail_is_unknown = True
-                return self._recover(log, saver)
-            return await self._make_replica(log, saver)
+            saver = self._savers[group]
+            return self._recover(log, saver) if isinstance(log, DamagedLog) else await self._make_replica(log, saver)
         except BaseException:
             await log.close()
             raise
+
+    async def _open_either(self, group: str, *, must_exist: bool, why: Damaged | None) -> FileLog | DamagedLog:
+        if why is not None:
+            with suppress(Damaged):  # it is not found again: what could not be read can be
+                return await self._open_damaged(group, why)
+        try:
+            return await self._open_log(group, must_exist=must_exist)
+        except CorruptLog as refusal:
+            log = await self._open_damaged(group, refusal)
+            # What is damaged may have gone on behind the sync mark, where a frame that is gone looks like room that was
+            # never used: the others are asked when it is repaired.
+            self._identity.tail_is_unknown = True
+            return log
 
     async def _open_log(self, group: str, *, must_exist: bool) -> FileLog:
         config = self._config
@@ -155,6 +168,7 @@ class Opener:
         machine's memory; nor when the stop before the power loss was in order. A sole voter has nobody to ask."""
         if self._identity.debt_is_new and log.recovery.clean_stop:
             await self._identity.settle_debt()
+        self._identity.debt_is_new = False  # a log that is opened again was closed by this start
         is_sole_voter = {member.id for member in log.state.members if member.voter} == {self._config.id}
         return self._identity.owes_catch_up and not is_sole_voter
 

@@ -112,12 +112,17 @@ class RecoveringReplica:
 
     @property
     def led_down(self) -> LedDown:
-        """By this one, or one that stood here before."""
+        """By this one, or another replica that stood here before."""
         return self._overruling.led_down
 
     def was_led_down(self, led_down: LedDown) -> None:
-        """By the one that stood here before. Comes before ``start``."""
+        """By another replica that stood here before. Comes before ``start``."""
         self._overruling.was_led_down(led_down)
+
+    def wait_for_tail(self) -> None:
+        """A replica that stood here before was yet to hear, or lacks, what a start cut: it does not vote without that.
+        Comes before ``start``."""
+        self.core.set_may_vote(False, self.now_ms(), Hindrance.UNKNOWN_TAIL)
 
     async def _owe_catch_up(self) -> None:
         self.guard(lambda: self.core.set_may_vote(False, self.now_ms()))

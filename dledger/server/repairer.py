@@ -52,8 +52,12 @@ class Repairer:
         self._task: asyncio.Task[None] | None = None
         self._retry = asyncio.Event()
         self._is_stopped = False
-        self.is_stuck = False
-        """Nobody who was asked had a good copy of something."""
+        self.missing: list[DamagedRange] = []
+        """What nobody who was asked last had a good copy of."""
+
+    @property
+    def is_stuck(self) -> bool:
+        return bool(self.missing)
 
     def wake(self) -> None:
         """Something was found damaged, or another node can be asked."""
@@ -76,10 +80,9 @@ class Repairer:
     async def _run(self) -> None:
         while damaged := self._log.damaged():
             self._retry.clear()
-            missing = [each for each in damaged if not await self._repair(each)]
-            self.is_stuck = bool(missing)
-            if missing:
-                self._tell(missing)
+            self.missing = [each for each in damaged if not await self._repair(each)]
+            if self.missing:
+                self._tell(self.missing)
                 await self._wait()
 
     async def _wait(self) -> None:

@@ -47,6 +47,7 @@ from dledger.server.settings import Settings
 from dledger.server.tail_fetcher import TailFetcher
 from dledger.server.tail_query import TailQuery
 from dledger.storage.api import Log
+from dledger.storage.damage import Damaged
 from dledger.storage.frame import Frame
 from dledger.storage.hard_state import HardState
 from dledger.types import NodeId, NodeStart, Position, Role, Term
@@ -165,8 +166,13 @@ class Replica:
     def _on_tail_asked(self) -> None:
         self.guard(lambda: self.core.set_may_vote(True, self.now_ms(), Hindrance.UNKNOWN_TAIL))
 
+    @property
+    def led_down(self) -> LedDown:
+        """The last COMPARE that was looked at here."""
+        return self._handler.led_down
+
     def was_led_down(self, led_down: LedDown) -> None:
-        """By a ``RecoveringReplica`` that stood here before. Comes before ``start``."""
+        """By another replica that stood here before. Comes before ``start``."""
         self._handler.was_led_down(led_down)
 
     def start(self) -> None:
@@ -188,11 +194,22 @@ class Replica:
     async def stop(self) -> None:
         """``leave``, then syncs and closes."""
         async with AsyncExitStack() as closing:  # the last one first
-            closing.push_async_exit(unless_cancelled(self.log.close))
-            closing.push_async_exit(unless_cancelled(self.retention.settle))
-            closing.push_async_exit(unless_cancelled(self.disk_watch.settle))
+            closing.push_async_exit(unless_cancelled(self._close))
             closing.callback(self._shut, error(Code.SHUTTING_DOWN, "the node is stopping; ask another"))
             await self.leave()
+
+    async def _close(self) -> None:
+        async with AsyncExitStack() as closing:  # the last one first
+            for close in (self.log.close, self.retention.settle, self.disk_watch.settle):
+                closing.push_async_exit(unless_cancelled(close))
+
+    async def step_aside(self, why: Damaged) -> None:
+        """Ends for a ``RecoveringReplica``: what was promised is durable, and the log closed in order."""
+        self._is_shut = True
+        self._handler.stop()
+        await self._elector.settle()
+        self._shut(why)
+        await self._close()
 
     def _shut(self, refusal: DLedgerError) -> None:
         self._is_shut = True
@@ -376,6 +393,11 @@ class Replica:
 
     def on_disk_full(self) -> None:
         self.disk_watch.refused()
+
+    def on_blocked(self, why: Damaged) -> None:
+        if why.range in self.exchange.repairer.missing and not self._is_shut:
+            self._is_shut = True
+            self._host.on_stuck(self.group, why)
 
     def on_truncated(self, after: Position) -> None:
         self._commit_index.truncated(after)

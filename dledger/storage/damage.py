@@ -30,10 +30,6 @@ _MAX_HOLES = 200
 """In one segment; what lies behind is one more hole."""
 
 
-class Damaged(CorruptLog):
-    """What was asked for is known to be damaged: the other nodes may have it, and this one will when it is repaired."""
-
-
 class Reach(NamedTuple):
     """Where the frames of a segment end, by the word of something else: a mark, a trailer, the segment behind it."""
 
@@ -54,6 +50,14 @@ class DamagedRange(NamedTuple):
     @property
     def frames(self) -> int:
         return self.last - self.previous.position
+
+
+class Damaged(CorruptLog):
+    """What was asked for is known to be damaged: the other nodes may have it, and this one will when it is repaired."""
+
+    def __init__(self, message: str, damaged: DamagedRange) -> None:
+        super().__init__(message)
+        self.range = damaged
 
 
 class Hole(NamedTuple):
@@ -87,6 +91,7 @@ def damaged(hole: Hole) -> Damaged:
     return Damaged(
         f"{hole.segment.path} is damaged at offset {hole.offset}: frames {hole.first} to {hole.last} are being "
         "repaired from the other nodes; ask another node",
+        hole.range,
     )
 
 

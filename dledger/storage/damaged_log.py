@@ -15,7 +15,7 @@ from pathlib import Path
 from dledger.errors import Code, CorruptLog, DLedgerError, error
 from dledger.storage.api import OnDamage
 from dledger.storage.cut import cut
-from dledger.storage.damage import DamagedRange, Reach
+from dledger.storage.damage import Damaged, DamagedRange, Reach
 from dledger.storage.disk import Disk
 from dledger.storage.examiner import Examiner
 from dledger.storage.frame import HEADER_BYTES, Frame, parse_header
@@ -91,8 +91,9 @@ class DamagedLog:
 async def open_damaged(
     disk: Disk, directory: Path, group: str, *, members: Sequence[Member], why: CorruptLog
 ) -> DamagedLog:
-    """The log that ``open_log`` refused to open, ``why`` it says. Changes nothing. Raises ``why`` where it is not known
-    what is missing, or what this node has promised: that is beyond repair. Raises DISK_ERROR where the disk fails."""
+    """The log that ``open_log`` refused to open, ``why`` it says; or that was closed because of what is ``Damaged``.
+    Changes nothing. Raises ``why`` where it is not known what is missing, or what this node has promised: that is
+    beyond repair. Raises DISK_ERROR where the disk fails."""
     files = SegmentFiles(disk, directory, group)
     try:
         return await disk.run(partial(_open, files, tuple(members), why))
@@ -112,6 +113,8 @@ def _open(files: SegmentFiles, members: Sequence[Member], why: CorruptLog) -> Da
     durable = take_inventory(files, files.disk.listdir(str(files.directory)))
     replay = Replay(files, durable.ordinal, members)
     first = replay.ordinal
+    if isinstance(why, Damaged) and why.range.last > files.segments[0].name.base_position:
+        first = min(first, files.ordinal_of(why.range.last))
     replay.run()
     for at in range(first, durable.ordinal + 1):
         _look(files, at, durable)

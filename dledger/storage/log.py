@@ -208,8 +208,9 @@ class FileLog:
         except CorruptLog as failure:
             if self._commit.failure is None:  # nothing was cut
                 await self._inquiry.look_into(failure)
-                if self._files.damage:
-                    raise damaged(self._files.damage.holes[0]) from failure
+                segment = self._files.by_path(failure.metadata.get("file", ""))
+                if segment is not None and (holes := self._files.damage.of(segment)):
+                    raise damaged(holes[0]) from failure
             raise
 
     async def _replace(self, work: Callable[[], Awaitable[None]]) -> None:

@@ -269,7 +269,7 @@ class SimHost:
         if life is None:
             return
         if life.is_open:
-            self._keep_promise(life)
+            self.keep_promise(life)
         elif life.was_damaged and not self.cluster.watch.chronicle.is_committed(
             self.promised.position, self.promised.term
         ):
@@ -299,7 +299,7 @@ class SimHost:
         if platter.sectors_torn > torn:
             hit("fault torn sector", self.id, platter.sectors_torn - torn)
 
-    def _keep_promise(self, life: Life) -> None:
+    def keep_promise(self, life: Life) -> None:
         log, core = life.replica.log, life.replica.core
         position = log.durable_position if life.cut_to is None else min(log.durable_position, life.cut_to)
         if Hindrance.UNKNOWN_TAIL in core.hindrances and not life.was_cut and position < self.promised.position:
@@ -340,7 +340,7 @@ class SimHost:
             return
         if self._life is life:
             if life.is_open:
-                self._keep_promise(life)
+                self.keep_promise(life)
             self._life = None
             life.process.end()
 

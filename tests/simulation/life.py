@@ -88,6 +88,10 @@ class Life:
             if isinstance(replica, Replica):
                 self._opened(replica)
             else:
+                if self.is_open:
+                    self.host.keep_promise(self)
+                    self.is_open = False
+                    self.host.cluster.trace.hit("branch stepped aside", self.host.id)
                 self.was_damaged = True
                 self._observe_cuts(replica.log)
                 self.host.cluster.trace.hit("branch damaged start", self.host.id)

@@ -27,6 +27,7 @@ from dledger.raft.messages import Message, VoteRequest
 from dledger.server.acquaintances import Acquaintances
 from dledger.server.quorum_ack_checker import AppendResult
 from dledger.server.replica import Replica
+from dledger.storage.damage import Damaged
 from dledger.storage.frame import Frame
 from dledger.storage.hard_state import HardState
 from dledger.storage.memory import MemoryLog
@@ -339,6 +340,9 @@ class SimNode:
 
     def on_caught_up(self, group: str) -> None:
         self.has_caught_up = True
+
+    def on_stuck(self, group: str, why: Damaged) -> None:
+        """Its logs are never closed while it runs."""
 
     def on_tail_known(self, group: str) -> None:
         """Its disks are not opened again."""

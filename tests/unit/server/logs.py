@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Self
 
 from dledger.errors import Code, error
-from dledger.storage.damage import Damaged
+from dledger.storage.damage import Damaged, DamagedRange
 from dledger.storage.frame import Frame
 from dledger.storage.memory import MemoryLog
-from dledger.types import LogPoint, Position
+from dledger.types import GENESIS, LogPoint, Position
 
 
 class FullLog(MemoryLog):
@@ -131,4 +131,4 @@ class DamagedPointLog(MemoryLog):
         return log
 
     async def point_at(self, position: Position) -> LogPoint:
-        raise Damaged(f"the frame at {position} is damaged", code=Code.CORRUPT_LOG)
+        raise Damaged(f"the frame at {position} is damaged", DamagedRange(position, position, GENESIS))

@@ -1,0 +1,151 @@
+"""A log that is open, and damaged where its leader compares it or has it begin anew: it is closed, and led as one that
+was found damaged by a start."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+import pytest
+
+from dledger.errors import CorruptLog
+from dledger.raft.messages import Append
+from dledger.raft.state import Hindrance
+from dledger.storage.damage import Damaged, DamagedRange
+from dledger.transport.faults import Rule
+from dledger.types import Durability, Position
+from tests.simulation.cluster import SimulatedCluster
+from tests.simulation.debts import owes
+from tests.simulation.host import SimHost
+from tests.simulation.process import in_world
+from tests.unit.server.rot import append, append_one, frames, level, rot, rotting, until
+
+
+async def with_an_own_tail(cluster: SimulatedCluster, patient: SimHost, count: int) -> Position:
+    """The patient, cut off, with ``count`` frames that nobody else got; the others have another leader, and went on.
+    Returns the last position that is shared."""
+    shared, faults = patient.replica.log.last.position, cluster.network.faults
+    others = [host for host in cluster.hosts.values() if host is not patient]
+    withheld = faults.add(Rule(lambda _source, _target, message: isinstance(message, Append), drop_share=1.0))
+    for at in range(count):
+        patient.ask(partial(append_one, patient, b"%d" % at)).add_done_callback(asyncio.Future.exception)
+        await asyncio.sleep(0.02)
+    await until(lambda: patient.replica.log.durable_position == shared + count)
+    faults.partition([patient.id], [host.id for host in others])
+    faults.remove(withheld)
+    await until(lambda: any(host.leads and host.replica.core.is_ready for host in others))
+    return shared
+
+
+def leader_beside(cluster: SimulatedCluster, patient: SimHost) -> SimHost:
+    return next(host for host in cluster.leaders() if host is not patient)
+
+
+async def find_damage(patient: SimHost, *positions: int) -> None:
+    rot(patient, *positions)
+    patient.has_rotted = True
+    await until(lambda: bool(patient.replica.log.damaged()), 60)  # by its scrub
+
+
+@pytest.mark.parametrize("size", [6, 130], ids=["in the last segment", "in one that is sealed"])
+@pytest.mark.parametrize("damaged", [[1], [0, 1]], ids=["its own", "the last that is shared, and its own"])
+@in_world
+async def test_damage_that_reaches_into_an_own_tail_is_cut_by_the_leaders_word(damaged: list[int], size: int) -> None:
+    async with rotting() as (cluster, (patient, *_)):
+        shared = await with_an_own_tail(cluster, patient, size)
+        leader = leader_beside(cluster, patient)
+        await append(leader, 3)
+        await find_damage(patient, *(shared + at for at in damaged))
+        lives = patient.lives
+        cluster.network.mend()
+        await level(cluster)
+        assert patient.lives == lives
+        assert frames(patient) == frames(leader)
+        await until(lambda: patient.replica.core.may_vote and not owes(patient))
+
+
+@in_world
+async def test_a_log_that_is_to_begin_anew_is_not_kept_from_it_by_damage_that_goes_too() -> None:
+    """Frames that are committed, and trimmed everywhere, are damaged; and the log ends past the start of the leader's,
+    with other frames: it is to be cut, and the way to the cut leads over what is damaged."""
+    async with rotting(appends=20) as (cluster, (patient, *_)):
+        shared = await with_an_own_tail(cluster, patient, 130)
+        leader = leader_beside(cluster, patient)
+        await append(leader, 300)
+        await find_damage(patient, shared - 5)
+        before = leader.replica.log.boundaries()[0].trim.first_index
+        cluster.watch.deletion.ask(before)
+        await leader.ask(lambda: leader.replica.retention.trim(before))
+        assert shared < leader.replica.log.state.start.position < patient.replica.log.last.position
+        cluster.network.mend()
+        await level(cluster)
+        assert patient.replica.log.state.start >= leader.replica.log.state.start
+
+
+@in_world
+async def test_while_it_waits_for_the_leaders_word_it_says_so_and_a_stop_or_a_kill_does_no_harm() -> None:
+    async with rotting() as (cluster, (patient, *_)):
+        shared = await with_an_own_tail(cluster, patient, 6)
+        leader = leader_beside(cluster, patient)
+        await find_damage(patient, shared, shared + 1)
+        cluster.network.mend()
+        await until(lambda: patient.is_recovering, poll_s=0.0001)
+        node = patient.life.node
+        assert node is not None
+        with pytest.raises(CorruptLog, match="being repaired"):
+            node.replica("")
+        patient.crash(power=False)
+        await patient.start()
+        await level(cluster)
+        assert frames(patient) == frames(leader)
+
+
+@pytest.mark.parametrize("after_s", [0.0, 0.001, 0.01])
+@in_world
+async def test_a_node_that_is_stopped_while_its_log_is_closed_for_the_leader_stops(after_s: float) -> None:
+    async with rotting() as (cluster, (patient, *_)):
+        shared = await with_an_own_tail(cluster, patient, 6)
+        await find_damage(patient, shared, shared + 1)
+        cluster.network.mend()
+        await until(lambda: patient.replica._is_shut, poll_s=0.0001)
+        await asyncio.sleep(after_s)
+        await patient.stop()
+        assert patient.is_down
+        await patient.start()
+        await level(cluster)
+
+
+@in_world
+async def test_a_debt_is_not_forgotten_for_the_log_that_was_closed_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without fsync, a stop in order settles the debt of the power loss behind it. This stop is not that one. And what
+    is not found damaged again is no matter: the log is opened."""
+    async with rotting() as (cluster, (_, patient, _)):
+        config_of = cluster.config_of
+        monkeypatch.setattr(cluster, "config_of", lambda host: replace(config_of(host), durability=Durability.INTERVAL))
+        await patient.stop()
+        await patient.start()
+        await level(cluster)
+        await asyncio.sleep(1)
+        cluster.network.faults.partition(
+            [patient.id], [host.id for host in cluster.hosts.values() if host is not patient]
+        )
+        patient.crash()
+        await patient.start()
+        assert Hindrance.OWES_CATCH_UP in patient.replica.core.hindrances
+        first, point = patient.replica, patient.replica.log.last
+        node = patient.life.node
+        assert node is not None
+        damaged = DamagedRange(point.position, point.position, first.log.state.start)
+        await patient.ask(partial(_call, node.on_stuck, first.group, Damaged("it is damaged", damaged)))
+        await until(lambda: patient.is_up and patient.replica is not first)
+        assert Hindrance.OWES_CATCH_UP in patient.replica.core.hindrances
+        assert owes(patient)
+        cluster.network.mend()
+        await level(cluster)
+        await until(lambda: not owes(patient))
+
+
+async def _call(work: Callable[..., None], *arguments: object) -> None:
+    work(*arguments)
