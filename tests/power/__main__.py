@@ -27,6 +27,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=None, help="of whom to cut, and when; a new one by default")
     parser.add_argument("--lie", action="store_true", help="the nodes run under eatmydata")
     options = parser.parse_args()
+    if options.lie and shutil.which("eatmydata") is None:
+        parser.error("--lie needs eatmydata, which is not installed: without it the nodes would sync after all")
     seed = random.SystemRandom().randrange(1 << 32) if options.seed is None else options.seed
     data = Path(tempfile.mkdtemp(prefix="dledger-power-"))
     programs = [LYING] if options.lie else HONEST
@@ -49,7 +51,7 @@ def main() -> int:
     if report.ok:
         shutil.rmtree(data)
     else:
-        print(f"the nodes' logs are kept in {data}", *report.refusals, sep="\n", file=sys.stderr)
+        print(f"what the nodes said is kept in {data}", *report.refusals, sep="\n", file=sys.stderr)
     print(f"{options.filesystem}, seed {seed}, {time.monotonic() - began_s:.0f} s: {report}")
     return 0 if report.ok else 1
 

@@ -7,7 +7,7 @@ import re
 import shutil
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import cycle
@@ -19,7 +19,7 @@ from dledger.client import Log, connect
 from dledger.errors import DLedgerError, OutcomeUnknown
 from dledger.types import Ack
 from tests.power.journal import AckJournal, Findings, value_of
-from tests.power.volume import Volume
+from tests.power.volume import CannotMountError, Volume
 from tests.support.reading import whole_log
 
 NODES = ("n0", "n1", "n2")
@@ -203,13 +203,21 @@ async def cut_power(
         async with volumes_with_nodes(directory, filesystem, program) as (cluster, volumes):
             try:
                 await Round(directory, cluster, volumes, report).run(number, chance, on_cut)
-            except* DLedgerError as failed:
-                report.refusals += [str(each) for each in failed.exceptions]
+            except* (DLedgerError, CannotMountError) as failed:
+                report.refusals += [f"{type(each).__name__}: {each}" for each in _leaves(failed)]
         report.tails_cut += tails_cut(directory)
         if report.is_clean:
             shutil.rmtree(directory)
         done += number
     return report
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+    for each in group.exceptions:
+        if isinstance(each, BaseExceptionGroup):
+            yield from _leaves(each)
+        else:
+            yield each
 
 
 def tails_cut(directory: Path) -> int:

@@ -31,4 +31,5 @@ async def test_syncs_that_do_nothing_are_found_out(tmp_path: Path) -> None:
         report = await cut_power(tmp_path, "ext4", cuts=8, seed=1, programs=[LYING])
     except CannotMountError as reason:
         pytest.skip(str(reason))
-    assert not report.is_clean, str(report)
+    is_found_damaged = any("CORRUPT_LOG" in each for each in report.refusals)
+    assert report.findings.lost > 0 or is_found_damaged, [str(report), *report.refusals]

@@ -43,7 +43,11 @@ FAULTS = (
     "late completion",
     "leader isolated",
     "learner that stays",
-    "loss, duplication, reordering",
+    "message cut off",
+    "message doubled",
+    "message late",
+    "message lost",
+    "message out of order",
     "misdirected sector",
     "old backup",
     "one-way cut",
@@ -102,6 +106,7 @@ BRANCHES = (
     "members changed",
     "members taken back",
     "node stopped DISK_ERROR",
+    "outcome unknown",
     "preferred leader",
     "push DISK_FULL",
     "push SUCCESS",
@@ -119,9 +124,13 @@ BRANCHES = (
     "take",
     "trim",
     "truncate",
+    "truncate SUCCESS",
 )
 ENOUGH_SEEDS = 100
 """So many must meet every kind of fault, and take every branch, that is named above."""
+
+SELDOM_BRANCHES = ("reset SUCCESS", "stale completion")
+ENOUGH_FOR_THE_SELDOM = 2_000
 
 RARE_FAULTS = ("rot of both copies", "rotten disk replaced")
 RARE_BRANCHES = (
@@ -139,14 +148,12 @@ RARE_BRANCHES = (
     "refused LEADER_TRANSFERRING",
     "refused WAIT_QUORUM_ACK_TIMEOUT",
     "reset INCONSISTENT_STATE",
-    "reset SUCCESS",
     "seal failed",
     "small state without room",
-    "stale completion",
     "start refused CORRUPT_LOG",
     "start refused DISK_FULL",
+    "stepped aside",
     "truncate INCONSISTENT_STATE",
-    "truncate SUCCESS",
 )
 ENOUGH_FOR_THE_RARE = 20_000
 
@@ -156,6 +163,8 @@ def missing(hits: Counter[str], seeds: int) -> list[str]:
     faults, branches = list[str](), list[str]()
     if seeds >= ENOUGH_SEEDS:
         faults, branches = [*FAULTS], [*BRANCHES]
+    if seeds >= ENOUGH_FOR_THE_SELDOM:
+        branches += SELDOM_BRANCHES
     if seeds >= ENOUGH_FOR_THE_RARE:
         faults += RARE_FAULTS
         branches += RARE_BRANCHES

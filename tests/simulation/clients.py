@@ -135,6 +135,7 @@ class ProducerClient:
                 result = await host.ask(lambda: _append(host, sent))
         except (TimeoutError, GoneError):
             sent.in_doubt = True
+            self._cluster.trace.hit("branch outcome unknown", self._name)
             return Code.TERM_CHANGED
         except DLedgerError as refusal:
             sent.in_doubt |= isinstance(refusal, OutcomeUnknown)
@@ -258,16 +259,16 @@ class ReaderClient:
             await asyncio.sleep(self._random.expovariate(1 / 0.1))
 
     async def _linearizable(self, host: SimHost) -> None:
-        acknowledged = self._journal.highest
+        least = self._journal.least_read
 
         async def read() -> tuple[int, bytes | None]:
             reader = host.replica.reader
             if host.has_lease:
                 self._cluster.trace.hit("branch lease read", host.id)
             point = await reader.read_point(Consistency.LINEARIZABLE)
-            if point.commit_index < acknowledged or acknowledged < 0:
+            if point.commit_index < least or least < 0:
                 return point.commit_index, None
-            return point.commit_index, (await reader.get(acknowledged, point)).value
+            return point.commit_index, (await reader.get(least, point)).value
 
         try:
             question = self._answers.ask(host)
@@ -276,15 +277,16 @@ class ReaderClient:
         except (TimeoutError, GoneError):
             return
         except DLedgerError as refusal:
-            self._answers.refused_read(question, refusal, acknowledged)
+            self._answers.refused_read(question, refusal, least)
             return
-        if commit_index < acknowledged:
+        if commit_index < least:
             raise Violation(
-                "linearizable reads", f"{host.id} reads up to {commit_index}, {acknowledged} was acknowledged before"
+                "linearizable reads", f"{host.id} reads up to {commit_index}, {least} was acknowledged, or read, before"
             )
+        self._journal.read_up_to = max(self._journal.read_up_to, commit_index)
         self._check_committed(host, commit_index)
         if value is not None:
-            self._journal.saw(acknowledged, value, who=host.id)
+            self._journal.saw(least, value, who=host.id)
         self._journal.reads += 1
 
     def _check_committed(self, host: SimHost, commit_index: int) -> None:

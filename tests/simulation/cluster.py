@@ -12,7 +12,7 @@ from dledger.server.replica import Replica
 from dledger.types import NodeId
 from tests.simulation.host import SimHost
 from tests.simulation.life import Life
-from tests.simulation.network import SimNetwork
+from tests.simulation.network import CountedFaults, SimNetwork
 from tests.simulation.process import WorldLoop
 from tests.simulation.trace import Trace
 from tests.simulation.watch import Watch
@@ -45,7 +45,9 @@ class SimulatedCluster:
         self.watch = Watch(trace.hit)
         self.lease_reads = self.random.random() < LEASE_SHARE if lease_reads is None else lease_reads
         self._timings = Timings(scrub_period_s=SCRUB_PERIOD_S)
-        self.network = SimNetwork(Random(seed + 1), latency_s=0.0005, jitter_s=0.002, loop=world)
+        chance = Random(seed + 1)
+        self.network = SimNetwork(chance, latency_s=0.0005, jitter_s=0.002, loop=world)
+        self.network.faults = CountedFaults(chance, trace.hits)
         self.hosts: dict[NodeId, SimHost] = {}
         """Every machine there ever was, members or not."""
         self.lives: list[Life] = []

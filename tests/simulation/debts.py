@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from dledger.raft.state import Hindrance
@@ -22,8 +23,8 @@ def owes(host: SimHost) -> bool:
 class Debts:
     def __init__(self, chronicle: Chronicle) -> None:
         self._chronicle = chronicle
-        self._lost: dict[str, LogPoint] = {}
-        """By disk: the last point that was durable there before something of it rotted, and went."""
+        self._lost = defaultdict[str, set[LogPoint]](set)
+        """By disk: the last points that were durable there before something of it rotted, and went."""
         self._cut: set[str] = set()
         """Disks with a damaged log that a leader had cut: the next life may find it whole."""
 
@@ -35,7 +36,7 @@ class Debts:
         if host.life.was_damaged or host.disk_name in self._cut:
             is_admitted |= Hindrance.OWES_CATCH_UP in core.hindrances or not self._is_committed(promised)
         if is_admitted:
-            self._lost[host.disk_name] = promised
+            self._lost[host.disk_name].add(promised)
         return is_admitted
 
     def has_lost(self, host: SimHost) -> bool:
@@ -49,11 +50,9 @@ class Debts:
         """``host`` votes, for itself or another."""
         if owes(host):
             raise Violation("no vote in debt", f"{host.id} votes, and owes a catch-up")
-        lost = self._lost.get(host.disk_name)
-        if lost is None or not host.is_up or not self._is_committed(lost):
-            return
-        if not holds(host.replica, lost):
-            raise Violation("no vote in debt", f"{host.id} votes without {lost}, which it had acknowledged")
+        for lost in self._lost.get(host.disk_name, ()):
+            if host.is_up and self._is_committed(lost) and not holds(host.replica, lost):
+                raise Violation("no vote in debt", f"{host.id} votes without {lost}, which it had acknowledged")
 
     def cutting(self, host: SimHost, after: Position) -> None:
         """A leader has a damaged log cut behind ``after``: what of it is committed may rest on this node."""

@@ -11,6 +11,8 @@ from tests.simulation.violation import Violation
 class Journal:
     acknowledged: dict[int, bytes] = field(default_factory=dict)
     """By index."""
+    values: dict[int, bytes] = field(default_factory=dict)
+    """By index, whatever was acknowledged, or read by anybody."""
     appends: int = 0
     """That were acknowledged, whatever number of records each had."""
     attempted: set[bytes] = field(default_factory=set)
@@ -19,6 +21,13 @@ class Journal:
     reads: int = 0
     highest: int = -1
     """The highest index that was acknowledged."""
+    read_up_to: int = -1
+    """The highest index that a linearizable read was told of."""
+
+    @property
+    def least_read(self) -> int:
+        """What a linearizable read that begins now must reach, at least."""
+        return max(self.highest, self.read_up_to)
 
     def acknowledge(self, base_index: int, records: list[bytes], highest_before: int = -1) -> None:
         """``highest_before``: the highest index acknowledged to anyone before ``records`` were first sent."""
@@ -26,20 +35,22 @@ class Journal:
             raise Violation("real time", f"{records[0]!r} got {base_index}, {highest_before} was acknowledged before")
         self.appends += 1
         for index, record in enumerate(records, base_index):
-            known = self.acknowledged.setdefault(index, record)
-            if known != record:
-                raise Violation("one value an index", f"index {index} was acknowledged to {known!r} and {record!r}")
+            self._know(index, record, "it was acknowledged")
+            self.acknowledged[index] = record
         self.highest = max(self.highest, base_index + len(records) - 1)
 
     def saw(self, index: int, value: bytes, *, who: str) -> None:
         """A committed read."""
-        known = self.acknowledged.get(index)
-        if known is not None and known != value:
-            raise Violation("reads are what was acknowledged", f"{who} read {value!r} at {index}, not {known!r}")
         if value in self.refused:
             raise Violation("what failed is not there", f"{who} read {value!r}, which was refused")
         if value not in self.attempted:
             raise Violation("what is read was appended", f"{who} read {value!r} at {index}, which nobody appended")
+        self._know(index, value, f"{who} read it")
+
+    def _know(self, index: int, value: bytes, why: str) -> None:
+        known = self.values.setdefault(index, value)
+        if known != value:
+            raise Violation("one value an index", f"index {index} has {value!r}, {why}; it had {known!r} before")
 
     def check(self, committed: list[bytes], first_index: int, *, who: str) -> None:
         """Nothing acknowledged is lost or moved, nothing that failed is there, nothing is there twice."""

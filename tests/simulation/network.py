@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from random import Random
 from typing import TYPE_CHECKING
 
 from dledger.raft.messages import Message
 from dledger.transport.api import PeerIdentity, TransportHandler
+from dledger.transport.faults import Fate, Faults
 from dledger.transport.memory import RETRY_S, MemoryNetwork, MemoryTransport, _Connection
 from dledger.types import NodeId
 
@@ -67,6 +70,24 @@ class WatchedTransport(MemoryTransport):
     def is_silent(self) -> bool:
         """The process stands still: the kernel takes what comes, and nobody answers a hello."""
         return self._life.process.is_paused
+
+
+class CountedFaults(Faults):
+    """Counts what befalls messages, each where it does."""
+
+    def __init__(self, random: Random, hits: Counter[str]) -> None:
+        super().__init__(random)
+        self._hits = hits
+
+    def judge(self, source: NodeId, target: NodeId, message: Message) -> Fate:
+        fate, hits = super().judge(source, target, message), self._hits
+        if fate.is_dropped:
+            hits["fault message cut off" if self.is_cut(source, target) else "fault message lost"] += 1
+            return fate
+        hits["fault message doubled"] += fate.copies > 1
+        hits["fault message out of order"] += fate.overtakes
+        hits["fault message late"] += fate.delay_s > 0
+        return fate
 
 
 class SimNetwork(MemoryNetwork):

@@ -25,6 +25,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.simulation.run import BROKEN
 from tests.support.fingerprint import ROOT, fingerprint
 
 MUTANTS = Path(__file__).parent / "mutants"
@@ -111,7 +112,7 @@ def hunt(mutant: Mutant, max_seeds: int) -> Verdict:
     word, _, rest = done.stdout.strip().rpartition("\n")[2].partition(" ")
     if word == "clean":
         return Verdict(mutant, "", max_seeds)
-    if word != "failed":
+    if word != "failed" or BROKEN in rest:
         raise RuntimeError(f"{mutant.name}: the simulation itself broke\n{done.stdout}{done.stderr}")
     seed, _, invariant = rest.partition(" ")
     return Verdict(mutant, invariant, int(seed))

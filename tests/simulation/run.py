@@ -36,6 +36,8 @@ PROGRESS_S = 15.0
 """A connected majority commits something within it."""
 LIVENESS_S = 60.0
 CHECK_S = 0.02
+BROKEN = "the simulation itself: "
+"""What ended a seed was no violation."""
 RESERVE_BYTES = 64 * 1024
 """What each node keeps for a full disk: as much smaller as its segments are."""
 
@@ -99,7 +101,7 @@ def run_seed(seed: int, *, show: bool = False) -> Outcome:
 def _invariant_of(failure: BaseException) -> str:
     if isinstance(failure, BaseExceptionGroup):
         return _invariant_of(failure.exceptions[0])
-    return failure.invariant if isinstance(failure, Violation) else type(failure).__name__
+    return failure.invariant if isinstance(failure, Violation) else f"{BROKEN}{type(failure).__name__}"
 
 
 async def _simulate(seed: int, trace: Trace, outcome: Outcome) -> None:

@@ -76,6 +76,7 @@ class TailTroubles:
         while host.is_up and self._is_whole(host) and self._cluster.world.time() < deadline_s:
             is_settled = Hindrance.UNKNOWN_TAIL not in host.replica.core.hindrances and self._is_compared(host)
             if is_settled and not self._cluster.watch.debts.has_lost(host):
+                host.lost_tail = False
                 return
             if is_settled:
                 break

@@ -72,7 +72,7 @@ class NetworkTroubles:
         faults.add(
             Rule(drop_share=share, duplicate_share=share, echo_s=echo_s, reorder_share=share, reorder_s=reorder_s)
         )
-        self._scene.hit("loss, duplication, reordering", share)
+        self._cluster.trace.note("weather", share, reorder_s, echo_s)
 
     async def slow_link(self) -> None:
         source, target = self._scene.ids()[:2]

@@ -142,3 +142,21 @@ def test_what_nobody_appended_and_what_was_refused_are_seen() -> None:
         journal.saw(0, b"x", who="n0")
     with pytest.raises(Violation, match="what failed is not there"):
         journal.saw(0, b"a", who="n0")
+
+
+def test_what_was_read_once_is_what_is_read_and_acknowledged_ever_after() -> None:
+    journal = Journal(attempted={b"a", b"b"})
+    journal.saw(0, b"a", who="n0")
+    with pytest.raises(Violation, match="one value an index"):
+        journal.saw(0, b"b", who="n1")
+    with pytest.raises(Violation, match="one value an index"):
+        journal.acknowledge(0, [b"b"])
+
+
+def test_a_read_reaches_as_far_as_the_one_before() -> None:
+    journal = Journal()
+    journal.acknowledge(0, [b"a"])
+    journal.read_up_to = 5
+    assert journal.least_read == 5
+    journal.acknowledge(1, [b"b"] * 7)
+    assert journal.least_read == 7
