@@ -14,7 +14,6 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
@@ -24,6 +23,7 @@ from tests.corruption.expected import Outcome
 from tests.corruption.node import StoredNode, stored_node
 from tests.corruption.outcome import outcome_of
 from tests.support.choices import positive
+from tests.support.pool import processes, until_interrupted
 from tests.support.virtual_time import run_virtual
 
 FOREVER_S = 1e9
@@ -42,7 +42,7 @@ def main() -> int:
     total = 0
     tables: dict[str, dict[str, dict[str, int]]] = {}
     wrong: list[str] = []
-    with ProcessPoolExecutor(options.jobs, initializer=_quiet) as pool:
+    with processes(options.jobs, _quiet) as pool:
         for has_peers in (False, True):
             table: Table = Counter()
             judge = partial(_part, has_peers=has_peers, quick=options.quick, parts=options.jobs)
@@ -107,4 +107,4 @@ def _show(title: str, table: Table) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(until_interrupted(main))

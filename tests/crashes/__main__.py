@@ -17,6 +17,7 @@ from tests.crashes.explore import Tally, explore, explore_kills, explore_recover
 from tests.crashes.medium import Depth
 from tests.crashes.scenarios import OF_THE_LOG, SCENARIOS
 from tests.support.choices import positive
+from tests.support.pool import processes, until_interrupted
 
 FULL = Depth(exhaustive_up_to=16, samples=1000)
 RECOVERY = Depth(exhaustive_up_to=8, samples=32)
@@ -34,7 +35,7 @@ def main() -> int:
     if unknown:
         parser.error(f"there is no scenario {', '.join(unknown)}; there are: {', '.join(SCENARIOS)}")
     total = Tally("all")
-    with ProcessPoolExecutor(options.jobs, initializer=_quiet) as pool:
+    with processes(options.jobs, _quiet) as pool:
         for done in as_completed(_jobs(pool, chosen, quick=options.quick)):
             tally = done.result()
             total.add(tally)
@@ -67,4 +68,4 @@ def _line(tally: Tally) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(until_interrupted(main))

@@ -18,7 +18,6 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -26,6 +25,7 @@ from tests.fuzz.decoders import Decoders
 from tests.fuzz.members import NonsenseMember
 from tests.fuzz.ports import fuzz_ports
 from tests.support.choices import positive
+from tests.support.pool import processes, until_interrupted
 
 SHARES = {"decoders": 0.65, "members": 0.15, "ports": 0.20}
 SLICES = {"decoders": 50_000, "members": 25_000, "ports": 50_000}
@@ -113,7 +113,7 @@ def main() -> int:
     todo = [each for each in plan(options.count, options.seed, options.target) if each not in known]
     file = options.results.open("a") if options.results is not None else None
     began_s, sent = time.monotonic(), 0
-    with ProcessPoolExecutor(options.jobs) as pool:
+    with processes(options.jobs) as pool:
         for done in pool.map(run_slice, todo):
             sent += sum(done.outcomes.values())
             rate = sent / (time.monotonic() - began_s)
@@ -157,4 +157,4 @@ def _report(kept: Iterable[Done], summary: Path | None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(until_interrupted(main))

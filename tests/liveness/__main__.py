@@ -13,13 +13,13 @@ import os
 import sys
 import time
 from collections.abc import Iterable
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import IO, NamedTuple
 
 from tests.liveness.graphs import DIRECTED_THREE, UNDIRECTED_FIVE, Shape
 from tests.liveness.run import GRANTED, STABLE, TIMEOUT_S, Case, Kind, Outcome, run_case
 from tests.support.choices import positive
+from tests.support.pool import processes, until_interrupted
 
 SHAPES = (DIRECTED_THREE, UNDIRECTED_FIVE)
 
@@ -85,7 +85,7 @@ def _all(results: Path | None, jobs: int) -> int:
     ]
     file = results.open("a") if results is not None else None
     began_s = time.monotonic()
-    with ProcessPoolExecutor(jobs) as pool:
+    with processes(jobs) as pool:
         for count, done in enumerate(pool.map(_run_graph, todo), 1):
             kept.append(done)
             _keep(file, done)
@@ -143,4 +143,4 @@ def _row(shape: Shape, kind: Kind, outcomes: list[Outcome]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(until_interrupted(main))

@@ -9,19 +9,20 @@ import signal
 import sys
 import time
 from collections import Counter
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from tests.simulation.branches import missing
 from tests.simulation.plant import Mutant, Results, Verdict, hunt, mutants
 from tests.simulation.run import Outcome, run_seed
-from tests.support.choices import positive, span
+from tests.support.choices import number, positive, span
+from tests.support.pool import processes, until_interrupted
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
-    parser.add_argument("--seed", type=int, help="one seed")
+    parser.add_argument("--seed", type=number, help="one seed")
     parser.add_argument("--trace", action="store_true", help="shows what happens")
     parser.add_argument("--seeds", type=span, default="0:100", metavar="FIRST:END", help="the end not included")
     parser.add_argument("--until-failure", type=span, metavar="FIRST:END", help="the first seed that fails, or clean")
@@ -31,6 +32,8 @@ def main() -> int:
     parser.add_argument("--jobs", type=positive, default=os.cpu_count() or 1)
     parser.add_argument("--summary", type=Path, help="writes here, as JSON, what many seeds or mutants came to")
     options = parser.parse_args()
+    if options.trace and options.seed is None:
+        parser.error("--trace shows one seed: say which with --seed")
     if options.seed is not None:
         return _one(options.seed, show=options.trace)
     if options.until_failure:
@@ -96,7 +99,7 @@ def _many(seeds: range, jobs: int, summary: Path | None) -> int:
     failed: list[Outcome] = []
     hits: Counter[str] = Counter()
     simulated_s = 0.0
-    with ProcessPoolExecutor(jobs) as pool:
+    with processes(jobs) as pool:
         for done, outcome in enumerate(pool.map(run_seed, seeds, chunksize=4), 1):
             hits.update(outcome.hits)
             simulated_s += outcome.simulated_s
@@ -104,7 +107,7 @@ def _many(seeds: range, jobs: int, summary: Path | None) -> int:
                 failed.append(outcome)
                 again = f"python -m tests.simulation --seed {outcome.seed} --trace"
                 print(f"seed {outcome.seed} FAILED: {outcome.invariant}; again: {again}", flush=True)
-            if done % 100 == 0:
+            if done in (10, 30) or done % 100 == 0:
                 rate = done / (time.monotonic() - began_s)
                 print(f"{done} seeds, {len(failed)} failed, {rate:.2f} a second", file=sys.stderr, flush=True)
     for name, count in sorted(hits.items()):
@@ -120,4 +123,4 @@ def _many(seeds: range, jobs: int, summary: Path | None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(until_interrupted(main))

@@ -54,6 +54,8 @@ class Life:
         """When, by its clock, it last sent each node, as a leader, anything of its log."""
         self.lagging_since_ms: dict[NodeId, float] = {}
         """Since when a follower that could be asked was seen, at every look, to lack some of this leader's log."""
+        self.matched: dict[tuple[Term, NodeId], Position] = {}
+        """How far what it counts for each node, as a leader, was found to be acknowledged."""
         self.unheard_since_ms: float | None = None
         """Since when it was seen to lead, at every look, without having heard a majority lately."""
         self.seen_members: object = None

@@ -341,12 +341,24 @@ class Watch:
         elif now_ms > life.unheard_since_ms + DEPOSED_MS:
             raise Violation("a leader hears a majority", f"{core.node_id} leads term {core.term}, and hears {heard}")
 
+    def _check_match(self, life: Life, term: Term, peer: NodeId, match: Position) -> None:
+        """What a leader counts was acknowledged to it in this term, by a disk of that node."""
+        if match <= life.matched.get((term, peer), 0):
+            return
+        said = (self._acks_of_disks.get((term, disk), 0) for disk in life.host.cluster.hosts[peer].disk_names)
+        if match > max(said):
+            raise Violation(
+                "what counts was acknowledged", f"{life.host.id} has {peer} at {match}, which it never said"
+            )
+        life.matched[term, peer] = match
+
     def _check_asked(self, life: Life, now_ms: float) -> None:
         core, last, mood = life.replica.core, life.replica.log.last.position, life.host.mood
         before, life.lagging_since_ms = life.lagging_since_ms, {}
         if core.leadership is None or life.process.is_paused or mood.is_hung or mood.sync_s[1] > SLOW_DISK_S:
             return
         for peer, progress in core.leadership.followers.items():
+            self._check_match(life, core.term, peer, progress.match)
             is_level = progress.is_compared and progress.match >= last
             if is_level or not life.transport.is_connected(peer):
                 continue

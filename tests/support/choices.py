@@ -5,6 +5,13 @@ from __future__ import annotations
 from argparse import ArgumentTypeError
 
 
+def number(text: str) -> int:
+    """A number of zero and more."""
+    if not text.isdecimal():
+        raise ArgumentTypeError(f"{text!r} is not a number of zero and more")
+    return int(text)
+
+
 def positive(text: str) -> int:
     """A count of one and more."""
     if not text.isdecimal() or int(text) < 1:
