@@ -204,7 +204,7 @@ async def cut_power(
             try:
                 await Round(directory, cluster, volumes, report).run(number, chance, on_cut)
             except* (DLedgerError, CannotMountError) as failed:
-                report.refusals += [f"{type(each).__name__}: {each}" for each in _leaves(failed)]
+                report.refusals += [_said(each) for each in _leaves(failed)]
         report.tails_cut += tails_cut(directory)
         if report.is_clean:
             shutil.rmtree(directory)
@@ -218,6 +218,11 @@ def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]
             yield from _leaves(each)
         else:
             yield each
+
+
+def _said(failure: BaseException) -> str:
+    kind = failure.code.value if isinstance(failure, DLedgerError) else type(failure).__name__
+    return f"{kind}: {failure}"
 
 
 def tails_cut(directory: Path) -> int:
