@@ -26,7 +26,8 @@ class Debts:
         self._lost = defaultdict[str, set[LogPoint]](set)
         """By disk: the last points that were durable there before something of it rotted, and went."""
         self._cut: set[str] = set()
-        """Disks with a damaged log that a leader had cut: the next life may find it whole."""
+        """Disks with a damaged log that a leader had cut, and that the next life may find whole, until a life says what
+        its log holds now."""
 
     def is_admitted(self, host: SimHost, promised: LogPoint) -> bool:
         """Whether ``host``, which has come back without ``promised``, is excused: what a leader cut from a damaged log
@@ -38,6 +39,10 @@ class Debts:
         if is_admitted:
             self._lost[host.disk_name].add(promised)
         return is_admitted
+
+    def promised_anew(self, host: SimHost) -> None:
+        """What ``host`` holds is known again: no cut of before excuses what it lacks from now on."""
+        self._cut.discard(host.disk_name)
 
     def has_lost(self, host: SimHost) -> bool:
         """Whether its disk ever came back without what it had said was durable."""

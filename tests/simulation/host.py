@@ -307,6 +307,7 @@ class SimHost:
         # A trim that others committed may have moved the start past what this disk holds: nothing is kept up to there.
         is_kept = position >= log.state.start.position
         self.promised = LogPoint(position, log.term_at(position), 0) if is_kept else GENESIS
+        self.cluster.watch.debts.promised_anew(self)
 
     def pause(self) -> None:
         self.life.process.pause()
