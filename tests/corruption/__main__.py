@@ -1,8 +1,9 @@
 """``python -m tests.corruption [--quick]``: every byte that a node stores, damaged; a table of what became of it.
 
 Every bit of every byte by itself, then all eight; every sector zeroed, or holding another one's bytes; every file gone,
-or cut short; once for a node that is alone, once beside others that have good copies of every frame. Exits with 1 when
-one outcome is WRONG: something else was served, or missing, or forgotten, without a word.
+or cut short: once for a node that is alone, once given good copies of what it says is damaged. Then every byte, sector
+and file of one of three nodes that see to it themselves. Exits with 1 when one outcome is WRONG: something else was
+served, or missing, or forgotten, without a word.
 """
 
 from __future__ import annotations
@@ -13,24 +14,28 @@ import logging
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 
-from tests.corruption.damage import FLIPS, INVERTED, Damage, damaged_bytes, damaged_files, damaged_sectors
+from tests.corruption.damage import FLIPS, INVERTED, Damage, Pattern, damaged_bytes, damaged_files, damaged_sectors
 from tests.corruption.expected import Outcome
-from tests.corruption.node import StoredNode, stored_node
+from tests.corruption.node import StoredDisk, stored_node
 from tests.corruption.outcome import outcome_of
+from tests.corruption.trio import crashed, outcome_among_three
+from tests.simulation.process import WorldLoop
 from tests.support.choices import positive
 from tests.support.pool import processes, until_interrupted
 from tests.support.virtual_time import run_virtual
 
-FOREVER_S = 1e9
 QUICK_STRIDE = 64
+QUICK_EVERY = 29
+"""Of the damages to one of three nodes."""
 MOST_SHOWN = 20
 
 Table = Counter[tuple[str, Outcome]]
+Judge = Callable[[Damage], tuple[Outcome, str]]
 
 
 def main() -> int:
@@ -43,13 +48,12 @@ def main() -> int:
     tables: dict[str, dict[str, dict[str, int]]] = {}
     wrong: list[str] = []
     with processes(options.jobs, _quiet) as pool:
-        for has_peers in (False, True):
+        for title in SCENES:
             table: Table = Counter()
-            judge = partial(_part, has_peers=has_peers, quick=options.quick, parts=options.jobs)
-            for counted, found in pool.map(judge, range(options.jobs)):
+            part = partial(_part, title=title, quick=options.quick, parts=options.jobs)
+            for counted, found in pool.map(part, range(options.jobs)):
                 table += counted
                 wrong += found
-            title = "beside others" if has_peers else "a node alone"
             _show(title, table)
             tables[title] = _by_structure(table)
             total += table.total()
@@ -65,29 +69,46 @@ def _quiet() -> None:
     logging.disable(logging.CRITICAL)  # every start would tell what it found
 
 
-def _part(part: int, *, has_peers: bool, quick: bool, parts: int) -> tuple[Table, list[str]]:
+def _part(part: int, *, title: str, quick: bool, parts: int) -> tuple[Table, list[str]]:
     """Every ``parts``-th damage."""
-    return run_virtual(_judge(has_peers=has_peers, quick=quick, part=part, parts=parts), limit_s=FOREVER_S)
-
-
-async def _judge(*, has_peers: bool, quick: bool, part: int, parts: int) -> tuple[Table, list[str]]:
-    node = await stored_node()
+    damages, judge = SCENES[title](quick)
     table: Table = Counter()
     wrong = []
-    for damage in islice(_damages(node, quick=quick), part, None, parts):
-        outcome, reason = await outcome_of(node, damage, has_peers=has_peers)
+    for damage in islice(damages, part, None, parts):
+        outcome, reason = judge(damage)
         table[damage.structure, outcome] += 1
         if reason:
-            wrong.append(f"{damage}: {reason}")
+            wrong.append(f"{title}: {damage}: {reason}")
     return table, wrong
 
 
-def _damages(node: StoredNode, *, quick: bool) -> Iterator[Damage]:
-    regions = node.regions()
+def _of_one(quick: bool, *, has_peers: bool) -> tuple[Iterator[Damage], Judge]:
+    node = run_virtual(stored_node())
     patterns = (INVERTED,) if quick else (*FLIPS, INVERTED)
     stride = QUICK_STRIDE if quick else 1
+    return _damages(node.disk, patterns, stride), lambda damage: run_virtual(
+        outcome_of(node, damage, has_peers=has_peers)
+    )
+
+
+def _of_three(quick: bool) -> tuple[Iterator[Damage], Judge]:
+    disk = run_virtual(crashed(), loop_factory=WorldLoop)
+    damages = islice(_damages(disk, (INVERTED,), QUICK_STRIDE), 0, None, QUICK_EVERY if quick else 1)
+    return damages, lambda damage: run_virtual(outcome_among_three(disk, damage), loop_factory=WorldLoop)
+
+
+SCENES: dict[str, Callable[[bool], tuple[Iterator[Damage], Judge]]] = {
+    "a node alone": partial(_of_one, has_peers=False),
+    "given good copies": partial(_of_one, has_peers=True),
+    "one of three nodes": _of_three,
+}
+"""By title: what is damaged, and who judges it."""
+
+
+def _damages(disk: StoredDisk, patterns: tuple[Pattern, ...], stride: int) -> Iterator[Damage]:
+    regions = disk.regions()
     return chain(
-        damaged_bytes(node, regions, patterns, stride), damaged_sectors(node, regions), damaged_files(node, regions)
+        damaged_bytes(disk, regions, patterns, stride), damaged_sectors(disk, regions), damaged_files(disk, regions)
     )
 
 

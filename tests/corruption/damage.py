@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from dledger.storage.segment import FIRST_PAGE_BYTES, PREPARED_SUFFIX
-from tests.corruption.node import FIRST_STATE, LATER_STATE, ROOM, UNUSED, Region, StoredNode
+from tests.corruption.node import FIRST_STATE, LATER_STATE, ROOM, UNUSED, Region, StoredDisk
 from tests.simulation.platter import SECTOR_BYTES
 
 A_BYTE = "a byte"
@@ -44,10 +44,10 @@ INVERTED: Pattern = lambda byte: byte ^ 0xFF  # noqa: E731 – one of the patter
 
 
 def damaged_bytes(
-    node: StoredNode, regions: dict[str, list[Region]], patterns: tuple[Pattern, ...], stride: int = 1
+    disk: StoredDisk, regions: dict[str, list[Region]], patterns: tuple[Pattern, ...], stride: int = 1
 ) -> Iterator[Damage]:
     """Every byte, with every pattern; of room that nothing uses every ``stride``-th."""
-    for path, content in node.image.files:
+    for path, content in disk.image.files:
         for region in regions[path]:
             step = stride if region.structure in (UNUSED, ROOM) else 1
             for offset in range(region.begin, region.end, step):
@@ -58,9 +58,9 @@ def damaged_bytes(
                     yield Damage(path, A_BYTE, region.structure, offset, offset + 1, bytes(damaged), behind)
 
 
-def damaged_sectors(node: StoredNode, regions: dict[str, list[Region]]) -> Iterator[Damage]:
+def damaged_sectors(disk: StoredDisk, regions: dict[str, list[Region]]) -> Iterator[Damage]:
     """Each sector zeroed, and each with what belongs elsewhere in its file: where it differs."""
-    for path, content in node.image.files:
+    for path, content in disk.image.files:
         for begin in range(0, len(content), SECTOR_BYTES):
             sector = content[begin : begin + SECTOR_BYTES]
             other = content[begin - SECTOR_BYTES :][:SECTOR_BYTES] if begin else content[-SECTOR_BYTES:]
@@ -73,10 +73,10 @@ def damaged_sectors(node: StoredNode, regions: dict[str, list[Region]]) -> Itera
                     yield Damage(path, f"a sector {name}", place, begin, end, damaged, behind)
 
 
-def damaged_files(node: StoredNode, regions: dict[str, list[Region]]) -> Iterator[Damage]:
+def damaged_files(disk: StoredDisk, regions: dict[str, list[Region]]) -> Iterator[Damage]:
     """Each file gone, and cut short at each sector."""
-    for path, content in node.image.files:
-        size, kind = len(content), _kind(path, node)
+    for path, content in disk.image.files:
+        size, kind = len(content), _kind(path, disk)
         yield Damage(path, "gone", kind, 0, size, None, reaches_behind_the_mark=False)
         yield Damage(path, "cut to nothing", kind, 0, size, b"", _any_behind(regions[path], 0, size))
         for end in range(SECTOR_BYTES, size, SECTOR_BYTES):
@@ -86,12 +86,12 @@ def damaged_files(node: StoredNode, regions: dict[str, list[Region]]) -> Iterato
             yield Damage(path, "cut short", place, end, size, content[:end], behind)
 
 
-def _kind(path: str, node: StoredNode) -> str:
+def _kind(path: str, disk: StoredDisk) -> str:
     name = path.rpartition("/")[2]
     if name.endswith(".log"):
         return SEGMENT
     if name.endswith(".state"):
-        return FIRST_STATE if path == node.first_state else LATER_STATE
+        return FIRST_STATE if path == disk.first_state else LATER_STATE
     return UNUSED if name.endswith(PREPARED_SUFFIX) else name
 
 

@@ -30,6 +30,7 @@ _TWO_SLOTS = ("hard_state", "identity", "peers")
 
 _ANYWHERE: dict[str, AbstractSet[Outcome]] = {
     "LOCK": _GOOD,
+    "reserve": _GOOD,
     UNUSED: _GOOD,
     ROOM: _GOOD,
     LATER_STATE: _GOOD,  # the frames before it tell it

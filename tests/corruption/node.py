@@ -24,6 +24,7 @@ from tests.unit.storage.harness import Witness, abandon, all_frames, frames_afte
 
 VOTE = HardState(Term(7), NodeId("n2"))
 PEERS = {NodeId("n1"): b"1" * 16, NodeId("n2"): b"2" * 16}
+FRAME_MAGIC = b"DLF"
 _IDLE_S = 0.05
 _PAGE_PARTS = ("segment header", "sync mark", "commit hint", "sync mark", "origin")
 _SLOTS = {"hard_state": SLOT_BYTES, "identity": SLOT_BYTES, "peers": 16 * SLOT_BYTES}
@@ -39,16 +40,10 @@ class Region(NamedTuple):
     structure: str
 
 
-class StoredNode(NamedTuple):
-    """A node that crashed: what it has stored, and what a start must find."""
+class StoredDisk(NamedTuple):
+    """What a node has stored under ``DATA`` when it crashes."""
 
     image: Image
-    frames: tuple[bytes, ...]
-    marked: int
-    """The position of the newest sync mark: behind it lies what the last crash may explain."""
-    state: bytes
-    """The small state at the end."""
-    node_uuid: bytes
 
     def regions(self) -> dict[str, list[Region]]:
         """By path: every byte of every file belongs to one region."""
@@ -84,6 +79,18 @@ class StoredNode(NamedTuple):
             yield Region(0, len(content), name)
 
 
+class StoredNode(NamedTuple):
+    """A node that crashed: what it has stored, and what a start must find."""
+
+    disk: StoredDisk
+    frames: tuple[bytes, ...]
+    marked: int
+    """The position of the newest sync mark: behind it lies what the last crash may explain."""
+    state: bytes
+    """The small state at the end."""
+    node_uuid: bytes
+
+
 async def stored_node() -> StoredNode:
     """Several sealed segments behind an origin, an active one with frames on both sides of its mark, and all else."""
     platter = RecordedPlatter()
@@ -110,7 +117,7 @@ async def stored_node() -> StoredNode:
     await witness.all_durable()
     image = platter.image()
     frames = tuple(frame.raw for frame in await all_frames(log))
-    node = StoredNode(image, frames, marked, log.state.encode(), identity.start.node_uuid)
+    node = StoredNode(StoredDisk(image), frames, marked, log.state.encode(), identity.start.node_uuid)
     await abandon(log)
     await identity.close()
     return node
@@ -121,7 +128,7 @@ def _of_segment(content: bytes, segment: Segment, durable: Durable) -> Iterator[
         yield from _record(content, sector * SECTOR_BYTES, part)
     position, offset = segment.name.base_position, FIRST_PAGE_BYTES
     end = segment.end_offset if segment.sealed else len(content)
-    while offset < end and any(content[offset : offset + HEADER_BYTES]):
+    while offset < end and content.startswith(FRAME_MAGIC, offset):  # no footer yet of a segment that was being sealed
         header = parse_header(content, offset)
         where = " above the mark" if position > durable.point.position else ""
         yield Region(offset, offset + HEADER_BYTES, f"frame header{where}")

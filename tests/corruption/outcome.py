@@ -11,12 +11,13 @@ halts
 refuses the read
     it starts; whoever asks for the place is told CORRUPT_LOG, and the rest is served
 repaired
-    where other nodes have good copies of the frames: everything is there again, byte for byte
+    given good copies of the frames, by this harness or, in ``trio.py``, by the other nodes: everything is there again,
+    byte for byte
 cut as a torn tail
     frames behind the sync mark, as a crash leaves them, of a node that is alone: the log ends before them
 cut, fetched again
-    the same beside others: the start has cut something, and so the node asks the voters for it before it votes
-    (TailQuery); the frames that they have go on where the log ends, and everything is there again, byte for byte
+    the same where others have them: the start has cut something, and so the node asks the voters for it before it
+    votes (TailQuery); the frames that they have go on where the log ends, and everything is there again, byte for byte
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ _MOST_REPAIRS = 10
 
 
 async def outcome_of(node: StoredNode, damage: Damage, *, has_peers: bool = False) -> tuple[Outcome, str]:
-    """What a start on it, and reading everything, come to; and what is wrong, if anything is. ``has_peers``: other
-    nodes have every frame, and give it."""
+    """What a start on it, and reading everything, come to; and what is wrong, if anything is. ``has_peers``: it is
+    given every frame that it lacks, as other nodes would."""
     outcome, reason = await _outcome_of(node, damage, has_peers=has_peers)
     right = expected(damage, has_peers=has_peers)
     if outcome in right or reason:
@@ -54,12 +55,12 @@ async def outcome_of(node: StoredNode, damage: Damage, *, has_peers: bool = Fals
 
 
 async def _outcome_of(node: StoredNode, damage: Damage, *, has_peers: bool) -> tuple[Outcome, str]:
-    files = dict(node.image.files)
+    files = dict(node.disk.image.files)
     if damage.content is None:
         del files[damage.path]
     else:
         files[damage.path] = damage.content
-    damaged = Image(tuple(sorted(files.items())), node.image.directories)
+    damaged = Image(tuple(sorted(files.items())), node.disk.image.directories)
     platter = RecordedPlatter(damaged)
     try:
         return await _started(node, damage, platter, has_peers=has_peers), ""
@@ -87,7 +88,7 @@ async def _started(node: StoredNode, damage: Damage, platter: RecordedPlatter, *
         assert {peer: book.disk_of(peer) for peer in PEERS} == PEERS, "it has forgotten its peers"
     elif damage.path.startswith(f"{GROUP}/"):
         return await _LogStart(node, damage, disk, platter, has_peers=has_peers).outcome()
-    return _healed(damage, platter)
+    return healed(damage, platter.image())
 
 
 class _LogStart:
@@ -113,7 +114,7 @@ class _LogStart:
             assert log.commit_hint <= log.last.position, "the commit hint lies beyond the log"
             while True:
                 try:
-                    frames = await _everything(log)
+                    frames = await everything(log)
                 except Damaged:
                     self._check_refusal(log)
                     if not self._has_peers:
@@ -130,13 +131,13 @@ class _LogStart:
                 self._check_cut(log)
             if is_cut and self._has_peers:
                 await self._fetch(log, witness)
-                frames = await _everything(log)
+                frames = await everything(log)
             _check_frames(self._node, log, frames)
             if self._repairs:
                 return Outcome.REPAIRED
             if is_cut:
                 return Outcome.FETCHED if self._has_peers else Outcome.CUT
-            return _healed(self._damage, self._platter)
+            return healed(self._damage, self._platter.image())
         finally:
             await log.close()
 
@@ -186,10 +187,12 @@ class _LogStart:
         assert self._repairs < _MOST_REPAIRS, "it is repaired again and again"
 
 
-async def _everything(log: FileLog) -> tuple[bytes, ...]:
+async def everything(log: FileLog) -> tuple[bytes, ...]:
+    """Every stored frame, read in order and each by its index. Raises CorruptLog."""
     frames = await all_frames(log)
     for frame in frames:
-        assert (await log.frame_of(Index(frame.header.base_index))).raw == frame.raw
+        if frame.header.count:
+            assert (await log.frame_of(Index(frame.header.base_index))).raw == frame.raw, "the index leads elsewhere"
     await log.state_at_start()
     return tuple(frame.raw for frame in frames)
 
@@ -200,8 +203,9 @@ def _check_frames(node: StoredNode, log: FileLog, frames: tuple[bytes, ...]) -> 
         assert log.state.encode() == node.state, "the small state is another one"
 
 
-def _healed(damage: Damage, platter: RecordedPlatter) -> Outcome:
-    now = dict(platter.image().files).get(damage.path)
+def healed(damage: Damage, image: Image) -> Outcome:
+    """What the damaged place holds now."""
+    now = dict(image.files).get(damage.path)
     if damage.content is None:
         return Outcome.HARMLESS if now is None else Outcome.REBUILT
     if now is None or now[damage.offset : damage.end] != damage.content[damage.offset : damage.end]:

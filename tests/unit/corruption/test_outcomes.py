@@ -14,7 +14,7 @@ from dledger.storage.frame import HEADER_BYTES, Frame, FrameHeader
 from tests.corruption import outcome
 from tests.corruption.damage import INVERTED, Damage, damaged_bytes, damaged_files, damaged_sectors
 from tests.corruption.expected import Outcome
-from tests.corruption.node import StoredNode, stored_node
+from tests.corruption.node import StoredDisk, stored_node
 from tests.corruption.outcome import outcome_of
 from tests.support.virtual_time import run_virtual
 
@@ -23,13 +23,13 @@ EVERY = 7
 """Of the bytes of records and frames."""
 
 
-def outcomes(damages: Callable[[StoredNode], Iterable[Damage]], *, has_peers: bool = False) -> dict[str, set[Outcome]]:
+def outcomes(damages: Callable[[StoredDisk], Iterable[Damage]], *, has_peers: bool = False) -> dict[str, set[Outcome]]:
     """By structure. Fails when one of them is wrong."""
 
     async def all_of_them() -> dict[str, set[Outcome]]:
         node = await stored_node()
         found: dict[str, set[Outcome]] = {}
-        for damage in damages(node):
+        for damage in damages(node.disk):
             came, reason = await outcome_of(node, damage, has_peers=has_peers)
             assert came is not Outcome.WRONG, f"{damage}: {reason}"
             found.setdefault(damage.structure, set()).add(came)
@@ -38,8 +38,8 @@ def outcomes(damages: Callable[[StoredNode], Iterable[Damage]], *, has_peers: bo
     return run_virtual(all_of_them())
 
 
-def some_bytes(node: StoredNode) -> Iterable[Damage]:
-    return islice(damaged_bytes(node, node.regions(), (INVERTED,), STRIDE), 0, None, EVERY)
+def some_bytes(disk: StoredDisk) -> Iterable[Damage]:
+    return islice(damaged_bytes(disk, disk.regions(), (INVERTED,), STRIDE), 0, None, EVERY)
 
 
 def test_a_damaged_byte_is_made_good_or_refused_or_was_behind_the_mark() -> None:
@@ -62,9 +62,9 @@ def test_beside_others_every_damaged_frame_is_repaired() -> None:
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("has_peers", [False, True])
 def test_a_sector_or_a_file_that_is_gone_is_made_good_or_refused(has_peers: bool) -> None:
-    found = outcomes(lambda node: damaged_sectors(node, node.regions()), has_peers=has_peers)
+    found = outcomes(lambda disk: damaged_sectors(disk, disk.regions()), has_peers=has_peers)
     assert {structure.partition(":")[0] for structure in found} == {"a sector zeroed", "a sector misdirected"}
-    found = outcomes(lambda node: damaged_files(node, node.regions()), has_peers=has_peers)
+    found = outcomes(lambda disk: damaged_files(disk, disk.regions()), has_peers=has_peers)
     assert {structure.partition(":")[0] for structure in found} == {"gone", "cut to nothing", "cut short"}
 
 

@@ -1,0 +1,208 @@
+"""Three real nodes on simulated disks, one of which comes back to damage: what becomes of it by the nodes' own means.
+
+Every damage has a cluster of its own. All of these are the same up to the moment of the crash: a log of several
+segments, the first of them trimmed, and frames on both sides of the last sync mark. While the node is down the others
+go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+from dledger.config import NodeConfig
+from dledger.errors import CorruptLog
+from dledger.raft.messages import FetchResponse, Message
+from dledger.storage.log import FileLog
+from dledger.storage.segment import SEGMENT_SUFFIX, STATE_SUFFIX
+from dledger.storage.verify import _Verifier
+from dledger.types import GENESIS, LogPoint, NodeId
+from tests.corruption.damage import Damage
+from tests.corruption.expected import Outcome, expected
+from tests.corruption.node import StoredDisk
+from tests.corruption.outcome import everything, healed
+from tests.crashes.medium import Image, RecordedPlatter, RecordingDisk
+from tests.crashes.promises import DATA, GROUP, LIMITS
+from tests.simulation.cluster import SimulatedCluster
+from tests.simulation.host import SimHost
+from tests.simulation.trace import Trace
+from tests.simulation.violation import Violation
+from tests.unit.server.rot import append, level, until
+
+SEED = 1
+APPENDS = 14
+ABOVE_THE_MARK = 2
+MEANWHILE = 3
+IDLE_S = 0.5
+"""Longer than a log waits before it writes a mark alone."""
+PATIENCE_S = 30
+"""Several times as long as a scrub takes to come round."""
+
+
+async def crashed() -> StoredDisk:
+    """What the crashed node has stored, in every one of these clusters."""
+    trio = Trio()
+    try:
+        return await trio.crash()
+    finally:
+        await trio.close()
+
+
+async def outcome_among_three(disk: StoredDisk, damage: Damage) -> tuple[Outcome, str]:
+    """What one damage to ``disk``, of ``crashed``, comes to; and what is wrong, if anything is."""
+    trio = Trio()
+    try:
+        assert await trio.crash() == disk, "the clusters are not all the same up to the crash"
+        return await trio.outcome_of(damage)
+    finally:
+        await trio.close()
+
+
+class Trio:
+    """One cluster. To be made inside a ``WorldLoop``."""
+
+    def __init__(self) -> None:
+        self._cluster = SimulatedCluster(3, SEED, Trace(), lease_reads=False)
+        config_of = self._cluster.config_of
+
+        def small(host: SimHost) -> NodeConfig:
+            return replace(config_of(host), limits=LIMITS)
+
+        self._cluster.config_of = small  # type: ignore[method-assign]
+        self._patient: SimHost
+        self._leader: SimHost
+        self._end = GENESIS
+        """Of the patient's log when it crashed."""
+        self._is_given = False
+        """Another node has sent the patient what it had before."""
+        self._is_cut = False
+        """It was opened, once, without all that it had."""
+
+    async def close(self) -> None:
+        await self._cluster.bury()
+
+    async def crash(self) -> StoredDisk:
+        """Runs until one node has crashed, and the others have gone on; what that one has stored."""
+        cluster = self._cluster
+        await cluster.start()
+        await until(lambda: any(host.leads and host.replica.core.is_ready for host in cluster.up()))
+        self._leader = leader = cluster.leaders()[0]
+        self._patient = patient = next(host for host in cluster.hosts.values() if host is not leader)
+        await append(leader, APPENDS)
+        await level(cluster)
+        before = leader.replica.log.boundaries()[0].trim.first_index
+        cluster.watch.deletion.ask(before)
+        await leader.ask(lambda: leader.replica.retention.trim(before))
+        while _in_last_segment(patient) != 1:
+            await append(leader, 1)
+            await level(cluster)
+        await asyncio.sleep(IDLE_S)
+        await append(leader, ABOVE_THE_MARK)
+        last = leader.replica.log.last.position
+        await until(lambda: patient.replica.log.durable_position == last, poll_s=0.0001)
+        self._end = patient.replica.log.last
+        patient.crash()
+        await append(leader, MEANWHILE)
+        self._listen()
+        return StoredDisk(self._image())
+
+    def _listen(self) -> None:
+        watch = self._cluster.watch
+        said, restarted = watch.said, watch.restarted
+
+        def hear(host: SimHost, peer: NodeId, message: Message) -> None:
+            said(host, peer, message)
+            if isinstance(message, FetchResponse) and message.frames and host is not self._patient:
+                self._is_given |= message.frames[0].header.position <= self._end.position
+
+        def see(host: SimHost, promised: LogPoint) -> None:
+            self._is_cut |= host.replica.log.last.position < self._end.position
+            restarted(host, promised)
+
+        watch.said = hear  # type: ignore[method-assign]
+        watch.restarted = see  # type: ignore[method-assign]
+
+    def _image(self) -> Image:
+        """The patient's files, where a node that is alone has them."""
+        own = f"{DATA}/{self._patient.id}"
+        platter = self._patient.platter
+        found = {path: bytes(platter.find(path).data) for path in platter.paths()}
+        files = [(path.replace(own, str(DATA), 1), content) for path, content in found.items()]
+        return Image(tuple(sorted(files)), (str(DATA), str(GROUP.parent), str(GROUP)))
+
+    async def outcome_of(self, damage: Damage) -> tuple[Outcome, str]:
+        """What the crashed node's start, and half a minute among the others, come to; and what is wrong, if anything
+        is."""
+        self._put(damage)
+        damaged = self._image()
+        try:
+            await self._patient.start()
+        except Violation as refused:
+            return await self._halted(damage, damaged, refused)
+        right = expected(damage, has_peers=True)
+        try:
+            await append(self._leader, 1)
+            await level(self._cluster)
+            await until(lambda: self._seen(damage) in right and self._patient.replica.core.may_vote, PATIENCE_S)
+            await self._check_logs()
+        except TimeoutError:
+            told = f"{self._seen(damage)}; it should be {' or '.join(sorted(right))}; {self._cluster.describe()}"
+            return Outcome.WRONG, told
+        except (AssertionError, CorruptLog, Violation) as wrong:
+            return Outcome.WRONG, f"{type(wrong).__name__}: {wrong}"
+        return self._seen(damage), ""
+
+    def _put(self, damage: Damage) -> None:
+        patient = self._patient
+        path = damage.path.replace(str(DATA), f"{DATA}/{patient.id}", 1)
+        platter = patient.platter
+        if damage.content is None:
+            platter.unlink(path)
+            platter.sync_directory(path.rpartition("/")[0])
+        else:
+            file = platter.find(path)
+            file.data[:] = file.medium[:] = damage.content
+        patient.lost_tail = damage.reaches_behind_the_mark
+
+    async def _halted(self, damage: Damage, damaged: Image, refused: Violation) -> tuple[Outcome, str]:
+        if not isinstance(refused.__cause__, CorruptLog):
+            return Outcome.WRONG, str(refused)
+        if "nothing was changed" in str(refused.__cause__) and _log_of(damaged) != _log_of(self._image()):
+            return Outcome.WRONG, f"it has changed something: {refused}"
+        await append(self._leader, 1)  # the others are no worse for it
+        right = expected(damage, has_peers=True)
+        is_right = Outcome.HALTS in right
+        return (Outcome.HALTS, "") if is_right else (Outcome.WRONG, f"{refused}; it should be {sorted(right)}")
+
+    def _seen(self, damage: Damage) -> Outcome:
+        if not self._patient.is_up:
+            return Outcome.HALTS
+        if self._is_cut and not self._patient.life.was_damaged:
+            return Outcome.FETCHED
+        return Outcome.REPAIRED if self._is_given else healed(damage, self._image())
+
+    async def _check_logs(self) -> None:
+        """All three hold the same, and give all of it; and nothing of what the patient stores is damaged any more."""
+        logs = {}
+        for host in self._cluster.hosts.values():
+            log = host.replica.log
+            assert isinstance(log, FileLog)
+            logs[host.id] = await host.ask(lambda log=log: everything(log)), log.state.encode()  # type: ignore[misc]
+        of_leader = logs[self._leader.id]
+        assert len(of_leader[0]) > APPENDS + MEANWHILE - LIMITS.segment_max_frames, "there is nothing to compare"
+        for host_id, of_host in logs.items():
+            assert of_host == of_leader, f"{host_id} holds something else than {self._leader.id}"
+        report = _Verifier(RecordingDisk(RecordedPlatter(self._image())), GROUP).run()
+        assert report.ok, f"everything is there, and a verify finds {report.bad}"
+
+
+def _log_of(image: Image) -> dict[str, bytes]:
+    """That it was started, a node notes before it looks at its log."""
+    return {path: content for path, content in image.files if path.endswith((SEGMENT_SUFFIX, STATE_SUFFIX))}
+
+
+def _in_last_segment(host: SimHost) -> int:
+    """How many frames the segment that takes frames has."""
+    log = host.replica.log
+    assert isinstance(log, FileLog)
+    return log.last.position - log._files.active.name.base_position + 1

@@ -1,0 +1,74 @@
+"""One of three nodes comes back to damage: the nodes make it good. All of it: ``python -m tests.corruption``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import islice
+
+import pytest
+
+from dledger.server import repairer
+from dledger.storage import recovery
+from tests.corruption.damage import INVERTED, Damage, damaged_bytes, damaged_files
+from tests.corruption.expected import Outcome
+from tests.corruption.node import StoredDisk
+from tests.corruption.trio import crashed, outcome_among_three
+from tests.simulation.process import WorldLoop
+from tests.support.virtual_time import run_virtual
+
+STRIDE = 4096
+
+
+@pytest.fixture(scope="module")
+def disk() -> StoredDisk:
+    return run_virtual(crashed(), loop_factory=WorldLoop)
+
+
+def outcome_of(disk: StoredDisk, damage: Damage) -> Outcome:
+    """Fails when it is wrong."""
+    outcome, reason = run_virtual(outcome_among_three(disk, damage), loop_factory=WorldLoop)
+    assert outcome is not Outcome.WRONG, f"{damage}: {reason}"
+    return outcome
+
+
+def outcomes(disk: StoredDisk, damages: Iterable[Damage]) -> dict[str, set[Outcome]]:
+    found: dict[str, set[Outcome]] = {}
+    for damage in damages:
+        found.setdefault(damage.structure, set()).add(outcome_of(disk, damage))
+    return found
+
+
+def some_bytes(disk: StoredDisk) -> Iterable[Damage]:
+    return islice(damaged_bytes(disk, disk.regions(), (INVERTED,), STRIDE), 0, None, 43)
+
+
+def in_a_frame(disk: StoredDisk) -> Damage:
+    return next(each for each in some_bytes(disk) if each.structure == "frame body")
+
+
+def test_a_damaged_frame_comes_back_from_the_others_and_the_rest_from_what_the_node_has(disk: StoredDisk) -> None:
+    found = outcomes(disk, some_bytes(disk))
+    assert found["frame body"] == found["frame header"] == {Outcome.REPAIRED}
+    assert found["frame body above the mark"] == found["frame header above the mark"] == {Outcome.FETCHED}
+    assert found["segment header"] == found["trailer"] == found["identity, slot 0"] == {Outcome.REBUILT}
+
+
+def test_a_file_that_is_gone_is_made_good_or_the_node_halts_and_the_others_go_on(disk: StoredDisk) -> None:
+    found = outcomes(disk, islice(damaged_files(disk, disk.regions()), 0, None, 5))
+    assert Outcome.HALTS in set().union(*found.values())
+
+
+def test_a_node_that_repairs_nothing_is_found_out(disk: StoredDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def in_vain(*_: object) -> bool:
+        return False
+
+    monkeypatch.setattr(repairer.Repairer, "_repair", in_vain)
+    with pytest.raises(AssertionError, match="it should be repaired"):
+        outcome_of(disk, in_a_frame(disk))
+
+
+def test_a_start_that_takes_rot_for_a_torn_tail_is_found_out(disk: StoredDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recovery, "_check_durable", lambda *_: None)
+    in_last_segment = [each for each in some_bytes(disk) if each.structure == "frame body"][-1]
+    with pytest.raises(AssertionError, match=r"durable survives|it should be repaired"):
+        outcome_of(disk, in_last_segment)
