@@ -117,9 +117,9 @@ class Round:
     def acknowledged(self) -> int:
         return self._journal.acknowledged
 
-    async def judge(self, log: Log) -> None:
-        """Holds every node's log against the journal."""
-        for node_id in NODES:
+    async def judge(self, log: Log, nodes: Sequence[str] = NODES) -> None:
+        """Holds the log of each of ``nodes`` against the journal."""
+        for node_id in nodes:
             self._report.add(self._journal.judge(await whole_log(log, node_id)))
 
     async def appending_while(self, log: Log, trouble: Coroutine[None, None, None]) -> None:
@@ -141,12 +141,13 @@ class Round:
                 for _ in range(LARGE_RECORDS):
                     tasks.create_task(self._append_large(log), name="a large append")
                 await asyncio.sleep(chance.uniform(0.005, 0.05))
-                await self._cut(victims, chance)
+                await self.cut(victims, chance)
                 await self._cluster.wait_ready()
 
         await self.appending_while(log, trouble())
 
-    async def _cut(self, victims: Sequence[str], chance: Random) -> None:
+    async def cut(self, victims: Sequence[str], chance: Random) -> None:
+        """The power goes at ``victims``, and comes back."""
         for victim in victims:
             self._volumes[victim].scatter(chance)
         for victim in victims:
@@ -160,8 +161,12 @@ class Round:
 
     async def _append_all_along(self, log: Log, ended: asyncio.Event) -> None:
         while not ended.is_set():
-            await self._append(log, self._journal.take(BATCH))
+            await self.append(log)
             await asyncio.sleep(PACE_S)
+
+    async def append(self, log: Log) -> None:
+        """A batch, until it has its outcome."""
+        await self._append(log, self._journal.take(BATCH))
 
     async def _append_large(self, log: Log) -> None:
         await self._append(log, self._journal.take_large())

@@ -13,7 +13,7 @@ from random import Random
 import pytest
 
 from dledger.cli.cluster import LocalCluster, last_words
-from dledger.client import Log, connect
+from dledger.client import connect
 from tests.power.cuts import NODES, SERVE, Report, Round, volumes_with_nodes
 from tests.power.volume import CannotMountError, Volume
 
@@ -62,25 +62,34 @@ async def test_a_node_that_ends_in_a_system_call_comes_back_and_survives_a_power
     tmp_path: Path, faults: tuple[str, ...], code: int
 ) -> None:
     """What failed to be synced looks clean to the kernel: a restart that believed its cache would lose it then."""
-    report = Report()
+    report, chance = Report(), Random(1)
     async with three_nodes(tmp_path / "nodes") as (cluster, volumes):
         round_ = Round(tmp_path, cluster, volumes, report)
-
-        async def end_in_a_call(log: Log) -> None:
+        async with connect(cluster.endpoints, timeout_ms=60_000) as log:
             victim = (await log.status()).leader
             assert victim is not None
-            node = cluster.nodes[victim]
-            assert node.process is not None
-            node.expected_to_end = True
-            tracer = await injected(node.process.pid, *faults)
-            assert await asyncio.wait_for(node.process.wait(), DEADLINE_S) == code, last_words(node.log_file)
-            await tracer.wait()
-            await cluster.restart(victim)
-            await cluster.wait_ready()
+            partner, absent = sorted(set(NODES) - {victim})
 
-        async with connect(cluster.endpoints, timeout_ms=60_000) as log:
-            await round_.appending_while(log, end_in_a_call(log))
-            await round_.appending_through(log, NODES, Random(1))
+            async def end_in_a_call() -> None:
+                await cluster.kill(absent)
+                node = cluster.nodes[victim]
+                assert node.process is not None
+                node.expected_to_end = True
+                tracer = await injected(node.process.pid, *faults)
+                assert await asyncio.wait_for(node.process.wait(), DEADLINE_S) == code, last_words(node.log_file)
+                await tracer.wait()
+                await cluster.restart(victim)
+                await round_.append(log)
+
+            await round_.appending_while(log, end_in_a_call())
+            await cluster.kill(partner)
+            await round_.cut([victim], chance)
+            await cluster.restart(absent)  # it has nothing of this: all that was acknowledged rests on the victim
+            await round_.append(log)
+            await round_.judge(log, [victim, absent])
+            assert report.is_clean, str(report)
+            await cluster.restart(partner)
+            await round_.appending_through(log, NODES, chance)
             await round_.judge(log)
     assert report.is_clean, str(report)
     assert round_.acknowledged > 100

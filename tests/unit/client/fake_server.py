@@ -166,9 +166,8 @@ class FakeCluster:
         """Appends, or finds the duplicate, or refuses."""
         if producer_id:
             last = self.last_sequence.get(producer_id)
-            if last is None and sequence > 0:
+            if last is None:
                 raise error(Code.UNKNOWN_PRODUCER, "the log does not know the producer")
-            last = -1 if last is None else last
             if sequence > last + 1:
                 raise error(
                     Code.OUT_OF_ORDER, f"after {last} comes {last + 1}, not {sequence}", expected_sequence=last + 1
@@ -264,9 +263,9 @@ class FakeNode(log_pb2_grpc.LogServiceServicer, FakeAdmin):
                 producer_id=producer_id, producer_epoch=cluster.epochs.get(producer_id, 0), name=request.name
             )
         cluster.next_producer += 1
+        cluster.last_sequence[cluster.next_producer] = -1
         if request.name:
             cluster.names[request.name] = cluster.next_producer
-            cluster.last_sequence[cluster.next_producer] = -1
         name = "" if cluster.faults.knows_no_names else request.name
         return log_pb2.InitProducerResponse(producer_id=cluster.next_producer, producer_epoch=0, name=name)
 
