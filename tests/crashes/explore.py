@@ -47,8 +47,8 @@ def explore(name: str, depth: Depth) -> Tally:
 
 
 def explore_recovery(name: str, depth: Depth, *, every: int = 1, most_outcomes: int = 3) -> Tally:
-    """Power cuts during the start that follows a power cut in a scenario of the log: at every ``every``-th point of it,
-    with ``most_outcomes`` of the outcomes there, nothing and everything among them."""
+    """Power cuts during the start that follows a power cut in a scenario: at every ``every``-th point of it, with
+    ``most_outcomes`` of the outcomes there, nothing and everything among them."""
     return run_virtual(_explore_recovery(name, depth, every, most_outcomes), limit_s=FOREVER_S)
 
 

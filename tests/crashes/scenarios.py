@@ -347,6 +347,3 @@ SCENARIOS: dict[str, Callable[[Stage], Awaitable[None]]] = {
         first_starts,
     )
 }
-
-OF_THE_LOG = tuple(name for name in SCENARIOS if name not in ("vote", "first-starts"))
-"""Those whose start is a recovery of the log."""
