@@ -3,7 +3,7 @@
 # make test     installs what tests need and runs them
 # make test-spark what needs Spark (500 MB, with a Java): the log as a source and a sink
 # make spark-kills KILLS=20   kill -9 of a Spark pipeline in the middle: is every record there once?
-# make test-root what needs root: small loop-mounted disks that run full
+# make test-root what needs root: loop-mounted disks that run full, hang or lose power, system calls that fail
 # make test-docker builds the image and runs docker-compose.yml, with a Docker engine of its own
 # make jepsen   five hosts, every nemesis for a moment; longer: python -m jepsen suite --time-limit 120
 # make check    lint, types, architecture, proto

@@ -28,7 +28,7 @@ from tests.support.choices import positive
 from tests.support.pool import processes, until_interrupted
 
 SHARES = {"decoders": 0.65, "members": 0.15, "ports": 0.20}
-SLICES = {"decoders": 50_000, "members": 25_000, "ports": 50_000}
+SLICES = {"decoders": 50_000, "members": 25_000, "ports": 100_000}
 
 
 class Slice(NamedTuple):

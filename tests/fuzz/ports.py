@@ -30,7 +30,8 @@ from tests.integration.nodes import CALL_TIMEOUT_S, Nodes, Stubs, everything, ru
 LEARNER = "n9"
 WORKERS = 24
 MAX_GROWTH_BYTES = 16 * MIB
-"""Of a node's memory in the second half of a run of 20,000: it takes half of that, for what its log holds."""
+"""Of a node's memory in the second half of a run: of one of 100,000 it takes two thirds of that, for what its log
+holds, so 200 bytes lost with every message would be seen."""
 MAX_LOG_BYTES = 8 * MIB
 """Of a node's own log, however many were turned away."""
 SWARM = 150

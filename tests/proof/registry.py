@@ -22,7 +22,9 @@ SEEDS_A_SLICE = 500
 MUTANT_SEEDS = 1_000
 CUTS = 200
 CUTS_A_SLICE = 20
-MESSAGES = 1_000_000
+MESSAGES_TO_PORTS = 1_000_000
+MESSAGES_TO_DECODERS = 500_000
+MESSAGES_OF_A_MEMBER = 150_000
 MESSAGES_A_SLICE = 100_000
 SIMULATED = (
     "dledger/metrics",
@@ -82,7 +84,11 @@ def full() -> list[Slice]:
             _power("xfs", CUTS, CUTS_A_SLICE),
             [Slice("real-faults", ("pytest", REAL_FAULTS), _PYTEST)],
             [Slice("connection-graphs", ("tests.liveness",), PASSED_FAILED)],
-            (_fuzz(MESSAGES_A_SLICE, "--seed", str(seed)) for seed in range(MESSAGES // MESSAGES_A_SLICE)),
+            [_fuzz(MESSAGES_TO_DECODERS, "--target", "decoders"), _fuzz(MESSAGES_OF_A_MEMBER, "--target", "members")],
+            (
+                _fuzz(MESSAGES_A_SLICE, "--target", "ports", "--seed", str(seed))
+                for seed in range(MESSAGES_TO_PORTS // MESSAGES_A_SLICE)
+            ),
             (_mutant(each, MUTANT_SEEDS) for each in mutants()),
             (_seeds(first, first + SEEDS_A_SLICE) for first in range(0, SEEDS, SEEDS_A_SLICE)),
         )

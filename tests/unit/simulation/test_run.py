@@ -57,7 +57,7 @@ BETRAYED = {
     6122: "a trim that was killed, a start that believed the page cache and removed the rest, and a power cut",
     6301: "the simulator: a disk hung until the seed was over",
     6948: "a leader that a damaged log had led down asked on after the repair, and what was committed was cut",
-    7421: "not recorded",
+    7421: "what this one found was not written down",
     7641: _OWES,
     7762: "the watch: a candidate that stood still counts its votes when a later leader has committed",
     8049: "the watch: it waited for the repair of a segment before the log's start, which nobody has any more",
