@@ -51,7 +51,12 @@ def main() -> int:
     if report.ok:
         shutil.rmtree(data)
     else:
-        print(f"what the nodes said is kept in {data}", *report.refusals, sep="\n", file=sys.stderr)
+        print(
+            f"what the nodes said, and their disks as images, are kept in {data}",
+            *report.refusals,
+            sep="\n",
+            file=sys.stderr,
+        )
     print(f"{options.filesystem}, seed {seed}, {time.monotonic() - began_s:.0f} s: {report}")
     return 0 if report.ok else 1
 

@@ -45,6 +45,7 @@ LYING = ("env", "LD_PRELOAD=libeatmydata.so", sys.executable, "-c", _WITHOUT_AIO
 ``eatmydata`` gets to see it where there is no AIO, and a thread calls fdatasync."""
 
 _OPENED = re.compile(r"log opened .*\btorn_bytes=(\d+)")
+_DOUBTED = "a member is not what it was"
 
 
 OnCut = Callable[["Report"], None]
@@ -65,6 +66,8 @@ class Report:
     unknown: int = 0
     tails_cut: int = 0
     """Starts that found bytes behind the last good frame."""
+    doubted: int = 0
+    """How often a node came back with a disk that the others did not know, or without what they had heard from it."""
     findings: Findings = field(default_factory=Findings)
     refusals: list[str] = field(default_factory=list)
     """Nodes that did not come back, in their own words."""
@@ -72,9 +75,15 @@ class Report:
     def add(self, findings: Findings) -> None:
         self.findings = Findings._make(map(max, self.findings, findings))
 
+    def add_words(self, directory: Path) -> None:
+        """What the nodes' own logs say."""
+        logs = [path.read_text(errors="replace") for path in directory.glob("n?.log")]
+        self.tails_cut += sum(int(torn) > 0 for text in logs for torn in _OPENED.findall(text))
+        self.doubted += sum(text.count(_DOUBTED) for text in logs)
+
     @property
     def is_clean(self) -> bool:
-        return self.findings.clean and not self.refusals
+        return self.findings.clean and not self.doubted and not self.refusals
 
     @property
     def ok(self) -> bool:
@@ -87,7 +96,7 @@ class Report:
         return (
             f"{one + everyone} power cuts ({one} of one node, {everyone} of all), {self.acknowledged} acknowledged, "
             f"{self.unknown} unknown, {self.tails_cut} tails cut, {lost} lost, {doubled} doubled, "
-            f"{out_of_order} out of order, {foreign} foreign, {len(self.refusals)} failed"
+            f"{out_of_order} out of order, {foreign} foreign, {self.doubted} doubted, {len(self.refusals)} failed"
         )
 
 
@@ -205,12 +214,13 @@ async def cut_power(
             break
         number = min(CUTS_A_ROUND, cuts - done if done < cuts else cuts)
         directory = data / f"round-{done}"
-        async with volumes_with_nodes(directory, filesystem, program) as (cluster, volumes):
+        keeps = lambda: not report.is_clean  # noqa: E731
+        async with volumes_with_nodes(directory, filesystem, program, keeps=keeps) as (cluster, volumes):
             try:
                 await Round(directory, cluster, volumes, report).run(number, chance, on_cut)
             except* (DLedgerError, CannotMountError) as failed:
                 report.refusals += [_said(each) for each in _leaves(failed)]
-        report.tails_cut += tails_cut(directory)
+            report.add_words(directory)
         if report.is_clean:
             shutil.rmtree(directory)
         done += number
@@ -230,24 +240,18 @@ def _said(failure: BaseException) -> str:
     return f"{kind}: {failure}"
 
 
-def tails_cut(directory: Path) -> int:
-    """How many starts cut something, by the nodes' own logs."""
-    logs = [path.read_text(errors="replace") for path in directory.glob("n?.log")]
-    return sum(int(torn) > 0 for text in logs for torn in _OPENED.findall(text))
-
-
 @asynccontextmanager
 async def volumes_with_nodes(
-    directory: Path, filesystem: str, program: Sequence[str]
+    directory: Path, filesystem: str, program: Sequence[str], *, keeps: Callable[[], bool] = lambda: False
 ) -> AsyncIterator[tuple[LocalCluster, dict[str, Volume]]]:
-    """Three nodes that run, each on its own volume."""
+    """Three nodes that run, each on its own volume. Their images stay where in the end ``keeps`` says so."""
     directory.mkdir(parents=True)
     limits = directory / "limits.toml"
     limits.write_text(LIMITS)
     volumes = {node_id: Volume(directory / node_id, filesystem) for node_id in NODES}
     with ExitStack() as stack:
         for volume in volumes.values():
-            stack.callback(volume.remove)
+            stack.callback(lambda volume=volume: volume.unmount() if keeps() else volume.remove())  # type: ignore[misc]
             volume.create()
         cluster = LocalCluster(directory, nodes=len(NODES), serve_flags=["--config", str(limits)], program=program)
         await cluster.start()

@@ -74,10 +74,14 @@ class Volume:
             finally:
                 os.close(file)
 
-    def remove(self) -> None:
-        """Unmounts it and deletes the image. Safe when it was never mounted."""
+    def unmount(self) -> None:
+        """Leaves the image. Safe when it was never mounted."""
         if self.directory.is_mount():
             _run("umount", "--lazy", self.directory)
+
+    def remove(self) -> None:
+        """Unmounts it and deletes the image."""
+        self.unmount()
         shutil.rmtree(self.directory, ignore_errors=True)
         self.image.unlink(missing_ok=True)
 
