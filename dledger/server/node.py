@@ -23,6 +23,7 @@ from dledger.raft.messages import Message
 from dledger.server import gauges
 from dledger.server.acquaintances import Acquaintances
 from dledger.server.closing import unless_cancelled
+from dledger.server.failing import as_refusal
 from dledger.server.opening import AnyReplica, Opener
 from dledger.server.recovering import RecoveringReplica
 from dledger.server.replica import Replica
@@ -199,8 +200,8 @@ class Node:
             await closed
             assert self._opener is not None, "open comes first"
             replica = await self._opener.reopen(before, why)
-        except DLedgerError as failure:
-            self.on_failure(group, failure)
+        except Exception as failure:  # noqa: BLE001 – whatever it is, the node must not go on without the group
+            self.on_failure(group, as_refusal(failure, group))
             return
         if self._is_stopped:
             await replica.stop()

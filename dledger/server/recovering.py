@@ -9,7 +9,6 @@ leaders; it neither stands nor takes appends, and serves no reads. When everythi
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
@@ -35,6 +34,7 @@ from dledger.raft.messages import (
 from dledger.raft.node import RaftNode
 from dledger.raft.state import Hindrance
 from dledger.server.elector import Elector
+from dledger.server.failing import as_refusal
 from dledger.server.frame_exchange import FrameExchange
 from dledger.server.host import Host
 from dledger.server.inbox import MAX_TERM_LEAP
@@ -43,8 +43,6 @@ from dledger.storage.damaged_log import DamagedLog
 from dledger.storage.hard_state import HardStateStore
 from dledger.storage.identity import Identity
 from dledger.types import NodeId, Role
-
-logger = logging.getLogger(__name__)
 
 
 class RecoveringReplica:
@@ -251,13 +249,10 @@ class RecoveringReplica:
         self._fail_with(error(code, message))
 
     def _fail_with(self, failure: BaseException) -> None:
-        if self.failure is not None or self._is_shut:
+        if self.failure is not None:
             return
-        if not isinstance(failure, DLedgerError):
-            logger.critical("an invariant or an assumption broke", exc_info=failure, extra={"group": self.group})
-            failure = error(Code.INTERNAL_ERROR, f"{type(failure).__name__}: {failure}")
-        self.failure = failure
+        self.failure = as_refusal(failure, self.group)
         self._is_shut = True
         self.exchange.stop()
         self._elector.stop()
-        self._host.on_failure(self.group, failure)
+        self._host.on_failure(self.group, self.failure)

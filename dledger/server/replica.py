@@ -32,6 +32,7 @@ from dledger.server.disk_watch import DiskWatch
 from dledger.server.dispatchers import Dispatchers
 from dledger.server.elector import Elector, HardStateSaver
 from dledger.server.entry_handler import EntryHandler
+from dledger.server.failing import as_refusal
 from dledger.server.frame_exchange import FrameExchange
 from dledger.server.handover import Handover
 from dledger.server.host import Host
@@ -244,11 +245,8 @@ class Replica:
             self._fail_with(failure)
 
     def _fail_with(self, failure: BaseException) -> None:
-        if isinstance(failure, DLedgerError):
-            self.fail(failure.code, str(failure))
-        else:
-            logger.critical("an invariant or an assumption broke", exc_info=failure, extra={"group": self.group})
-            self.fail(Code.INTERNAL_ERROR, f"{type(failure).__name__}: {failure}")
+        refusal = as_refusal(failure, self.group)
+        self.fail(refusal.code, str(refusal))
 
     # The context of the parts ------------------------------------------------------------------------------------
 

@@ -7,15 +7,18 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 
-from dledger.errors import CorruptLog
-from dledger.raft.messages import Append
+from dledger.errors import Code, CorruptLog, error
+from dledger.raft.messages import Append, Heartbeat
 from dledger.raft.state import Hindrance
+from dledger.server.node import Node
+from dledger.server.opening import Opener
 from dledger.storage.damage import Damaged, DamagedRange
 from dledger.transport.faults import Rule
-from dledger.types import Durability, Position
+from dledger.types import GENESIS, Durability, Position, Term
 from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.debts import owes
 from tests.simulation.host import SimHost
@@ -149,3 +152,54 @@ async def test_a_debt_is_not_forgotten_for_the_log_that_was_closed_in_order(monk
 
 async def _call(work: Callable[..., None], *arguments: object) -> None:
     work(*arguments)
+
+
+async def alone_and_recovering(cluster: SimulatedCluster, patient: SimHost) -> Node:
+    """Cut off, with a frame that is damaged and a log that was closed for it."""
+    cluster.network.faults.partition([patient.id], [host.id for host in cluster.hosts.values() if host is not patient])
+    shared = patient.replica.log.last.position
+    await find_damage(patient, shared)
+    node, (damaged,) = patient.life.node, patient.replica.log.damaged()
+    assert node is not None
+    await patient.ask(partial(_call, node.on_stuck, patient.replica.group, Damaged("it is damaged", damaged)))
+    await until(lambda: bool(node.recovering))
+    return node
+
+
+@in_world
+async def test_a_promise_that_cannot_be_kept_while_its_log_is_closed_ends_the_node() -> None:
+    async with rotting() as (cluster, (leader, patient, _)):
+        node = await alone_and_recovering(cluster, patient)
+        (recovering,) = node.recovering.values()
+
+        async def fail(_state: object) -> None:
+            await asyncio.sleep(0.01)
+            raise error(Code.DISK_ERROR, "it cannot be written")
+
+        async def promise_and_stop() -> None:
+            recovering._elector._saver = SimpleNamespace(save=fail)
+            later = Heartbeat(recovering.group, Term(recovering.term + 1), Position(0), 1)
+            recovering.on_message(leader.id, later)
+            assert recovering._elector.is_holding
+            await recovering.stop()
+
+        await patient.ask(promise_and_stop)
+        assert (await patient.ask(node.failed)).code is Code.DISK_ERROR
+
+
+@in_world
+async def test_a_bug_on_the_way_to_another_log_ends_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with rotting() as (_, (_, patient, _)):
+
+        async def fail(*_: object) -> None:
+            raise ZeroDivisionError("a bug")
+
+        monkeypatch.setattr(Opener, "reopen", fail)
+        node = patient.life.node
+        assert node is not None
+        damaged = DamagedRange(patient.replica.log.last.position, patient.replica.log.last.position, GENESIS)
+        await patient.ask(partial(_call, node.on_stuck, patient.replica.group, Damaged("it is damaged", damaged)))
+        failure = await patient.ask(node.failed)
+        assert failure.code is Code.INTERNAL_ERROR
+        assert "a bug" in str(failure)
+        monkeypatch.undo()
