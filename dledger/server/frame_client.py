@@ -17,7 +17,8 @@ ANSWER_TIMEOUT_S = 2.0
 class FrameClient:
     def __init__(self, context: Correspondent) -> None:
         self._context = context
-        self._request_ids = count(1)
+        # Of this process, later clients ask by higher ids: an answer to an earlier one is none to them.
+        self._request_ids = count(int(context.now_s() * 1e6))
         self._asked: dict[tuple[NodeId, int], asyncio.Future[FetchResponse]] = {}
 
     async def ask(self, peer: NodeId, previous: LogPoint, last_wanted: Position) -> FetchResponse | None:

@@ -15,7 +15,7 @@ from dledger.server.host import Host
 from dledger.server.recovering import RecoveringReplica
 from dledger.server.replica import Replica
 from dledger.storage.api import Log
-from dledger.storage.damage import Damaged
+from dledger.storage.damage import Damaged, DamagedRange
 from dledger.storage.damaged_log import DamagedLog, open_damaged
 from dledger.storage.disk import Disk
 from dledger.storage.hard_state import HardStateStore
@@ -54,6 +54,8 @@ class Opener:
         self._on_repaired = on_repaired
         self._savers: dict[str, HardStateStore] = {}
         """Of the groups that were opened."""
+        self._suspected: dict[str, list[DamagedRange]] = {}
+        """Of groups whose log was closed: what was known to be damaged in it."""
 
     async def open(self, group: str) -> AnyReplica:
         """Raises CORRUPT_LOG where promises are lost, what is missing is not known, or nobody is there to repair it;
@@ -66,8 +68,13 @@ class Opener:
 
     async def reopen(self, before: AnyReplica, why: Damaged | None = None) -> AnyReplica:
         """After ``before`` has closed its log; ``why`` it could not go on with it open. Raises as ``open``."""
-        replica = await self._open(before.group, must_exist=True, why=why)
+        group = before.group
+        if why is not None:
+            self._suspected[group] = before.log.damaged()
+        replica = await self._open(group, must_exist=True, why=why)
         replica.was_led_down(before.led_down)
+        if isinstance(replica, Replica):
+            replica.suspect(self._suspected.pop(group, []))
         lacks_tail = before.core.lacks_end or Hindrance.UNKNOWN_TAIL in before.core.hindrances
         if lacks_tail and isinstance(replica, RecoveringReplica):
             replica.wait_for_tail()

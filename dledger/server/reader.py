@@ -147,6 +147,7 @@ class Reader:
     async def _frame_of(self, index: int, commit_index: int) -> Frame:
         """Raises INDEX_LESS_THAN_LOCAL_BEGIN also where the log was trimmed, or begun anew, a moment ago."""
         await self._turn()
+        self._check_closed()
         try:
             frame = await self._log.frame_of(Index(index))
         except DLedgerError as failure:
@@ -193,6 +194,7 @@ class Reader:
 
         Raises BATCH_TOO_LARGE when the records together exceed a batch.
         """
+        self._check_closed()
         found: dict[int, Entry | DLedgerError] = {}
         times = Counter(indexes)
         bulk = _Bulk(times, self._context.config.limits.max_batch_bytes)
@@ -267,6 +269,7 @@ class Reader:
                 return
 
     async def _frames(self, position: Position, limit: Position) -> list[Frame]:
+        self._check_closed()
         max_bytes = self._context.config.limits.read_message_bytes
         frames = self._log.cached(position, max_bytes) or await self._log.read(position, max_bytes)
         if frames[-1].header.position > limit:

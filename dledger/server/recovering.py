@@ -127,10 +127,9 @@ class RecoveringReplica:
         await self._identity.owe_catch_up()
 
     def tell_members(self) -> None:
-        """To the node, before the start: as far as they are known."""
-        state = self.log.state
-        is_committed = state.members_position <= self.core.commit_position
-        self._host.on_members(self.group, state.members, is_committed=is_committed)
+        """To the node, before the start: as far as they are known. They may be others behind what is damaged: what is
+        kept of those must not go."""
+        self._host.on_members(self.group, self.log.state.members, is_committed=False)
 
     async def stop(self) -> None:
         """What was promised is durable, and the log closed, when it returns."""

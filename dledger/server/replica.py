@@ -48,7 +48,7 @@ from dledger.server.settings import Settings
 from dledger.server.tail_fetcher import TailFetcher
 from dledger.server.tail_query import TailQuery
 from dledger.storage.api import Log
-from dledger.storage.damage import Damaged
+from dledger.storage.damage import Damaged, DamagedRange
 from dledger.storage.frame import Frame
 from dledger.storage.hard_state import HardState
 from dledger.types import NodeId, NodeStart, Position, Role, Term
@@ -205,12 +205,20 @@ class Replica:
                 closing.push_async_exit(unless_cancelled(close))
 
     async def step_aside(self, why: Damaged) -> None:
-        """Ends for a ``RecoveringReplica``: what was promised is durable, and the log closed in order."""
+        """Ends for a ``RecoveringReplica``: what was promised is durable, and the log closed in order. Raises what kept
+        that from being so, and then nothing may stand here any more."""
         self._is_shut = True
         self._handler.stop()
         await self._elector.settle()
         self._shut(why)
         await self._close()
+        failure = self.failure or self.log.failure
+        if failure is not None:
+            raise failure
+
+    def suspect(self, damaged: Sequence[DamagedRange]) -> None:
+        """What another replica that stood here before knew to be damaged. Comes before ``start``."""
+        self._scrubber.suspect([each.first for each in damaged])
 
     def _shut(self, refusal: DLedgerError) -> None:
         self._is_shut = True
@@ -456,6 +464,7 @@ class Replica:
             logger.info("caught up after a loss; voting again", extra={"group": self.group})
             core.set_may_vote(True, self.now_ms())
             self._host.on_caught_up(self.group)
+            self.roster.on_commit(position)
 
     def _has_caught_up(self, position: Position) -> bool:
         core, log = self.core, self.log

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 
 from dledger.raft.membership import Membership
+from dledger.raft.state import Hindrance
 from dledger.server.context import GroupContext
 from dledger.server.dispatchers import Dispatchers
 from dledger.server.host import Host
@@ -37,13 +38,18 @@ class Roster:
             self.tell()
 
     def on_commit(self, position: Position) -> None:
-        if not self._is_committed and position >= self.log.state.members_position:
+        if not self._is_committed and self._is_whole and position >= self.log.state.members_position:
             self.tell()
 
     def tell(self) -> None:
-        """To the node: at every change, and before the start."""
-        self._is_committed = self.log.state.members_position <= self._core.commit_position
+        """To the node: at every change, and before the start. Of a log that lost what was committed, the members may be
+        from before: nothing that is kept of later ones goes by their word."""
+        self._is_committed = self._is_whole and self.log.state.members_position <= self._core.commit_position
         self._host.on_members(self._context.group, self._members, is_committed=self._is_committed)
+
+    @property
+    def _is_whole(self) -> bool:
+        return Hindrance.OWES_CATCH_UP not in self._core.hindrances
 
     def _follow_followers(self) -> None:
         context, leadership = self._context, self._core.leadership

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 
 from dledger.errors import DLedgerError
 from dledger.server.context import GroupContext
@@ -28,6 +29,11 @@ class Scrubber:
         self._log = context.log
         self._period_s = context.config.timings.scrub_period_s
         self._task: asyncio.Task[None] | None = None
+        self._suspected: list[Position] = []
+
+    def suspect(self, positions: Sequence[Position]) -> None:
+        """These are looked at first, at once. Comes before ``start``."""
+        self._suspected += positions
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._run(), name=f"scrub-{self._context.group}")
@@ -38,6 +44,9 @@ class Scrubber:
             self._task.cancel()
 
     async def _run(self) -> None:
+        for position in self._suspected:
+            if position <= self._log.last.position:
+                await self._step(position)
         progress = await self._log.scrub_progress()
         while True:
             if progress is None:

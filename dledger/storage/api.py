@@ -95,6 +95,11 @@ class Log(Protocol):
         """Must be called once before the first append."""
         ...
 
+    @property
+    def failure(self) -> DLedgerError | None:
+        """Why nothing becomes durable any more, if so. ``on_failure`` is told a turn of the loop later."""
+        ...
+
     def append(self, frames: Sequence[Frame], *, sync_after_turn: bool = False) -> None:
         """Writes the frames behind the last one (``pwritev``) and starts, or joins, a group commit: at once, or after
         this turn of the loop, for a leader whose pushes are to leave first.

@@ -84,8 +84,9 @@ class DamagedLog:
             self._files.damage.end_at(after)
 
     async def close(self) -> None:
-        await self._reader.settle()
-        self._files.close_all()
+        async with self._changing:
+            await self._reader.settle()
+            self._files.close_all()
 
 
 async def open_damaged(
@@ -113,7 +114,7 @@ def _open(files: SegmentFiles, members: Sequence[Member], why: CorruptLog) -> Da
     durable = take_inventory(files, files.disk.listdir(str(files.directory)))
     replay = Replay(files, durable.ordinal, members)
     first = replay.ordinal
-    if isinstance(why, Damaged) and why.range.last > files.segments[0].name.base_position:
+    if isinstance(why, Damaged) and why.range.last >= files.segments[0].name.base_position:
         first = min(first, files.ordinal_of(why.range.last))
     replay.run()
     for at in range(first, durable.ordinal + 1):

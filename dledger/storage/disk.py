@@ -113,6 +113,19 @@ class Disk(Protocol):
         ...
 
 
+async def run_to_the_end(disk: Disk, job: Callable[[], Result]) -> Result:
+    """As ``disk.run``. A caller that is cancelled meanwhile ends with the job: what it holds (a lock, an open log) is
+    not let go while a thread still writes."""
+    running = asyncio.ensure_future(disk.run(job))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait([running])
+        if not running.cancelled():
+            running.exception()  # nobody waits for it any more
+        raise
+
+
 def make_directories(disk: Disk, path: Path) -> None:
     """Makes ``path`` and what is missing above it, durably; also where a process that was killed had made it, and had
     not synced that."""

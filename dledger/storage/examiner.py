@@ -8,6 +8,7 @@ from functools import partial
 
 from dledger.storage.api import OnDamage
 from dledger.storage.damage import DamagedRange, Hole, Reach
+from dledger.storage.disk import run_to_the_end
 from dledger.storage.frame import Frame
 from dledger.storage.repair import write_back
 from dledger.storage.segment import Segment
@@ -66,7 +67,7 @@ class Examiner:
         hole = files.damage.find(damaged)
         if hole is None:
             return  # trimmed, truncated, or repaired meanwhile
-        await files.disk.run(partial(write_back, files.disk, hole, frames))
+        await run_to_the_end(files.disk, partial(write_back, files.disk, hole, frames))
         segment = hole.segment
         end_offset = hole.offset + sum(frame.header.stored_bytes for frame in frames)
         segment.end_offset = max(segment.end_offset, end_offset)

@@ -22,7 +22,7 @@ from dledger.errors import Code, CorruptLog, DLedgerError, error
 from dledger.storage.api import Boundary, ObserveSync, OnDamage, OnDurable, OnFailure, ScrubProgress, SegmentSpan
 from dledger.storage.cut import cut
 from dledger.storage.damage import DamagedRange, Reach, damaged
-from dledger.storage.disk import FULL
+from dledger.storage.disk import FULL, run_to_the_end
 from dledger.storage.examiner import Examiner
 from dledger.storage.frame import FILLING, Frame
 from dledger.storage.group_commit import GroupCommit, Written
@@ -121,6 +121,10 @@ class FileLog:
     @property
     def commit_hint(self) -> Position:
         return self._commit.commit_hint
+
+    @property
+    def failure(self) -> DLedgerError | None:
+        return self._commit.failure
 
     def set_callbacks(
         self,
@@ -394,7 +398,7 @@ class FileLog:
             first = segment.name.base_position
             try:
                 if position <= first:
-                    await self._files.disk.run(partial(keep_twice, self._files.disk, segment))
+                    await run_to_the_end(self._files.disk, partial(keep_twice, self._files.disk, segment))
                 return await self._scrub.step(Position(max(position, first)))
             except OSError as reason:
                 raise self._files.unreadable(reason) from reason

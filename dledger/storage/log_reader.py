@@ -93,7 +93,12 @@ class LogReader:
             return state.start
         if position < state.start.position:
             raise begins_later(f"position {position}", state)
-        return (await self.read(position, 1))[0].header.point
+
+        async def attempt() -> LogPoint:
+            # What is said of a point binds this node: it is said of what the files hold, whatever memory holds.
+            return (await self._frames.from_position(position, 1))[0].header.point
+
+        return await self.undisturbed(attempt)
 
     async def undisturbed(self, attempt: Callable[[], Awaitable[Result]]) -> Result:
         """``attempt``, again when a truncation came between: what it saw, or failed of, may be gone."""

@@ -42,7 +42,7 @@ class MemoryLog:
         self._generation = 0
         self._syncing = False
         self._sync_started_s = 0.0
-        self._failure: DLedgerError | None = None
+        self.failure: DLedgerError | None = None
         self._on_durable: OnDurable | None = None
         self._on_failure: OnFailure | None = None
 
@@ -74,8 +74,8 @@ class MemoryLog:
 
     def append(self, frames: Sequence[Frame], *, sync_after_turn: bool = False) -> None:
         assert self._on_durable is not None, "set_callbacks comes before the first append"
-        if self._failure is not None:
-            raise self._failure
+        if self.failure is not None:
+            raise self.failure
         for frame in frames:
             if not frame.header.count:
                 check_control(frame)
@@ -234,25 +234,25 @@ class MemoryLog:
     async def close(self) -> None:
         """Completes what is not durable yet. The frames stay: the same object can be opened again."""
         self._drop_syncs()
-        if self._failure is None:
+        if self.failure is None:
             self._complete(self.last.position)
 
     def reopen(self) -> None:
         """As after a crash and a restart: what was not durable is gone, callbacks are to be set again."""
         self._drop_syncs()
         self._on_durable = self._on_failure = None
-        self._failure = None
+        self.failure = None
         self._cut(self._durable)
 
     def fail_sync(self) -> None:
         """The next, and every later, sync fails: DISK_ERROR, once."""
         self._drop_syncs()
-        self._failure = error(Code.DISK_ERROR, "fdatasync failed: restart the node when its disk is sound")
+        self.failure = error(Code.DISK_ERROR, "fdatasync failed: restart the node when its disk is sound")
         if self._on_failure is not None:
-            asyncio.get_running_loop().call_soon(self._on_failure, self._failure)
+            asyncio.get_running_loop().call_soon(self._on_failure, self.failure)
 
     def _start_sync(self) -> None:
-        if self._syncing or self._failure is not None or self._durable == self.last.position:
+        if self._syncing or self.failure is not None or self._durable == self.last.position:
             return
         self._syncing = True
         loop = asyncio.get_running_loop()

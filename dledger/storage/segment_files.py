@@ -51,6 +51,7 @@ class SegmentFiles:
         self._open: OrderedDict[Segment, None] = OrderedDict()  # sealed ones; the least recently used goes first
         self._indexed: OrderedDict[Segment, None] = OrderedDict()  # the same, of those whose index is at hand
         self._made = count()
+        self._is_closed = False
 
     @property
     def active(self) -> Segment:
@@ -123,8 +124,11 @@ class SegmentFiles:
         self.close(segment)
 
     def open(self, segment: Segment) -> Handle:
-        """Its handle, to be used at once: another ``open`` may close it, unless it is pinned."""
+        """Its handle, to be used at once: another ``open`` may close it, unless it is pinned. Raises SHUTTING_DOWN once
+        the log is closed, and OSError."""
         if segment.handle is None:
+            if self._is_closed:
+                raise error(Code.SHUTTING_DOWN, f"the log in {self.directory} is closed; ask another node")
             segment.handle = self.disk.open(segment.path)
         if segment.sealed and not segment.gone:
             if segment.index is not None:
@@ -179,6 +183,8 @@ class SegmentFiles:
         self._indexed.pop(segment, None)
 
     def close_all(self) -> None:
+        """Whoever still reads opens nothing anew."""
+        self._is_closed = True
         for segment in self.segments:
             self.close(segment)
 

@@ -35,9 +35,9 @@ class FullLog(MemoryLog):
 
 
 class BrokenLog(MemoryLog):
-    """Its next append raises ``failure``, and has written what it was given if ``has_written``."""
+    """Its next append raises ``refusal``, and has written what it was given if ``has_written``."""
 
-    failure: Exception | None = None
+    refusal: Exception | None = None
     has_written = False
 
     @classmethod
@@ -48,10 +48,10 @@ class BrokenLog(MemoryLog):
         return log
 
     def append(self, frames: Sequence[Frame], *, sync_after_turn: bool = False) -> None:
-        if self.failure is None or self.has_written:
+        if self.refusal is None or self.has_written:
             super().append(frames, sync_after_turn=sync_after_turn)
-        if self.failure is not None:
-            raise self.failure
+        if self.refusal is not None:
+            raise self.refusal
 
 
 class SlowLog(MemoryLog):

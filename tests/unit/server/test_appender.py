@@ -421,7 +421,7 @@ async def test_a_write_that_fails_in_an_unforeseen_way_leaves_nobody_waiting_and
     async with SimCluster(1) as cluster:
         leader = await cluster.leader()
         log = BrokenLog.of(leader.log)
-        log.failure, log.has_written = RuntimeError("what nobody thought of"), has_written
+        log.refusal, log.has_written = RuntimeError("what nobody thought of"), has_written
         outcomes = await asyncio.gather(*(outcome(leader.submit(b"%d" % at)) for at in range(3)))
         assert set(outcomes) == {Code.TERM_CHANGED}
         assert leader.failure is not None
@@ -434,7 +434,7 @@ async def test_a_refused_write_that_cannot_be_undone_is_of_unknown_outcome_and_s
     async with SimCluster(1) as cluster:
         leader = await cluster.leader()
         log = BrokenLog.of(leader.log)
-        log.failure, log.has_written = error(Code.TERM_CHANGED, "half of it may be there"), True
+        log.refusal, log.has_written = error(Code.TERM_CHANGED, "half of it may be there"), True
         assert await outcome(leader.submit(b"x")) is Code.TERM_CHANGED
         assert leader.failure is not None
         assert leader.failure.code is Code.DISK_ERROR, "what is asked later is surely not done"

@@ -156,7 +156,7 @@ async def test_a_write_that_cannot_be_undone_stops_the_follower_as_a_failed_disk
     async with one_follower() as leader:
         follower = leader.follower
         log = BrokenLog.of(follower.log)
-        log.failure, log.has_written = error(Code.TERM_CHANGED, "half of it may be there"), True
+        log.refusal, log.has_written = error(Code.TERM_CHANGED, "half of it may be there"), True
         assert await leader.push(*make_frames(2)) == []
         assert follower.failure is not None
         assert follower.failure.code is Code.DISK_ERROR
