@@ -15,9 +15,8 @@ def check_hard_state(old_term: Term, old_vote: NodeId, new_term: Term, new_vote:
     )
 
 
-def check_commit(old: Position, new: Position, last: LogPoint) -> None:
-    """The commit position never falls, and nothing is committed that is not in the log."""
-    assert new >= old, f"the commit position fell from {old} to {new}"
+def check_commit(new: Position, last: LogPoint) -> None:
+    """Nothing is committed that is not in the log."""
     assert new <= last.position, f"position {new} is committed but the log ends at {last.position}"
 
 

@@ -165,7 +165,7 @@ class RaftNode(Elections):
 
     def _commit(self, position: Position) -> None:
         if position > self.commit_position:
-            invariants.check_commit(self.commit_position, position, self._log.last)
+            invariants.check_commit(position, self._log.last)
             self.commit_position = position
             self._effects.append(Committed(position))
 

@@ -123,13 +123,16 @@ BRANCHES = (
     "tail fetched",
     "take",
     "trim",
+    "trim by hand",
+    "trim by size",
     "truncate",
     "truncate SUCCESS",
 )
 ENOUGH_SEEDS = 100
 """So many must meet every kind of fault, and take every branch, that is named above."""
 
-SELDOM_BRANCHES = ("reset SUCCESS", "stale completion")
+SELDOM_FAULTS = ("minority asked",)
+SELDOM_BRANCHES = ("reset SUCCESS", "stale completion", "trim by age")
 ENOUGH_FOR_THE_SELDOM = 2_000
 
 RARE_FAULTS = ("rot of both copies", "rotten disk replaced")
@@ -164,6 +167,7 @@ def missing(hits: Counter[str], seeds: int) -> list[str]:
     if seeds >= ENOUGH_SEEDS:
         faults, branches = [*FAULTS], [*BRANCHES]
     if seeds >= ENOUGH_FOR_THE_SELDOM:
+        faults += SELDOM_FAULTS
         branches += SELDOM_BRANCHES
     if seeds >= ENOUGH_FOR_THE_RARE:
         faults += RARE_FAULTS

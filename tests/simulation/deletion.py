@@ -38,14 +38,16 @@ class Deletion:
         self._ages_ms |= {max_age_ms} - {0}
         self._max_bytes |= {max_bytes} - {0}
 
-    def check(self, leader: SimHost, hosts: Sequence[SimHost], trim: TrimPoint) -> None:
-        """``leader`` appends a TRIM frame that says so; ``hosts`` are the voters."""
+    def check(self, leader: SimHost, hosts: Sequence[SimHost], trim: TrimPoint) -> str:
+        """``leader`` appends a TRIM frame that says so; ``hosts`` are the voters. What asked for it."""
         if not self._chronicle.is_committed(trim.point.position, trim.point.term):
             raise Violation("only what is committed is trimmed", f"{leader.id} trims up to {trim.point}")
         if trim.first_index <= self._before_index:
-            return
-        if self._is_too_much(leader, trim.point.position) or self._is_too_old(leader, hosts, trim.point.position):
-            return
+            return "by hand"
+        if self._is_too_much(leader, trim.point.position):
+            return "by size"
+        if self._is_too_old(leader, hosts, trim.point.position):
+            return "by age"
         raise Violation(
             "only what was asked for is trimmed",
             f"{leader.id} trims before {trim.first_index}: asked for was {self._before_index} by hand, "

@@ -56,6 +56,8 @@ class Life:
         """Since when a follower that could be asked was seen, at every look, to lack some of this leader's log."""
         self.matched: dict[tuple[Term, NodeId], Position] = {}
         """How far what it counts for each node, as a leader, was found to be acknowledged."""
+        self.stands_since: tuple[Position, float] | None = None
+        """How far it was durable, and since when it was so at every look, while it led and there was more."""
         self.unheard_since_ms: float | None = None
         """Since when it was seen to lead, at every look, without having heard a majority lately."""
         self.seen_members: object = None

@@ -45,6 +45,8 @@ DEPOSED_MS = 2_000
 lead for ever."""
 FORGOTTEN_MS = 5_000
 """Whom a leader hears, and who lacks something, is sent something, or asked, within it."""
+HUNG_MS = 2_000
+"""Nothing of a leader became durable for so long: it has given up its leadership before."""
 SLOW_DISK_S = 1.0
 """A leader that reads so slowly may be late."""
 
@@ -143,15 +145,15 @@ class Watch:
             self._hit(f"branch {stage}")
         else:
             self._hit(f"branch {stage} {message.result.name}")
-        if message.is_pre_vote:
-            return
         if isinstance(message, VoteRequest):
             term, candidate = message.term, host.id
         elif message.result is VoteResult.ACCEPT:
             term, candidate = message.request_term, peer
         else:
             return
-        self.debts.check_vote(host)
+        self.debts.check_vote(host)  # nor does it promise one
+        if message.is_pre_vote:
+            return
         self.voted(host.disk_name, term, host.id, candidate)
         kept = host.life.promises()
         if (kept.term, kept.vote) != (term, candidate) and kept.term <= term:
@@ -193,7 +195,7 @@ class Watch:
             if fact.header.term != replica.core.term or not host.leads:
                 continue
             if (trim := self.chronicle.trim(fact.point)) is not None:
-                self.deletion.check(host, host.cluster.voters_of(replica), trim)
+                self._hit(f"branch trim {self.deletion.check(host, host.cluster.voters_of(replica), trim)}")
             members = self.chronicle.members(fact.point)
             if members is None:
                 continue
@@ -317,6 +319,7 @@ class Watch:
         core, state = replica.core, replica.log.state
         self._check_heard(life, now_ms)
         self._check_asked(life, now_ms)
+        self._check_disk(life, now_ms)
         if replica._elector.is_holding:
             return  # the log may be being cut
         is_news = life.seen_members is not state.members or life.seen_membership is not core.membership
@@ -340,6 +343,18 @@ class Watch:
             life.unheard_since_ms = now_ms
         elif now_ms > life.unheard_since_ms + DEPOSED_MS:
             raise Violation("a leader hears a majority", f"{core.node_id} leads term {core.term}, and hears {heard}")
+
+    def _check_disk(self, life: Life, now_ms: float) -> None:
+        log = life.replica.log
+        durable = log.durable_position
+        if life.replica.core.leadership is None or life.process.is_paused or durable == log.last.position:
+            life.stands_since = None
+        elif life.stands_since is None or life.stands_since[0] != durable:
+            life.stands_since = durable, now_ms
+        elif now_ms > life.stands_since[1] + HUNG_MS:
+            raise Violation(
+                "a leader's disk answers", f"{life.host.id} leads, and nothing behind {durable} becomes durable"
+            )
 
     def _check_match(self, life: Life, term: Term, peer: NodeId, match: Position) -> None:
         """What a leader counts was acknowledged to it in this term, by a disk of that node."""

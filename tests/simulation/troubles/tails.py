@@ -15,6 +15,11 @@ LOOKS = 100
 """For a tail without a mark, ``LOOK_S`` apart: it is one for a few milliseconds."""
 LOOK_S = 0.002
 ANSWERED_S = 10.0
+AWAY_S = 0.3
+ALONE_S = 3.0
+"""Longer than a node waits for the last voters, and than one stands that hears no leader."""
+FEWEST_VOTERS = 4
+"""With fewer, two are a majority, or all there are."""
 KILLED_SHARE = 0.5
 """Of these nodes: before they have asked."""
 
@@ -28,25 +33,62 @@ class TailTroubles:
         self._may_forget = may_forget
 
     def all(self) -> list[Trouble]:
-        return [Trouble(3, self.rot_of_the_tail)]
+        return [Trouble(3, self.rot_of_the_tail), Trouble(2, self.rot_that_a_minority_is_asked_of)]
 
     async def rot_of_the_tail(self) -> None:
         """All the others answer, or the disk is replaced: where one does not, "the majority that holds such a frame may
         have no other node in common with the one that answered" is the documented limit (tail_query.py)."""
         self._make_peace()
+        host = await self._spoiled(list(self._cluster.hosts.values()))
+        if host is not None:
+            host.crash()
+            await host.start()
+            if host.is_up and self._random.random() < KILLED_SHARE:
+                host.crash(power=self._random.random() < KILLED_SHARE)
+                await host.start()
+            await self._see_to(host)
+
+    async def rot_that_a_minority_is_asked_of(self) -> None:
+        """For as long as the node hears one other voter alone, which was away when the others acknowledged what rotted:
+        what that one says is not enough to vote by. Then it is killed, and may ask all."""
+        voters = [self._cluster.hosts[member.id] for member in self._scene.members() if member.voter]
+        followers = [voter for voter in voters if not voter.leads]
+        if len(voters) < FEWEST_VOTERS or not followers:
+            return
+        self._make_peace()
+        away = self._random.choice(followers)
+        self._cut_off([away])
+        await asyncio.sleep(AWAY_S)
+        host = await self._spoiled([voter for voter in voters if voter is not away])
+        if host is not None:
+            host.crash()
+            self._cut_off([host, away])
+            await host.start()
+            await asyncio.sleep(ALONE_S)
+            self._scene.hit("minority asked", host.id, away.id)
+            if not host.is_down:
+                host.crash(power=False)
+        self._make_peace()
+        if host is not None:
+            await host.start()
+            await self._see_to(host)
+
+    def _cut_off(self, hosts: list[SimHost]) -> None:
+        """They hear each other alone."""
+        others = [host.id for host in self._cluster.hosts.values() if host not in hosts]
+        self._cluster.network.mend()
+        self._cluster.network.faults.partition([host.id for host in hosts], others)
+
+    async def _spoiled(self, hosts: list[SimHost]) -> SimHost | None:
+        """One of them, that has just acknowledged what rots now; None where there is none for a while."""
         for _ in range(LOOKS):
-            host = self._random.choice(list(self._cluster.hosts.values()))
+            host = self._random.choice(hosts)
             extent = _unmarked(host) if host.is_up and self._is_whole(host) and self._may_forget(host) else None
             if extent is not None:
                 self._spoil(host, *extent)
-                host.crash()
-                await host.start()
-                if host.is_up and self._random.random() < KILLED_SHARE:
-                    host.crash(power=self._random.random() < KILLED_SHARE)
-                    await host.start()
-                await self._see_to(host)
-                return
+                return host
             await asyncio.sleep(LOOK_S)
+        return None
 
     def _make_peace(self) -> None:
         self._cluster.network.mend()

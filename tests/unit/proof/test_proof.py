@@ -12,7 +12,7 @@ from tests.proof.__main__ import _prove, _verdict
 from tests.proof.registry import Slice, counted, full, quick
 from tests.proof.report import Report
 from tests.proof.results import Result, Results
-from tests.simulation.branches import BRANCHES, FAULTS, RARE_BRANCHES, RARE_FAULTS, SELDOM_BRANCHES
+from tests.simulation.branches import BRANCHES, FAULTS, RARE_BRANCHES, RARE_FAULTS, SELDOM_BRANCHES, SELDOM_FAULTS
 from tests.support.fingerprint import ROOT
 
 SEEDS = Slice("simulation", ("tests.simulation", "--seeds", "0:1"), r"(?P<passed>\d+) passed, (?P<failed>\d+) failed")
@@ -124,7 +124,8 @@ def test_what_became_of_damages_is_shown_by_structure(tmp_path: Path) -> None:
 
 def test_what_hardly_a_seed_meets_must_have_been_met_in_all_of_them_together(tmp_path: Path) -> None:
     rare = [f"fault {name}" for name in RARE_FAULTS] + [f"branch {name}" for name in RARE_BRANCHES]
-    common = [f"fault {name}" for name in FAULTS] + [f"branch {name}" for name in (*BRANCHES, *SELDOM_BRANCHES)]
+    common = [f"fault {name}" for name in (*FAULTS, *SELDOM_FAULTS)]
+    common += [f"branch {name}" for name in (*BRANCHES, *SELDOM_BRANCHES)]
     results = Results(tmp_path / "results.jsonl")
     half = dict.fromkeys(common, 9)
     results.add(result("held", details={"simulated_s": 1, "hits": half}, passed=10_000))
