@@ -86,7 +86,7 @@ def _prove(each: Slice) -> tuple[Result, str]:
     counts = counted(each, said)
     duration_s = round(time.monotonic() - began_s, 1)
     return Result(
-        each.name, each.sources, _outcome(code, counts, said), counts or {}, duration_s, commit(), details
+        each.name, each.sources, _outcome(each, code, counts, said), counts or {}, duration_s, commit(), details
     ), said
 
 
@@ -113,11 +113,13 @@ def _say_of(arguments: Sequence[str]) -> tuple[int, str]:
     return process.returncode, said
 
 
-def _outcome(code: int, counts: dict[str, int] | None, said: str) -> str:
-    """A command that ends well and says nothing of what it has counted, or that it was nothing, has proved nothing."""
-    if code == 0 and (said.startswith("skipped:") if counts is None else counts.get("skipped")):
+def _outcome(each: Slice, code: int, counts: dict[str, int] | None, said: str) -> str:
+    """A command that ends well and has not counted all that it was asked for, or left something out, has proved less
+    than it was to."""
+    *_, last_line = said.rstrip().splitlines() or [""]
+    if code == 0 and (last_line.startswith("skipped:") or (counts or {}).get("skipped")):
         return "skipped"
-    return "held" if code == 0 and counts is not None and any(counts.values()) else "failed"
+    return "held" if code == 0 and next(iter((counts or {}).values()), 0) >= each.asked else "failed"
 
 
 def _keep(folder: Path, each: Slice, said: str) -> Path:

@@ -20,6 +20,8 @@ PASSED_FAILED = r"(?P<passed>\d+) passed, (?P<failed>\d+) failed"
 SEEDS = 20_000
 SEEDS_A_SLICE = 500
 MUTANT_SEEDS = 1_000
+GRAPHS = 1_024 + 64
+"""Of five nodes with links that work both ways or not at all, and of three whose links may work one way."""
 CUTS = 200
 CUTS_A_SLICE = 20
 MESSAGES_TO_PORTS = 1_000_000
@@ -36,7 +38,12 @@ SIMULATED = (
     "tests/simulation",
 )
 REAL_FAULTS = "tests/root"
-SHARED = ("tests/crashes", "tests/unit/storage/harness.py", "tests/integration/nodes.py")
+SHARED = (
+    "tests/crashes",
+    "tests/unit/storage/harness.py",
+    "tests/unit/server/rot.py",
+    "tests/integration/nodes.py",
+)
 
 
 class Slice(NamedTuple):
@@ -46,6 +53,8 @@ class Slice(NamedTuple):
     arguments: tuple[str, ...]
     counts: str
     """A pattern whose named groups are numbers to be added up; the last place where it matches counts. It must."""
+    asked: int = 1
+    """So many of the first of them, at least: with fewer it has not done what it was told to."""
     patch: Path | None = None
     """Applied to the sources first."""
 
@@ -54,24 +63,32 @@ class Slice(NamedTuple):
         return " ".join(self.arguments).removeprefix("tests.")
 
     @property
+    def package(self) -> str:
+        """Where the proving programs are."""
+        return self.arguments[1] if self.arguments[0] == "pytest" else self.arguments[0].replace(".", "/")
+
+    @property
     def sources(self) -> str:
         """A fingerprint of all that the outcome rests on: what is proved, and what proves it."""
-        package = self.arguments[1] if self.arguments[0] == "pytest" else self.arguments[0].replace(".", "/")
-        of_all = _sources(package)
+        of_all = _sources(self.package)
         return fingerprint([self.patch])[:4] + of_all[4:] if self.patch else of_all
 
 
 @lru_cache
 def _sources(package: str) -> str:
-    """The simulation stands on what decides and keeps the log; the others on clients and commands too, and on each
-    other."""
-    places: tuple[str, ...] = ("dledger", "tests/simulation", *SHARED, package)
+    return fingerprint(places(package))
+
+
+def places(package: str) -> list[Path]:
+    """Files and directories that the outcome of a package's proofs rests on. The simulation stands on what decides and
+    keeps the log; the others on clients and commands too, and on each other."""
+    names: tuple[str, ...] = ("dledger", "tests/simulation", *SHARED, package)
     if package == "tests/simulation":
-        places = SIMULATED
+        names = SIMULATED
     elif package == REAL_FAULTS:
-        places += ("tests/power", "jepsen")
+        names += ("tests/power", "jepsen")
     files = sorted((ROOT / "dledger").glob("*.py"))
-    return fingerprint([*files, *(ROOT / place for place in ("tests/support", *places))])
+    return [*files, *(ROOT / name for name in ("tests/support", *names))]
 
 
 def full() -> list[Slice]:
@@ -83,7 +100,7 @@ def full() -> list[Slice]:
             _power("ext4", CUTS, CUTS_A_SLICE),
             _power("xfs", CUTS, CUTS_A_SLICE),
             [Slice("real-faults", ("pytest", REAL_FAULTS), _PYTEST)],
-            [Slice("connection-graphs", ("tests.liveness",), PASSED_FAILED)],
+            [Slice("connection-graphs", ("tests.liveness",), PASSED_FAILED, GRAPHS)],
             [_fuzz(MESSAGES_TO_DECODERS, "--target", "decoders"), _fuzz(MESSAGES_OF_A_MEMBER, "--target", "members")],
             (
                 _fuzz(MESSAGES_A_SLICE, "--target", "ports", "--seed", str(seed))
@@ -132,21 +149,21 @@ def _power(filesystem: str, cuts: int, cuts_a_slice: int, *flags: str) -> Iterat
     for first in range(0, cuts, cuts_a_slice):
         seed = flags or ("--seed", str(first))
         arguments = ("tests.power", "--filesystem", filesystem, "--cuts", str(cuts_a_slice), *seed)
-        yield Slice(f"power-{filesystem}", arguments, _POWER)
+        yield Slice(f"power-{filesystem}", arguments, _POWER, cuts_a_slice)
 
 
 def _fuzz(messages: int, *flags: str) -> Slice:
     counts = r"(?P<messages>\d+)  messages, calls and connections in all"
-    return Slice(FUZZ, ("tests.fuzz", "--count", str(messages), *flags), counts)
+    return Slice(FUZZ, ("tests.fuzz", "--count", str(messages), *flags), counts, messages)
 
 
 def _mutant(mutant: Mutant, seeds: int) -> Slice:
     arguments = ("tests.simulation", "--mutants", mutant.name, "--max-seeds", str(seeds))
-    return Slice(MUTANTS, arguments, r"(?P<caught>\d+) caught, (?P<missed>\d+) missed", mutant.patch)
+    return Slice(MUTANTS, arguments, r"(?P<caught>\d+) caught, (?P<missed>\d+) missed", patch=mutant.patch)
 
 
 def _seeds(first: int, end: int) -> Slice:
-    return Slice(SIMULATION, ("tests.simulation", "--seeds", f"{first}:{end}"), PASSED_FAILED)
+    return Slice(SIMULATION, ("tests.simulation", "--seeds", f"{first}:{end}"), PASSED_FAILED, end - first)
 
 
 def counted(each: Slice, said: str) -> dict[str, int] | None:
