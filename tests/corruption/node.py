@@ -27,7 +27,7 @@ PEERS = {NodeId("n1"): b"1" * 16, NodeId("n2"): b"2" * 16}
 FRAME_MAGIC = b"DLF"
 _IDLE_S = 0.05
 _PAGE_PARTS = ("segment header", "sync mark", "commit hint", "sync mark", "origin")
-_SLOTS = {"hard_state": SLOT_BYTES, "identity": SLOT_BYTES, "peers": 16 * SLOT_BYTES}
+SLOTS = {"hard_state": SLOT_BYTES, "identity": SLOT_BYTES, "peers": 16 * SLOT_BYTES}
 UNUSED, ROOM = "room that nothing uses", "room for frames to come"
 FIRST_STATE, LATER_STATE = "the log's first small state", "a later small state"
 
@@ -65,9 +65,9 @@ class StoredDisk(NamedTuple):
         name = path.rpartition("/")[2]
         if path in segments:
             yield from _of_segment(content, segments[path], durable)
-        elif name in _SLOTS:
+        elif name in SLOTS:
             for slot in (0, 1):
-                yield from _record(content, slot * _SLOTS[name], f"{name}, slot {slot}")
+                yield from _record(content, slot * SLOTS[name], f"{name}, slot {slot}")
         elif path == self.first_state:
             for copy in (0, 1):
                 yield from _record(content, copy * COPY_ALIGN_BYTES, f"{FIRST_STATE}, copy {copy}")

@@ -5,7 +5,8 @@ What a node may do with damage, and nothing else is right:
 harmless
     nothing depends on the place; everything is there, and stays so
 rebuilt
-    everything is there, and the place holds again what follows from the rest
+    everything is there, and the place holds again what follows from the rest: byte for byte what it held, where that is
+    one of two copies, a segment's header or its trailer; elsewhere the next start finds everything, too
 halts
     the start refuses with CORRUPT_LOG, and has changed nothing
 refuses the read
@@ -36,7 +37,7 @@ from dledger.storage.verify import _Verifier
 from dledger.types import Index, NodeId
 from tests.corruption.damage import Damage
 from tests.corruption.expected import Outcome, expected
-from tests.corruption.node import PEERS, VOTE, StoredNode
+from tests.corruption.node import PEERS, SLOTS, VOTE, StoredNode
 from tests.crashes.medium import Image, RecordedPlatter, RecordingDisk
 from tests.crashes.promises import DATA, GROUP, LIMITS
 from tests.unit.storage.harness import MEMBERS, Witness, all_frames, open_at
@@ -63,13 +64,29 @@ async def _outcome_of(node: StoredNode, damage: Damage, *, has_peers: bool) -> t
     damaged = Image(tuple(sorted(files.items())), node.disk.image.directories)
     platter = RecordedPlatter(damaged)
     try:
-        return await _started(node, damage, platter, has_peers=has_peers), ""
+        outcome = await _started(node, damage, platter, has_peers=has_peers)
+        if outcome is Outcome.REBUILT:
+            await _check_rebuilt(node, damage, platter.image())
+        return outcome, ""
     except CorruptLog as refused:
         if _changed(damaged, platter.image()):
             return Outcome.WRONG, f"it halts, but has changed something: {refused}"
         return Outcome.HALTS, ""
     except Exception as wrong:  # noqa: BLE001 – whatever else comes of it is wrong
         return Outcome.WRONG, f"{type(wrong).__name__}: {wrong}"
+
+
+async def _check_rebuilt(node: StoredNode, damage: Damage, image: Image) -> None:
+    if Outcome.HARMLESS in expected(damage, has_peers=True):
+        again = await _started(node, damage, RecordedPlatter(image), has_peers=False)
+        assert again in (Outcome.HARMLESS, Outcome.REBUILT), f"the next start finds less than all: {again}"
+        return
+    now, before = dict(image.files)[damage.path], dict(node.disk.image.files)[damage.path]
+    slot_bytes = SLOTS.get(damage.path.rpartition("/")[2])
+    if slot_bytes is None:
+        assert now[damage.offset : damage.end] == before[damage.offset : damage.end], "it is not what it was"
+    else:  # a start may have something to note in both
+        assert now[:slot_bytes] == now[slot_bytes : 2 * slot_bytes], "one slot is good again, or none"
 
 
 async def _started(node: StoredNode, damage: Damage, platter: RecordedPlatter, *, has_peers: bool) -> Outcome:

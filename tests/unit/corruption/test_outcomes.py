@@ -11,6 +11,8 @@ import pytest
 from dledger.errors import CorruptLog
 from dledger.storage import reader, recovery, scan
 from dledger.storage.frame import HEADER_BYTES, Frame, FrameHeader
+from dledger.storage.syncer import Handle
+from dledger.storage.two_slot import SLOT_BYTES, TwoSlotFile
 from tests.corruption import outcome
 from tests.corruption.damage import INVERTED, Damage, damaged_bytes, damaged_files, damaged_sectors
 from tests.corruption.expected import Outcome
@@ -87,6 +89,17 @@ def test_a_start_that_takes_rot_for_a_torn_tail_is_found_out(monkeypatch: pytest
     monkeypatch.setattr(recovery, "_check_durable", lambda *_: None)
     with pytest.raises(AssertionError, match="frames below the mark are cut"):
         outcomes(some_bytes)
+
+
+def test_a_second_copy_that_is_not_made_good_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def badly(self: TwoSlotFile, handle: Handle, slot: int) -> None:
+        self._disk.pwritev(handle, [bytes(SLOT_BYTES)], slot * SLOT_BYTES)
+
+    node = run_virtual(stored_node())
+    vote = next(each for each in some_bytes(node.disk) if each.structure == "hard_state, slot 0")
+    monkeypatch.setattr(TwoSlotFile, "_write_slot", badly)
+    outcome, reason = run_virtual(outcome_of(node, vote))
+    assert (outcome, reason) == (Outcome.WRONG, "AssertionError: one slot is good again, or none")
 
 
 def test_a_reader_that_trusts_what_it_reads_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
