@@ -2,8 +2,9 @@
 
 Every bit of every byte by itself, then all eight; every sector zeroed, or holding another one's bytes; every file gone,
 or cut short: once for a node that is alone, once given good copies of what it says is damaged. Then every byte, sector
-and file of one of three nodes that see to it themselves. Exits with 1 when one outcome is WRONG: something else was
-served, or missing, or forgotten, without a word.
+and file of one of three nodes that see to it themselves; and rot on all three, for each way to leave one good copy of
+every frame. Exits with 1 when one outcome is WRONG: something else was served, or missing, or forgotten, and nothing
+said so.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
+from typing import Any, Protocol
 
 from tests.corruption.damage import FLIPS, INVERTED, Damage, Pattern, damaged_bytes, damaged_files, damaged_sectors
+from tests.corruption.everywhere import assignments, outcome_everywhere
 from tests.corruption.expected import Outcome
 from tests.corruption.node import StoredDisk, stored_node
 from tests.corruption.outcome import outcome_of
@@ -31,11 +34,22 @@ from tests.support.virtual_time import run_virtual
 
 QUICK_STRIDE = 64
 QUICK_EVERY = 29
-"""Of the damages to one of three nodes."""
+"""Of the cases with three nodes."""
 MOST_SHOWN = 20
 
 Table = Counter[tuple[str, Outcome]]
-Judge = Callable[[Damage], tuple[Outcome, str]]
+
+
+class Case(Protocol):
+    """What is damaged in one run."""
+
+    @property
+    def structure(self) -> str:
+        """The line of the table that it belongs to."""
+
+
+Scene = tuple[Iterator[Case], Callable[[Any], tuple[Outcome, str]]]
+"""Its cases, and who judges one."""
 
 
 def main() -> int:
@@ -71,18 +85,18 @@ def _quiet() -> None:
 
 def _part(part: int, *, title: str, quick: bool, parts: int) -> tuple[Table, list[str]]:
     """Every ``parts``-th damage."""
-    damages, judge = SCENES[title](quick)
+    cases, judge = SCENES[title](quick)
     table: Table = Counter()
     wrong = []
-    for damage in islice(damages, part, None, parts):
-        outcome, reason = judge(damage)
-        table[damage.structure, outcome] += 1
+    for case in islice(cases, part, None, parts):
+        outcome, reason = judge(case)
+        table[case.structure, outcome] += 1
         if reason:
-            wrong.append(f"{title}: {damage}: {reason}")
+            wrong.append(f"{title}: {case}: {reason}")
     return table, wrong
 
 
-def _of_one(quick: bool, *, has_peers: bool) -> tuple[Iterator[Damage], Judge]:
+def _of_one(quick: bool, *, has_peers: bool) -> Scene:
     node = run_virtual(stored_node())
     patterns = (INVERTED,) if quick else (*FLIPS, INVERTED)
     stride = QUICK_STRIDE if quick else 1
@@ -91,18 +105,24 @@ def _of_one(quick: bool, *, has_peers: bool) -> tuple[Iterator[Damage], Judge]:
     )
 
 
-def _of_three(quick: bool) -> tuple[Iterator[Damage], Judge]:
+def _of_three(quick: bool) -> Scene:
     disk = run_virtual(crashed(), loop_factory=WorldLoop)
     damages = islice(_damages(disk, (INVERTED,), QUICK_STRIDE), 0, None, QUICK_EVERY if quick else 1)
     return damages, lambda damage: run_virtual(outcome_among_three(disk, damage), loop_factory=WorldLoop)
 
 
-SCENES: dict[str, Callable[[bool], tuple[Iterator[Damage], Judge]]] = {
+def _everywhere(quick: bool) -> Scene:
+    cases = islice(assignments(), 0, None, QUICK_EVERY if quick else 1)
+    return cases, lambda case: run_virtual(outcome_everywhere(case), loop_factory=WorldLoop)
+
+
+SCENES: dict[str, Callable[[bool], Scene]] = {
     "a node alone": partial(_of_one, has_peers=False),
     "given good copies": partial(_of_one, has_peers=True),
     "one of three nodes": _of_three,
+    "all of three nodes": _everywhere,
 }
-"""By title: what is damaged, and who judges it."""
+"""By title."""
 
 
 def _damages(disk: StoredDisk, patterns: tuple[Pattern, ...], stride: int) -> Iterator[Damage]:

@@ -8,33 +8,25 @@ go on.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
-from dledger.config import NodeConfig
 from dledger.errors import CorruptLog
 from dledger.raft.messages import FetchResponse, Message
-from dledger.storage.log import FileLog
 from dledger.storage.segment import SEGMENT_SUFFIX, STATE_SUFFIX
-from dledger.storage.verify import _Verifier
 from dledger.types import GENESIS, LogPoint, NodeId
 from tests.corruption.damage import Damage
 from tests.corruption.expected import Outcome, expected
 from tests.corruption.node import StoredDisk
-from tests.corruption.outcome import everything, healed
-from tests.crashes.medium import Image, RecordedPlatter, RecordingDisk
-from tests.crashes.promises import DATA, GROUP, LIMITS
-from tests.simulation.cluster import SimulatedCluster
+from tests.corruption.outcome import healed
+from tests.corruption.three_nodes import IDLE_S, check_logs, image_of, log_of, started, three_nodes
+from tests.crashes.medium import Image
+from tests.crashes.promises import DATA, LIMITS
 from tests.simulation.host import SimHost
-from tests.simulation.trace import Trace
 from tests.simulation.violation import Violation
 from tests.unit.server.rot import append, level, until
 
-SEED = 1
 APPENDS = 14
 ABOVE_THE_MARK = 2
 MEANWHILE = 3
-IDLE_S = 0.5
-"""Longer than a log waits before it writes a mark alone."""
 PATIENCE_S = 30
 """Several times as long as a scrub takes to come round."""
 
@@ -62,13 +54,7 @@ class Trio:
     """One cluster. To be made inside a ``WorldLoop``."""
 
     def __init__(self) -> None:
-        self._cluster = SimulatedCluster(3, SEED, Trace(), lease_reads=False)
-        config_of = self._cluster.config_of
-
-        def small(host: SimHost) -> NodeConfig:
-            return replace(config_of(host), limits=LIMITS)
-
-        self._cluster.config_of = small  # type: ignore[method-assign]
+        self._cluster = three_nodes()
         self._patient: SimHost
         self._leader: SimHost
         self._end = GENESIS
@@ -84,9 +70,7 @@ class Trio:
     async def crash(self) -> StoredDisk:
         """Runs until one node has crashed, and the others have gone on; what that one has stored."""
         cluster = self._cluster
-        await cluster.start()
-        await until(lambda: any(host.leads and host.replica.core.is_ready for host in cluster.up()))
-        self._leader = leader = cluster.leaders()[0]
+        self._leader = leader = await started(cluster)
         self._patient = patient = next(host for host in cluster.hosts.values() if host is not leader)
         await append(leader, APPENDS)
         await level(cluster)
@@ -104,7 +88,7 @@ class Trio:
         patient.crash()
         await append(leader, MEANWHILE)
         self._listen()
-        return StoredDisk(self._image())
+        return StoredDisk(image_of(patient))
 
     def _listen(self) -> None:
         watch = self._cluster.watch
@@ -122,19 +106,11 @@ class Trio:
         watch.said = hear  # type: ignore[method-assign]
         watch.restarted = see  # type: ignore[method-assign]
 
-    def _image(self) -> Image:
-        """The patient's files, where a node that is alone has them."""
-        own = f"{DATA}/{self._patient.id}"
-        platter = self._patient.platter
-        found = {path: bytes(platter.find(path).data) for path in platter.paths()}
-        files = [(path.replace(own, str(DATA), 1), content) for path, content in found.items()]
-        return Image(tuple(sorted(files)), (str(DATA), str(GROUP.parent), str(GROUP)))
-
     async def outcome_of(self, damage: Damage) -> tuple[Outcome, str]:
         """What the crashed node's start, and half a minute among the others, come to; and what is wrong, if anything
         is."""
         self._put(damage)
-        damaged = self._image()
+        damaged = image_of(self._patient)
         try:
             await self._patient.start()
         except Violation as refused:
@@ -144,7 +120,8 @@ class Trio:
             await append(self._leader, 1)
             await level(self._cluster)
             await until(lambda: self._seen(damage) in right and self._patient.replica.core.may_vote, PATIENCE_S)
-            await self._check_logs()
+            frames = await check_logs(self._cluster)
+            assert len(frames) > APPENDS + MEANWHILE - LIMITS.segment_max_frames, "there is nothing to compare"
         except TimeoutError:
             told = f"{self._seen(damage)}; it should be {' or '.join(sorted(right))}; {self._cluster.describe()}"
             return Outcome.WRONG, told
@@ -167,7 +144,7 @@ class Trio:
     async def _halted(self, damage: Damage, damaged: Image, refused: Violation) -> tuple[Outcome, str]:
         if not isinstance(refused.__cause__, CorruptLog):
             return Outcome.WRONG, str(refused)
-        if "nothing was changed" in str(refused.__cause__) and _log_of(damaged) != _log_of(self._image()):
+        if "nothing was changed" in str(refused.__cause__) and _log_of(damaged) != _log_of(image_of(self._patient)):
             return Outcome.WRONG, f"it has changed something: {refused}"
         await append(self._leader, 1)  # the others are no worse for it
         right = expected(damage, has_peers=True)
@@ -179,21 +156,7 @@ class Trio:
             return Outcome.HALTS
         if self._is_cut and not self._patient.life.was_damaged:
             return Outcome.FETCHED
-        return Outcome.REPAIRED if self._is_given else healed(damage, self._image())
-
-    async def _check_logs(self) -> None:
-        """All three hold the same, and give all of it; and nothing of what the patient stores is damaged any more."""
-        logs = {}
-        for host in self._cluster.hosts.values():
-            log = host.replica.log
-            assert isinstance(log, FileLog)
-            logs[host.id] = await host.ask(lambda log=log: everything(log)), log.state.encode()  # type: ignore[misc]
-        of_leader = logs[self._leader.id]
-        assert len(of_leader[0]) > APPENDS + MEANWHILE - LIMITS.segment_max_frames, "there is nothing to compare"
-        for host_id, of_host in logs.items():
-            assert of_host == of_leader, f"{host_id} holds something else than {self._leader.id}"
-        report = _Verifier(RecordingDisk(RecordedPlatter(self._image())), GROUP).run()
-        assert report.ok, f"everything is there, and a verify finds {report.bad}"
+        return Outcome.REPAIRED if self._is_given else healed(damage, image_of(self._patient))
 
 
 def _log_of(image: Image) -> dict[str, bytes]:
@@ -203,6 +166,5 @@ def _log_of(image: Image) -> dict[str, bytes]:
 
 def _in_last_segment(host: SimHost) -> int:
     """How many frames the segment that takes frames has."""
-    log = host.replica.log
-    assert isinstance(log, FileLog)
+    log = log_of(host)
     return log.last.position - log._files.active.name.base_position + 1
