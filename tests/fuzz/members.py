@@ -12,6 +12,7 @@ import asyncio
 from collections import Counter
 from dataclasses import replace
 from random import Random
+from typing import NamedTuple
 
 from dledger.errors import DLedgerError
 from dledger.raft.messages import (
@@ -27,7 +28,7 @@ from dledger.raft.messages import (
     VoteResult,
 )
 from dledger.transport import codec
-from dledger.types import Term
+from dledger.types import LogPoint, NodeId, Position, Term
 from dledger.v1 import raft_pb2 as pb
 from tests.fuzz.mutate import mutate_message
 from tests.fuzz.recorded import Recorded, record
@@ -39,6 +40,31 @@ BURST = 50
 """Messages at once, before time goes on."""
 REACH = 1 << 32
 """A term this far away, or further, is nonsense."""
+
+
+class Promises(NamedTuple):
+    """What a node has told others, or counts on."""
+
+    term: Term
+    vote: NodeId
+    matched: Position
+    committed: Position
+    end: LogPoint
+    acknowledged: dict[NodeId, Position]
+    """To it as a leader, by follower."""
+
+    @classmethod
+    def of(cls, node: SimNode) -> Promises:
+        core = node.replica.core
+        followers = core.leadership.followers if core.leadership is not None else {}
+        return cls(
+            core.term,
+            core.vote,
+            core.matched_position,
+            core.commit_position,
+            node.log.last,
+            {peer: progress.match for peer, progress in followers.items()},
+        )
 
 
 class NonsenseMember:
@@ -97,7 +123,11 @@ class NonsenseMember:
         if is_believed(message, target):
             return False
         self.outcomes[type(message).__name__] += 1
+        before = Promises.of(target)
         target.on_message(mouth.id, message)
+        if message.term < before.term:
+            after = Promises.of(target)
+            assert after == before, f"{message} is of a term that is over, and made of {before} {after}"
         return True
 
     def _nonsense(self, chosen: Recorded, mouth: SimNode) -> Message:

@@ -61,7 +61,8 @@ async def injected(pid: int, *faults: str) -> asyncio.subprocess.Process:
 async def test_a_node_that_ends_in_a_system_call_comes_back_and_survives_a_power_cut_then(
     tmp_path: Path, faults: tuple[str, ...], code: int
 ) -> None:
-    """What failed to be synced looks clean to the kernel: a restart that believed its cache would lose it then."""
+    """What was never synced is gone with the power: a restart that took what it reads for durable would lose it. (An
+    injected EIO leaves the pages dirty. That a real one leaves them looking clean is the simulated disk's part.)"""
     report, chance = Report(), Random(1)
     async with three_nodes(tmp_path / "nodes") as (cluster, volumes):
         round_ = Round(tmp_path, cluster, volumes, report)

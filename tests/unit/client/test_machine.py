@@ -165,6 +165,9 @@ class PlainAppends(Misbehaving):
                 case _:
                     raise AssertionError(f"{records}: {told!r}")
         self.waiting.clear()
+        faults = self.cluster.faults
+        faults.refuse_after_drop = None
+        self.may_be_in_doubt = faults.lose_producers or any(code in FOR_GOOD for code in faults.refuse_appends)
 
     @rule()
     def close_and_connect_again(self) -> None:
