@@ -11,13 +11,15 @@ segments and as little of them in the page cache, for as long as one likes.
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import struct
+import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from itertools import count
 from multiprocessing.process import BaseProcess
@@ -27,7 +29,7 @@ from queue import Queue
 from bench.limits.disk import FILE_BYTES, prepared_file
 from bench.limits.roles import accept, connect, listener, role
 from bench.processes import core_seconds
-from bench.work import Outcome
+from bench.work import MeasurementFailed, Outcome
 from dledger.config import Limits
 
 BUFFER_BYTES = 1 << 20
@@ -38,6 +40,22 @@ BATCH_RECORDS = 1000
 WARMUP_S = 0.5
 OURS = Limits()
 _OFFSET = struct.Struct("<Q")
+_ENDED = "the leader of three synced copies has ended before the measurement: see above"
+
+
+def _in_a_thread(work: Callable[..., None], *arguments: object) -> None:
+    """A copy whose thread fails, as on a disk that is full, ends: or who waits for the thread would wait for ever."""
+
+    def run() -> None:
+        try:
+            work(*arguments)
+        except ConnectionError:
+            pass  # the measurement is over, or another copy has ended, and told
+        except OSError as failure:
+            print(f"one of three copies ends: {failure}", file=sys.stderr, flush=True)
+            os._exit(1)
+
+    threading.Thread(target=run, daemon=True).start()
 
 
 class Overwritten:
@@ -77,7 +95,7 @@ class Kept(Overwritten):
         self._ready: Queue[int] = Queue(maxsize=1)
         self._done: Queue[int] = Queue()
         for work in (self._prepare_for_ever, self._drop_for_ever):
-            threading.Thread(target=work, daemon=True).start()
+            _in_a_thread(work)
         self._roll()
 
     def sync(self) -> None:
@@ -124,17 +142,16 @@ class _Copy:
 
     def sync_for_ever(self, synced: _Acks | socket.socket) -> None:
         done = 0
-        with suppress(ConnectionError):  # the measurement is over
-            while True:
-                with self._changed:
-                    while self._written == done:
-                        self._changed.wait()
-                    done = self._written
-                self._files.sync()
-                if isinstance(synced, socket.socket):
-                    synced.sendall(_OFFSET.pack(done))
-                else:
-                    synced.note(0, done)
+        while True:
+            with self._changed:
+                while self._written == done:
+                    self._changed.wait()
+                done = self._written
+            self._files.sync()
+            if isinstance(synced, socket.socket):
+                synced.sendall(_OFFSET.pack(done))
+            else:
+                synced.note(0, done)
 
 
 class _Acks:
@@ -155,8 +172,10 @@ class _Acks:
                 self._client.sendall(_OFFSET.pack(reached))
 
     def hear_for_ever(self, copy: int, follower: socket.socket) -> None:
-        for offset in _offsets(follower):
-            self.note(copy, offset)
+        with suppress(ConnectionResetError):
+            for offset in _offsets(follower):
+                self.note(copy, offset)
+        raise OSError(errno.ESHUTDOWN, "a follower has ended")
 
 
 def _offsets(connection: socket.socket) -> Iterator[int]:
@@ -174,7 +193,7 @@ def _follow(listening: socket.socket, files: type[Overwritten], path: Path) -> N
     copy = _Copy(files(path))
     buffer = memoryview(bytearray(BUFFER_BYTES))
     with accept(listening) as leader:
-        threading.Thread(target=copy.sync_for_ever, args=(leader,), daemon=True).start()
+        _in_a_thread(copy.sync_for_ever, leader)
         with suppress(ConnectionResetError):  # the measurement is over
             while received := leader.recv_into(buffer):
                 copy.write(buffer[:received])
@@ -186,9 +205,9 @@ def _lead(listening: socket.socket, followers: list[int], files: type[Overwritte
     links = [connect(port) for port in followers]
     with accept(listening) as client:
         acks = _Acks(client)
-        threading.Thread(target=copy.sync_for_ever, args=(acks,), daemon=True).start()
+        _in_a_thread(copy.sync_for_ever, acks)
         for number, link in enumerate(links, 1):
-            threading.Thread(target=acks.hear_for_ever, args=(number, link), daemon=True).start()
+            _in_a_thread(acks.hear_for_ever, number, link)
         while received := client.recv_into(buffer):
             for link in links:
                 link.sendall(buffer[:received])
@@ -202,6 +221,7 @@ class _Client:
         self._leader = leader
         self._sent = 0
         self._acked = 0
+        self._is_over = False
         self._heard = threading.Condition()
         self._hearing = threading.Thread(target=self._hear_for_ever, daemon=True)
         self._hearing.start()
@@ -212,30 +232,40 @@ class _Client:
         self._hearing.join()
 
     def send_for(self, duration_s: float) -> int:
-        """Returns how many bytes it sent, when all of them are acknowledged."""
+        """Returns how many bytes it sent, when all of them are acknowledged. Raises MeasurementFailed."""
         batch = os.urandom(RECORD_BYTES * BATCH_RECORDS)
         before = self._sent
         end = time.perf_counter() + duration_s
         while time.perf_counter() < end:
             self._wait_until_under_way(WINDOW_BYTES)
-            self._leader.sendall(batch)
+            try:
+                self._leader.sendall(batch)
+            except ConnectionError as failure:
+                raise MeasurementFailed(_ENDED) from failure
             self._sent += len(batch)
         self._wait_until_under_way(0)
         return self._sent - before
 
     def _wait_until_under_way(self, most_bytes: int) -> None:
         with self._heard:
-            self._heard.wait_for(lambda: self._sent - self._acked <= most_bytes)
+            self._heard.wait_for(lambda: self._is_over or self._sent - self._acked <= most_bytes)
+            if self._is_over:
+                raise MeasurementFailed(_ENDED)
 
     def _hear_for_ever(self) -> None:
-        for offset in _offsets(self._leader):
-            with self._heard:
-                self._acked = offset
-                self._heard.notify()
+        with suppress(ConnectionError):
+            for offset in _offsets(self._leader):
+                with self._heard:
+                    self._acked = offset
+                    self._heard.notify()
+        with self._heard:
+            self._is_over = True
+            self._heard.notify()
 
 
 def three_copies(data: Path, duration_s: float, files: type[Overwritten] = Overwritten) -> Outcome:
-    """``records`` are of 128 B, in batches of 1,000; a batch's latency is not measured."""
+    """``records`` are of 128 B, in batches of 1,000; a batch's latency is not measured. Raises MeasurementFailed where
+    a copy cannot be written."""
     with ExitStack() as stack:
         doors = [stack.enter_context(listener()) for _ in range(3)]
         ports = [door.getsockname()[1] for door in doors]

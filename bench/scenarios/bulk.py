@@ -17,7 +17,7 @@ from bench.results import save, show
 from bench.scenarios.cluster import cluster
 from bench.scenarios.flags import ROUNDS, SECONDS, names_in
 from bench.scenarios.rounds import combined
-from bench.work import MeasurementFailed, PeerMissing
+from bench.work import MeasurementFailed, Outcome, PeerMissing
 
 OURS, COPIES = "dledger", "copies"
 MISSING, FAILED = "missing", "failed"
@@ -125,25 +125,32 @@ def _ours(duration_s: float) -> Row:
 
 def _copies(duration_s: float) -> Row:
     with data_folder() as data:
-        outcome = three_copies(data, duration_s, Kept)
-    return {_rate(COPIES): round(outcome.records_per_s)}
+        return _measured(COPIES, lambda: three_copies(data, duration_s, Kept))
 
 
 def _peer(peer: Peer, duration_s: float) -> Row:
-    """One that fails is told of, and the others go on."""
-    assert peer.bulk is not None
-    with data_folder() as data:
+    def outcome() -> Outcome:
+        assert peer.bulk is not None
         try:
             peer.start(data)
-            outcome = peer.load(peer.bulk, duration_s)
-            if outcome.errors:
-                raise MeasurementFailed(f"{outcome.errors} calls failed")
-        except MeasurementFailed as failure:
-            click.echo(f"{peer.name} failed: {failure}", err=True)
-            return _without_rate(peer.name, FAILED)
+            return peer.load(peer.bulk, duration_s)
         finally:
             peer.stop()
-    return {_rate(peer.name): round(outcome.records_per_s)}
+
+    with data_folder() as data:
+        return _measured(peer.name, outcome)
+
+
+def _measured(name: str, measure: Callable[[], Outcome]) -> Row:
+    """One that fails is told of, and the others go on."""
+    try:
+        outcome = measure()
+        if outcome.errors:
+            raise MeasurementFailed(f"{outcome.errors} calls failed")
+    except MeasurementFailed as failure:
+        click.echo(f"{name} failed: {failure}", err=True)
+        return _without_rate(name, FAILED)
+    return {_rate(name): round(outcome.records_per_s)}
 
 
 def _without_rate(name: str, why: str) -> Row:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
+from itertools import count
 from pathlib import Path
 
 import pytest
 
-from bench.limits.three_copies import Kept
+from bench.limits.three_copies import Kept, three_copies
+from bench.work import MeasurementFailed
 
 KIB = 1 << 10
 
@@ -68,3 +71,15 @@ def test_what_lies_behind_leaves_the_page_cache_and_is_closed(
 
 def test_files_are_as_large_as_our_segments() -> None:
     assert (Kept.file_bytes, Kept.cached_bytes) == (64 << 20, 64 << 20)
+
+
+def test_a_copy_that_has_no_room_left_ends_the_measurement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = count()
+
+    def fallocate(*_: object) -> None:
+        if next(given) == 20:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", fallocate)
+    with pytest.raises(MeasurementFailed, match="has ended"):
+        three_copies(tmp_path, 30, Small)
