@@ -11,9 +11,8 @@ from bench import compare as comparing
 from bench import plots
 from bench.gate import gate
 from bench.peers import PEERS
-from bench.peers.api import BUILT
 from bench.report import as_markdown
-from bench.results import RESULTS, save
+from bench.results import RESULTS, UNPUBLISHED, save
 from bench.scenarios.bulk import bulk
 from bench.scenarios.catchup import catchup
 from bench.scenarios.failover import failover
@@ -28,12 +27,14 @@ from bench.scenarios.spark_lag import spark_lag
 from bench.work import MeasurementFailed, PeerMissing
 
 QUICK_DURATION_S = 1.5
-PUBLISHED, UNPUBLISHED = "bench/results", ".bench/results"
 
 
 @click.group(invoke_without_command=True)
+@click.option(
+    "--publish", is_flag=True, help="Results of a scenario with flags go to bench/results, too, not to .bench/results."
+)
 @click.pass_context
-def bench(context: click.Context) -> None:
+def bench(context: click.Context, *, publish: bool) -> None:  # noqa: ARG001 – bench/results.py reads it
     """Our figures beside the peers' and beside the machine's limits, in one run."""
     if context.invoked_subcommand is None:
         context.invoke(compare)
@@ -56,7 +57,7 @@ def bench(context: click.Context) -> None:
 @click.option(
     "--results",
     type=click.Path(path_type=Path, file_okay=False, writable=True),
-    help=f"Where they go. By default {PUBLISHED}, or {UNPUBLISHED} where peers are left out or the run is shorter.",
+    help="Where they go. By default bench/results, or .bench/results where peers are left out or the run is shorter.",
 )
 def compare(*, rounds: int, duration: float, peers: str, quick: bool, fresh: bool, results: Path | None) -> None:
     """All systems, the same work in turn: a table, and compare.json, .md and .svg among the results."""
@@ -64,7 +65,7 @@ def compare(*, rounds: int, duration: float, peers: str, quick: bool, fresh: boo
     if unknown := [name for name in names if name not in PEERS]:
         raise click.UsageError(f"there is no peer {unknown[0]!r}: there are {', '.join(PEERS)}")
     plan = comparing.Plan(1, QUICK_DURATION_S, names) if quick else comparing.Plan(rounds, duration, names)
-    folder = results or (RESULTS if plan.is_whole else BUILT / "results")
+    folder = results or (RESULTS if plan.is_whole else UNPUBLISHED)
     folder.mkdir(parents=True, exist_ok=True)
     run = comparing.compare(plan, fresh=fresh)
     result = run.as_dict()
@@ -72,7 +73,6 @@ def compare(*, rounds: int, duration: float, peers: str, quick: bool, fresh: boo
     click.echo(report)
     save("compare", result, folder=folder, report=report)
     plots.plot_comparison(result, folder / "compare.svg")
-    click.echo(f"The results are in {folder}.", err=True)
     if run.failures:
         raise MeasurementFailed(f"{len(run.failures)} measurements failed; the next run does those turns again")
     comparing.finished(plan)

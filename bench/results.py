@@ -1,4 +1,8 @@
-"""Where results go: ``bench/results``, as JSON and as tables, with the machine and the program that they are of."""
+"""Where results go, as JSON and as tables, with the machine and the program that they are of.
+
+``bench/results`` has those that are published: of commands as they are without flags, and of those under ``--publish``.
+All others go to ``.bench/results``: a short try replaces nothing.
+"""
 
 from __future__ import annotations
 
@@ -8,21 +12,33 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from bench.machine import describe, now, sentence
+from bench.peers.api import BUILT
 from bench.report import table
 
 RESULTS = Path(__file__).parent / "results"
+UNPUBLISHED = BUILT / "results"
 Row = dict[str, Any]
 
 
-def save(name: str, result: Row, rows: Sequence[Row] = (), *, folder: Path = RESULTS, report: str = "") -> None:
-    """NAME.json, and NAME.md with the report or the rows' table. No reader ever sees half of one."""
+def save(name: str, result: Row, rows: Sequence[Row] = (), *, folder: Path | None = None, report: str = "") -> Path:
+    """NAME.json, and NAME.md with the report or the rows' table, in ``folder``: by default where results of the command
+    under way go. No reader ever sees half of one. Returns the folder."""
+    folder = folder or _folder(click.get_current_context())
     folder.mkdir(parents=True, exist_ok=True)
     machine = result.get("machine") or {**describe(), "ended": now()}
     _replace(folder / f"{name}.json", json.dumps({"machine": machine} | result, indent=1) + "\n")
     text = report or f"{as_table(rows)}\n{machine['ended']}: {sentence(machine)}\n"
     _replace(folder / f"{name}.md", text)
+    click.echo(f"The results are in {folder}.", err=True)
+    return folder
+
+
+def _folder(command: click.Context) -> Path:
+    has_flags = any(command.get_parameter_source(name) is not ParameterSource.DEFAULT for name in command.params)
+    return UNPUBLISHED if has_flags and not command.find_root().params["publish"] else RESULTS
 
 
 def _replace(path: Path, text: str) -> None:

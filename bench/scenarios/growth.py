@@ -15,7 +15,7 @@ import click
 
 from bench.plots import plot_lines
 from bench.report import NONE
-from bench.results import RESULTS, save, show
+from bench.results import save, show
 from bench.scenarios.cluster import FILL_RECORD_BYTES, Cluster, cluster
 from bench.scenarios.flags import GIGABYTES, NODES, SECONDS
 
@@ -40,8 +40,8 @@ def growth(*, gigabytes: float, nodes: int, duration: float) -> None:
             rows.append(_measure(running, filled, duration))
             show(rows[-1:])
     name = f"growth-{nodes}"
-    save(name, {"nodes": nodes, "rows": rows}, rows)
-    _plot(rows, RESULTS / f"{name}.svg")
+    folder = save(name, {"nodes": nodes, "rows": rows}, rows)
+    _plot(rows, folder / f"{name}.svg")
 
 
 def _measure(running: Cluster, filled: list[range], duration_s: float) -> dict[str, Any]:

@@ -11,9 +11,9 @@ from click.testing import CliRunner
 
 from bench import __main__ as commands
 from bench import compare as comparing
-from bench import plots
+from bench import plots, results
 from bench.compare import Plan, Run
-from bench.peers.api import BUILT
+from bench.results import RESULTS, UNPUBLISHED, save
 from bench.work import MeasurementFailed
 
 ROOT = Path(__file__).parents[3]
@@ -53,7 +53,25 @@ def test_a_short_run_does_not_replace_what_is_published(monkeypatch: pytest.Monk
     folders: list[Path] = []
     monkeypatch.setattr(commands, "save", lambda *_, **where: folders.append(where["folder"]))
     CliRunner().invoke(commands.bench, ["compare", "--quick"])
-    assert folders == [BUILT / "results"]
+    assert folders == [UNPUBLISHED]
+
+
+@pytest.mark.parametrize(
+    ("asked", "folder"),
+    [
+        (["idle"], RESULTS),
+        (["idle", "--duration", "1"], UNPUBLISHED),
+        (["--publish", "idle", "--duration", "1"], RESULTS),
+    ],
+)
+def test_a_scenario_with_flags_replaces_what_is_published_when_it_is_told_to(
+    monkeypatch: pytest.MonkeyPatch, asked: list[str], folder: Path
+) -> None:
+    written: list[Path] = []
+    monkeypatch.setattr(results, "_replace", lambda path, _text: written.append(path))
+    monkeypatch.setattr(commands.bench.commands["idle"], "callback", lambda **_: save("idle", {}, [{"cores": 1}]))
+    assert CliRunner().invoke(commands.bench, asked, catch_exceptions=False).exit_code == 0
+    assert written == [folder / "idle.json", folder / "idle.md"]
 
 
 def test_an_unknown_peer_is_refused_by_name(plans: list[Plan]) -> None:

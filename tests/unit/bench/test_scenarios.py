@@ -344,8 +344,13 @@ def test_growth_gets_what_was_filled_alone(monkeypatch: pytest.MonkeyPatch) -> N
             return 0.1
 
     rows: list[dict[str, Any]] = []
+
+    def save(_name: str, _result: object, table: list[dict[str, Any]]) -> Path:
+        rows.extend(table)
+        return Path()
+
     monkeypatch.setattr(growth, "cluster", lambda _: given(cast("Running", Grown())))
-    monkeypatch.setattr(growth, "save", lambda _name, _result, table: rows.extend(table))
+    monkeypatch.setattr(growth, "save", save)
     monkeypatch.setattr(growth, "_plot", lambda *_: None)
     assert run(growth.growth, "--gigabytes", "0.008192").exit_code == 0
     assert asked == [("get", "1000:1244"), ("get", "1000:1244,2244:4000")]
