@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from pathlib import Path
 
@@ -25,13 +26,14 @@ from bench.scenarios.spark import spark
 from bench.scenarios.spark_check import spark_check
 from bench.scenarios.spark_lag import spark_lag
 from bench.work import MeasurementFailed, PeerMissing
+from dledger.cli.options import Number
 
 QUICK_DURATION_S = 1.5
 
 
 @click.group(invoke_without_command=True)
 @click.option(
-    "--publish", is_flag=True, help="Results of a scenario with flags go to bench/results, too, not to .bench/results."
+    "--publish", is_flag=True, help="Results go to bench/results though the command has flags, or misses something."
 )
 @click.pass_context
 def bench(context: click.Context, *, publish: bool) -> None:  # noqa: ARG001 – bench/results.py reads it
@@ -48,7 +50,7 @@ def bench(context: click.Context, *, publish: bool) -> None:  # noqa: ARG001 –
     "--duration",
     default=comparing.DURATION_S,
     show_default=True,
-    type=click.FloatRange(0.5, 600),
+    type=Number(0.5, 600),
     help="Seconds a measurement.",
 )
 @click.option("--peers", default=",".join(PEERS), show_default=True, help="Which, comma-separated.")
@@ -57,7 +59,7 @@ def bench(context: click.Context, *, publish: bool) -> None:  # noqa: ARG001 –
 @click.option(
     "--results",
     type=click.Path(path_type=Path, file_okay=False, writable=True),
-    help="Where they go. By default bench/results, or .bench/results where peers are left out or the run is shorter.",
+    help="Where they go. By default bench/results, or .bench/results where anything is left out, missing or failed.",
 )
 def compare(*, rounds: int, duration: float, peers: str, quick: bool, fresh: bool, results: Path | None) -> None:
     """All systems, the same work in turn: a table, and compare.json, .md and .svg among the results."""
@@ -65,9 +67,11 @@ def compare(*, rounds: int, duration: float, peers: str, quick: bool, fresh: boo
     if unknown := [name for name in names if name not in PEERS]:
         raise click.UsageError(f"there is no peer {unknown[0]!r}: there are {', '.join(PEERS)}")
     plan = comparing.Plan(1, QUICK_DURATION_S, names) if quick else comparing.Plan(rounds, duration, names)
-    folder = results or (RESULTS if plan.is_whole else UNPUBLISHED)
-    folder.mkdir(parents=True, exist_ok=True)
+    if results is not None:
+        results.mkdir(parents=True, exist_ok=True)
     run = comparing.compare(plan, fresh=fresh)
+    publish = run.is_whole or click.get_current_context().find_root().params["publish"]
+    folder = results or (RESULTS if publish else UNPUBLISHED)
     result = run.as_dict()
     report = as_markdown(result)
     click.echo(report)
@@ -84,9 +88,10 @@ for command in (gate, bulk, growth, catchup, failover, idle, members, reads, spa
 
 def main() -> int:
     """What cannot be measured is said in a line."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # what was begun is taken down
     try:
         bench()
-    except (MeasurementFailed, PeerMissing) as reason:
+    except (MeasurementFailed, PeerMissing, OSError) as reason:
         click.echo(f"Error: {reason}", err=True)
         return 1
     return 0

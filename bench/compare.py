@@ -17,15 +17,14 @@ from typing import Any
 
 import click
 
-from bench.limits import LIMITS
-from bench.machine import data_folder, describe, now
+from bench.limits import LIMITS, LIMITS_TURN
+from bench.machine import check_data_folder, data_folder, describe, measure_alone, now
 from bench.peers import PEERS
 from bench.peers.api import BUILT, Peer
 from bench.unary import unary
 from bench.work import SINGLE_WORKS, MeasurementFailed, Outcome, PeerMissing
 
 RUNS = BUILT / "runs"
-LIMITS_TURN = "limits"
 ROUNDS, DURATION_S = 3, 3.0
 
 
@@ -39,7 +38,7 @@ class Plan:
 
     @property
     def is_whole(self) -> bool:
-        """Whether it says enough to be published."""
+        """Whether it says enough to be published, if nothing is missing."""
         return self.rounds >= ROUNDS and self.duration_s >= DURATION_S and set(self.peers) == set(PEERS)
 
     @property
@@ -48,9 +47,11 @@ class Plan:
         return RUNS / f"{name}.jsonl"
 
     def order(self, number: int, turns: Sequence[str]) -> Sequence[str]:
-        """Who comes when in round ``number``: nobody always follows the same one."""
+        """Who comes when in round ``number``: another begins each, and every second one goes the other way round, so
+        that nobody always follows the same one."""
         first = number * len(turns) // self.rounds
-        return [*turns[first:], *turns[:first]]
+        order = [*turns[first:], *turns[:first]]
+        return [order[0], *reversed(order[1:])] if number % 2 else order
 
 
 @dataclass(slots=True)
@@ -66,8 +67,13 @@ class Run:
 
     @property
     def failures(self) -> list[dict[str, Any]]:
-        """Turns that gave nothing, or not all."""
-        return [sample for sample in self.samples if "failure" in sample or sample["errors"]]
+        """Of turns that gave nothing, or not all."""
+        return [sample for sample in self.samples if _has_failed(sample)]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is to be published."""
+        return self.plan.is_whole and not self.missing and not self.failures
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -81,6 +87,8 @@ class Run:
 
 def compare(plan: Plan, *, fresh: bool) -> Run:
     """Does what is left of the run, whose samples are kept until ``finished``. Raises MeasurementFailed."""
+    measure_alone()
+    check_data_folder()
     machine = {**describe(), "started": now(), "load_before": os.getloadavg()[0]}
     peers, about, missing = _installed(plan)
     run = Run(plan, machine, about, missing)
@@ -122,6 +130,7 @@ def _installed(plan: Plan) -> tuple[dict[str, Peer], dict[str, dict[str, Any]], 
 def _turn(run: Run, number: int, name: str, peer: Peer | None) -> None:
     """A system that fails is told of, and the others go on; its turn is done again when the run is resumed."""
     lines: list[dict[str, Any]] = []
+    missing: dict[str, str] = {}
     with data_folder() as data:
         measurements = _limits(data, run.plan.duration_s) if peer is None else _works(peer, data, run.plan.duration_s)
         try:
@@ -129,7 +138,7 @@ def _turn(run: Run, number: int, name: str, peer: Peer | None) -> None:
                 try:
                     outcome = measure()
                 except PeerMissing as reason:
-                    run.missing[work] = str(reason)
+                    missing[work] = str(reason)
                     continue
                 lines.append({"round": number, "system": name, "work": work, **outcome.as_dict()})
                 click.echo(f"  {work}: {outcome.records_per_s:,.0f}/s  p50 {outcome.p50_ms:.2f} ms", err=True)
@@ -141,7 +150,9 @@ def _turn(run: Run, number: int, name: str, peer: Peer | None) -> None:
             if peer is not None:
                 peer.stop()
     run.samples += lines
+    run.missing |= missing
     run.turns.add((number, name))
+    lines += [{"round": number, "system": name, "work": work, "missing": missing[work]} for work in missing]
     _keep(run, lines)
 
 
@@ -183,10 +194,20 @@ def _resume(run: Run) -> None:
         finished(run.plan)
         return
     run.machine = head["machine"]
-    failed = {(line["round"], line["system"]) for line in lines if "failure" in line}
-    run.samples = [line for line in lines if (line["round"], line["system"]) not in failed]
-    run.turns = {(line["round"], line["system"]) for line in run.samples}
+    failed = {_turn_of(line) for line in lines if _has_failed(line)}
+    good = [line for line in lines if _turn_of(line) not in failed]
+    run.turns = {_turn_of(line) for line in good}
+    run.samples = [line for line in good if "missing" not in line]
+    run.missing |= {line["work"]: line["missing"] for line in good if "missing" in line}
     click.echo(f"going on with the run of {run.machine['started']}: {len(run.turns)} turns are done", err=True)
+
+
+def _turn_of(line: dict[str, Any]) -> tuple[int, str]:
+    return line["round"], line["system"]
+
+
+def _has_failed(line: dict[str, Any]) -> bool:
+    return "failure" in line or bool(line.get("errors"))
 
 
 def _conditions(run: dict[str, Any]) -> dict[str, Any]:

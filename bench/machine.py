@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import platform
 import shutil
@@ -10,16 +11,19 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from bench.work import MeasurementFailed
 from dledger import __version__
 
 ROOT = Path(__file__).parents[1]
+LOCK = Path(tempfile.gettempdir()) / f"dledger-bench-{os.getuid()}.lock"
 IN_MEMORY = ("tmpfs", "ramfs")
 """File systems where a sync costs nothing."""
+_HELD: list[IO[str]] = []
 _MEASURED = ("dledger", "bench", ":!bench/results", ":!bench/README.md")
 
 
@@ -73,15 +77,39 @@ def file_system(path: Path) -> str:
     return max(around, default=(0, "unknown"))[1]
 
 
+@cache
+def measure_alone() -> None:
+    """Until this process ends nobody else measures: two at once would measure each other. Raises MeasurementFailed."""
+    lock = LOCK.open("a+")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        with lock:
+            lock.seek(0)
+            told = lock.read()
+        raise MeasurementFailed(f"another run is under way on this machine: process {told or '?'}") from None
+    lock.truncate(0)
+    lock.write(str(os.getpid()))
+    lock.flush()
+    _HELD.append(lock)
+
+
+def check_data_folder() -> None:
+    """Raises MeasurementFailed where data would lie in memory."""
+    folder = Path(tempfile.gettempdir())
+    if (kind := file_system(folder)) in IN_MEMORY:
+        text = f"{folder} is a {kind}, where a sync costs nothing: set TMPDIR to a folder on a disk"
+        raise MeasurementFailed(text)
+
+
 @contextmanager
 def data_folder() -> Iterator[Path]:
     """A folder for one turn's data, removed behind it; what the turn wrote costs the next one nothing. TMPDIR says
-    where. Raises MeasurementFailed where that is in memory."""
+    where. Raises MeasurementFailed where that is in memory, and while another process measures."""
+    measure_alone()
+    check_data_folder()
     path = Path(tempfile.mkdtemp(prefix="dledger-bench-"))
     try:
-        if (kind := file_system(path)) in IN_MEMORY:
-            text = f"{path.parent} is a {kind}, where a sync costs nothing: set TMPDIR to a folder on a disk"
-            raise MeasurementFailed(text)
         yield path
     finally:
         shutil.rmtree(path, ignore_errors=True)

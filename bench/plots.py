@@ -40,9 +40,7 @@ def plot_comparison(result: dict[str, Any], path: Path) -> None:
     panels[0].set_yticks(range(len(systems)), [about["title"] for about in systems.values()])
     panels[0].invert_yaxis()
     figure.suptitle("records of 128 B a second; hatched: acknowledged before any fsync", fontsize=11)
-    figure.tight_layout()
-    figure.savefig(path)
-    plt.close(figure)
+    _save(plt, figure, path)
 
 
 def plot_lines(series: dict[str, tuple[list[float], list[float]]], labels: tuple[str, str, str], path: Path) -> None:
@@ -57,9 +55,16 @@ def plot_lines(series: dict[str, tuple[list[float], list[float]]], labels: tuple
     panel.set_ylim(bottom=0)
     panel.legend()
     panel.spines[["top", "right"]].set_visible(False)
+    _save(plt, figure, path)
+
+
+def _save(plt: Any, figure: Any, path: Path) -> None:
+    """No reader ever sees half of it."""
     figure.tight_layout()
-    figure.savefig(path)
+    beside = path.with_name("new-" + path.name)
+    figure.savefig(beside)
     plt.close(figure)
+    beside.replace(path)
 
 
 def _pyplot() -> Any:

@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any
 
 from bench.h2load import WORK as UNARY
-from bench.limits import EMPTY_GRPC, FSYNC, LIMITS, PING_PONG, THREE_COPIES
+from bench.limits import EMPTY_GRPC, FSYNC, LIMITS, LIMITS_TURN, PING_PONG, THREE_COPIES
 from bench.machine import sentence
 from bench.peers import OURS
 from bench.work import BULK, SINGLE_WORKS
@@ -59,11 +59,35 @@ class Figures:
             ours, theirs = theirs, ours
         return Spread.of([ours[number] / theirs[number] for number in both]) if both else None
 
+    def cost(self, system: str, work: str) -> tuple[float, float] | None:
+        """Microseconds of processor time a record, of the servers and of the client: medians over the rounds."""
+        samples = [sample for sample in self._samples(system, work) if sample["records"]]
+        if not samples:
+            return None
+        server, client = (
+            median(sample[key] / sample["records"] * 1e6 for sample in samples)
+            for key in ("server_core_s", "client_core_s")
+        )
+        return server, client
+
+    def share(self, work: str, limit: str) -> Spread | None:
+        """Our rate over the limit's, round by round."""
+        ours, limits = self._by_round(OURS, work), self._by_round(LIMITS_TURN, limit)
+        both = ours.keys() & limits.keys()
+        return Spread.of([ours[number] / limits[number] for number in both]) if both else None
+
+    def one_append(self) -> Spread | None:
+        """Our p50 over what one append cannot do without: an fdatasync, and two hops there and back."""
+        ours = self._by_round(OURS, ONE)
+        sync, ping = (self._by_round(LIMITS_TURN, limit.name, "p50_ms") for limit in (FSYNC, PING_PONG))
+        both = ours.keys() & sync.keys() & ping.keys()
+        return Spread.of([ours[number] / (sync[number] + 2 * ping[number]) for number in both]) if both else None
+
     def errors(self, system: str, work: str) -> int:
         return int(sum(sample["errors"] for sample in self._samples(system, work)))
 
-    def _by_round(self, system: str, work: str) -> dict[int, float]:
-        key = "p50_ms" if work == ONE else "records_per_s"
+    def _by_round(self, system: str, work: str, key: str = "") -> dict[int, float]:
+        key = key or ("p50_ms" if work == ONE else "records_per_s")
         return {sample["round"]: sample[key] for sample in self._samples(system, work) if sample[key]}
 
     def _samples(self, system: str, work: str) -> list[dict[str, Any]]:
@@ -126,11 +150,8 @@ def _ratios(figures: Figures) -> str:
 
 def _cores(figures: Figures) -> str:
     def cell(system: str, work: str) -> str:
-        records = figures.middle(system, work, "records")
-        server, client = (figures.middle(system, work, key) for key in ("server_core_s", "client_core_s"))
-        if not records or server is None or client is None:
-            return NONE
-        return f"{server / records * 1e6:.3g} + {client / records * 1e6:.3g}"
+        cost = figures.cost(system, work)
+        return f"{cost[0]:.3g} + {cost[1]:.3g}" if cost else NONE
 
     return _system_table(figures, cell)
 
@@ -138,10 +159,10 @@ def _cores(figures: Figures) -> str:
 def _limits(figures: Figures) -> str:
     rows = []
     for limit in LIMITS:
-        rate = figures.spread("limits", limit.name)
+        rate = figures.spread(LIMITS_TURN, limit.name)
         if rate is not None:
             low, middle, high = (each * limit.scale for each in (rate.low, rate.middle, rate.high))
-            p50 = figures.middle("limits", limit.name, "p50_ms") if limit.tells_p50 else None
+            p50 = figures.middle(LIMITS_TURN, limit.name, "p50_ms") if limit.tells_p50 else None
             rows.append(
                 (limit.name, f"{middle:,.0f} {limit.unit} ({low:,.0f} – {high:,.0f})", f"{p50:.3f}" if p50 else NONE)
             )
@@ -151,20 +172,15 @@ def _limits(figures: Figures) -> str:
 def _shares(figures: Figures) -> str:
     """Ours as shares of the limits."""
     lines = []
-    bulk, copies = figures.middle(OURS, BULK), figures.middle("limits", THREE_COPIES.name)
-    if bulk and copies:
-        lines.append(f"- bulk: {bulk / copies:.0%} of three synced copies")
-    unary, empty = figures.middle(OURS, UNARY), figures.middle("limits", EMPTY_GRPC.name)
-    if unary and empty:
-        lines.append(f"- unary gRPC: {unary / empty:.0%} of the empty service")
-    p50 = figures.middle(OURS, ONE, "p50_ms")
-    sync, ping = (figures.middle("limits", limit.name, "p50_ms") for limit in (FSYNC, PING_PONG))
-    if p50 and sync and ping:
-        least = sync + 2 * ping
+    for name, work, limit in (("bulk", BULK, THREE_COPIES), ("unary gRPC", UNARY, EMPTY_GRPC)):
+        if share := figures.share(work, limit.name):
+            lines.append(f"- {name}: {share.middle:.0%} ({share.low:.0%} – {share.high:.0%}) of: {limit.name}")
+    if one := figures.one_append():
         lines.append(
-            f"- 1 in flight: p50 is {p50 / least:.1f} × an fdatasync and two hops there and back ({least:.2f} ms)"
+            f"- 1 in flight: p50 is {one.middle:.1f} × ({one.low:.1f} – {one.high:.1f}) an fdatasync and two hops "
+            "there and back"
         )
-    return "dledger beside them:\n\n" + "\n".join(lines) + "\n" if lines else ""
+    return "dledger beside them, round by round:\n\n" + "\n".join(lines) + "\n" if lines else ""
 
 
 def _missing(result: dict[str, Any]) -> str:

@@ -33,4 +33,6 @@ PING_PONG = Limit("loopback, uvloop ping-pong", lambda _, s: network.ping_pong(s
 THREE_COPIES = Limit("three synced copies", three_copies.three_copies, "records/s")
 EMPTY_GRPC = Limit("empty grpc.aio service", empty_grpc.empty_grpc, "calls/s", tells_p50=False)
 
+LIMITS_TURN = "limits"
+"""What their turn is called, among the systems'."""
 LIMITS = (SEQUENTIAL, FSYNC, STREAM, PING_PONG, THREE_COPIES, EMPTY_GRPC)

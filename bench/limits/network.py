@@ -9,7 +9,7 @@ from typing import cast
 
 import uvloop
 
-from bench.limits.roles import accept, connect, listener, role
+from bench.limits.roles import accept, connect, server
 from bench.processes import core_seconds
 from bench.work import Outcome
 
@@ -19,7 +19,7 @@ PING_BYTES = 256
 
 def stream(duration_s: float) -> Outcome:
     """One TCP stream between two processes. ``records`` are mebibytes."""
-    with listener() as listening, role(_sink, listening) as sink, connect(listening.getsockname()[1]) as out:
+    with server(_sink) as (sink, port), connect(port) as out:
         chunk = bytes(CHUNK_BYTES)
         used, own = core_seconds([sink.pid or 0]), time.process_time()
         began = now = time.perf_counter()
@@ -42,9 +42,9 @@ def _sink(listening: socket.socket) -> None:
 
 def ping_pong(duration_s: float) -> Outcome:
     """A message of 256 bytes between two processes on uvloop, which answer at once."""
-    with listener() as listening, role(_echo, listening) as echo:
+    with server(_echo) as (echo, port):
         used, own = core_seconds([echo.pid or 0]), time.process_time()
-        latencies = uvloop.run(_ping(listening.getsockname()[1], duration_s))
+        latencies = uvloop.run(_ping(port, duration_s))
         servers = core_seconds([echo.pid or 0]) - used
         latencies.sort()
         p50, p99 = (latencies[int(share * (len(latencies) - 1))] * 1000 for share in (0.5, 0.99))

@@ -11,11 +11,9 @@ segments and as little of them in the page cache, for as long as one likes.
 
 from __future__ import annotations
 
-import errno
 import os
 import socket
 import struct
-import sys
 import threading
 import time
 from collections import deque
@@ -27,7 +25,7 @@ from pathlib import Path
 from queue import Queue
 
 from bench.limits.disk import FILE_BYTES, prepared_file
-from bench.limits.roles import accept, connect, listener, role
+from bench.limits.roles import accept, connect, end_with, server
 from bench.processes import core_seconds
 from bench.work import MeasurementFailed, Outcome
 from dledger.config import Limits
@@ -43,6 +41,10 @@ _OFFSET = struct.Struct("<Q")
 _ENDED = "the leader of three synced copies has ended before the measurement: see above"
 
 
+class _FollowerEnded(Exception):
+    """Before the measurement was over."""
+
+
 def _in_a_thread(work: Callable[..., None], *arguments: object) -> None:
     """A copy whose thread fails, as on a disk that is full, ends: or who waits for the thread would wait for ever."""
 
@@ -51,9 +53,8 @@ def _in_a_thread(work: Callable[..., None], *arguments: object) -> None:
             work(*arguments)
         except ConnectionError:
             pass  # the measurement is over, or another copy has ended, and told
-        except OSError as failure:
-            print(f"one of three copies ends: {failure}", file=sys.stderr, flush=True)
-            os._exit(1)
+        except (OSError, _FollowerEnded) as failure:
+            end_with(failure)
 
     threading.Thread(target=run, daemon=True).start()
 
@@ -175,7 +176,7 @@ class _Acks:
         with suppress(ConnectionResetError):
             for offset in _offsets(follower):
                 self.note(copy, offset)
-        raise OSError(errno.ESHUTDOWN, "a follower has ended")
+        raise _FollowerEnded(f"follower {copy} has ended")
 
 
 def _offsets(connection: socket.socket) -> Iterator[int]:
@@ -267,14 +268,13 @@ def three_copies(data: Path, duration_s: float, files: type[Overwritten] = Overw
     """``records`` are of 128 B, in batches of 1,000; a batch's latency is not measured. Raises MeasurementFailed where
     a copy cannot be written."""
     with ExitStack() as stack:
-        doors = [stack.enter_context(listener()) for _ in range(3)]
-        ports = [door.getsockname()[1] for door in doors]
-        nodes = [
-            stack.enter_context(role(_follow, door, files, data / f"copy{number}"))
-            for number, door in enumerate(doors[1:])
-        ]
-        nodes.append(stack.enter_context(role(_lead, doors[0], ports[1:], files, data / "copy")))
-        client = _Client(stack.enter_context(connect(ports[0])))
+        followers = [stack.enter_context(server(_follow, files, data / f"copy{number}")) for number in (1, 2)]
+        leader, port = stack.enter_context(server(_lead, [port for _, port in followers], files, data / "copy0"))
+        nodes = [leader, *(process for process, _ in followers)]
+        try:
+            client = _Client(stack.enter_context(connect(port)))
+        except ConnectionError as failure:
+            raise MeasurementFailed(_ENDED) from failure
         client.send_for(WARMUP_S)
         used, own = _used(nodes), time.process_time()
         began = time.perf_counter()

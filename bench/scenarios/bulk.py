@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from bench.limits.three_copies import Kept, three_copies
-from bench.machine import data_folder
+from bench.machine import data_folder, measure_alone
 from bench.peers import PEERS
 from bench.peers.api import Peer
 from bench.results import save, show
@@ -42,6 +42,7 @@ def bulk(*, rounds: int, duration: float, peers: str) -> None:
     Another one begins each round: what comes behind another finds the disk as that one left it. The last row has the
     median of our rounds beside the best of each other's, and the shares of these.
     """
+    measure_alone()
     names = names_in(peers)
     turns: dict[str, Turn] = {OURS: lambda: _ours(duration), COPIES: lambda: _copies(duration)}
     missing: dict[str, str] = {}

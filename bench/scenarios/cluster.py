@@ -85,6 +85,8 @@ class Cluster:
             said = ended.stderr.strip().splitlines() or [f"it ended with {ended.returncode}, without a word"]
             raise MeasurementFailed(f"{name}: {said[-1]}")
         result: dict[str, Any] = json.loads(ended.stdout)
+        if result.get("errors"):
+            raise MeasurementFailed(f"{name}: {result['errors']} calls failed")
         return {**result, "server_core_s": self.core_s() - used}
 
     def _files(self, number: int) -> list[Path]:

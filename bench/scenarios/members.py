@@ -21,8 +21,8 @@ WORKS = {"1 in flight": {"inflight": 1}, "256 in flight": {"inflight": 256}, "bu
 def members(*, rounds: int, duration: float) -> None:
     """Three nodes against five."""
     results: dict[tuple[str, int], list[dict[str, Any]]] = {}
-    for _ in range(rounds):
-        for nodes in SIZES:
+    for number in range(rounds):
+        for nodes in SIZES if number % 2 == 0 else reversed(SIZES):
             with cluster(nodes) as running:
                 for work, flags in WORKS.items():
                     running.bench("append", **flags, duration=1)

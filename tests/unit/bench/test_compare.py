@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bench import compare as comparing
-from bench.compare import LIMITS_TURN, Plan, Run
+from bench.compare import Plan, Run
+from bench.limits import LIMITS_TURN
 from bench.peers import PEERS
-from bench.work import MeasurementFailed, Outcome
+from bench.work import MeasurementFailed, Outcome, PeerMissing
 
 OUTCOME = Outcome(100, 0, 1.0, 0.5, 0.9, 0.1, 0.1)
 PLAN = Plan(3, 1.0, ("one", "two"))
@@ -42,7 +45,7 @@ class Bench:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
         self.done: Counter[str] = Counter()
         self.order: list[str] = []
-        self.failing: dict[str, BaseException] = {}
+        self.failing: dict[str, BaseException | Outcome] = {}
         self.machine: dict[str, Any] = {"cores": 2, "program": "abc"}
         for name in PLAN.peers:
             monkeypatch.setitem(PEERS, name, lambda name=name: FakePeer(name, self.done))
@@ -58,11 +61,12 @@ class Bench:
 
     def _measure(self, name: str) -> Iterator[Any]:
         def measure() -> Outcome:
-            if name in self.failing:
-                raise self.failing.pop(name)
+            instead = self.failing.pop(name, OUTCOME)
+            if isinstance(instead, BaseException):
+                raise instead
             self.done[name] += 1
             self.order.append(name)
-            return OUTCOME
+            return instead
 
         yield "work", measure
 
@@ -87,9 +91,12 @@ def test_each_system_has_its_turn_in_every_round(bench: Bench) -> None:
     assert len(run.samples) == 9
 
 
-def test_no_system_follows_the_same_one_in_every_round(bench: Bench) -> None:
-    bench.run()
-    assert [bench.order[first] for first in (0, 3, 6)] == [LIMITS_TURN, "one", "two"]
+def test_no_system_follows_the_same_one_in_every_round() -> None:
+    turns = [LIMITS_TURN, *PEERS]
+    plan = Plan(3, 1.0, tuple(PEERS))
+    one_behind_another = list(chain.from_iterable(plan.order(number, turns) for number in range(plan.rounds)))
+    for name in turns:
+        assert len({before for before, at in pairwise(one_behind_another) if at == name}) > 1
 
 
 def test_an_interrupted_run_goes_on_where_it_was(bench: Bench) -> None:
@@ -142,6 +149,21 @@ def test_a_failed_turn_is_done_again_by_the_next_run(bench: Bench) -> None:
     assert bench.done == {LIMITS_TURN: 3, "one": 3, "two": 3}
 
 
+def test_a_turn_with_errors_is_done_again_by_the_next_run(bench: Bench) -> None:
+    bench.failing["one"] = replace(OUTCOME, errors=1)
+    assert bench.run().failures
+    assert not bench.run().failures
+    assert bench.done == {LIMITS_TURN: 3, "one": 4, "two": 3}
+
+
+def test_a_run_that_goes_on_tells_what_was_missing_before(bench: Bench) -> None:
+    bench.failing["one"] = PeerMissing("h2load is not installed")
+    interrupt(bench)
+    run = bench.run()
+    assert run.missing == {"work": "h2load is not installed"}
+    assert bench.done == {LIMITS_TURN: 3, "one": 2, "two": 3}
+
+
 def test_samples_are_kept_until_the_results_are_safe(bench: Bench) -> None:
     bench.run()
     assert PLAN.file.exists()
@@ -155,3 +177,6 @@ def test_only_a_whole_run_is_published() -> None:
     assert not Plan(1, 3.0, every).is_whole
     assert not Plan(3, 1.5, every).is_whole
     assert not Plan(3, 3.0, every[:2]).is_whole
+    assert Run(Plan(3, 3.0, every), {}).is_whole
+    assert not Run(Plan(3, 3.0, every), {}, missing={"etcd": "not installed"}).is_whole
+    assert not Run(Plan(3, 3.0, every), {}, samples=[{"round": 0, "system": "etcd", "failure": "no leader"}]).is_whole

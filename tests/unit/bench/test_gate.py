@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
+from dataclasses import replace
 
-from bench.gate import FIGURES, MANY, Figure, Round
+import pytest
+from click.testing import CliRunner
+
+from bench import gate as gating
+from bench.gate import FIGURES, MANY, ROUNDS, Figure, Round
 from bench.limits import EMPTY_GRPC
-from bench.work import Outcome
+from bench.work import MeasurementFailed, Outcome
 
 
 def round_of(ours: float, limit: float) -> Round:
@@ -31,3 +35,19 @@ def test_noise_that_hits_ours_alone_is_forgiven_by_a_better_round() -> None:
 @pytest.mark.parametrize("figure", FIGURES, ids=lambda figure: figure.name)
 def test_what_is_usual_passes(figure: Figure) -> None:
     assert figure.usual < figure.most
+
+
+@pytest.mark.parametrize("failures", [1, ROUNDS])
+def test_a_round_that_fails_is_none(failures: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    left = [MeasurementFailed("h2load counts more than was done")] * failures
+
+    def measure() -> Round:
+        if left:
+            raise left.pop()
+        return round_of(ours=1.0, limit=1.0)
+
+    monkeypatch.setattr(gating, "FIGURES", (replace(COST, most=2.0),))
+    monkeypatch.setattr(gating, "_round", measure)
+    ended = CliRunner().invoke(gating.gate)
+    assert "a round is none: h2load counts more than was done" in ended.output
+    assert (ended.exit_code == 0) == (failures < ROUNDS)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,17 @@ def test_a_folder_in_memory_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path
     with pytest.raises(MeasurementFailed, match=f"{tmp_path} is a tmpfs"), machine.data_folder():
         pass
     assert not list(tmp_path.iterdir())
+
+
+def test_two_runs_do_not_measure_each_other(lock: Path) -> None:
+    with lock.open("w") as other:
+        other.write("4711")
+        other.flush()
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with pytest.raises(MeasurementFailed, match="another run is under way on this machine: process 4711"):
+            machine.measure_alone()
+    machine.measure_alone()
+    assert lock.read_text() == str(os.getpid())
 
 
 def test_the_innermost_mount_counts() -> None:

@@ -74,6 +74,20 @@ def test_a_scenario_with_flags_replaces_what_is_published_when_it_is_told_to(
     assert written == [folder / "idle.json", folder / "idle.md"]
 
 
+def test_what_is_to_be_published_is_though_it_was_short(plans: list[Plan], monkeypatch: pytest.MonkeyPatch) -> None:
+    folders: list[Path] = []
+    monkeypatch.setattr(commands, "save", lambda *_, **where: folders.append(where["folder"]))
+    CliRunner().invoke(commands.bench, ["--publish", "compare", "--quick"])
+    assert folders == [RESULTS]
+    assert plans
+
+
+@pytest.mark.parametrize("duration", ["nan", "0.1", "inf"])
+def test_a_duration_that_cannot_be_is_refused(plans: list[Plan], duration: str) -> None:
+    assert CliRunner().invoke(commands.bench, ["compare", "--duration", duration]).exit_code == 2
+    assert not plans
+
+
 def test_an_unknown_peer_is_refused_by_name(plans: list[Plan]) -> None:
     said = CliRunner().invoke(commands.bench, ["compare", "--peers", "etcd,zookeeper"])
     assert said.exit_code == 2

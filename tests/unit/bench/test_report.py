@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from bench.limits import LIMITS_TURN, THREE_COPIES
 from bench.report import ONE, Figures, Spread, as_markdown
-from bench.work import SINGLE_WORKS
+from bench.work import BULK, SINGLE_WORKS
 
 MANY = SINGLE_WORKS[2].name
 MACHINE = {
@@ -52,6 +53,17 @@ def test_with_one_in_flight_the_ratio_says_how_much_sooner_we_answer() -> None:
 def test_a_round_that_one_of_both_missed_is_in_no_ratio() -> None:
     samples = [sample(0, "dledger", MANY, rate=1.0), sample(1, "etcd", MANY, rate=1.0)]
     assert Figures(result(*samples)).ratio("etcd", MANY) is None
+
+
+def test_a_share_of_a_limit_is_taken_round_by_round() -> None:
+    rates = [(10.0, 100.0), (30.0, 100.0), (40.0, 80.0)]
+    samples = [
+        sample(number, system, work, rate=rate)
+        for number, pair in enumerate(rates)
+        for system, work, rate in zip(("dledger", LIMITS_TURN), (BULK, THREE_COPIES.name), pair, strict=True)
+    ]
+    assert Figures(result(*samples)).share(BULK, THREE_COPIES.name) == Spread(middle=0.3, low=0.1, high=0.5)
+    assert "- bulk: 30% (10% – 50%) of: three synced copies" in as_markdown(result(*samples))
 
 
 def test_errors_stand_beside_the_rate() -> None:

@@ -1,0 +1,18 @@
+"""What every test of the benchmarks has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bench import machine
+
+
+@pytest.fixture(autouse=True)
+def lock(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One of its own: other tests, or a run of the benchmarks, are under way on this machine."""
+    path = tmp_path_factory.mktemp("lock") / "lock"
+    monkeypatch.setattr(machine, "LOCK", path)
+    machine.measure_alone.cache_clear()
+    return path
