@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from dledger.storage.frame import Frame
-from dledger.types import DiskState, LogPoint, NodeId, Position, Term
+from dledger.types import GENESIS, DiskState, LogPoint, NodeId, Position, Term
 
 NOBODY = NodeId("")
 
@@ -230,13 +230,15 @@ class Fetch:
 
 @dataclass(frozen=True, slots=True)
 class FetchResponse:
-    """SUCCESS: consecutive frames, the first right behind the point that was named. Else there are none."""
+    """SUCCESS: consecutive frames, the first right behind the point that was named. Else there are none. TRIMMED says
+    where the log ends: what lies between cannot be asked for."""
 
     group: str
     term: Term
     result: FetchResult
     request_id: int
     frames: tuple[Frame, ...] = ()
+    end: LogPoint = GENESIS
 
 
 Message = (

@@ -17,7 +17,7 @@ from dledger.errors import Code, DLedgerError
 from dledger.metrics.group import GroupMetrics
 from dledger.raft.messages import Fetch, FetchResponse, FetchResult, Message
 from dledger.storage.frame import Frame, check_link
-from dledger.types import NodeId, Position, Term
+from dledger.types import GENESIS, LogPoint, NodeId, Position, Term
 
 logger = logging.getLogger(__name__)
 
@@ -29,6 +29,9 @@ MAX_WAITING = 4
 
 class FrameSource(Protocol):
     """A log as far as others may read it: ``api.Log``, or a ``DamagedLog``."""
+
+    @property
+    def last(self) -> LogPoint: ...
 
     async def read(self, first: Position, max_bytes: int) -> list[Frame]: ...
 
@@ -110,4 +113,5 @@ class FrameServer:
         return FetchResult.SUCCESS, wanted
 
     def _answer(self, to: NodeId, ask: Fetch, result: FetchResult, frames: tuple[Frame, ...] = ()) -> None:
-        self._context.send(to, FetchResponse(self._context.group, self._context.term, result, ask.request_id, frames))
+        context, end = self._context, self._log.last if result is FetchResult.TRIMMED else GENESIS
+        context.send(to, FetchResponse(context.group, context.term, result, ask.request_id, frames, end))

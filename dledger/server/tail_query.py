@@ -12,7 +12,8 @@ all voters, and is certain when they all answer.
 
 The voters may differ behind the point asked: a leader that is gone may have written frames there that nobody else got.
 Each log is followed to its end, as far as this node may have acknowledged it; the end that Raft's comparison of logs
-prefers is the least that a candidate must have, whatever has been taken here (``NodeState.least_end``).
+prefers is the least that a candidate must have, whatever has been taken here (``NodeState.least_end``). So is the end
+of a log that begins behind the point: this node may have acknowledged what was trimmed there, and what follows it.
 
 That a log was cut, and nobody asked yet, is durable (storage/identity.py), until a leader has brought this log up to
 its own (``Replica.on_leader_commit``).
@@ -99,6 +100,8 @@ class TailQuery:
             answer = await self._client.ask(peer, reached, _AS_FAR_AS_IT_GOES)
             if answer is None or answer.result not in _TELLS:
                 return
+            if answer.result is FetchResult.TRIMMED:
+                core.require_end(answer.end)
             points = [frame.header.point for frame in answer.frames if frame.header.term <= self._term]
             if points:
                 self._followed[peer] = points[-1]

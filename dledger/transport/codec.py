@@ -175,7 +175,12 @@ def _fetch_header(message: Fetch | FetchResponse) -> pb.PeerMessage:
             )
         case FetchResponse():
             return pb.PeerMessage(
-                kind=pb.MESSAGE_KIND_FETCH_RESPONSE, result=message.result, request_id=message.request_id
+                kind=pb.MESSAGE_KIND_FETCH_RESPONSE,
+                result=message.result,
+                request_id=message.request_id,
+                position=message.end.position,
+                position_term=message.end.term,
+                chain=message.end.chain,
             )
         case _:
             assert_never(message)
@@ -289,7 +294,8 @@ def _fetch(m: pb.PeerMessage, _: Buffer) -> Fetch:
 
 
 def _fetch_response(m: pb.PeerMessage, body: Buffer) -> FetchResponse:
-    return FetchResponse(m.group, Term(m.term), _enum(FetchResult, m.result), m.request_id, _consecutive(body))
+    result = _enum(FetchResult, m.result)
+    return FetchResponse(m.group, Term(m.term), result, m.request_id, _consecutive(body), _point(m))
 
 
 def _point(m: pb.PeerMessage) -> LogPoint:

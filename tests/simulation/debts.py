@@ -51,13 +51,14 @@ class Debts:
     def _is_committed(self, point: LogPoint) -> bool:
         return self._chronicle.is_committed(point.position, point.term)
 
-    def check_vote(self, host: SimHost) -> None:
-        """``host`` votes, for itself or another."""
+    def check_vote(self, host: SimHost, candidate: SimHost) -> None:
+        """``host`` votes for ``candidate``, itself or another: that one must have what ``host`` had acknowledged."""
         if owes(host):
             raise Violation("no vote in debt", f"{host.id} votes, and owes a catch-up")
         for lost in self._lost.get(host.disk_name, ()):
-            if host.is_up and self._is_committed(lost) and not holds(host.replica, lost):
-                raise Violation("no vote in debt", f"{host.id} votes without {lost}, which it had acknowledged")
+            if candidate.is_up and self._is_committed(lost) and not holds(candidate.replica, lost):
+                said = f"{host.id} had acknowledged {lost}, and votes for {candidate.id}, which does not have it"
+                raise Violation("no vote in debt", said)
 
     def cutting(self, host: SimHost, after: Position) -> None:
         """A leader has a damaged log cut behind ``after``: what of it is committed may rest on this node."""

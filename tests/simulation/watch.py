@@ -151,7 +151,7 @@ class Watch:
             term, candidate = message.request_term, peer
         else:
             return
-        self.debts.check_vote(host)  # nor does it promise one
+        self.debts.check_vote(host, host.cluster.hosts[candidate])  # nor does it promise one
         if message.is_pre_vote:
             return
         self.voted(host.disk_name, term, host.id, candidate)

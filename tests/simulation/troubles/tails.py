@@ -61,17 +61,22 @@ class TailTroubles:
         await asyncio.sleep(AWAY_S)
         host = await self._spoiled([voter for voter in voters if voter is not away])
         if host is not None:
+            is_minority = _are_a_minority(host, away)
             host.crash()
-            self._cut_off([host, away])
-            await host.start()
-            await asyncio.sleep(ALONE_S)
-            self._scene.hit("minority asked", host.id, away.id)
-            if not host.is_down:
-                host.crash(power=False)
+            if is_minority:
+                await self._be_alone(host, away)
         self._make_peace()
         if host is not None:
             await host.start()
             await self._see_to(host)
+
+    async def _be_alone(self, host: SimHost, away: SimHost) -> None:
+        self._cut_off([host, away])
+        await host.start()
+        await asyncio.sleep(ALONE_S)
+        self._scene.hit("minority asked", host.id, away.id)
+        if not host.is_down:
+            host.crash(power=False)
 
     def _cut_off(self, hosts: list[SimHost]) -> None:
         """They hear each other alone."""
@@ -135,6 +140,12 @@ class TailTroubles:
             if leader is host or (progress is not None and progress.is_compared):
                 return True
         return False
+
+
+def _are_a_minority(host: SimHost, away: SimHost) -> bool:
+    """As ``host`` knows the voters: there may be others than when ``away`` was chosen."""
+    membership = host.replica.core.membership
+    return not membership.is_quorum({host.id, away.id})
 
 
 def _unmarked(host: SimHost) -> tuple[str, int, int] | None:

@@ -7,9 +7,9 @@ from functools import partial
 
 import pytest
 
-from dledger.raft.messages import Append, Compare, Fetch
+from dledger.raft.messages import Append, Compare, Fetch, FetchResult
 from dledger.raft.state import Hindrance
-from dledger.storage.frame import HEADER_BYTES
+from dledger.storage.frame import HEADER_BYTES, Frame
 from dledger.storage.segment import FIRST_PAGE_BYTES
 from dledger.transport.faults import Rule
 from dledger.types import GENESIS, Position
@@ -20,6 +20,8 @@ from tests.simulation.process import in_world
 from tests.unit.server.rot import append, append_one, damage, frames, level, places, rotting, segments, until
 
 BEFORE_A_MARK_S = 0.0005
+NOTICED_S = 3.0
+"""So long after a power cut the others have given up their connections, and take new ones."""
 
 
 async def cut_short(leader: SimHost, patient: SimHost) -> Position:
@@ -258,6 +260,36 @@ async def test_whoever_has_what_was_acknowledged_gets_the_vote_of_who_took_anoth
         old.crash()
         await right.start()
         await until(lambda: right.leads)
+
+
+@in_world
+async def test_where_a_log_begins_behind_the_point_asked_a_candidate_must_have_all_of_it() -> None:
+    """What this node acknowledged may have been trimmed there, and lie on no other of those who are up."""
+    async with rotting(5) as (cluster, (leader, patient, holder, *behind)):
+        for host in behind:
+            await host.stop()
+        await cut_short(leader, patient)
+        for host in behind:
+            await host.start()
+        holder.replica.core.set_may_lead(False, holder.life.process.time() * 1000)
+        begin_behind_the_end_of_others(holder)
+        await asyncio.sleep(NOTICED_S)
+        await patient.start()
+        await until(lambda: patient.replica.core.may_vote)
+        await asyncio.sleep(5)
+        assert not cluster.leaders()
+        holder.replica.core.set_may_lead(True, holder.life.process.time() * 1000)
+        await until(lambda: bool(cluster.leaders()))
+        assert holder.leads
+
+
+def begin_behind_the_end_of_others(host: SimHost) -> None:
+    """It gives its frames to nobody, as if they were trimmed."""
+
+    async def trimmed(_: Fetch) -> tuple[FetchResult, tuple[Frame, ...]]:
+        return FetchResult.TRIMMED, ()
+
+    host.replica.exchange._server._read = trimmed  # type: ignore[assignment]
 
 
 # What is durable of it -----------------------------------------------------------------------------------------------
