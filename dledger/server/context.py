@@ -107,6 +107,11 @@ class GroupContext(Protocol):
         """A leader's push has to wait for what is damaged."""
         ...
 
+    def on_beginning_lost(self, why: Damaged) -> None:
+        """A leader cannot tell the small state that its log begins with: frames that were trimmed are damaged, which
+        alone could tell it."""
+        ...
+
     def on_truncated(self, after: Position) -> None: ...
 
     def on_reset(self) -> None:

@@ -126,7 +126,11 @@ class EntryDispatcher:
         progress = self.progress
         if progress.waiting_since_ms is not None or self._context.now_ms() < progress.paused_until_ms:
             return
-        log_state = await self._log.state_at_start()
+        try:
+            log_state = await self._log.state_at_start()
+        except Damaged as why:
+            self._context.on_beginning_lost(why)
+            raise
         if progress.state is not PushState.RESET:
             self._wake.set()
             return

@@ -405,6 +405,11 @@ class Replica:
             self._is_shut = True
             self._host.on_stuck(self.group, why)
 
+    def on_beginning_lost(self, why: Damaged) -> None:
+        if not self._is_shut and why.range.last <= self.log.state.start.position:
+            self._is_shut = True
+            self._host.on_stuck(self.group, why)
+
     def on_truncated(self, after: Position) -> None:
         self._commit_index.truncated(after)
         self.roster.follow_log()

@@ -26,6 +26,8 @@ class Examiner:
         self._begins_behind = Position(0)
         """Frames up to there were trimmed, though the first segment may hold some of them."""
         self.on_damage: OnDamage | None = None
+        self.repairs = 0
+        """So often frames were written back: what a read found before says nothing of what is there now."""
 
     async def examine(self, segment: Segment, reach: Callable[[], Reach]) -> bool:
         """Reads all of ``segment`` again. Whether it lacks anything else than was known. Raises OSError."""
@@ -41,6 +43,11 @@ class Examiner:
                 _tell(files.group, hole)
         self._changed()
         return True
+
+    async def before_the_beginning(self, segment: Segment, reach: Reach) -> list[Hole]:
+        """What lacks of the frames of ``segment`` that were trimmed: the small state may have to be told by them."""
+        found = await self._files.disk.run(partial(self._files.look, segment, reach))
+        return [hole for hole in found if hole.last <= self._begins_behind]
 
     def begin_behind(self, position: Position) -> None:
         """The log begins there: what it lacks before is not missed."""
@@ -67,7 +74,10 @@ class Examiner:
         hole = files.damage.find(damaged)
         if hole is None:
             return  # trimmed, truncated, or repaired meanwhile
-        await run_to_the_end(files.disk, partial(write_back, files.disk, hole, frames))
+        try:
+            await run_to_the_end(files.disk, partial(write_back, files.disk, hole, frames))
+        finally:
+            self.repairs += 1
         segment = hole.segment
         end_offset = hole.offset + sum(frame.header.stored_bytes for frame in frames)
         segment.end_offset = max(segment.end_offset, end_offset)

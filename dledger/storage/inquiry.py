@@ -31,9 +31,15 @@ class Inquiry:
         self._refuse = refuse
         self._under_way: dict[str, asyncio.Task[None]] = {}  # by the segment's path
 
-    async def look_into(self, failure: CorruptLog) -> None:
-        """Something did not match where ``failure`` says. Returns when it pays to try again: more is known now. Raises
-        ``Damaged`` when it was known, and ``failure`` where no frames are to blame, which ends this log."""
+    @property
+    def repairs(self) -> int:
+        """How often frames were written back, so far."""
+        return self._examiner.repairs
+
+    async def look_into(self, failure: CorruptLog, repairs: int) -> None:
+        """Something did not match where ``failure`` says; ``repairs`` as they were before it was read. Returns when it
+        pays to try again: more is known now, or frames were written back. Raises ``Damaged`` when it was known, and
+        ``failure`` where no frames are to blame, which ends this log."""
         if isinstance(failure, Damaged):
             raise failure
         segment = self._files.by_path(failure.metadata.get("file", ""))
@@ -41,26 +47,27 @@ class Inquiry:
             raise self._refuse(failure)
         under_way = self._under_way.get(segment.path)
         if under_way is None:
-            work = self._examine(segment, self._rearrangement.generation, failure)
+            work = self._examine(segment, self._rearrangement.generation, repairs, failure)
             under_way = self._under_way[segment.path] = asyncio.get_running_loop().create_task(work, name="examine")
             under_way.add_done_callback(partial(self._examined, segment.path))
         # All frames of a segment are read: a reader that gives up must not be the end of it, nor the next one begin it
         # again, or nothing would ever be found.
         await asyncio.shield(under_way)
 
-    async def _examine(self, segment: Segment, generation: int, failure: CorruptLog) -> None:
+    async def _examine(self, segment: Segment, generation: int, repairs: int, failure: CorruptLog) -> None:
         async with self._rearrangement.lock:
-            if segment.gone or generation != self._rearrangement.generation:
+            if segment.gone or (generation, repairs) != (self._rearrangement.generation, self.repairs):
                 return
             try:
-                knows_more = await self._examiner.examine(segment, partial(self._reach, segment))
+                if await self._examiner.examine(segment, partial(self._reach, segment)):
+                    return
+                known = self._files.damage.of(segment)
+                found = known or await self._examiner.before_the_beginning(segment, self._reach(segment))
             except OSError as reason:
                 raise self._files.unreadable(reason) from reason
-            if knows_more:
-                return
-            if not self._files.damage.of(segment):
+            if not found:
                 raise self._refuse(failure)
-            raise damaged(self._files.damage.of(segment)[0]) from failure
+            raise damaged(found[0]) from failure
 
     def _examined(self, path: str, task: asyncio.Task[None]) -> None:
         del self._under_way[path]

@@ -207,15 +207,19 @@ class FileLog:
         )
         if after >= state.last.position:
             return
+        repairs = self._inquiry.repairs
         try:
             await self._rearrangement.replace(partial(self._replace, partial(self._truncate, after)), "truncate")
         except CorruptLog as failure:
-            if self._commit.failure is None:  # nothing was cut
-                await self._inquiry.look_into(failure)
-                segment = self._files.by_path(failure.metadata.get("file", ""))
-                if segment is not None and (holes := self._files.damage.of(segment)):
-                    raise damaged(holes[0]) from failure
-            raise
+            if self._commit.failure is not None:
+                raise
+            await self._inquiry.look_into(failure, repairs)  # nothing was cut
+            segment = self._files.by_path(failure.metadata.get("file", ""))
+            if segment is not None and (holes := self._files.damage.of(segment)):
+                raise damaged(holes[0]) from failure
+            if repairs == self._inquiry.repairs:
+                raise
+            await self.truncate(after)  # what did not match is good again
 
     async def _replace(self, work: Callable[[], Awaitable[None]]) -> None:
         """``work``, which replaces frames, while nothing else touches the files."""

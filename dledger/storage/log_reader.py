@@ -104,7 +104,7 @@ class LogReader:
         """``attempt``, again when a truncation came between: what it saw, or failed of, may be gone."""
         while True:
             await self._rearrangement.settle()
-            generation = self._rearrangement.generation
+            generation, repairs = self._rearrangement.generation, self._inquiry.repairs
             try:
                 result = await attempt()
             except DLedgerError as failure:
@@ -112,7 +112,7 @@ class LogReader:
                     continue
                 if not isinstance(failure, CorruptLog):
                     raise
-                await self._inquiry.look_into(failure)
+                await self._inquiry.look_into(failure, repairs)
                 continue
             except OSError as reason:
                 if generation != self._rearrangement.generation:

@@ -23,7 +23,7 @@ from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.debts import owes
 from tests.simulation.host import SimHost
 from tests.simulation.process import in_world
-from tests.unit.server.rot import append, append_one, frames, level, rot, rotting, until
+from tests.unit.server.rot import append, append_one, damage, frames, level, rot, rotting, until
 
 
 async def with_an_own_tail(cluster: SimulatedCluster, patient: SimHost, count: int) -> Position:
@@ -85,6 +85,39 @@ async def test_a_log_that_is_to_begin_anew_is_not_kept_from_it_by_damage_that_go
         cluster.network.mend()
         await level(cluster)
         assert patient.replica.log.state.start >= leader.replica.log.state.start
+
+
+@in_world
+async def test_a_leader_that_cannot_tell_what_its_log_begins_with_leaves_it_to_one_that_can() -> None:
+    async with rotting(appends=30) as (cluster, (patient, other, away)):
+        await away.stop()
+        await append(patient, 400)
+        await level_without(cluster, away)
+        lives, trim = patient.lives, patient.replica.log.boundaries()[-1].trim
+        rot(patient, trim.point.position - 1)
+        forget_state(patient, trim.point.position)
+        cluster.watch.deletion.ask(trim.first_index)
+        await patient.ask(lambda: patient.replica.retention.trim(trim.first_index))
+        await until(lambda: all(host.replica.log.state.start == trim.point for host in (patient, other)))
+        assert patient.leads
+        await away.start()
+        await level(cluster)
+        assert patient.lives == lives
+        assert frames(away) == frames(patient) == frames(other)
+        await until(lambda: patient.replica.core.may_vote and not owes(patient))
+
+
+async def level_without(cluster: SimulatedCluster, away: SimHost) -> None:
+    up = [host for host in cluster.hosts.values() if host is not away]
+    await until(lambda: len({host.replica.core.commit_position for host in up}) == 1)
+
+
+def forget_state(host: SimHost, before: Position) -> None:
+    """The small state beside the segment that begins behind ``before`` rots."""
+    log = host.replica.log
+    path = next(each.state_path for each in log._files.segments if each.previous.position == before)  # type: ignore[attr-defined]
+    damage(host.platter.find(path), 0, 64)
+    host.has_rotted = True
 
 
 @in_world

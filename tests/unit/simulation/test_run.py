@@ -64,8 +64,12 @@ BETRAYED = {
     9099: "the simulator: the one copy of an identity that a power cut had left rotted",
     10106: "the watch: what a leader may have cut from a damaged log is not promised any more",
     11498: "of several trims under way the last one counted, though an earlier one went further",
+    12739: "a leader that could not tell what its log begins with ended, though others could",
+    13181: "the watch: a vote for one that has what the voter lacks",
     13185: "the watch: acknowledgements of a disk since replaced, which a leader that had stood still took late",
     16001: "a start whose read failed ended with an untyped error, as its spare segment could not be removed either",
+    16619: "the simulator: it took two voters of three for a minority",
+    18166: "a slow read, of frames that were repaired meanwhile, ended the node",
     18854: "a trim kept a segment to derive a rotten small state from, and that rotted too",
     19637: "a follower that was to begin anew first cut its log back to what it knew to be committed",
 }

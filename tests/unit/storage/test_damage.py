@@ -18,7 +18,7 @@ from dledger.storage.damage import Damaged, DamagedRange, Hole, Reach
 from dledger.storage.damaged_log import DamagedLog, open_damaged
 from dledger.storage.disk import OsDisk
 from dledger.storage.frame import Frame, make_frame
-from dledger.storage.segment import FIRST_PAGE_BYTES, Segment
+from dledger.storage.segment import FIRST_PAGE_BYTES, Segment, corrupt
 from dledger.types import Position
 from tests.unit.storage.harness import (
     MEMBERS,
@@ -75,6 +75,28 @@ async def repair_all(log: DamagedLog, good: Sequence[Frame]) -> None:
     for damaged in log.damaged():
         await log.repair(damaged, between(good, damaged))
     assert not log.damaged()
+
+
+async def test_what_was_read_before_a_repair_is_read_again_when_it_did_not_match(tmp_path: Path) -> None:
+    """A slow read finds what others have found, and taken back, meanwhile."""
+    await write_log(tmp_path, 6)
+    good, [first, *_] = await frames_of(tmp_path), segments_of(tmp_path)
+    async with opened(tmp_path, CarelessDisk()) as log:
+        flip(first, offset_of(2) + 100)
+        with pytest.raises(Damaged) as found:
+            await log.read(Position(3), 1)
+        tries = 0
+
+        async def slow() -> str:
+            nonlocal tries
+            tries += 1
+            if tries == 1:
+                await log.repair(found.value.range, between(good, found.value.range))
+                raise corrupt(str(first), offset_of(2), "read before the repair")
+            return "good"
+
+        assert await log._reader.undisturbed(slow) == "good"
+        assert log.failure is None
 
 
 def spans(log: DamagedLog) -> list[tuple[int, int]]:
