@@ -51,7 +51,8 @@ class Elections(NodeState):
             return
         if self._rounds_alone >= ROUNDS_BEFORE_FETCH and (ahead := ballot.wants_for_log):
             self._rounds_alone = 0
-            self._effects.append(FetchTail(ahead[0]))
+            self._effects.append(FetchTail(ahead[self._fetches % len(ahead)]))
+            self._fetches += 1  # what one has may be damaged there
         if ballot.lost and not self.is_voter:
             self._give_up(now_ms)
         elif ballot.lost:

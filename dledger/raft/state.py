@@ -97,8 +97,9 @@ class NodeState:
         self._last_led = Term(0)
         self._forgave_lateness = False
         self._awaits_successor = False
-        self._rounds_alone = 0
-        """How often this node asked whether it may stand, since it last knew of a leader."""
+        self._rounds_alone = self._fetches = 0
+        """How often this node asked whether it may stand, since it last knew of a leader; and how often it had frames
+        fetched for that, each time from another voter."""
         self._calls = 0
         """How often this learner was asked for its vote by one whose log is behind its own, since it heard a leader, or
         stood in vain."""

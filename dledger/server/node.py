@@ -200,17 +200,16 @@ class Node:
             await closed
             assert self._opener is not None, "open comes first"
             replica = await self._opener.reopen(before, why)
+            if self._is_stopped:
+                await replica.stop()
+                return
+            self._take(replica)
+            logger.info("the log was opened anew", extra={"group": group, "is_damaged": group in self.recovering})
+            self._standing.tell_all()
+            self._tell_members(group)
+            replica.start()
         except Exception as failure:  # noqa: BLE001 – whatever it is, the node must not go on without the group
             self.on_failure(group, as_refusal(failure, group))
-            return
-        if self._is_stopped:
-            await replica.stop()
-            return
-        self._take(replica)
-        logger.info("the log was opened anew", extra={"group": group, "is_damaged": group in self.recovering})
-        self._standing.tell_all()
-        self._tell_members(group)
-        replica.start()
 
     async def leave(self) -> None:
         """The first half of ``stop``: no appends any more, and the leaderships handed over. Committed reads go on."""

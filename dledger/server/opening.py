@@ -81,13 +81,19 @@ class Opener:
         return replica
 
     async def _open(self, group: str, *, must_exist: bool, why: Damaged | None = None) -> AnyReplica:
+        lacked_tail = self._identity.tail_is_unknown  # an earlier start cut something, and has not asked
         log = await self._open_either(group, must_exist=must_exist, why=why)
         try:
             self._check_cluster_id(log)
             self._compare_address(log)
             await self._identity.keep_group(group)
             saver = self._savers[group]
-            return self._recover(log, saver) if isinstance(log, DamagedLog) else await self._make_replica(log, saver)
+            if not isinstance(log, DamagedLog):
+                return await self._make_replica(log, saver)
+            recovering = self._recover(log, saver)
+            if lacked_tail:
+                recovering.wait_for_tail()
+            return recovering
         except BaseException:
             await log.close()
             raise
@@ -172,12 +178,13 @@ class Opener:
 
     async def _owes_catch_up(self, log: FileLog) -> bool:
         """Whether what this node acknowledged may be gone. Not when only the process died, for what it wrote is in the
-        machine's memory; nor when the stop before the power loss was in order. A sole voter has nobody to ask."""
-        if self._identity.debt_is_new and log.recovery.clean_stop:
+        machine's memory; nor when the stop before the power loss was in order. A sole voter has nobody to ask. What was
+        cut by another's word is owed whatever the log says now: it may be of a time before there were others."""
+        is_sole_voter = {member.id for member in log.state.members if member.voter} == {self._config.id}
+        if self._identity.debt_is_new and (log.recovery.clean_stop or is_sole_voter):
             await self._identity.settle_debt()
         self._identity.debt_is_new = False  # a log that is opened again was closed by this start
-        is_sole_voter = {member.id for member in log.state.members if member.voter} == {self._config.id}
-        return self._identity.owes_catch_up and not is_sole_voter
+        return self._identity.owes_catch_up
 
     def _check_cluster_id(self, log: FileLog | DamagedLog) -> None:
         stored, configured = log.state.cluster_id, self._config.cluster_id

@@ -45,8 +45,9 @@ class Scrubber:
 
     async def _run(self) -> None:
         for position in self._suspected:
-            if position <= self._log.last.position:
-                await self._step(position)
+            at = position
+            while at <= min(position, self._log.last.position):  # a step may begin further up, and end before it
+                at = await self._step(at)
         progress = await self._log.scrub_progress()
         while True:
             if progress is None:

@@ -26,8 +26,12 @@ class Examiner:
         self._begins_behind = Position(0)
         """Frames up to there were trimmed, though the first segment may hold some of them."""
         self.on_damage: OnDamage | None = None
-        self.repairs = 0
-        """So often frames were written back: what a read found before says nothing of what is there now."""
+        self._repairs = 0
+
+    @property
+    def changes(self) -> tuple[int, Position]:
+        """Another one when frames were written back, or trimmed: what a read found before says nothing any more."""
+        return self._repairs, self._begins_behind
 
     async def examine(self, segment: Segment, reach: Callable[[], Reach]) -> bool:
         """Reads all of ``segment`` again. Whether it lacks anything else than was known. Raises OSError."""
@@ -77,18 +81,20 @@ class Examiner:
         try:
             await run_to_the_end(files.disk, partial(write_back, files.disk, hole, frames))
         finally:
-            self.repairs += 1
+            self._repairs += 1
         segment = hole.segment
         end_offset = hole.offset + sum(frame.header.stored_bytes for frame in frames)
         segment.end_offset = max(segment.end_offset, end_offset)
         segment.size_bytes = max(segment.size_bytes, end_offset)  # its file may have been cut short
         files.damage.found(segment, [each for each in files.damage.of(segment) if each != hole])
-        await self._index_anew(segment)
+        try:
+            await self._index_anew(segment)
+        finally:
+            self._changed()
         logger.warning(
             "damaged frames were repaired",
             extra={"group": files.group, "path": segment.path, "first": hole.first, "last": hole.last},
         )
-        self._changed()
 
     async def _index_anew(self, segment: Segment) -> None:
         """An index that was built around holes names no frame in them."""

@@ -12,6 +12,7 @@ from dledger.storage.examiner import Examiner
 from dledger.storage.rearrangement import Rearrangement
 from dledger.storage.segment import Segment
 from dledger.storage.segment_files import SegmentFiles
+from dledger.types import Position
 
 
 class Inquiry:
@@ -32,31 +33,35 @@ class Inquiry:
         self._under_way: dict[str, asyncio.Task[None]] = {}  # by the segment's path
 
     @property
-    def repairs(self) -> int:
-        """How often frames were written back, so far."""
-        return self._examiner.repairs
+    def changes(self) -> tuple[int, Position]:
+        """As the examiner's."""
+        return self._examiner.changes
 
-    async def look_into(self, failure: CorruptLog, repairs: int) -> None:
-        """Something did not match where ``failure`` says; ``repairs`` as they were before it was read. Returns when it
-        pays to try again: more is known now, or frames were written back. Raises ``Damaged`` when it was known, and
+    async def look_into(self, failure: CorruptLog, changes: tuple[int, Position]) -> None:
+        """Something did not match where ``failure`` says; ``changes`` as they were before it was read. Returns when it
+        pays to try again: more is known now, or something changed. Raises ``Damaged`` when it was known, and
         ``failure`` where no frames are to blame, which ends this log."""
         if isinstance(failure, Damaged):
             raise failure
         segment = self._files.by_path(failure.metadata.get("file", ""))
+        if segment is None and changes != self.changes:
+            return
         if segment is None:
             raise self._refuse(failure)
         under_way = self._under_way.get(segment.path)
         if under_way is None:
-            work = self._examine(segment, self._rearrangement.generation, repairs, failure)
+            work = self._examine(segment, self._rearrangement.generation, changes, failure)
             under_way = self._under_way[segment.path] = asyncio.get_running_loop().create_task(work, name="examine")
             under_way.add_done_callback(partial(self._examined, segment.path))
         # All frames of a segment are read: a reader that gives up must not be the end of it, nor the next one begin it
         # again, or nothing would ever be found.
         await asyncio.shield(under_way)
 
-    async def _examine(self, segment: Segment, generation: int, repairs: int, failure: CorruptLog) -> None:
+    async def _examine(
+        self, segment: Segment, generation: int, changes: tuple[int, Position], failure: CorruptLog
+    ) -> None:
         async with self._rearrangement.lock:
-            if segment.gone or (generation, repairs) != (self._rearrangement.generation, self.repairs):
+            if segment.gone or (generation, changes) != (self._rearrangement.generation, self.changes):
                 return
             try:
                 if await self._examiner.examine(segment, partial(self._reach, segment)):
@@ -65,6 +70,8 @@ class Inquiry:
                 found = known or await self._examiner.before_the_beginning(segment, self._reach(segment))
             except OSError as reason:
                 raise self._files.unreadable(reason) from reason
+            if changes != self.changes:
+                return
             if not found:
                 raise self._refuse(failure)
             raise damaged(found[0]) from failure

@@ -207,17 +207,17 @@ class FileLog:
         )
         if after >= state.last.position:
             return
-        repairs = self._inquiry.repairs
+        changes = self._inquiry.changes
         try:
             await self._rearrangement.replace(partial(self._replace, partial(self._truncate, after)), "truncate")
         except CorruptLog as failure:
             if self._commit.failure is not None:
                 raise
-            await self._inquiry.look_into(failure, repairs)  # nothing was cut
+            await self._inquiry.look_into(failure, changes)  # nothing was cut
             segment = self._files.by_path(failure.metadata.get("file", ""))
             if segment is not None and (holes := self._files.damage.of(segment)):
                 raise damaged(holes[0]) from failure
-            if repairs == self._inquiry.repairs:
+            if changes == self._inquiry.changes:
                 raise
             await self.truncate(after)  # what did not match is good again
 

@@ -91,10 +91,10 @@ class LogReader:
             return state.last
         if position == state.start.position:
             return state.start
-        if position < state.start.position:
-            raise begins_later(f"position {position}", state)
 
         async def attempt() -> LogPoint:
+            if position < self._state().start.position:
+                raise begins_later(f"position {position}", self._state())
             # What is said of a point binds this node: it is said of what the files hold, whatever memory holds.
             return (await self._frames.from_position(position, 1))[0].header.point
 
@@ -104,7 +104,7 @@ class LogReader:
         """``attempt``, again when a truncation came between: what it saw, or failed of, may be gone."""
         while True:
             await self._rearrangement.settle()
-            generation, repairs = self._rearrangement.generation, self._inquiry.repairs
+            generation, changes = self._rearrangement.generation, self._inquiry.changes
             try:
                 result = await attempt()
             except DLedgerError as failure:
@@ -112,7 +112,7 @@ class LogReader:
                     continue
                 if not isinstance(failure, CorruptLog):
                     raise
-                await self._inquiry.look_into(failure, repairs)
+                await self._inquiry.look_into(failure, changes)
                 continue
             except OSError as reason:
                 if generation != self._rearrangement.generation:

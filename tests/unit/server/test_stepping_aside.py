@@ -11,14 +11,16 @@ from types import SimpleNamespace
 
 import pytest
 
+from dledger.config import Timings
 from dledger.errors import Code, CorruptLog, error
-from dledger.raft.messages import Append, Heartbeat
+from dledger.raft.messages import Append, FetchResponse, Heartbeat
 from dledger.raft.state import Hindrance
 from dledger.server.node import Node
 from dledger.server.opening import Opener
 from dledger.storage.damage import Damaged, DamagedRange
 from dledger.transport.faults import Rule
 from dledger.types import GENESIS, Durability, Position, Term
+from tests.simulation import cluster as simulated
 from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.debts import owes
 from tests.simulation.host import SimHost
@@ -85,6 +87,33 @@ async def test_a_log_that_is_to_begin_anew_is_not_kept_from_it_by_damage_that_go
         cluster.network.mend()
         await level(cluster)
         assert patient.replica.log.state.start >= leader.replica.log.state.start
+
+
+@pytest.mark.parametrize("far", [20, 100], ids=["within a step of the scrub", "further into its segment"])
+@in_world
+async def test_what_was_known_to_be_damaged_is_known_of_the_next_log_too(
+    monkeypatch: pytest.MonkeyPatch, far: int
+) -> None:
+    large = replace(simulated.LIMITS, segment_max_bytes=512 * 1024)
+    monkeypatch.setattr(simulated, "LIMITS", large)
+    async with rotting(appends=1, timings=Timings()) as (cluster, (patient, *_)):
+        for at in range(140):
+            await patient.ask(partial(append_one, patient, b"%05d" % at * 800))
+        await level(cluster)
+        shared = await with_an_own_tail(cluster, patient, 6)
+        await append(leader_beside(cluster, patient), 3)
+        before, patient.has_rotted = patient.replica, True
+        rot(patient, far, shared, shared + 1)
+        scrubbed = Position(1)
+        while scrubbed <= before.log.last.position:
+            scrubbed = await patient.ask(partial(before.log.scrub, scrubbed))
+        await until(lambda: len(before.exchange.repairer.missing) == 2)
+        given = Rule(lambda _, to, what: to == patient.id and isinstance(what, FetchResponse), drop_share=1.0)
+        cluster.network.faults.add(given)
+        cluster.network.faults.heal()
+        await until(lambda: patient.is_up and patient.replica is not before)
+        await until(lambda: bool(patient.replica.log.damaged()), 5)  # a pass of the scrub takes a week
+        assert not patient.replica.core.may_lead
 
 
 @in_world

@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from dledger.raft.messages import Append, Compare, Fetch, FetchResult
+from dledger.raft.messages import Append, Compare, Fetch, FetchResponse, FetchResult
 from dledger.raft.state import Hindrance
 from dledger.storage.frame import HEADER_BYTES, Frame
 from dledger.storage.segment import FIRST_PAGE_BYTES
@@ -17,7 +17,7 @@ from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.host import SimHost
 from tests.simulation.platter import SimFile
 from tests.simulation.process import in_world
-from tests.unit.server.rot import append, append_one, damage, frames, level, places, rotting, segments, until
+from tests.unit.server.rot import append, append_one, damage, frames, level, places, rot, rotting, segments, until
 
 BEFORE_A_MARK_S = 0.0005
 NOTICED_S = 3.0
@@ -260,6 +260,28 @@ async def test_whoever_has_what_was_acknowledged_gets_the_vote_of_who_took_anoth
         old.crash()
         await right.start()
         await until(lambda: right.leads)
+
+
+@in_world
+async def test_who_cut_its_end_in_an_earlier_start_does_not_vote_while_its_log_is_repaired() -> None:
+    async with rotting() as (cluster, (leader, patient, other)):
+        await other.stop()
+        last = await cut_short(leader, patient)
+        await patient.start()
+        assert patient.replica.log.last.position == last - 1
+        await asyncio.sleep(1)
+        patient.crash(power=False)  # it has asked nobody yet
+        rot(patient, last - 5)  # below the mark
+        slow = Rule(lambda _, to, what: to == patient.id and isinstance(what, FetchResponse), delay_s=1.5)
+        cluster.network.faults.add(slow)
+        await start_idle(leader)
+        await patient.start()
+        assert "default" in patient.life.node.recovering  # type: ignore[union-attr]
+        await other.start()
+        await asyncio.sleep(10)
+        assert not [host for host in cluster.leaders() if host.replica.log.last.position < last]
+        leader.replica.core.set_may_lead(True, leader.life.process.time() * 1000)
+        await level(cluster)
 
 
 @in_world

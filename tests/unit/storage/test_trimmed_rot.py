@@ -1,0 +1,99 @@
+"""Rot that is met while a trim takes away what rotted does not end the log."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from dledger.errors import Code, DLedgerError
+from dledger.types import Position
+from tests.unit.storage.harness import CarelessDisk, Witness, segments_of
+from tests.unit.storage.test_damage import flip, offset_of
+from tests.unit.storage.test_trim import ten_a_segment
+
+
+class SlowLook(CarelessDisk):
+    """A segment takes as long to look at, or to read, as the test likes: real ones are up to gigabytes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.slow: str = ""
+        self.begun = asyncio.Event()
+        self.go_on = asyncio.Event()
+
+    async def run(self, job: Callable[[], Any]) -> Any:
+        name = getattr(getattr(job, "func", job), "__name__", "")
+        if self.slow and name == self.slow:
+            self.slow = ""
+            self.begun.set()
+            go_on = self.go_on
+            await go_on.wait()
+        return await super().run(job)
+
+    def pread_cached(self, handle: Any, size_bytes: int, offset: int) -> Any:
+        return None if self.slow == "pread" else super().pread_cached(handle, size_bytes, offset)
+
+
+async def test_rot_that_is_trimmed_away_while_it_is_looked_at_does_not_end_the_log(tmp_path: Path) -> None:
+    disk = SlowLook()
+    log = await ten_a_segment(tmp_path, disk=disk)
+    Witness(log)
+    log._cache.truncate(0)
+    flip(segments_of(tmp_path)[0], offset_of(4) + 150)
+    disk.slow = "look"
+    reading = asyncio.create_task(log.read(Position(5), 100))
+    await disk.begun.wait()
+    trimming = asyncio.create_task(log.trim(log.boundaries()[1].trim))
+    await asyncio.sleep(0.05)
+    disk.go_on.set()
+    result = (await asyncio.gather(reading, trimming, return_exceptions=True))[0]
+    assert log.failure is None, f"{log.failure!r}"
+    assert isinstance(result, DLedgerError)
+    assert result.code is Code.INDEX_LESS_THAN_LOCAL_BEGIN
+    await log.close()
+
+
+async def test_rot_read_in_a_segment_that_left_the_log_meanwhile_does_not_end_the_log(tmp_path: Path) -> None:
+    disk = SlowLook()
+    log = await ten_a_segment(tmp_path, disk=disk)
+    Witness(log)
+    log._cache.truncate(0)
+    await log.read(Position(5), 100)  # the index is at hand
+    flip(segments_of(tmp_path)[0], offset_of(4) + 150)
+    disk.slow = "pread"
+    reading = asyncio.create_task(log.read(Position(5), 100))
+    await disk.begun.wait()
+    await log.trim(log.boundaries()[1].trim)
+    disk.go_on.set()
+    result = (await asyncio.gather(reading, return_exceptions=True))[0]
+    assert log.failure is None, f"{log.failure!r}"
+    assert isinstance(result, DLedgerError)
+    assert result.code is Code.INDEX_LESS_THAN_LOCAL_BEGIN
+    await log.close()
+
+
+async def test_a_point_that_is_trimmed_away_while_rot_is_looked_at_is_refused(tmp_path: Path) -> None:
+    disk = SlowLook()
+    log = await ten_a_segment(tmp_path, disk=disk)
+    Witness(log)
+    log._cache.truncate(0)
+    await log.read(Position(5), 100)  # the index is at hand
+    flip(segments_of(tmp_path)[0], offset_of(4) + 150)
+    disk.slow = "pread"
+    asking = asyncio.create_task(log.point_at(Position(5)))
+    await disk.begun.wait()
+    reading_may_end, disk.go_on = disk.go_on, asyncio.Event()
+    disk.begun = asyncio.Event()
+    disk.slow = "write_origin"  # the collector has the lock, and its disk is slow
+    trimming = asyncio.create_task(log.trim(log.boundaries()[1].trim))
+    await disk.begun.wait()
+    reading_may_end.set()
+    await asyncio.sleep(0.05)
+    disk.go_on.set()
+    result = (await asyncio.gather(asking, trimming, return_exceptions=True))[0]
+    assert log.failure is None
+    assert isinstance(result, DLedgerError), repr(result)
+    assert result.code is Code.INDEX_LESS_THAN_LOCAL_BEGIN
+    await log.close()
