@@ -401,12 +401,15 @@ class Replica:
         self.disk_watch.refused()
 
     def on_blocked(self, why: Damaged) -> None:
-        if why.range in self.exchange.repairer.missing and not self._is_shut:
-            self._is_shut = True
-            self._host.on_stuck(self.group, why)
+        if why.range in self.exchange.repairer.missing:
+            self._give_up_log(why)
 
     def on_beginning_lost(self, why: Damaged) -> None:
-        if not self._is_shut and why.range.last <= self.log.state.start.position:
+        if why.range.last <= self.log.state.start.position:
+            self._give_up_log(why)
+
+    def _give_up_log(self, why: Damaged) -> None:
+        if not self._is_shut:
             self._is_shut = True
             self._host.on_stuck(self.group, why)
 

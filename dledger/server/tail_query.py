@@ -6,9 +6,10 @@ vote. Frames that go on where its log ends are taken; a chain shows that they do
 not its.
 
 It votes when a majority of the voters, itself included, has answered. An election needs as many alive, and whoever asks
-answers others meanwhile, so nobody waits for ever, not after a power cut of all either. A frame that it acknowledged
-lies on a majority too, but the two may have no other node in common: so for ``election_timeout_max_ms`` it waits for
-all voters, and is certain when they all answer.
+answers others meanwhile, so nobody waits for ever, not after a power cut of all either; only one with links to a single
+node may, though that one reaches a majority (ARCHITECTURE, "Known gaps"). A frame that it acknowledged lies on a
+majority too, but the two may have no other node in common: so for ``election_timeout_max_ms`` it waits for all voters,
+and is certain when they all answer.
 
 The voters may differ behind the point asked: a leader that is gone may have written frames there that nobody else got.
 Each log is followed to its end, as far as this node may have acknowledged it; the end that Raft's comparison of logs

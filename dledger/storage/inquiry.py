@@ -44,9 +44,9 @@ class Inquiry:
         if isinstance(failure, Damaged):
             raise failure
         segment = self._files.by_path(failure.metadata.get("file", ""))
-        if segment is None and changes != self.changes:
-            return
         if segment is None:
+            if changes != self.changes:
+                return  # it was trimmed
             raise self._refuse(failure)
         under_way = self._under_way.get(segment.path)
         if under_way is None:

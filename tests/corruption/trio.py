@@ -22,7 +22,7 @@ from tests.crashes.medium import Image
 from tests.crashes.promises import DATA, LIMITS
 from tests.simulation.host import SimHost
 from tests.simulation.violation import Violation
-from tests.unit.server.rot import append, level, until
+from tests.unit.server.rot import append, level, trim, until
 
 APPENDS = 14
 ABOVE_THE_MARK = 2
@@ -75,8 +75,7 @@ class Trio:
         await append(leader, APPENDS)
         await level(cluster)
         before = leader.replica.log.boundaries()[0].trim.first_index
-        cluster.watch.deletion.ask(before)
-        await leader.ask(lambda: leader.replica.retention.trim(before))
+        await trim(cluster, leader, before)
         while _in_last_segment(patient) != 1:
             await append(leader, 1)
             await level(cluster)

@@ -46,6 +46,12 @@ async def append_one(leader: SimHost, record: bytes) -> None:
     await leader.replica.appender.append_records([record])
 
 
+async def trim(cluster: SimulatedCluster, leader: SimHost, before_index: int) -> None:
+    """By hand, and the watch is told of it."""
+    cluster.watch.deletion.ask(before_index)
+    await leader.ask(lambda: leader.replica.retention.trim(before_index))
+
+
 async def until(holds: Callable[[], bool], within_s: float = 30.0, *, poll_s: float = POLL_S) -> None:
     async with asyncio.timeout(within_s):
         while not holds():  # noqa: ASYNC110 – what is waited for is many nodes' state

@@ -7,7 +7,7 @@ from functools import partial
 
 from dledger.types import GENESIS
 from tests.simulation.process import in_world
-from tests.unit.server.rot import append, level, rot, rotting, until
+from tests.unit.server.rot import append, level, rot, rotting, trim, until
 
 
 @in_world
@@ -31,8 +31,7 @@ async def test_a_founder_whose_log_is_cut_to_where_it_was_alone_does_not_lead_be
         (leader,) = cluster.leaders()
         await append(leader, 400)
         before = leader.replica.commit_index - 20
-        cluster.watch.deletion.ask(before)
-        await leader.ask(lambda: leader.replica.retention.trim(before))
+        await trim(cluster, leader, before)
         patient.peers = {str(host.id): host.address for host in cluster.hosts.values()}
         patient.promised = GENESIS  # what is cut was committed, and trimmed by the others
         await patient.start()

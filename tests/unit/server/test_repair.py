@@ -19,7 +19,7 @@ from tests.simulation.debts import owes
 from tests.simulation.host import SimHost
 from tests.simulation.process import in_world
 from tests.simulation.violation import Violation
-from tests.unit.server.rot import append, append_one, damage, frames, level, places, rot, rotting, segments, until
+from tests.unit.server.rot import append, append_one, damage, frames, level, places, rot, rotting, segments, trim, until
 
 
 def last_of(host: SimHost) -> int:
@@ -215,8 +215,7 @@ async def test_what_rots_before_the_logs_start_is_not_missed(monkeypatch: pytest
         await level(cluster)
         boundary = leader.replica.log.boundaries()[-1]
         before = boundary.trim.first_index
-        cluster.watch.deletion.ask(before)
-        await leader.ask(lambda: leader.replica.retention.trim(before))
+        await trim(cluster, leader, before)
         log = patient.replica.log
         await until(lambda: log.state.start == leader.replica.log.state.start)
         doomed = Position(log.state.start.position - 1)
@@ -383,8 +382,7 @@ async def test_a_voter_whose_log_was_cut_to_where_it_names_nobody_does_not_vote_
         rot(patient, min(places(patient)), max(places(patient)) - 1)
         patient.has_rotted = True
         await append(leader, 400)
-        cluster.watch.deletion.ask(leader.replica.commit_index - 20)
-        await leader.ask(lambda: leader.replica.retention.trim(leader.replica.commit_index - 20))
+        await trim(cluster, leader, leader.replica.commit_index - 20)
         resets = Rule(lambda _source, to, message: isinstance(message, Reset) and to == patient.id, drop_share=1.0)
         cluster.network.faults.add(resets)
         await patient.start()
@@ -408,8 +406,7 @@ async def test_damage_before_the_leaders_trim_point_is_not_missed() -> None:
         first = min(places(patient))
         rot(patient, first + 3, max(places(patient)) - 1)
         await append(leader, 400)
-        cluster.watch.deletion.ask(leader.replica.commit_index - 20)
-        await leader.ask(lambda: leader.replica.retention.trim(leader.replica.commit_index - 20))
+        await trim(cluster, leader, leader.replica.commit_index - 20)
         assert leader.replica.log.state.start.position > max(places(patient))
         await patient.start()
         await level(cluster)

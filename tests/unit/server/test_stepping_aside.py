@@ -25,7 +25,7 @@ from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.debts import owes
 from tests.simulation.host import SimHost
 from tests.simulation.process import in_world
-from tests.unit.server.rot import append, append_one, damage, frames, level, rot, rotting, until
+from tests.unit.server.rot import append, append_one, damage, frames, level, rot, rotting, trim, until
 
 
 async def with_an_own_tail(cluster: SimulatedCluster, patient: SimHost, count: int) -> Position:
@@ -81,8 +81,7 @@ async def test_a_log_that_is_to_begin_anew_is_not_kept_from_it_by_damage_that_go
         await append(leader, 300)
         await find_damage(patient, shared - 5)
         before = leader.replica.log.boundaries()[0].trim.first_index
-        cluster.watch.deletion.ask(before)
-        await leader.ask(lambda: leader.replica.retention.trim(before))
+        await trim(cluster, leader, before)
         assert shared < leader.replica.log.state.start.position < patient.replica.log.last.position
         cluster.network.mend()
         await level(cluster)
@@ -122,12 +121,11 @@ async def test_a_leader_that_cannot_tell_what_its_log_begins_with_leaves_it_to_o
         await away.stop()
         await append(patient, 400)
         await level_without(cluster, away)
-        lives, trim = patient.lives, patient.replica.log.boundaries()[-1].trim
-        rot(patient, trim.point.position - 1)
-        forget_state(patient, trim.point.position)
-        cluster.watch.deletion.ask(trim.first_index)
-        await patient.ask(lambda: patient.replica.retention.trim(trim.first_index))
-        await until(lambda: all(host.replica.log.state.start == trim.point for host in (patient, other)))
+        lives, to = patient.lives, patient.replica.log.boundaries()[-1].trim
+        rot(patient, to.point.position - 1)
+        forget_state(patient, to.point.position)
+        await trim(cluster, patient, to.first_index)
+        await until(lambda: all(host.replica.log.state.start == to.point for host in (patient, other)))
         assert patient.leads
         await away.start()
         await level(cluster)

@@ -17,7 +17,7 @@ from dledger.types import Consistency, Member, NodeId, NodeStart, Position
 from tests.simulation.disk import Trap
 from tests.simulation.host import SimHost
 from tests.simulation.process import in_world
-from tests.unit.server.rot import append, frames, level, rot, rotting, until
+from tests.unit.server.rot import append, frames, level, rot, rotting, trim, until
 from tests.unit.server.test_stepping_aside import find_damage, leader_beside, with_an_own_tail
 
 
@@ -73,8 +73,7 @@ async def test_a_log_whose_first_frames_are_damaged_begins_anew_in_one_swap(posi
         await append(leader, 300)
         await find_damage(patient, position)
         before = leader.replica.log.boundaries()[0].trim.first_index
-        cluster.watch.deletion.ask(before)
-        await leader.ask(lambda: leader.replica.retention.trim(before))
+        await trim(cluster, leader, before)
         assert shared < leader.replica.log.state.start.position < patient.replica.log.last.position
         cluster.network.mend()
         await level(cluster)
