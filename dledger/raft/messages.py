@@ -119,7 +119,11 @@ class Compare:
 @dataclass(frozen=True, slots=True)
 class CompareResponse:
     """SUCCESS: it does; ``position`` is the follower's last one. INCONSISTENT_STATE: ``position`` is the highest one at
-    or below the point asked whose term ``position_term`` does not exceed the point's: compare there."""
+    or below the point asked whose term ``position_term`` does not exceed the point's: compare there.
+
+    ``admits_loss``: the follower knows that frames it acknowledged are damaged, or may be gone. Until it has them again
+    it gives no vote that rests on them, so its disk need not be doubted for what ``position`` says.
+    """
 
     group: str
     term: Term
@@ -127,6 +131,7 @@ class CompareResponse:
     position: Position
     position_term: Term
     request_id: int
+    admits_loss: bool = False
 
 
 @dataclass(frozen=True, slots=True)

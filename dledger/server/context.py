@@ -104,12 +104,7 @@ class GroupContext(Protocol):
         ...
 
     def on_blocked(self, why: Damaged) -> None:
-        """A leader's push has to wait for what is damaged."""
-        ...
-
-    def on_beginning_lost(self, why: Damaged) -> None:
-        """A leader cannot tell the small state that its log begins with: frames that were trimmed are damaged, which
-        alone could tell it."""
+        """What has to be done with the log waits for what is damaged: in vain where no other node may give it back."""
         ...
 
     def on_truncated(self, after: Position) -> None: ...
@@ -130,6 +125,6 @@ class GroupContext(Protocol):
         """This node cannot go on in this group: it says so and stops."""
         ...
 
-    def watch_task(self, task: asyncio.Task[None]) -> None:
+    def watch_task(self, task: asyncio.Task[object]) -> None:
         """A task of the group ended; an exception in it stops the node."""
         ...

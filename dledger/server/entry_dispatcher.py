@@ -129,7 +129,7 @@ class EntryDispatcher:
         try:
             log_state = await self._log.state_at_start()
         except Damaged as why:
-            self._context.on_beginning_lost(why)
+            self._context.on_blocked(why)
             raise
         if progress.state is not PushState.RESET:
             self._wake.set()
@@ -206,11 +206,13 @@ class EntryDispatcher:
         start = self._log.state.start.position
         lost_from = self.progress.on_compare(answer, self._match_in_terms(answer), start)
         if lost_from is not None and answer.position < min(lost_from, self._context.core.commit_position):
-            logger.critical(
+            logger.log(
+                logging.WARNING if answer.admits_loss else logging.CRITICAL,
                 "a follower lost frames that it had acknowledged and that are committed",
                 extra={"group": self._context.group, "peer": self._peer, "acknowledged": lost_from},
             )
-            self._context.on_lost_frames(self._peer)
+            if not answer.admits_loss:
+                self._context.on_lost_frames(self._peer)
         self.wake()
 
     def on_reset_response(self, answer: ResetResponse) -> None:

@@ -183,7 +183,8 @@ class EntryHandler:
         )
 
     def _answer_compare(self, sender: NodeId, ask: Compare, result: PushResult, there: LogPoint) -> None:
-        answer = CompareResponse(ask.group, self._core.term, result, there.position, there.term, ask.request_id)
+        term, position, of_term, admits_loss = self._core.term, there.position, there.term, not self._core.may_vote
+        answer = CompareResponse(ask.group, term, result, position, of_term, ask.request_id, admits_loss)
         self._context.send(sender, answer)
 
     # TRUNCATE and RESET ------------------------------------------------------------------------------------------

@@ -177,6 +177,7 @@ class Overruling:
 
     def _answer(self, leader: NodeId, ask: Compare, there: LogPoint) -> None:
         result = PushResult.INCONSISTENT_STATE
-        answer = CompareResponse(ask.group, self._core.term, result, there.position, there.term, ask.request_id)
+        term, position, of_term = self._core.term, there.position, there.term
+        answer = CompareResponse(ask.group, term, result, position, of_term, ask.request_id, admits_loss=True)
         self._answered, self.led_down = answer, LedDown(ask.term, ask.request_id)
         self._send(leader, answer)

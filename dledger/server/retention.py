@@ -61,7 +61,7 @@ class Retention:
         self._log = context.log
         self._frames = ControlFrames(context, appender, ControlKind.TRIM, "trim")
         self._settings = settings
-        self._trimming: asyncio.Task[None] | None = None
+        self._trimming: asyncio.Task[bool] | None = None
         self._next_policy_s = 0.0
         self._limited_log = LimitedLog(logger)
 
@@ -89,16 +89,19 @@ class Retention:
     def _commit_position(self) -> Position:
         return self._context.core.commit_position
 
-    async def _trim(self, to: TrimPoint) -> None:
+    async def _trim(self, to: TrimPoint) -> bool:
+        """Whether it could be done."""
         logger.info("trimming the log", extra={"group": self._context.group, "first_index": to.first_index})
         try:
             await self._log.trim(to)
         except Damaged as why:
             logger.info("a trim waits for a repair", extra={"group": self._context.group, "why": str(why)})
-            return
+            self._context.on_blocked(why)
+            return False
         self._context.metrics.trims += 1
+        return True
 
-    def _on_trimmed(self, task: asyncio.Task[None]) -> None:
+    def _on_trimmed(self, task: asyncio.Task[bool]) -> None:
         self._trimming = None
         self._context.watch_task(task)
 
@@ -147,7 +150,8 @@ class Retention:
             )
 
     async def _carry_out(self, to: TrimPoint) -> None:
-        """Returns once it is done here, behind an earlier one that is under way. Raises what the log does."""
+        """Returns once it is done here, behind an earlier one that is under way; or has to wait for a repair, and is
+        done behind that. Raises what the log does."""
         is_there = False
         while not is_there:
             self.on_commit()
@@ -155,7 +159,8 @@ class Retention:
             if self._trimming is None:
                 return
             await asyncio.wait([trimming := self._trimming])
-            trimming.result()
+            if not trimming.result():
+                return
 
     async def set(
         self, max_age_ms: int | None, max_bytes: int | None, *, dry_run: bool = False

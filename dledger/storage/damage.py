@@ -96,40 +96,52 @@ def damaged(hole: Hole) -> Damaged:
 
 
 class Damage:
-    """The holes of one log, ascending. Changed on the event loop alone."""
+    """The holes of one log, ascending. Changed on the event loop alone.
+
+    Those in frames that were trimmed stay as long as their segment does: who reads there steps over them. But they are
+    not missed, so they are not among ``ranges``.
+    """
 
     def __init__(self) -> None:
-        self.holes: list[Hole] = []
+        self._holes: list[Hole] = []
+        self.begins_behind = Position(0)
+        """Frames up to there were trimmed, though the first segment may hold some of them."""
 
     def __bool__(self) -> bool:
-        return bool(self.holes)
+        return any(map(self.is_missed, self._holes))
+
+    def is_missed(self, hole: Hole) -> bool:
+        return hole.last > self.begins_behind
 
     def ranges(self) -> list[DamagedRange]:
-        return [hole.range for hole in self.holes]
+        """What is missed."""
+        return [hole.range for hole in self._holes if self.is_missed(hole)]
 
     def of(self, segment: Segment) -> list[Hole]:
         """Ascending."""
-        return [hole for hole in self.holes if hole.segment is segment]
+        return [hole for hole in self._holes if hole.segment is segment]
 
     def found(self, segment: Segment, holes: Iterable[Hole]) -> None:
         """``holes`` are all that ``segment`` has."""
-        kept = [hole for hole in self.holes if hole.segment is not segment]
-        self.holes = sorted([*kept, *holes], key=lambda hole: hole.previous.position)
+        kept = [hole for hole in self._holes if hole.segment is not segment]
+        self._holes = sorted([*kept, *holes], key=lambda hole: hole.previous.position)
 
     def hides_end(self, segment: Segment) -> bool:
         """Whether it is not known where the frames of ``segment`` end."""
         return any(hole.end_offset is None for hole in self.of(segment))
 
     def find(self, damaged: DamagedRange) -> Hole | None:
-        return next((hole for hole in self.holes if hole.range == damaged), None)
+        """None for what is not missed, or not any more."""
+        return next((hole for hole in self._holes if hole.range == damaged and self.is_missed(hole)), None)
 
-    def begin_behind(self, position: int) -> None:
+    def begin_behind(self, position: Position) -> None:
         """The log begins behind ``position``: what it lacks before is not missed."""
-        self.holes = [hole for hole in self.holes if hole.last > position]
+        self.begins_behind = position
+        self._holes = [hole for hole in self._holes if not hole.segment.gone]
 
     def end_at(self, position: int) -> None:
         """The log ends there. Only for a position that is no hole's."""
-        self.holes = [hole for hole in self.holes if hole.previous.position < position]
+        self._holes = [hole for hole in self._holes if hole.previous.position < position]
 
 
 def find_holes(read: ReadAt, size_bytes: int, segment: Segment, reach: Reach) -> list[Hole]:

@@ -23,48 +23,38 @@ class Examiner:
 
     def __init__(self, files: SegmentFiles) -> None:
         self._files = files
-        self._begins_behind = Position(0)
-        """Frames up to there were trimmed, though the first segment may hold some of them."""
         self.on_damage: OnDamage | None = None
         self._repairs = 0
 
     @property
     def changes(self) -> tuple[int, Position]:
         """Another one when frames were written back, or trimmed: what a read found before says nothing any more."""
-        return self._repairs, self._begins_behind
+        return self._repairs, self._files.damage.begins_behind
 
     async def examine(self, segment: Segment, reach: Callable[[], Reach]) -> bool:
         """Reads all of ``segment`` again. Whether it lacks anything else than was known. Raises OSError."""
         files = self._files
-        found = await files.disk.run(partial(files.look, segment, reach()))
-        holes = [hole for hole in found if hole.last > self._begins_behind]
+        holes = await files.disk.run(partial(files.look, segment, reach()))
         known = files.damage.of(segment)
         if holes == known or segment.gone:
             return False
-        files.damage.found(segment, holes)
         for hole in holes:
-            if hole not in known:
+            if hole not in known and files.damage.is_missed(hole):
                 _tell(files.group, hole)
-        self._changed()
+        self._note(partial(files.damage.found, segment, holes))
         return True
-
-    async def before_the_beginning(self, segment: Segment, reach: Reach) -> list[Hole]:
-        """What lacks of the frames of ``segment`` that were trimmed: the small state may have to be told by them."""
-        found = await self._files.disk.run(partial(self._files.look, segment, reach))
-        return [hole for hole in found if hole.last <= self._begins_behind]
 
     def begin_behind(self, position: Position) -> None:
         """The log begins there: what it lacks before is not missed."""
-        self._begins_behind = position
-        self._forget(partial(self._files.damage.begin_behind, position))
+        self._note(partial(self._files.damage.begin_behind, position))
 
     def end_at(self, position: Position) -> None:
         """The log ends there. Only for a position that is not damaged."""
-        self._forget(partial(self._files.damage.end_at, position))
+        self._note(partial(self._files.damage.end_at, position))
 
-    def _forget(self, forget: Callable[[], None]) -> None:
+    def _note(self, news: Callable[[], None]) -> None:
         before = self._files.damage.ranges()
-        forget()
+        news()
         if self._files.damage.ranges() != before:
             self._changed()
 

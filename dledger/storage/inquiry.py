@@ -66,15 +66,14 @@ class Inquiry:
             try:
                 if await self._examiner.examine(segment, partial(self._reach, segment)):
                     return
-                known = self._files.damage.of(segment)
-                found = known or await self._examiner.before_the_beginning(segment, self._reach(segment))
             except OSError as reason:
                 raise self._files.unreadable(reason) from reason
             if changes != self.changes:
                 return
-            if not found:
+            known = self._files.damage.of(segment)
+            if not known:
                 raise self._refuse(failure)
-            raise damaged(found[0]) from failure
+            raise damaged(known[0]) from failure
 
     def _examined(self, path: str, task: asyncio.Task[None]) -> None:
         del self._under_way[path]

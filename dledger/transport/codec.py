@@ -152,6 +152,7 @@ def _compare_header(message: Compare | CompareResponse | Truncate | TruncateResp
                 position=message.position,
                 position_term=message.position_term,
                 request_id=message.request_id,
+                admits_loss=message.admits_loss,
             )
         case TruncateResponse():
             return pb.PeerMessage(
@@ -263,8 +264,8 @@ def _compare(m: pb.PeerMessage, _: Buffer) -> Compare:
 
 
 def _compare_response(m: pb.PeerMessage, _: Buffer) -> CompareResponse:
-    result = _enum(PushResult, m.result)
-    return CompareResponse(m.group, Term(m.term), result, Position(m.position), Term(m.position_term), m.request_id)
+    result, last, last_term = _enum(PushResult, m.result), Position(m.position), Term(m.position_term)
+    return CompareResponse(m.group, Term(m.term), result, last, last_term, m.request_id, m.admits_loss)
 
 
 def _truncate(m: pb.PeerMessage, _: Buffer) -> Truncate:

@@ -163,6 +163,7 @@ class PeerMessage(_message.Message):
     MAX_BYTES_FIELD_NUMBER: _builtins.int
     DISK_STATE_FIELD_NUMBER: _builtins.int
     WALL_CLOCK_MS_FIELD_NUMBER: _builtins.int
+    ADMITS_LOSS_FIELD_NUMBER: _builtins.int
     kind: Global___MessageKind.ValueType
     group: _builtins.str
     cluster_id: _builtins.str
@@ -187,6 +188,8 @@ class PeerMessage(_message.Message):
     """HEARTBEAT_RESPONSE: 0 ok, 1 low, 2 full, 3 hung."""
     wall_clock_ms: _builtins.int
     """HEARTBEAT_RESPONSE: milliseconds since the epoch."""
+    admits_loss: _builtins.bool
+    """COMPARE_RESPONSE: the node knows that frames it acknowledged may be gone, and gives no vote that rests on them."""
     def __init__(
         self,
         *,
@@ -212,10 +215,11 @@ class PeerMessage(_message.Message):
         max_bytes: _builtins.int = ...,
         disk_state: _builtins.int = ...,
         wall_clock_ms: _builtins.int = ...,
+        admits_loss: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chain", b"chain", "cluster_id", b"cluster_id", "commit_position", b"commit_position", "disk_state", b"disk_state", "group", b"group", "is_pre_vote", b"is_pre_vote", "keeps_lease", b"keeps_lease", "kind", b"kind", "last_position", b"last_position", "last_term", b"last_term", "last_wanted", b"last_wanted", "leader_id", b"leader_id", "max_bytes", b"max_bytes", "position", b"position", "position_term", b"position_term", "request_id", b"request_id", "request_term", b"request_term", "result", b"result", "round", b"round", "term", b"term", "transfer_leader_id", b"transfer_leader_id", "wall_clock_ms", b"wall_clock_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["admits_loss", b"admits_loss", "chain", b"chain", "cluster_id", b"cluster_id", "commit_position", b"commit_position", "disk_state", b"disk_state", "group", b"group", "is_pre_vote", b"is_pre_vote", "keeps_lease", b"keeps_lease", "kind", b"kind", "last_position", b"last_position", "last_term", b"last_term", "last_wanted", b"last_wanted", "leader_id", b"leader_id", "max_bytes", b"max_bytes", "position", b"position", "position_term", b"position_term", "request_id", b"request_id", "request_term", b"request_term", "result", b"result", "round", b"round", "term", b"term", "transfer_leader_id", b"transfer_leader_id", "wall_clock_ms", b"wall_clock_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
+import pytest
+
 from dledger.config import Limits, Timings
 from dledger.errors import Code
 from dledger.raft.messages import Append, AppendResponse, Compare, CompareResponse, Message, PushResult
@@ -241,6 +243,25 @@ async def test_a_follower_that_diverged_is_left_alone() -> None:
         await asyncio.sleep(5)
         assert heard.pushes() == []
         assert heard.compares() == []
+
+
+@pytest.mark.parametrize("admits_loss", [False, True])
+@virtual_time
+async def test_who_lacks_what_it_acknowledged_is_in_doubt_unless_it_says_so_itself(admits_loss: bool) -> None:
+    async with SimCluster(3) as cluster:
+        leader = await cluster.leader()
+        await leader.append(b"x")
+        await cluster.level()
+        replica, follower = leader.replica, cluster.others(leader)[0]
+        progress = replica.dispatchers[follower.id].progress
+        progress.restart(leader.log.last.position)
+        request_id = progress.asked(replica.now_ms())
+        short, of_term = Position(progress.match - 1), replica.term
+        answer = CompareResponse(
+            "default", replica.term, PushResult.INCONSISTENT_STATE, short, of_term, request_id, admits_loss
+        )
+        leader.on_message(follower.id, answer)
+        assert replica.core.doubted == (set() if admits_loss else {follower.id})
 
 
 @virtual_time

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from functools import partial
 
 import pytest
 
-from dledger.config import NodeConfig, Timings
+from dledger.config import Timings
 from dledger.errors import CorruptLog
 from dledger.raft.messages import Append, Compare, FetchResponse, Message, Reset
 from dledger.storage.damaged_log import DamagedLog
@@ -195,36 +194,6 @@ async def test_a_scrub_finds_rot_that_nobody_reads_within_its_period() -> None:
             assert {at: frames(host)[at] for at in good} == good
             assert host.replica.metrics.corruptions_found > 0
             assert host.replica.metrics.scrub_passes > 0
-
-
-@in_world
-async def test_what_rots_before_the_logs_start_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The log begins within a segment: this node's are larger than those of the leader, which says where to trim."""
-    async with rotting(appends=20) as (cluster, (leader, patient, _)):
-        config_of = cluster.config_of
-
-        def with_large_segments(host: SimHost) -> NodeConfig:
-            config = config_of(host)
-            large = replace(config.limits, segment_max_bytes=96 * 1024, segment_max_frames=1_000)
-            return replace(config, limits=large) if host is patient else config
-
-        monkeypatch.setattr(cluster, "config_of", with_large_segments)
-        await patient.stop()
-        await patient.start()
-        await append(leader, 250)
-        await level(cluster)
-        boundary = leader.replica.log.boundaries()[-1]
-        before = boundary.trim.first_index
-        await trim(cluster, leader, before)
-        log = patient.replica.log
-        await until(lambda: log.state.start == leader.replica.log.state.start)
-        doomed = Position(log.state.start.position - 1)
-        assert doomed in places(patient)
-        rot(patient, doomed)
-        passes = patient.replica.metrics.scrub_passes
-        await until(lambda: patient.replica.metrics.scrub_passes > passes + 1, within_s=200)
-        assert not log.damaged()
-        assert patient.replica.core.may_lead
 
 
 async def with_a_tail_of_its_own(leader: SimHost, others: list[SimHost]) -> tuple[int, int]:

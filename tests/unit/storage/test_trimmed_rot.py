@@ -1,4 +1,4 @@
-"""Rot that is met while a trim takes away what rotted does not end the log."""
+"""Rot in frames that were trimmed, or are while it is met, does not end the log, nor keep what is behind it."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from dledger.errors import Code, DLedgerError
 from dledger.storage.log import FileLog
-from dledger.types import Position
+from dledger.types import Index, Position
 from tests.unit.storage.harness import CarelessDisk, Witness, segments_of
 from tests.unit.storage.test_damage import flip, offset_of
-from tests.unit.storage.test_trim import ten_a_segment
+from tests.unit.storage.test_trim import point, ten_a_segment
 
 
 class SlowLook(CarelessDisk):
@@ -97,3 +99,24 @@ async def test_a_point_that_is_trimmed_away_while_rot_is_looked_at_is_refused(tm
     await asyncio.sleep(0.05)
     disk.go_on.set()
     await refused(log, asking, trimming)
+
+
+@pytest.mark.parametrize("rotten", [12, 14])
+@pytest.mark.parametrize("part", [20, 150], ids=["header", "body"])
+@pytest.mark.parametrize("ask", ["get", "read", "point"])
+async def test_frames_behind_rot_that_was_trimmed_are_read(tmp_path: Path, rotten: int, part: int, ask: str) -> None:
+    """The log begins within a segment, at position 16."""
+    log = await ten_a_segment(tmp_path)
+    Witness(log)
+    await log.trim(await point(log, 15))
+    log._cache.truncate(0)
+    flip(segments_of(tmp_path)[0], offset_of(rotten - 11) + part)
+    if ask == "get":
+        found = (await log.frame_of(Index(15))).header.position
+    elif ask == "read":
+        found = (await log.read(Position(16), 1))[0].header.position
+    else:
+        found = (await log.point_at(Position(16))).position
+    assert found == 16
+    assert not log.damaged()
+    await log.close()

@@ -70,6 +70,8 @@ def messages() -> st.SearchStrategy[Message]:
         "max_bytes": st.integers(0, 2**32 - 1),
         "wall_clock_ms": u64,
         "disk": st.sampled_from(DiskState),
+        "keeps_lease": st.booleans(),
+        "admits_loss": st.booleans(),
     }
 
     def build(kind: type[Message]) -> st.SearchStrategy[Message]:
