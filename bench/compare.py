@@ -140,7 +140,8 @@ def _turn(run: Run, number: int, name: str, peer: Peer | None) -> None:
                 except PeerMissing as reason:
                     missing[work] = str(reason)
                     continue
-                lines.append({"round": number, "system": name, "work": work, **outcome.as_dict()})
+                line = {"round": number, "system": name, "work": work, **outcome.as_dict()}
+                lines.append(line if peer is None else {**line, "largest_server_mb": peer.largest_server_mb()})
                 click.echo(f"  {work}: {outcome.records_per_s:,.0f}/s  p50 {outcome.p50_ms:.2f} ms", err=True)
         except Exception as failure:  # noqa: BLE001  # whatever it is: the other systems' samples are worth minutes
             said = str(failure) if isinstance(failure, MeasurementFailed) else repr(failure)

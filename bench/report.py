@@ -105,6 +105,8 @@ def as_markdown(result: dict[str, Any]) -> str:
         _ratios(figures),
         "## Seconds of processor time for a million records: servers + client\n",
         _cores(figures),
+        "## Memory of the largest server, MB, right behind each work: the most of the rounds\n",
+        _memory(figures),
         "## The machine's limits, in the same run\n",
         _limits(figures),
         _shares(figures),
@@ -152,6 +154,14 @@ def _cores(figures: Figures) -> str:
     def cell(system: str, work: str) -> str:
         cost = figures.cost(system, work)
         return f"{cost[0]:.3g} + {cost[1]:.3g}" if cost else NONE
+
+    return _system_table(figures, cell)
+
+
+def _memory(figures: Figures) -> str:
+    def cell(system: str, work: str) -> str:
+        most = figures.spread(system, work, "largest_server_mb")
+        return f"{most.high:,.0f}" if most else NONE
 
     return _system_table(figures, cell)
 

@@ -35,6 +35,9 @@ class FakePeer:
     def install(self) -> str:
         return self.version
 
+    def largest_server_mb(self) -> float:
+        return 100.0
+
     def stop(self) -> None:
         pass
 

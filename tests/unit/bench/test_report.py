@@ -26,7 +26,8 @@ ABOUT = {"title": "some", "version": "1", "promise": "synced", "syncs": True, "b
 
 def sample(number: int, system: str, work: str, *, rate: float = 0.0, p50_ms: float = 0.0, errors: int = 0) -> Any:
     measured = {"records_per_s": rate, "p50_ms": p50_ms, "p99_ms": 1.0, "records": 10, "errors": errors}
-    return {"round": number, "system": system, "work": work, "server_core_s": 1.0, "client_core_s": 1.0, **measured}
+    used = {"server_core_s": 1.0, "client_core_s": 1.0, "largest_server_mb": 60.0 + number}
+    return {"round": number, "system": system, "work": work, **used, **measured}
 
 
 def result(*samples: Any) -> dict[str, Any]:
@@ -64,6 +65,12 @@ def test_a_share_of_a_limit_is_taken_round_by_round() -> None:
     ]
     assert Figures(result(*samples)).share(BULK, THREE_COPIES.name) == Spread(middle=0.3, low=0.1, high=0.5)
     assert "- bulk: 30% (10% – 50%) of: three synced copies" in as_markdown(result(*samples))
+
+
+def test_memory_is_the_most_of_the_rounds() -> None:
+    samples = [sample(number, "etcd", MANY, rate=1.0) for number in (2, 0, 1)]
+    assert Figures(result(*samples)).spread("etcd", MANY, "largest_server_mb") == Spread(middle=61, low=60, high=62)
+    assert "| some 1 | – | – | 62 | – | – |" in as_markdown(result(*samples))
 
 
 def test_errors_stand_beside_the_rate() -> None:
