@@ -121,8 +121,9 @@ class CompareResponse:
     """SUCCESS: it does; ``position`` is the follower's last one. INCONSISTENT_STATE: ``position`` is the highest one at
     or below the point asked whose term ``position_term`` does not exceed the point's: compare there.
 
-    ``admits_loss``: the follower knows that frames it acknowledged are damaged, or may be gone. Until it has them again
-    it gives no vote that rests on them, so its disk need not be doubted for what ``position`` says.
+    ``admits_loss``: the follower knows that frames it acknowledged are damaged, or were given up. Until a leader has
+    brought them back it votes by the end that it had, as far as it knows that, or not at all: its disk need not be
+    doubted for what ``position`` says.
     """
 
     group: str

@@ -104,7 +104,12 @@ class GroupContext(Protocol):
         ...
 
     def on_blocked(self, why: Damaged) -> None:
-        """What has to be done with the log waits for what is damaged: in vain where no other node may give it back."""
+        """A leader's push has to wait for what is damaged."""
+        ...
+
+    def on_beginning_lost(self, why: Damaged) -> None:
+        """The small state that the log begins with cannot be told, nor what follows from it, where frames that were
+        trimmed are damaged: they alone could tell it."""
         ...
 
     def on_truncated(self, after: Position) -> None: ...
@@ -125,6 +130,6 @@ class GroupContext(Protocol):
         """This node cannot go on in this group: it says so and stops."""
         ...
 
-    def watch_task(self, task: asyncio.Task[object]) -> None:
+    def watch_task(self, task: asyncio.Task[None]) -> None:
         """A task of the group ended; an exception in it stops the node."""
         ...

@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 ALONE_S = 1.0
 """After so long without an append a follower that catches up has the disk, and the processors, to itself."""
 RESET_PAUSE_MS = 500
-"""A follower that could not begin anew is not told again at once."""
+"""A follower that could not begin anew is not told again at once, nor is what it is to be told looked for."""
 
 
 class EntryDispatcher:
@@ -129,7 +129,8 @@ class EntryDispatcher:
         try:
             log_state = await self._log.state_at_start()
         except Damaged as why:
-            self._context.on_blocked(why)
+            self._context.on_beginning_lost(why)
+            progress.paused_until_ms = self._context.now_ms() + RESET_PAUSE_MS
             raise
         if progress.state is not PushState.RESET:
             self._wake.set()

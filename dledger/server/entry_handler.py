@@ -26,6 +26,7 @@ from dledger.raft.messages import (
     Truncate,
     TruncateResponse,
 )
+from dledger.raft.state import Hindrance
 from dledger.server.context import GroupContext
 from dledger.storage.damage import Damaged
 from dledger.storage.frame import Frame, following
@@ -95,6 +96,8 @@ class EntryHandler:
             group, now_s = self._context.group, self._context.now_s()
             self._limited_log.say(logging.WARNING, "damaged", now_s, "a push has to wait", group=group, why=str(why))
             self._context.on_blocked(why)
+            if not isinstance(push, Compare):  # that looks at nothing that was trimmed
+                self._context.on_beginning_lost(why)
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._task = None
@@ -183,7 +186,8 @@ class EntryHandler:
         )
 
     def _answer_compare(self, sender: NodeId, ask: Compare, result: PushResult, there: LogPoint) -> None:
-        term, position, of_term, admits_loss = self._core.term, there.position, there.term, not self._core.may_vote
+        term, position, of_term = self._core.term, there.position, there.term
+        admits_loss = Hindrance.OWES_CATCH_UP in self._core.hindrances
         answer = CompareResponse(ask.group, term, result, position, of_term, ask.request_id, admits_loss)
         self._context.send(sender, answer)
 

@@ -52,7 +52,7 @@ class Correspondent(Protocol):
         """Whom to ask for frames, the likeliest first."""
         ...
 
-    def watch_task(self, task: asyncio.Task[object]) -> None:
+    def watch_task(self, task: asyncio.Task[None]) -> None:
         """A task of the group ended; an exception in it stops the node."""
         ...
 

@@ -239,7 +239,7 @@ class RecoveringReplica:
 
     # Failure -----------------------------------------------------------------------------------------------------
 
-    def watch_task(self, task: asyncio.Task[object]) -> None:
+    def watch_task(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (failure := task.exception()) is not None:
             self._fail_with(failure)
 

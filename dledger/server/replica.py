@@ -248,7 +248,7 @@ class Replica:
         self._shut(self.failure)
         self._host.on_failure(self.group, self.failure)
 
-    def watch_task(self, task: asyncio.Task[object]) -> None:
+    def watch_task(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (failure := task.exception()) is not None:
             self._fail_with(failure)
 
@@ -401,8 +401,16 @@ class Replica:
         self.disk_watch.refused()
 
     def on_blocked(self, why: Damaged) -> None:
-        was_trimmed = why.range.last <= self.log.state.start.position
-        if (was_trimmed or why.range in self.exchange.repairer.missing) and not self._is_shut:
+        if why.range in self.exchange.repairer.missing:
+            self._give_up_log(why)
+
+    def on_beginning_lost(self, why: Damaged) -> None:
+        others = self.core.membership.voters - {self.core.node_id}
+        if why.range.last <= self.log.state.start.position and others:
+            self._give_up_log(why)
+
+    def _give_up_log(self, why: Damaged) -> None:
+        if not self._is_shut:
             self._is_shut = True
             self._host.on_stuck(self.group, why)
 

@@ -28,7 +28,6 @@ from dledger.server.control_frames import ControlFrames
 from dledger.server.settings import Settings
 from dledger.storage.api import Boundary
 from dledger.storage.control import trim_body
-from dledger.storage.damage import Damaged
 from dledger.storage.frame import ControlKind
 from dledger.transport.limited_log import LimitedLog
 from dledger.types import DiskState, GroupSettings, Position, Role, TrimPoint
@@ -61,7 +60,7 @@ class Retention:
         self._log = context.log
         self._frames = ControlFrames(context, appender, ControlKind.TRIM, "trim")
         self._settings = settings
-        self._trimming: asyncio.Task[bool] | None = None
+        self._trimming: asyncio.Task[None] | None = None
         self._next_policy_s = 0.0
         self._limited_log = LimitedLog(logger)
 
@@ -89,19 +88,12 @@ class Retention:
     def _commit_position(self) -> Position:
         return self._context.core.commit_position
 
-    async def _trim(self, to: TrimPoint) -> bool:
-        """Whether it could be done."""
+    async def _trim(self, to: TrimPoint) -> None:
         logger.info("trimming the log", extra={"group": self._context.group, "first_index": to.first_index})
-        try:
-            await self._log.trim(to)
-        except Damaged as why:
-            logger.info("a trim waits for a repair", extra={"group": self._context.group, "why": str(why)})
-            self._context.on_blocked(why)
-            return False
+        await self._log.trim(to)
         self._context.metrics.trims += 1
-        return True
 
-    def _on_trimmed(self, task: asyncio.Task[bool]) -> None:
+    def _on_trimmed(self, task: asyncio.Task[None]) -> None:
         self._trimming = None
         self._context.watch_task(task)
 
@@ -150,8 +142,7 @@ class Retention:
             )
 
     async def _carry_out(self, to: TrimPoint) -> None:
-        """Returns once it is done here, behind an earlier one that is under way; or has to wait for a repair, and is
-        done behind that. Raises what the log does."""
+        """Returns once it is done here, behind an earlier one that is under way. Raises what the log does."""
         is_there = False
         while not is_there:
             self.on_commit()
@@ -159,8 +150,7 @@ class Retention:
             if self._trimming is None:
                 return
             await asyncio.wait([trimming := self._trimming])
-            if not trimming.result():
-                return
+            trimming.result()
 
     async def set(
         self, max_age_ms: int | None, max_bytes: int | None, *, dry_run: bool = False

@@ -21,7 +21,7 @@ from dledger.errors import CorruptLog, DLedgerError
 from dledger.storage.frame import HEADER_BYTES, MAGIC, FrameHeader, check_link, parse_frame, parse_header
 from dledger.storage.scan import FrameScanner, ReadAt
 from dledger.storage.segment import FIRST_PAGE_BYTES, Segment
-from dledger.types import LogPoint, Position
+from dledger.types import GENESIS, LogPoint, Position, TrimPoint
 
 _MAGIC = MAGIC.to_bytes(4, "little")
 _MAX_CANDIDATES = 64
@@ -82,40 +82,45 @@ class Hole(NamedTuple):
     def first(self) -> Position:
         return Position(self.previous.position + 1)
 
-    @property
-    def range(self) -> DamagedRange:
-        return DamagedRange(self.first, self.last, self.previous)
-
-
-def damaged(hole: Hole) -> Damaged:
-    return Damaged(
-        f"{hole.segment.path} is damaged at offset {hole.offset}: frames {hole.first} to {hole.last} are being "
-        "repaired from the other nodes; ask another node",
-        hole.range,
-    )
-
 
 class Damage:
     """The holes of one log, ascending. Changed on the event loop alone.
 
-    Those in frames that were trimmed stay as long as their segment does: who reads there steps over them. But they are
-    not missed, so they are not among ``ranges``.
+    Those in frames that were trimmed are kept, for who reads behind them has to step over them. They are not missed. Of
+    one that reaches over the beginning of the log what lies behind that is missed.
     """
 
     def __init__(self) -> None:
         self._holes: list[Hole] = []
-        self.begins_behind = Position(0)
-        """Frames up to there were trimmed, though the first segment may hold some of them."""
+        self._begin = TrimPoint(GENESIS, 0)
 
     def __bool__(self) -> bool:
         return any(map(self.is_missed, self._holes))
 
     def is_missed(self, hole: Hole) -> bool:
-        return hole.last > self.begins_behind
+        return hole.last > self._begin.point.position
 
     def ranges(self) -> list[DamagedRange]:
         """What is missed."""
-        return [hole.range for hole in self._holes if self.is_missed(hole)]
+        return [self._range(hole) for hole in self._holes if self.is_missed(hole)]
+
+    def behind(self, hole: Hole) -> TrimPoint:
+        """Where what is missed of ``hole`` begins; for one that is not missed, where it begins."""
+        begin, start = self._begin, hole.previous.position
+        is_over_the_beginning = start < begin.point.position < hole.last
+        return begin if is_over_the_beginning else TrimPoint(hole.previous, hole.next_index)
+
+    def refusal(self, hole: Hole) -> Damaged:
+        missed = self._range(hole)
+        return Damaged(
+            f"{hole.segment.path} is damaged at offset {hole.offset}: frames {missed.first} to {missed.last} are being "
+            "repaired from the other nodes; ask another node",
+            missed,
+        )
+
+    def _range(self, hole: Hole) -> DamagedRange:
+        previous = self.behind(hole).point
+        return DamagedRange(Position(previous.position + 1), hole.last, previous)
 
     def of(self, segment: Segment) -> list[Hole]:
         """Ascending."""
@@ -132,16 +137,20 @@ class Damage:
 
     def find(self, damaged: DamagedRange) -> Hole | None:
         """None for what is not missed, or not any more."""
-        return next((hole for hole in self._holes if hole.range == damaged and self.is_missed(hole)), None)
+        return next((hole for hole in self._holes if self.is_missed(hole) and self._range(hole) == damaged), None)
 
-    def begin_behind(self, position: Position) -> None:
-        """The log begins behind ``position``: what it lacks before is not missed."""
-        self.begins_behind = position
-        self._holes = [hole for hole in self._holes if not hole.segment.gone]
+    def begin_at(self, begin: TrimPoint) -> None:
+        """The log begins there: what it lacks before is not missed."""
+        self._begin = begin
+        self.forget_gone()
 
     def end_at(self, position: int) -> None:
         """The log ends there. Only for a position that is no hole's."""
         self._holes = [hole for hole in self._holes if hole.previous.position < position]
+
+    def forget_gone(self) -> None:
+        """What is not missed, of segments that have left the log."""
+        self._holes = [hole for hole in self._holes if self.is_missed(hole) or not hole.segment.gone]
 
 
 def find_holes(read: ReadAt, size_bytes: int, segment: Segment, reach: Reach) -> list[Hole]:

@@ -10,10 +10,10 @@ from dledger.storage.api import OnDamage
 from dledger.storage.damage import DamagedRange, Hole, Reach
 from dledger.storage.disk import run_to_the_end
 from dledger.storage.frame import Frame
-from dledger.storage.repair import write_back
+from dledger.storage.repair import left_of, place, write_back
 from dledger.storage.segment import Segment
 from dledger.storage.segment_files import SegmentFiles
-from dledger.types import Position
+from dledger.types import Position, TrimPoint
 
 logger = logging.getLogger(__name__)
 
@@ -24,12 +24,9 @@ class Examiner:
     def __init__(self, files: SegmentFiles) -> None:
         self._files = files
         self.on_damage: OnDamage | None = None
-        self._repairs = 0
-
-    @property
-    def changes(self) -> tuple[int, Position]:
-        """Another one when frames were written back, or trimmed: what a read found before says nothing any more."""
-        return self._repairs, self._files.damage.begins_behind
+        self.changes = 0
+        """How often damage was found, frames were written back, or trimmed: what a read met before says nothing any
+        more."""
 
     async def examine(self, segment: Segment, reach: Callable[[], Reach]) -> bool:
         """Reads all of ``segment`` again. Whether it lacks anything else than was known. Raises OSError."""
@@ -41,12 +38,14 @@ class Examiner:
         for hole in holes:
             if hole not in known and files.damage.is_missed(hole):
                 _tell(files.group, hole)
+        self.changes += 1
         self._note(partial(files.damage.found, segment, holes))
         return True
 
-    def begin_behind(self, position: Position) -> None:
+    def begin_at(self, begin: TrimPoint) -> None:
         """The log begins there: what it lacks before is not missed."""
-        self._note(partial(self._files.damage.begin_behind, position))
+        self.changes += 1
+        self._note(partial(self._files.damage.begin_at, begin))
 
     def end_at(self, position: Position) -> None:
         """The log ends there. Only for a position that is not damaged."""
@@ -68,22 +67,24 @@ class Examiner:
         hole = files.damage.find(damaged)
         if hole is None:
             return  # trimmed, truncated, or repaired meanwhile
+        offset = place(hole, files.damage.behind(hole), frames)
         try:
-            await run_to_the_end(files.disk, partial(write_back, files.disk, hole, frames))
+            await run_to_the_end(files.disk, partial(write_back, files.disk, hole, offset, frames))
         finally:
-            self._repairs += 1
+            self.changes += 1
         segment = hole.segment
-        end_offset = hole.offset + sum(frame.header.stored_bytes for frame in frames)
+        end_offset = offset + sum(frame.header.stored_bytes for frame in frames)
         segment.end_offset = max(segment.end_offset, end_offset)
         segment.size_bytes = max(segment.size_bytes, end_offset)  # its file may have been cut short
-        files.damage.found(segment, [each for each in files.damage.of(segment) if each != hole])
+        others = [each for each in files.damage.of(segment) if each != hole]
+        files.damage.found(segment, [*others, *left_of(hole, offset, frames[0])])
         try:
             await self._index_anew(segment)
         finally:
             self._changed()
         logger.warning(
             "damaged frames were repaired",
-            extra={"group": files.group, "path": segment.path, "first": hole.first, "last": hole.last},
+            extra={"group": files.group, "path": segment.path, "first": damaged.first, "last": damaged.last},
         )
 
     async def _index_anew(self, segment: Segment) -> None:

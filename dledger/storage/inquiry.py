@@ -7,12 +7,11 @@ from collections.abc import Callable
 from functools import partial
 
 from dledger.errors import CorruptLog, DLedgerError
-from dledger.storage.damage import Damaged, Reach, damaged
+from dledger.storage.damage import Damaged, Hole, Reach
 from dledger.storage.examiner import Examiner
 from dledger.storage.rearrangement import Rearrangement
 from dledger.storage.segment import Segment
 from dledger.storage.segment_files import SegmentFiles
-from dledger.types import Position
 
 
 class Inquiry:
@@ -33,11 +32,11 @@ class Inquiry:
         self._under_way: dict[str, asyncio.Task[None]] = {}  # by the segment's path
 
     @property
-    def changes(self) -> tuple[int, Position]:
+    def changes(self) -> int:
         """As the examiner's."""
         return self._examiner.changes
 
-    async def look_into(self, failure: CorruptLog, changes: tuple[int, Position]) -> None:
+    async def look_into(self, failure: CorruptLog, changes: int) -> None:
         """Something did not match where ``failure`` says; ``changes`` as they were before it was read. Returns when it
         pays to try again: more is known now, or something changed. Raises ``Damaged`` when it was known, and
         ``failure`` where no frames are to blame, which ends this log."""
@@ -49,31 +48,39 @@ class Inquiry:
                 return  # it was trimmed
             raise self._refuse(failure)
         under_way = self._under_way.get(segment.path)
-        if under_way is None:
-            work = self._examine(segment, self._rearrangement.generation, changes, failure)
-            under_way = self._under_way[segment.path] = asyncio.get_running_loop().create_task(work, name="examine")
-            under_way.add_done_callback(partial(self._examined, segment.path))
+        if under_way is not None:
+            await asyncio.wait([under_way])
+            return
+        work = self._examine(segment, self._rearrangement.generation, changes, failure)
+        under_way = self._under_way[segment.path] = asyncio.get_running_loop().create_task(work, name="examine")
+        under_way.add_done_callback(partial(self._examined, segment.path))
         # All frames of a segment are read: a reader that gives up must not be the end of it, nor the next one begin it
         # again, or nothing would ever be found.
         await asyncio.shield(under_way)
 
-    async def _examine(
-        self, segment: Segment, generation: int, changes: tuple[int, Position], failure: CorruptLog
-    ) -> None:
+    async def _examine(self, segment: Segment, generation: int, changes: int, failure: CorruptLog) -> None:
         async with self._rearrangement.lock:
             if segment.gone or (generation, changes) != (self._rearrangement.generation, self.changes):
                 return
+            offset = int(failure.metadata["offset"])
             try:
-                if await self._examiner.examine(segment, partial(self._reach, segment)):
+                is_known = self._hole_at(segment, offset) is not None
+                if not is_known and await self._examiner.examine(segment, partial(self._reach, segment)):
                     return
             except OSError as reason:
                 raise self._files.unreadable(reason) from reason
             if changes != self.changes:
                 return
-            known = self._files.damage.of(segment)
-            if not known:
+            in_the_way = self._hole_at(segment, offset)
+            if in_the_way is None:
                 raise self._refuse(failure)
-            raise damaged(known[0]) from failure
+            raise self._files.damage.refusal(in_the_way) from failure
+
+    def _hole_at(self, segment: Segment, offset: int) -> Hole | None:
+        def is_there(hole: Hole) -> bool:
+            return hole.offset <= offset and (hole.end_offset is None or offset < hole.end_offset)
+
+        return next(filter(is_there, self._files.damage.of(segment)), None)
 
     def _examined(self, path: str, task: asyncio.Task[None]) -> None:
         del self._under_way[path]

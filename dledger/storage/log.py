@@ -21,7 +21,7 @@ from dledger.config import Limits, Timings
 from dledger.errors import Code, CorruptLog, DLedgerError, error
 from dledger.storage.api import Boundary, ObserveSync, OnDamage, OnDurable, OnFailure, ScrubProgress, SegmentSpan
 from dledger.storage.cut import cut
-from dledger.storage.damage import DamagedRange, Reach, damaged
+from dledger.storage.damage import Damaged, DamagedRange, Reach
 from dledger.storage.disk import FULL, run_to_the_end
 from dledger.storage.examiner import Examiner
 from dledger.storage.frame import FILLING, Frame
@@ -31,6 +31,7 @@ from dledger.storage.log_reader import LogReader
 from dledger.storage.log_state import LogState, read_start
 from dledger.storage.preparer import Preparer
 from dledger.storage.rearrangement import Rearrangement
+from dledger.storage.repair import leads_on
 from dledger.storage.replay import Replay
 from dledger.storage.reserve import Reserve
 from dledger.storage.reset import NewBeginning, begin_anew, prepare_beginning
@@ -103,6 +104,7 @@ class FileLog:
         self._reader = LogReader(files, self._cache, self._rearrangement, self._inquiry, lambda: self._state)
         self._commit.commit_hint = Position(commit_hint)
         self._closed = False
+        self._examiner.begin_at(TrimPoint(state.start, state.first_index))
         self._finish_rolls()
         self._writer.prepare_next()
 
@@ -214,12 +216,7 @@ class FileLog:
             if self._commit.failure is not None:
                 raise
             await self._inquiry.look_into(failure, changes)  # nothing was cut
-            segment = self._files.by_path(failure.metadata.get("file", ""))
-            if segment is not None and (holes := self._files.damage.of(segment)):
-                raise damaged(holes[0]) from failure
-            if changes == self._inquiry.changes:
-                raise
-            await self.truncate(after)  # what did not match is good again
+            await self.truncate(after)
 
     async def _replace(self, work: Callable[[], Awaitable[None]]) -> None:
         """``work``, which replaces frames, while nothing else touches the files."""
@@ -276,7 +273,7 @@ class FileLog:
             self._state = state
             self._cache.truncate(0)
             self._commit.restarted(Written(segment, state.last, FIRST_PAGE_BYTES))
-            self._examiner.begin_behind(state.last.position)
+            self._examiner.begin_at(TrimPoint(state.start, state.first_index))
             await files.disk.run(partial(unlink_all, files.disk, str(files.directory), removed))
 
     async def _prepare_beginning(self, state: LogState) -> NewBeginning:
@@ -305,19 +302,30 @@ class FileLog:
             await self._check_trim(to)
             self._state.begin_at(to)
             self._cache.begin_behind(position)
-            self._examiner.begin_behind(position)
+            self._examiner.begin_at(to)
         self._start_collecting()
         await self._collector.settle()
 
     async def _check_trim(self, to: TrimPoint) -> None:
         segment = self._files.by_position(to.point.position + 1)
-        found = TrimPoint(segment.previous, segment.name.base_index)
-        if found.point.position != to.point.position:
-            header = (await self.read(to.point.position, 1))[0].header
-            found = TrimPoint(header.point, header.end_index)
+        found: TrimPoint | None = TrimPoint(segment.previous, segment.name.base_index)
+        if segment.previous.position != to.point.position:
+            found = await self._trim_point(to)
         if found != to:
             message = f"the log holds another frame {to.point.position} than the one that the group trims to"
             raise self._commit.refuse(error(Code.CORRUPT_LOG, message))
+
+    async def _trim_point(self, to: TrimPoint) -> TrimPoint | None:
+        """The one at the position of ``to``. The frame there may be damaged, and nobody have it any more: then it is
+        ``to``, unless what is known to follow says otherwise; what is not known, the chain of a repair will prove."""
+        while True:
+            try:
+                header = (await self.read(to.point.position, 1))[0].header
+                return TrimPoint(header.point, header.end_index)
+            except Damaged as why:
+                hole = self._files.damage.find(why.range)
+            if hole is not None:
+                return to if hole.last > to.point.position or leads_on(hole, to) else None
 
     def _start_collecting(self) -> None:
         if not self._closed and self._commit.failure is None:

@@ -12,7 +12,6 @@ from typing import NamedTuple
 from dledger.batch import Buffer
 from dledger.errors import Code, DLedgerError, error
 from dledger.storage.checked import CheckedBlocks
-from dledger.storage.damage import damaged
 from dledger.storage.frame import (
     HEADER_BYTES,
     MAX_FRAMES_READ,
@@ -117,7 +116,7 @@ class FrameReader:
             holes = self._files.damage.of(segment)
             for hole in holes:
                 if hole.first <= first <= hole.last:
-                    raise damaged(hole)
+                    raise self._files.damage.refusal(hole)
             position, offset = index.offset_before_position(first)
             for hole in holes:
                 if hole.last < first and hole.end_offset is not None and hole.end_offset > offset:
@@ -211,7 +210,7 @@ class FrameReader:
             end = segment.end_offset
             for hole in self._files.damage.of(segment):
                 if index >= hole.next_index and (hole.end_index is None or index < hole.end_index):
-                    raise damaged(hole)
+                    raise self._files.damage.refusal(hole)
                 if hole.next_index > index:
                     end = min(end, hole.offset)
                 elif hole.end_offset is not None and hole.end_offset > offset:

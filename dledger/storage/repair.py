@@ -3,6 +3,14 @@
 Frames are right iff they lead, each linked to the one before and every checksum matching, from the point before the
 hole to what follows it, and take exactly its room: then they are, byte for byte, what was written there. A crash at any
 moment leaves a hole, which is found again, or none.
+
+::
+
+    … good frame │ hole: trimmed … ┊ … kept  │ next good frame …
+                           log begins        └── what follows
+
+Of a hole that reaches over the beginning of the log, nobody has the trimmed part any more. The kept part begins with
+the point that the log begins behind, and is placed from the hole's end; what is left is a hole that nobody misses.
 """
 
 from __future__ import annotations
@@ -12,46 +20,79 @@ from collections.abc import Sequence
 from dledger.errors import Code, DLedgerError, error
 from dledger.storage.damage import Hole
 from dledger.storage.disk import Disk
-from dledger.storage.frame import Frame, check_link, parse_frames, parse_header
+from dledger.storage.frame import HEADER_BYTES, Frame, check_link, parse_frames, parse_header
 from dledger.storage.segment import corrupt
+from dledger.types import LogPoint, Position, TrimPoint
 
 
-def check_fit(hole: Hole, frames: Sequence[Frame]) -> None:
-    """Raises CORRUPT_LOG unless ``frames``, whose checksums were verified, are what the hole lacks."""
-    previous, next_index = hole.previous, hole.next_index
+def check_end(hole: Hole, last: LogPoint, next_index: int) -> None:
+    """Raises CORRUPT_LOG where frames of the hole that end with ``last``, before ``next_index``, do not lead to what
+    follows it."""
+    if last.position != hole.last:
+        raise _unfit(hole, f"end at position {last.position}")
+    if hole.following:
+        check_link(last, next_index, parse_header(hole.following), hole.following)
+    elif last != hole.end or hole.end_index not in (None, next_index):
+        raise _unfit(hole, "do not lead to where the segment ends")
+
+
+def leads_on(hole: Hole, end: TrimPoint) -> bool:
+    """Whether what follows the hole follows ``end``."""
+    try:
+        check_end(hole, *end)
+    except DLedgerError:
+        return False
+    return True
+
+
+def place(hole: Hole, behind: TrimPoint, frames: Sequence[Frame]) -> int:
+    """Where in the segment they go. Raises CORRUPT_LOG unless ``frames``, whose checksums were verified, are what the
+    hole lacks ``behind`` a point in it, or the one before it."""
+    previous, next_index = behind
     for frame in frames:
         check_link(previous, next_index, frame.header, frame.raw)
         previous, next_index = frame.header.point, frame.header.end_index
-    if previous.position != hole.last:
-        raise _unfit(hole, f"end at position {previous.position}")
-    if hole.following:
-        check_link(previous, next_index, parse_header(hole.following), hole.following)
-    elif previous != hole.end or hole.end_index not in (None, next_index):
-        raise _unfit(hole, "do not lead to where the segment ends")
+    check_end(hole, previous, next_index)
     size_bytes = sum(frame.header.stored_bytes for frame in frames)
-    if hole.end_offset not in (None, hole.offset + size_bytes):
+    trimmed = behind.point.position - hole.previous.position
+    if not trimmed:
+        offset = hole.offset
+    elif hole.end_offset is not None:
+        offset = hole.end_offset - size_bytes
+    else:
+        raise _unfit(hole, "have no place: what lies before them was trimmed, and nothing lies behind")
+    if hole.end_offset not in (None, offset + size_bytes) or offset < hole.offset + trimmed * HEADER_BYTES:
         raise _unfit(hole, f"take {size_bytes} bytes")
+    return offset
 
 
-def write_back(disk: Disk, hole: Hole, frames: Sequence[Frame]) -> None:
-    """Writes ``frames`` where they belong, durably, and reads them back from the device. Blocks.
+def left_of(hole: Hole, offset: int, first: Frame) -> list[Hole]:
+    """What ``hole`` lacks still when all is good from ``offset`` on, where ``first`` begins."""
+    if offset == hole.offset:
+        return []
+    header = first.header
+    before = hole._replace(end_offset=offset, last=Position(header.position - 1), end=None, end_index=header.base_index)
+    return [before._replace(following=bytes(first.raw[:HEADER_BYTES]))]
+
+
+def write_back(disk: Disk, hole: Hole, offset: int, frames: Sequence[Frame]) -> None:
+    """Writes ``frames`` at ``offset``, where they have their place, durably, and reads them back from the device.
+    Blocks.
 
     By a handle of its own: an error of the device is told to each handle, and a group commit must hear of it too.
-    Raises CORRUPT_LOG for frames that do not fit (nothing is written then) and where the device does not give back what
-    it was given, and OSError.
+    Raises CORRUPT_LOG where the device does not give back what it was given, and OSError.
     """
-    check_fit(hole, frames)
     raw = b"".join(frame.raw for frame in frames)
     handle = disk.open(hole.segment.path)
     try:
-        disk.pwritev(handle, [raw], hole.offset)
+        disk.pwritev(handle, [raw], offset)
         disk.fdatasync(handle)
         disk.drop_cache(handle)
-        stored = disk.pread(handle, len(raw), hole.offset)
+        stored = disk.pread(handle, len(raw), offset)
     finally:
         disk.close(handle)
     if stored != raw:
-        raise corrupt(hole.segment.path, hole.offset, "what was written back is not what is read")
+        raise corrupt(hole.segment.path, offset, "what was written back is not what is read")
     parse_frames(stored)
 
 

@@ -115,6 +115,7 @@ class SegmentFiles:
         removed, self.segments = self.segments[:first], self.segments[first:]
         for segment in removed:
             self._leave(segment)
+        self.damage.forget_gone()
         return removed
 
     def _leave(self, segment: Segment) -> None:

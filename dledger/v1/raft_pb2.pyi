@@ -189,7 +189,7 @@ class PeerMessage(_message.Message):
     wall_clock_ms: _builtins.int
     """HEARTBEAT_RESPONSE: milliseconds since the epoch."""
     admits_loss: _builtins.bool
-    """COMPARE_RESPONSE: the node knows that frames it acknowledged may be gone, and gives no vote that rests on them."""
+    """COMPARE_RESPONSE: the node knows that frames it acknowledged are damaged, or were given up."""
     def __init__(
         self,
         *,

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dledger.errors import Code, DLedgerError
+from dledger.errors import Code, CorruptLog, DLedgerError
 from dledger.storage.log import FileLog
 from dledger.types import Index, Position
-from tests.unit.storage.harness import CarelessDisk, Witness, segments_of
+from tests.unit.storage.harness import CarelessDisk, Witness, all_frames, frames_after, open_at, segments_of
 from tests.unit.storage.test_damage import flip, offset_of
-from tests.unit.storage.test_trim import point, ten_a_segment
+from tests.unit.storage.test_trim import LIMITS, point, ten_a_segment
 
 
 class SlowLook(CarelessDisk):
@@ -120,3 +120,124 @@ async def test_frames_behind_rot_that_was_trimmed_are_read(tmp_path: Path, rotte
     assert found == 16
     assert not log.damaged()
     await log.close()
+
+
+@pytest.mark.parametrize("ask", ["get", "read", "point", "trim"])
+async def test_frames_behind_trimmed_rot_are_read_while_a_scrub_finds_it(tmp_path: Path, ask: str) -> None:
+    disk = SlowLook()
+    log = await ten_a_segment(tmp_path, disk=disk)
+    Witness(log)
+    await log.trim(await point(log, 15))
+    to = await point(log, 17)
+    log._cache.truncate(0)
+    flip(segments_of(tmp_path)[0], offset_of(14 - 11) + 20)
+    disk.slow = "look"
+    scrubbing = asyncio.create_task(log.scrub(Position(16)))
+    await disk.begun.wait()
+    reads: dict[str, Callable[[], Coroutine[Any, Any, object]]] = {
+        "get": lambda: log.frame_of(Index(15)),
+        "read": lambda: log.read(Position(16), 1),
+        "point": lambda: log.point_at(Position(16)),
+        "trim": lambda: log.trim(to),
+    }
+    asking = asyncio.create_task(reads[ask]())
+    await asyncio.sleep(0.1)
+    disk.go_on.set()
+    await asyncio.gather(scrubbing, asking)
+    await log.close()
+
+
+async def test_what_was_trimmed_is_not_missed_after_a_restart_either(tmp_path: Path) -> None:
+    log = await ten_a_segment(tmp_path)
+    witness = Witness(log)
+    await log.trim(await point(log, 15))
+    log.append(frames_after(log, 20))  # the small states of the segments behind know of the trim
+    await witness.all_durable()
+    await log._sealer.drain()
+    await log.close()
+    log = await open_at(tmp_path, CarelessDisk(), LIMITS)
+    Witness(log)
+    assert log.state.start.position == 15
+    flip(segments_of(tmp_path)[0], offset_of(14 - 11) + 20)
+    await scrub(log)
+    assert not log.damaged()
+    await log.close()
+
+
+async def test_what_is_known_of_a_segment_goes_with_it(tmp_path: Path) -> None:
+    log = await ten_a_segment(tmp_path)
+    Witness(log)
+    await log.trim(await point(log, 15))
+    log._cache.truncate(0)
+    flip(segments_of(tmp_path)[0], offset_of(14 - 11) + 20)
+    await log.read(Position(16), 1)
+    (segment, *_) = log._files.segments
+    assert log._files.damage.of(segment)
+    await log.trim(await point(log, 25))
+    assert segment.gone
+    assert not log._files.damage.of(segment)
+    await log.close()
+
+
+@pytest.mark.parametrize("rotten", [(15, 15), (14, 15), (15, 16), (13, 18), (11, 20)], ids=str)
+async def test_a_trim_to_a_frame_that_rotted_is_carried_out(tmp_path: Path, rotten: tuple[int, int]) -> None:
+    """What is kept of what rotted is repaired, though the frames before it are nowhere any more."""
+    log = await ten_a_segment(tmp_path)
+    Witness(log)
+    good, to = {frame.header.position: frame for frame in await all_frames(log)}, await point(log, 15)
+    await rot_and_find(log, tmp_path, *rotten)
+    await log.trim(to)
+    assert log.state.start == to.point
+    first, last = rotten
+    kept = [good[at] for at in range(max(16, first), last + 1)]
+    assert [(each.first, each.last, each.previous) for each in log.damaged()] == (
+        [(16, last, to.point)] if kept else []
+    )
+    for missing in log.damaged():
+        await log.repair(missing, kept)
+    assert not log.damaged()
+    log._cache.truncate(0)
+    assert [frame.raw for frame in await all_frames(log)] == [good[at].raw for at in range(16, 46)]
+    await log.close()
+
+
+async def test_frames_of_another_log_are_not_put_behind_what_was_trimmed(tmp_path: Path) -> None:
+    log = await ten_a_segment(tmp_path)
+    Witness(log)
+    good, to = {frame.header.position: frame for frame in await all_frames(log)}, await point(log, 15)
+    await rot_and_find(log, tmp_path, 14, 17)
+    await log.trim(to)
+    (missing,) = log.damaged()
+    before = segments_of(tmp_path)[0].read_bytes()
+    for wrong in ([16], [17], [15, 16, 17], [16, 17, 18]):
+        with pytest.raises(CorruptLog):
+            await log.repair(missing, [good[at] for at in wrong])
+    assert segments_of(tmp_path)[0].read_bytes() == before
+    await log.repair(missing, [good[16], good[17]])
+    assert not log.damaged()
+    await log.close()
+
+
+async def test_a_trim_to_another_frame_than_the_one_that_rotted_is_refused(tmp_path: Path) -> None:
+    log = await ten_a_segment(tmp_path)
+    Witness(log)
+    to = await point(log, 15)
+    await rot_and_find(log, tmp_path, 15, 15)
+    with pytest.raises(CorruptLog, match="another frame 15"):
+        await log.trim(to._replace(point=to.point._replace(chain=to.point.chain ^ 1)))
+    await log.close()
+
+
+async def rot_and_find(log: FileLog, directory: Path, first: int, last: int) -> None:
+    """Of the second segment, which begins with frame 11."""
+    for at in range(first, last + 1):
+        flip(segments_of(directory)[1], offset_of(at - 11) + 20)
+    await scrub(log)
+    assert log.damaged()
+    log._cache.truncate(0)
+
+
+async def scrub(log: FileLog) -> None:
+    position = Position(log.state.start.position + 1)
+    while position <= log.last.position:
+        position = await log.scrub(position)
