@@ -108,8 +108,12 @@ class GroupContext(Protocol):
         ...
 
     def on_beginning_lost(self, why: Damaged) -> None:
-        """The small state that the log begins with cannot be told, nor what follows from it, where frames that were
-        trimmed are damaged: they alone could tell it."""
+        """A leader's push rests on the small state before its point, which frames that were trimmed alone could tell:
+        they are damaged."""
+        ...
+
+    def on_beginning_untold(self) -> None:
+        """A follower was to begin anew where the log begins, and this leader cannot tell the small state there."""
         ...
 
     def on_truncated(self, after: Position) -> None: ...

@@ -129,7 +129,11 @@ class EntryDispatcher:
         try:
             log_state = await self._log.state_at_start()
         except Damaged as why:
-            self._context.on_beginning_lost(why)
+            logger.warning(
+                "this leader cannot tell a follower what the log begins with",
+                extra={"group": self._context.group, "peer": self._peer, "why": str(why)},
+            )
+            self._context.on_beginning_untold()
             progress.paused_until_ms = self._context.now_ms() + RESET_PAUSE_MS
             raise
         if progress.state is not PushState.RESET:

@@ -124,6 +124,8 @@ class EntryHandler:
         try:
             mine = await self._point_at(point.position)
         except Damaged:
+            if point.position < self._log.state.start.position:
+                return  # trimmed meanwhile: asked again, it is answered so
             mine = LogPoint(point.position, self._log.term_at(point.position), 0)
             if mine.term == point.term:
                 raise  # it should be equal, and nothing here shows that it is

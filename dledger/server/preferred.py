@@ -1,11 +1,12 @@
 """Preferred leaders: the leadership goes to the highest priority that is healthy and close, when it is safe to give;
-away from a leader whose disk is full, to one that takes appends; and away from one that is no voter, to any.
+away from a leader whose disk is full, to one that takes appends; away from one that cannot tell a follower what the log
+begins with, and from one that is no voter, to any.
 
 The leader looks every second, with a full disk whenever it can. A target must have been fit (raft/fitness.py says when)
 for a while without a break, so that a node that has just come back, or comes and goes, is left alone. A handover that
 fails leaves the leader leading, and its target alone for a time that doubles with every failure: appends pay at most
 one election timeout for each attempt, and nobody is elected who lags. The same holds for a leader with a full disk and
-whoever it finds.
+whoever it finds. Whoever took it for the log's beginning is left alone so too: he may not be able to tell it either.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from dledger.errors import Code, DLedgerError
 from dledger.raft.fitness import Lack
 from dledger.server.context import GroupContext
 from dledger.server.handover import Handover
-from dledger.types import NodeId, Role
+from dledger.types import NodeId, Position, Role
 
 logger = logging.getLogger(__name__)
 
@@ -55,6 +56,16 @@ class PreferredLeaders:
         self._why_not = ""
         self._back_offs: dict[NodeId, BackOff] = {}
         self._transfer: asyncio.Task[None] | None = None
+        self._untold: Position | None = None
+        """Where the log begins, if this leader could not tell what with."""
+
+    def on_beginning_untold(self) -> None:
+        """A follower needs the small state that the log begins with, and this leader cannot tell it."""
+        self._untold = self._context.log.state.start.position
+
+    @property
+    def _cannot_tell(self) -> bool:
+        return self._untold == self._context.log.state.start.position
 
     def check(self) -> None:
         """Called now and then."""
@@ -78,17 +89,18 @@ class PreferredLeaders:
         context, leadership = self._context, self._context.core.leadership
         settings = context.log.state.settings
         if context.role is not Role.LEADER or leadership is None or leadership.transfer is not None:
-            self._why_not = ""
+            self._why_not, self._untold = "", None
             return None
         is_full = not context.core.disk.takes_appends
+        is_to_go = is_full or self._cannot_tell
         has_preference = bool(settings.preferred) or not leadership.self_votes
-        if not is_full and not (has_preference and context.core.is_ready):
+        if not is_to_go and not (has_preference and context.core.is_ready):
             return None
         lacks = leadership.lacks(context.log.last.position, context.now_ms())
         free = [peer for peer, lack in lacks.items() if lack is None and not self._is_left_alone(peer, now_s)]
-        if not is_full:
+        if not is_to_go:
             return leadership.preferred(free, settings)
-        if not free:
+        if is_full and not free:
             self._stay(lacks)
         return leadership.closest(free, settings)
 
@@ -121,6 +133,7 @@ class PreferredLeaders:
     async def _hand_over(self, target: NodeId) -> None:
         fields = {"group": self._context.group, "target": target}
         logger.info("handing the leadership over", extra=fields | {"disk": self._context.core.disk.word})
+        cannot_tell = self._cannot_tell
         try:
             new_leader = await self._handover.transfer(target)
         except DLedgerError as failure:
@@ -131,7 +144,7 @@ class PreferredLeaders:
                     extra=fields | {"why": failure, "again_in_s": wait_s},
                 )
         else:
-            if new_leader == target:
+            if new_leader == target and not cannot_tell:
                 self._back_offs.pop(target, None)
             else:
                 self._leave_alone(target)

@@ -405,9 +405,11 @@ class Replica:
             self._give_up_log(why)
 
     def on_beginning_lost(self, why: Damaged) -> None:
-        others = self.core.membership.voters - {self.core.node_id}
-        if why.range.last <= self.log.state.start.position and others:
+        if why.range.last <= self.log.state.start.position:
             self._give_up_log(why)
+
+    def on_beginning_untold(self) -> None:
+        self._preferred.on_beginning_untold()
 
     def _give_up_log(self, why: Damaged) -> None:
         if not self._is_shut:

@@ -83,7 +83,7 @@ class Scrubber:
 
     async def _step(self, position: Position) -> Position:
         try:
-            return await self._log.scrub(max(position, self._first))
+            return await self._log.scrub(position)
         except DLedgerError as failure:
             logger.warning(
                 "a part of the log cannot be read by the scrub; it is tried again",

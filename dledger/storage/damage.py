@@ -7,8 +7,9 @@ A frame has the same bytes on every node and a fixed place in its segment, so a 
                                                                  point where the segment is known to end
 
 Where a header is bad, the next good frame is looked for. A record may hold what looks like a frame, so of all that
-might follow, those are taken that leave the least unexplained. A guess that is wrong nevertheless does no harm: frames
-are only taken for right when they lead from ``previous`` to what follows (repair.py).
+might follow, that is taken from which a chain leads to where the segment is known to end; between two holes no chain
+proves anything, and the least is left unexplained. Frames are only taken back where they lead from ``previous`` to what
+follows (repair.py).
 """
 
 from __future__ import annotations
@@ -226,8 +227,10 @@ class _Search:
             self._segment, offset, reach.offset, previous, next_index, point.position, b"", point, reach.next_index
         )
 
-    def _missed(self, way: list[Hole]) -> int:
-        return sum((self._end if hole.end_offset is None else hole.end_offset) - hole.offset for hole in way)
+    def _missed(self, way: list[Hole]) -> tuple[int, int]:
+        """Bytes that no chain proves, neither from before nor to the reach; and of these those of no good frame."""
+        ends = [self._end if hole.end_offset is None else hole.end_offset for hole in way]
+        return ends[-1] - way[0].offset, sum(end - hole.offset for end, hole in zip(ends, way, strict=True))
 
     def _candidates(self, offset: int, previous: LogPoint, next_index: int) -> Iterator[int]:
         """Where, behind the bad frame at ``offset``, a good one of this log may begin."""

@@ -41,6 +41,8 @@ class Inquiry:
         pays to try again: more is known now, or something changed. Raises ``Damaged`` when it was known, and
         ``failure`` where no frames are to blame, which ends this log."""
         if isinstance(failure, Damaged):
+            if changes != self.changes:
+                return  # it may be good again, or trimmed
             raise failure
         segment = self._files.by_path(failure.metadata.get("file", ""))
         if segment is None:

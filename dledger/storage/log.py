@@ -31,7 +31,6 @@ from dledger.storage.log_reader import LogReader
 from dledger.storage.log_state import LogState, read_start
 from dledger.storage.preparer import Preparer
 from dledger.storage.rearrangement import Rearrangement
-from dledger.storage.repair import leads_on
 from dledger.storage.replay import Replay
 from dledger.storage.reserve import Reserve
 from dledger.storage.reset import NewBeginning, begin_anew, prepare_beginning
@@ -300,6 +299,7 @@ class FileLog:
         if position > self._state.start.position:
             assert position <= self.last.position, f"position {position} is not in the log, let alone committed"
             await self._check_trim(to)
+        if position > self._state.start.position:  # no reset was quicker
             self._state.begin_at(to)
             self._cache.begin_behind(position)
             self._examiner.begin_at(to)
@@ -308,24 +308,25 @@ class FileLog:
 
     async def _check_trim(self, to: TrimPoint) -> None:
         segment = self._files.by_position(to.point.position + 1)
-        found: TrimPoint | None = TrimPoint(segment.previous, segment.name.base_index)
+        found = TrimPoint(segment.previous, segment.name.base_index)
         if segment.previous.position != to.point.position:
             found = await self._trim_point(to)
         if found != to:
             message = f"the log holds another frame {to.point.position} than the one that the group trims to"
             raise self._commit.refuse(error(Code.CORRUPT_LOG, message))
 
-    async def _trim_point(self, to: TrimPoint) -> TrimPoint | None:
-        """The one at the position of ``to``. The frame there may be damaged, and nobody have it any more: then it is
-        ``to``, unless what is known to follow says otherwise; what is not known, the chain of a repair will prove."""
-        while True:
-            try:
-                header = (await self.read(to.point.position, 1))[0].header
-                return TrimPoint(header.point, header.end_index)
-            except Damaged as why:
-                hole = self._files.damage.find(why.range)
-            if hole is not None:
-                return to if hole.last > to.point.position or leads_on(hole, to) else None
+    async def _trim_point(self, to: TrimPoint) -> TrimPoint:
+        """The one at the position of ``to``; ``to`` itself where the log begins further on by now, and where that frame
+        is damaged: nobody may have it any more, and what is missed behind it is proven by its chain when it comes."""
+        try:
+            header = (await self.read(to.point.position, 1))[0].header
+        except Damaged:
+            return to
+        except DLedgerError as overtaken:
+            if overtaken.code is not Code.INDEX_LESS_THAN_LOCAL_BEGIN:
+                raise
+            return to
+        return TrimPoint(header.point, header.end_index)
 
     def _start_collecting(self) -> None:
         if not self._closed and self._commit.failure is None:

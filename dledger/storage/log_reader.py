@@ -89,12 +89,13 @@ class LogReader:
         assert position <= state.last.position, f"position {position} is not in the log"
         if position == state.last.position:
             return state.last
-        if position == state.start.position:
-            return state.start
 
         async def attempt() -> LogPoint:
-            if position < self._state().start.position:
+            start = self._state().start
+            if position < start.position:
                 raise begins_later(f"position {position}", self._state())
+            if position == start.position:
+                return start
             # What is said of a point binds this node: it is said of what the files hold, whatever memory holds.
             return (await self._frames.from_position(position, 1))[0].header.point
 

@@ -10,7 +10,8 @@ moment leaves a hole, which is found again, or none.
                            log begins        └── what follows
 
 Of a hole that reaches over the beginning of the log, nobody has the trimmed part any more. The kept part begins with
-the point that the log begins behind, and is placed from the hole's end; what is left is a hole that nobody misses.
+the point that the log begins behind, and is placed from the hole's end, as what follows proves; what is left is a hole
+that nobody misses.
 """
 
 from __future__ import annotations
@@ -22,27 +23,7 @@ from dledger.storage.damage import Hole
 from dledger.storage.disk import Disk
 from dledger.storage.frame import HEADER_BYTES, Frame, check_link, parse_frames, parse_header
 from dledger.storage.segment import corrupt
-from dledger.types import LogPoint, Position, TrimPoint
-
-
-def check_end(hole: Hole, last: LogPoint, next_index: int) -> None:
-    """Raises CORRUPT_LOG where frames of the hole that end with ``last``, before ``next_index``, do not lead to what
-    follows it."""
-    if last.position != hole.last:
-        raise _unfit(hole, f"end at position {last.position}")
-    if hole.following:
-        check_link(last, next_index, parse_header(hole.following), hole.following)
-    elif last != hole.end or hole.end_index not in (None, next_index):
-        raise _unfit(hole, "do not lead to where the segment ends")
-
-
-def leads_on(hole: Hole, end: TrimPoint) -> bool:
-    """Whether what follows the hole follows ``end``."""
-    try:
-        check_end(hole, *end)
-    except DLedgerError:
-        return False
-    return True
+from dledger.types import Position, TrimPoint
 
 
 def place(hole: Hole, behind: TrimPoint, frames: Sequence[Frame]) -> int:
@@ -52,8 +33,16 @@ def place(hole: Hole, behind: TrimPoint, frames: Sequence[Frame]) -> int:
     for frame in frames:
         check_link(previous, next_index, frame.header, frame.raw)
         previous, next_index = frame.header.point, frame.header.end_index
-    check_end(hole, previous, next_index)
-    size_bytes = sum(frame.header.stored_bytes for frame in frames)
+    if previous.position != hole.last:
+        raise _unfit(hole, f"end at position {previous.position}")
+    if hole.following:
+        check_link(previous, next_index, parse_header(hole.following), hole.following)
+    elif previous != hole.end or hole.end_index not in (None, next_index):
+        raise _unfit(hole, "do not lead to where the segment ends")
+    return _offset(hole, behind, sum(frame.header.stored_bytes for frame in frames))
+
+
+def _offset(hole: Hole, behind: TrimPoint, size_bytes: int) -> int:
     trimmed = behind.point.position - hole.previous.position
     if not trimmed:
         offset = hole.offset

@@ -10,7 +10,7 @@ from dledger.errors import Code, error
 from dledger.storage.damage import Damaged, DamagedRange
 from dledger.storage.frame import Frame
 from dledger.storage.memory import MemoryLog
-from dledger.types import GENESIS, LogPoint, Position
+from dledger.types import GENESIS, LogPoint, Position, TrimPoint
 
 
 class FullLog(MemoryLog):
@@ -132,3 +132,12 @@ class DamagedPointLog(MemoryLog):
 
     async def point_at(self, position: Position) -> LogPoint:
         raise Damaged(f"the frame at {position} is damaged", DamagedRange(position, position, GENESIS))
+
+
+class TrimmedMeanwhileLog(MemoryLog):
+    """The point asked for is found damaged, and then trimmed."""
+
+    async def point_at(self, position: Position) -> LogPoint:
+        to = (await self.read(Position(4), 1))[0].header
+        await self.trim(TrimPoint(to.point, to.end_index))
+        raise Damaged("frames 2 to 2 are damaged", DamagedRange(position, position, GENESIS))

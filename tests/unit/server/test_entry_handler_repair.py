@@ -13,7 +13,7 @@ from dledger.storage.frame import Frame
 from dledger.types import DiskState, LogPoint, Position, Term
 from tests.support.cluster import SimCluster
 from tests.support.virtual_time import virtual_time
-from tests.unit.server.logs import DamagedPointLog, SlowLog
+from tests.unit.server.logs import DamagedPointLog, SlowLog, TrimmedMeanwhileLog
 from tests.unit.server.pushes import HandMadeLeader, filled, make_frames, one_follower, point_of
 
 # COMPARE -------------------------------------------------------------------------------------------------------------
@@ -264,3 +264,14 @@ async def test_what_an_older_term_committed_does_not_say_how_far_this_term_will(
         leader.follower.replica.wait_until_caught_up()
         await leader.push(*frames, commit=2)
         assert not leader.follower.replica.core.may_vote
+
+
+@virtual_time
+async def test_a_compare_at_a_point_that_goes_meanwhile_does_not_end_the_node() -> None:
+    frames = make_frames(6)
+    async with one_follower() as leader:
+        await filled(leader, frames, commit=6)
+        leader.follower.log.__class__ = TrimmedMeanwhileLog
+        await leader.compare(point_of(frames[:2]))
+        assert leader.follower.failure is None
+        assert leader.follower.replica.log.state.start.position == 4

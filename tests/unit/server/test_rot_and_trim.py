@@ -24,20 +24,22 @@ from tests.unit.server.rot import append, damage, frames, level, places, rot, ro
 
 @asynccontextmanager
 async def beside_large_segments(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, *, patients: int = 1
 ) -> AsyncIterator[tuple[SimulatedCluster, SimHost, SimHost, SimHost]]:
-    """The leader, the node with the large segments, and the third one."""
+    """The leader, the node with the large segments, and the third one, which may have large ones too."""
     async with rotting(appends=20) as (cluster, (leader, patient, other)):
-        config_of = cluster.config_of
+        config_of, large_ones = cluster.config_of, (patient, other)[:patients]
 
         def with_large_segments(host: SimHost) -> NodeConfig:
             config = config_of(host)
             large = replace(config.limits, segment_max_bytes=96 * 1024, segment_max_frames=1_000)
-            return replace(config, limits=large) if host is patient else config
+            return replace(config, limits=large) if host in large_ones else config
 
         monkeypatch.setattr(cluster, "config_of", with_large_segments)
-        await patient.stop()
-        await patient.start()
+        for host in large_ones:
+            await host.stop()
+            await host.start()
+            await level(cluster)
         await append(leader, 250)
         await level(cluster)
         yield cluster, leader, patient, other
@@ -172,6 +174,34 @@ async def test_the_only_voter_goes_on_leading_though_it_cannot_tell_what_it_begi
         await asyncio.sleep(60)
         assert patient.is_up
         await append(patient, 1)
+
+
+@pytest.mark.parametrize("rotten", [1, 2])
+@in_world
+async def test_a_learner_that_nobody_can_tell_the_beginning_costs_neither_a_copy_nor_the_leader(
+    monkeypatch: pytest.MonkeyPatch, rotten: int
+) -> None:
+    async with beside_large_segments(monkeypatch, patients=2) as (cluster, away, one, two):
+        doomed = await trim_at_a_boundary(cluster, away, one, two)
+        await away.ask(lambda: away.replica.handover.transfer(one.id))
+        await until(lambda: one.leads and one.replica.core.is_ready)
+        await level(cluster)
+        away.crash()
+        await append(one, 2)
+        await until(lambda: one.replica.log.last == two.replica.log.last)
+        for host in (one, two)[:rotten]:
+            header_of(places(host), doomed - 1)
+            host.has_rotted = True
+        logs = [host.replica for host in (one, two)]
+        learner = cluster.new_host()
+        learner.peers = {str(one.id): one.address}
+        await learner.start()
+        await one.ask(lambda: one.replica.members.add(learner.id, learner.address))
+        await asyncio.sleep(40)
+        assert [host.replica for host in (one, two)] == logs
+        assert cluster.leaders()
+        is_level = learner.is_up and learner.replica.log.last == one.replica.log.last
+        assert is_level == (rotten == 1)
 
 
 @in_world

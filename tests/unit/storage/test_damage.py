@@ -13,13 +13,15 @@ from pathlib import Path
 import pytest
 
 from dledger.batch import build_body, crc32c
+from dledger.config import Limits
 from dledger.errors import CorruptLog, DiskError
 from dledger.storage.damage import Damaged, DamagedRange, Hole, Reach
 from dledger.storage.damaged_log import DamagedLog, open_damaged
 from dledger.storage.disk import OsDisk
 from dledger.storage.frame import Frame, make_frame
+from dledger.storage.log import FileLog
 from dledger.storage.segment import FIRST_PAGE_BYTES, Segment, corrupt
-from dledger.types import Position
+from dledger.types import LogPoint, Position
 from tests.unit.storage.harness import (
     MEMBERS,
     CarelessDisk,
@@ -365,3 +367,28 @@ async def test_an_older_segment_whose_file_was_cut_short_is_whole_again(tmp_path
             await log.repair(damaged, between(good, damaged))
         assert [frame.raw for frame in await all_frames(log)] == [frame.raw for frame in good]
     assert [frame.raw for frame in await frames_of(tmp_path)] == [frame.raw for frame in good]
+
+
+async def test_what_looks_like_the_next_frame_is_not_taken_for_it(tmp_path: Path) -> None:
+    """A record of the frame whose header rotted holds it; more bytes would be explained by it than by the real one."""
+    async with opened(tmp_path, CarelessDisk(), Limits(segment_max_bytes=1 << 20)) as log:
+        witness = Witness(log)
+        log.append(frames_after(log, 4))
+        log.append([decoy_in_a_frame(log)])
+        log.append(frames_after(log, 3))
+        await witness.all_durable()
+        good = await all_frames(log)
+        flip(segments_of(tmp_path)[0], offset_of(4) + 20)
+        log._cache.truncate(0)
+        await log.scrub(Position(1))
+        assert [(each.first, each.last) for each in log.damaged()] == [(5, 5)]
+        (missing,) = log.damaged()
+        await log.repair(missing, [good[4]])
+        assert [frame.raw for frame in await all_frames(log)] == [frame.raw for frame in good]
+
+
+def decoy_in_a_frame(log: FileLog) -> Frame:
+    """The next frame of ``log``, with a record that passes for the one behind it."""
+    point = LogPoint(Position(log.last.position + 1), log.last.term, 4711)
+    decoy = data_frame(point, log.state.next_index + 1, [b"y" * 40_000])
+    return data_frame(log.last, log.state.next_index, [decoy.raw])

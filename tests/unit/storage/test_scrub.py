@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from dledger.config import Limits
 from dledger.storage.api import Log, ScrubProgress
-from dledger.types import Position
+from dledger.types import Position, TrimPoint
 from tests.unit.storage.harness import Witness, frames_after, opened, segments_of, write_log
 from tests.unit.storage.test_damage import offset_of, overwrite
 
@@ -40,6 +41,19 @@ async def test_a_sound_log_is_read_to_its_end_and_beyond_when_it_has_grown(tmp_p
         await witness.all_durable()
         assert (await scrubbed(log, steps[-1]))[-1] == 2006
         assert not log.damaged()
+
+
+async def test_a_log_that_begins_far_within_its_first_segment_is_read_to_its_end(tmp_path: Path) -> None:
+    async with opened(tmp_path, limits=Limits(segment_max_bytes=8 << 20)) as log:
+        witness = Witness(log)
+        frames = frames_after(log, 1500)
+        log.append(frames)
+        await witness.all_durable()
+        await log.trim(TrimPoint(frames[1199].header.point, frames[1199].header.end_index))
+        overwrite(segments_of(tmp_path)[0], offset_of(1299), b"\xff" * 10)
+        steps = await scrubbed(log, log.state.start.position + 1)
+        assert steps[-1] == 1501
+        assert [damaged.first for damaged in log.damaged()] == [1300]
 
 
 async def test_an_empty_log_is_done_at_once(tmp_path: Path) -> None:

@@ -11,9 +11,17 @@ import pytest
 
 from dledger.errors import Code, CorruptLog, DLedgerError
 from dledger.storage.log import FileLog
-from dledger.types import Index, Position
-from tests.unit.storage.harness import CarelessDisk, Witness, all_frames, frames_after, open_at, segments_of
-from tests.unit.storage.test_damage import flip, offset_of
+from dledger.types import Index, Position, TrimPoint
+from tests.unit.storage.harness import (
+    CarelessDisk,
+    Witness,
+    all_frames,
+    frames_after,
+    open_at,
+    segments_of,
+    state_behind,
+)
+from tests.unit.storage.test_damage import decoy_in_a_frame, flip, offset_of
 from tests.unit.storage.test_trim import LIMITS, point, ten_a_segment
 
 
@@ -218,13 +226,51 @@ async def test_frames_of_another_log_are_not_put_behind_what_was_trimmed(tmp_pat
     await log.close()
 
 
-async def test_a_trim_to_another_frame_than_the_one_that_rotted_is_refused(tmp_path: Path) -> None:
+async def test_a_trim_to_rot_is_carried_out_whatever_seems_to_follow(tmp_path: Path) -> None:
+    log = await open_at(tmp_path, CarelessDisk(), LIMITS)
+    witness = Witness(log)
+    log.append(frames_after(log, 4))
+    log.append([decoy_in_a_frame(log)])
+    to = TrimPoint(log.last, log.state.next_index)
+    log.append(frames_after(log, 3))
+    await witness.all_durable()
+    log._cache.truncate(0)
+    flip(segments_of(tmp_path)[0], offset_of(4) + 20)
+    await log.trim(to)
+    assert log.state.start == to.point
+    assert log.failure is None
+    await log.close()
+
+
+async def test_a_trim_that_a_reset_overtakes_does_nothing(tmp_path: Path) -> None:
     log = await ten_a_segment(tmp_path)
     Witness(log)
     to = await point(log, 15)
-    await rot_and_find(log, tmp_path, 15, 15)
-    with pytest.raises(CorruptLog, match="another frame 15"):
-        await log.trim(to._replace(point=to.point._replace(chain=to.point.chain ^ 1)))
+    log._cache.truncate(0)
+    flip(segments_of(tmp_path)[1], offset_of(15 - 11) + 20)
+    async with log._rearrangement.lock:  # while somebody looks at a segment
+        trimming = asyncio.create_task(log.trim(to))
+        await asyncio.sleep(0.05)
+        resetting = asyncio.create_task(log.reset(await state_behind(500)))
+        await asyncio.sleep(0.05)
+    await asyncio.gather(resetting, trimming)
+    assert log.state.start.position == 500
+    await log.close()
+
+
+async def test_a_point_is_told_while_the_log_is_trimmed_to_it(tmp_path: Path) -> None:
+    log = await ten_a_segment(tmp_path)
+    Witness(log)
+    to = log.boundaries()[0].trim
+    log._cache.truncate(0)
+    flip(segments_of(tmp_path)[0], offset_of(to.point.position - 1) + 20)
+    async with log._rearrangement.lock:
+        asking = asyncio.create_task(log.point_at(to.point.position))
+        await asyncio.sleep(0.05)
+        trimming = asyncio.create_task(log.trim(to))
+        await asyncio.sleep(0.05)
+    await trimming
+    assert await asking == to.point
     await log.close()
 
 

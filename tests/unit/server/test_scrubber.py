@@ -1,0 +1,63 @@
+"""What is suspected is looked at first, at once, and then left."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+from dledger.config import Limits, Timings
+from dledger.metrics.group import GroupMetrics
+from dledger.server.context import GroupContext
+from dledger.server.scrubber import Scrubber
+from dledger.storage.log import FileLog
+from dledger.types import NodeId, Position, TrimPoint
+from tests.unit.storage.harness import CarelessDisk, Witness, frames_after, open_at
+
+SUSPECTED = Position(1300)
+
+
+async def test_also_where_the_log_begins_far_within_its_first_segment(tmp_path: Path) -> None:
+    log = await open_at(tmp_path, CarelessDisk(), Limits(segment_max_bytes=8 << 20))
+    witness = Witness(log)
+    frames = frames_after(log, 1500)
+    log.append(frames)
+    await witness.all_durable()
+    await log.trim(TrimPoint(frames[1199].header.point, frames[1199].header.end_index))
+    steps, looked_at = await steps_of(log)
+    assert looked_at > SUSPECTED
+    assert steps == 3
+    await log.close()
+
+
+async def steps_of(log: FileLog) -> tuple[int, Position]:
+    """How many were made until the scrub paused, and where it got to."""
+    reached: list[Position] = []
+    paused = asyncio.Event()
+    scrub, progress = log.scrub, log.scrub_progress
+
+    async def noted(position: Position) -> Position:
+        reached.append(await scrub(position))
+        return reached[-1]
+
+    async def then() -> Any:
+        paused.set()
+        return await progress()
+
+    log.scrub, log.scrub_progress = noted, then  # type: ignore[method-assign]
+    context = SimpleNamespace(
+        log=log,
+        group="default",
+        config=SimpleNamespace(timings=Timings()),
+        metrics=GroupMetrics("default", NodeId("n0")),
+        wall_clock_ms=lambda: 0,
+        watch_task=lambda _: None,
+    )
+    scrubber = Scrubber(cast("GroupContext", context))
+    scrubber.suspect([SUSPECTED])
+    scrubber.start()
+    async with asyncio.timeout(30):
+        await paused.wait()
+    scrubber.stop()
+    return len(reached), reached[-1]
