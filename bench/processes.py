@@ -130,6 +130,11 @@ def core_seconds(pids: Iterable[int]) -> float:
     return total / _TICKS_PER_S
 
 
+def largest_mb(children: Iterable[Child]) -> float:
+    """What the one that has the most memory has of it, of those that run."""
+    return max(resident_bytes(child.pid) for child in children if child.process.poll() is None) / 1e6
+
+
 def resident_bytes(pid: int) -> int:
     """Resident memory of the process."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

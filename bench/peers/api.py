@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from bench.driver import MOST_WINDOWS, WINDOW_S, Driver
-from bench.processes import Child, end_all, resident_bytes
+from bench.processes import Child, end_all, largest_mb
 from bench.work import SINGLE_WORKS, Outcome, PeerMissing, Work
 
 BENCH = Path(__file__).parent.parent
@@ -77,8 +77,8 @@ class Peer(ABC):
         return self._driver
 
     def largest_server_mb(self) -> float:
-        """What the process of a server that has the most memory has of it. The servers must run."""
-        return max(resident_bytes(server.pid) for server in self.servers) / 1e6
+        """What the server that has the most memory has of it."""
+        return largest_mb(self.servers)
 
     def stop(self) -> None:
         """Ends every process; does no harm when nothing runs."""

@@ -15,7 +15,7 @@ from typing import Any
 
 from bench.machine import data_folder
 from bench.peers.dledger_python import DLedgerPython
-from bench.processes import Child, core_seconds, resident_bytes, wait_until
+from bench.processes import Child, core_seconds, largest_mb, wait_until
 from bench.work import MeasurementFailed
 from dledger.client import ClusterStatus, connect_blocking
 from dledger.errors import Unavailable
@@ -134,7 +134,7 @@ class Cluster:
 
     def resident_mb(self) -> float:
         """Of the largest node."""
-        return max(resident_bytes(node.pid) for node in self.nodes if node.process.poll() is None) / 1e6
+        return largest_mb(self.nodes)
 
     def close(self) -> None:
         self.log.close()

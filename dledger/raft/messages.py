@@ -115,6 +115,10 @@ class Compare:
     point: LogPoint
     request_id: int
 
+    def answered(self, term: Term, result: PushResult, there: LogPoint, *, admits_loss: bool) -> CompareResponse:
+        """By a follower in ``term``, with the point ``there`` of its log."""
+        return CompareResponse(self.group, term, result, there.position, there.term, self.request_id, admits_loss)
+
 
 @dataclass(frozen=True, slots=True)
 class CompareResponse:

@@ -104,12 +104,7 @@ class GroupContext(Protocol):
         ...
 
     def on_blocked(self, why: Damaged) -> None:
-        """A leader's push has to wait for what is damaged."""
-        ...
-
-    def on_beginning_lost(self, why: Damaged) -> None:
-        """A leader's push rests on the small state before its point, which frames that were trimmed alone could tell:
-        they are damaged."""
+        """A leader's push has to wait for what is damaged; in vain where nobody has it, as it was trimmed above all."""
         ...
 
     def on_beginning_untold(self) -> None:

@@ -14,6 +14,7 @@ from dledger.server.pace import Pace
 from dledger.storage.api import Log
 from dledger.storage.damage import Damaged
 from dledger.storage.frame import Frame
+from dledger.transport.limited_log import LimitedLog
 from dledger.types import NodeId, Position, Term
 
 logger = logging.getLogger(__name__)
@@ -40,6 +41,7 @@ class EntryDispatcher:
         """When it read frames for the follower last."""
         self._appended_s = 0.0
         """When it saw more of them last."""
+        self._limited_log = LimitedLog(logger)
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -129,9 +131,14 @@ class EntryDispatcher:
         try:
             log_state = await self._log.state_at_start()
         except Damaged as why:
-            logger.warning(
+            self._limited_log.say(
+                logging.WARNING,
+                "untold",
+                self._context.now_s(),
                 "this leader cannot tell a follower what the log begins with",
-                extra={"group": self._context.group, "peer": self._peer, "why": str(why)},
+                group=self._context.group,
+                peer=self._peer,
+                why=str(why),
             )
             self._context.on_beginning_untold()
             progress.paused_until_ms = self._context.now_ms() + RESET_PAUSE_MS

@@ -19,7 +19,6 @@ from dledger.raft.messages import (
     Append,
     AppendResponse,
     Compare,
-    CompareResponse,
     PushResult,
     Reset,
     ResetResponse,
@@ -96,8 +95,6 @@ class EntryHandler:
             group, now_s = self._context.group, self._context.now_s()
             self._limited_log.say(logging.WARNING, "damaged", now_s, "a push has to wait", group=group, why=str(why))
             self._context.on_blocked(why)
-            if not isinstance(push, Compare):  # that looks at nothing that was trimmed
-                self._context.on_beginning_lost(why)
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._task = None
@@ -124,7 +121,7 @@ class EntryHandler:
         try:
             mine = await self._point_at(point.position)
         except Damaged:
-            if point.position < self._log.state.start.position:
+            if point.position <= self._log.state.start.position:
                 return  # trimmed meanwhile: asked again, it is answered so
             mine = LogPoint(point.position, self._log.term_at(point.position), 0)
             if mine.term == point.term:
@@ -188,10 +185,8 @@ class EntryHandler:
         )
 
     def _answer_compare(self, sender: NodeId, ask: Compare, result: PushResult, there: LogPoint) -> None:
-        term, position, of_term = self._core.term, there.position, there.term
         admits_loss = Hindrance.OWES_CATCH_UP in self._core.hindrances
-        answer = CompareResponse(ask.group, term, result, position, of_term, ask.request_id, admits_loss)
-        self._context.send(sender, answer)
+        self._context.send(sender, ask.answered(self._core.term, result, there, admits_loss=admits_loss))
 
     # TRUNCATE and RESET ------------------------------------------------------------------------------------------
 

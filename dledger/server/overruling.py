@@ -176,8 +176,6 @@ class Overruling:
             return None
 
     def _answer(self, leader: NodeId, ask: Compare, there: LogPoint) -> None:
-        result = PushResult.INCONSISTENT_STATE
-        term, position, of_term = self._core.term, there.position, there.term
-        answer = CompareResponse(ask.group, term, result, position, of_term, ask.request_id, admits_loss=True)
+        answer = ask.answered(self._core.term, PushResult.INCONSISTENT_STATE, there, admits_loss=True)
         self._answered, self.led_down = answer, LedDown(ask.term, ask.request_id)
         self._send(leader, answer)

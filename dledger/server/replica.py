@@ -401,20 +401,13 @@ class Replica:
         self.disk_watch.refused()
 
     def on_blocked(self, why: Damaged) -> None:
-        if why.range in self.exchange.repairer.missing:
-            self._give_up_log(why)
-
-    def on_beginning_lost(self, why: Damaged) -> None:
-        if why.range.last <= self.log.state.start.position:
-            self._give_up_log(why)
+        was_trimmed = why.range.last <= self.log.state.start.position
+        if (was_trimmed or why.range in self.exchange.repairer.missing) and not self._is_shut:
+            self._is_shut = True
+            self._host.on_stuck(self.group, why)
 
     def on_beginning_untold(self) -> None:
         self._preferred.on_beginning_untold()
-
-    def _give_up_log(self, why: Damaged) -> None:
-        if not self._is_shut:
-            self._is_shut = True
-            self._host.on_stuck(self.group, why)
 
     def on_truncated(self, after: Position) -> None:
         self._commit_index.truncated(after)

@@ -64,19 +64,16 @@ class Inquiry:
         async with self._rearrangement.lock:
             if segment.gone or (generation, changes) != (self._rearrangement.generation, self.changes):
                 return
-            offset = int(failure.metadata["offset"])
+            known = self._hole_at(segment, int(failure.metadata["offset"]))
+            if known is not None:
+                raise self._files.damage.refusal(known) from failure
             try:
-                is_known = self._hole_at(segment, offset) is not None
-                if not is_known and await self._examiner.examine(segment, partial(self._reach, segment)):
+                if await self._examiner.examine(segment, partial(self._reach, segment)):
                     return
             except OSError as reason:
                 raise self._files.unreadable(reason) from reason
-            if changes != self.changes:
-                return
-            in_the_way = self._hole_at(segment, offset)
-            if in_the_way is None:
+            if changes == self.changes:
                 raise self._refuse(failure)
-            raise self._files.damage.refusal(in_the_way) from failure
 
     def _hole_at(self, segment: Segment, offset: int) -> Hole | None:
         def is_there(hole: Hole) -> bool:

@@ -103,7 +103,7 @@ class FileLog:
         self._reader = LogReader(files, self._cache, self._rearrangement, self._inquiry, lambda: self._state)
         self._commit.commit_hint = Position(commit_hint)
         self._closed = False
-        self._examiner.begin_at(TrimPoint(state.start, state.first_index))
+        self._examiner.begin_at(state.begin)
         self._finish_rolls()
         self._writer.prepare_next()
 
@@ -234,7 +234,7 @@ class FileLog:
             await self._files.disk.run(partial(self._cut, replay))
             state, end = replay.state, replay.end
             end.segment.index, end.segment.frames = end.sparse_index, end.frames
-            state.begin_at(TrimPoint(self._state.start, self._state.first_index))
+            state.begin_at(self._state.begin)
             self._state = state
             self._cache.truncate(after)
             self._commit.restarted(Written(end.segment, state.last, end.end_offset))
@@ -272,7 +272,7 @@ class FileLog:
             self._state = state
             self._cache.truncate(0)
             self._commit.restarted(Written(segment, state.last, FIRST_PAGE_BYTES))
-            self._examiner.begin_at(TrimPoint(state.start, state.first_index))
+            self._examiner.begin_at(state.begin)
             await files.disk.run(partial(unlink_all, files.disk, str(files.directory), removed))
 
     async def _prepare_beginning(self, state: LogState) -> NewBeginning:
@@ -299,10 +299,9 @@ class FileLog:
         if position > self._state.start.position:
             assert position <= self.last.position, f"position {position} is not in the log, let alone committed"
             await self._check_trim(to)
-        if position > self._state.start.position:  # no reset was quicker
-            self._state.begin_at(to)
+            self._state.begin_at(to)  # which does nothing where a reset was quicker
             self._cache.begin_behind(position)
-            self._examiner.begin_at(to)
+            self._examiner.begin_at(self._state.begin)
         self._start_collecting()
         await self._collector.settle()
 
@@ -338,8 +337,8 @@ class FileLog:
     async def state_at_start(self) -> bytes:
         async def attempt() -> bytes:
             async with self._rearrangement.lock:
-                begin = TrimPoint(self._state.start, self._state.first_index)
-                return await self._files.disk.run(partial(encode_start, self._files, begin, self._initial_members))
+                encode = partial(encode_start, self._files, self._state.begin, self._initial_members)
+                return await self._files.disk.run(encode)
 
         return await self._reader.undisturbed(attempt)
 

@@ -134,6 +134,11 @@ class LogState:
                 each._replace(peer_address=addresses.get(each.id, each.peer_address)) for each in self.members
             )
 
+    @property
+    def begin(self) -> TrimPoint:
+        """Where the log begins."""
+        return TrimPoint(self.start, self.first_index)
+
     def begin_at(self, begin: TrimPoint) -> None:
         """What lies before ``begin`` is not kept any more. Does nothing when the log begins there or later."""
         position = begin.point.position

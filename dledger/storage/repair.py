@@ -59,9 +59,8 @@ def left_of(hole: Hole, offset: int, first: Frame) -> list[Hole]:
     """What ``hole`` lacks still when all is good from ``offset`` on, where ``first`` begins."""
     if offset == hole.offset:
         return []
-    header = first.header
-    before = hole._replace(end_offset=offset, last=Position(header.position - 1), end=None, end_index=header.base_index)
-    return [before._replace(following=bytes(first.raw[:HEADER_BYTES]))]
+    last, head = Position(first.header.position - 1), bytes(first.raw[:HEADER_BYTES])
+    return [hole._replace(end_offset=offset, last=last, following=head, end=None, end_index=first.header.base_index)]
 
 
 def write_back(disk: Disk, hole: Hole, offset: int, frames: Sequence[Frame]) -> None:

@@ -53,14 +53,19 @@ async def trim_at_a_boundary(cluster: SimulatedCluster, leader: SimHost, *others
     return start.position
 
 
+async def scrub_over_rot(patient: SimHost, doomed: Position) -> None:
+    """What is trimmed, and there still, rots; then a whole pass goes by."""
+    assert doomed in places(patient)
+    rot(patient, doomed)
+    passes = patient.replica.metrics.scrub_passes
+    await until(lambda: patient.replica.metrics.scrub_passes > passes + 1, within_s=200)
+
+
 @in_world
 async def test_what_rots_before_the_logs_start_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> None:
     async with beside_large_segments(monkeypatch) as (cluster, leader, patient, _):
         doomed = await trim_at_a_boundary(cluster, leader, patient)
-        assert doomed in places(patient)
-        rot(patient, doomed)
-        passes = patient.replica.metrics.scrub_passes
-        await until(lambda: patient.replica.metrics.scrub_passes > passes + 1, within_s=200)
+        await scrub_over_rot(patient, doomed)
         assert not patient.replica.log.damaged()
         assert patient.replica.core.may_lead
 
@@ -113,10 +118,7 @@ async def test_it_is_not_missed_after_a_restart_either(monkeypatch: pytest.Monke
         await patient.start()
         await level(cluster)
         assert patient.replica.log.state.start.position == doomed
-        assert doomed in places(patient)
-        rot(patient, doomed)
-        passes = patient.replica.metrics.scrub_passes
-        await until(lambda: patient.replica.metrics.scrub_passes > passes + 1, within_s=200)
+        await scrub_over_rot(patient, doomed)
         assert not patient.replica.log.damaged()
         assert patient.replica.core.may_lead
 
