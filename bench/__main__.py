@@ -25,6 +25,7 @@ from bench.scenarios.reads import reads
 from bench.scenarios.spark import spark
 from bench.scenarios.spark_check import spark_check
 from bench.scenarios.spark_lag import spark_lag
+from bench.targets import targets
 from bench.work import MeasurementFailed, PeerMissing
 from dledger.cli.options import Number
 
@@ -82,7 +83,7 @@ def compare(*, rounds: int, duration: float, peers: str, quick: bool, fresh: boo
     comparing.finished(plan)
 
 
-for command in (gate, bulk, growth, catchup, failover, idle, members, reads, spark, spark_lag, spark_check):
+for command in (gate, bulk, growth, catchup, failover, idle, members, reads, spark, spark_lag, spark_check, targets):
     bench.add_command(command)
 
 

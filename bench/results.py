@@ -29,9 +29,9 @@ def save(name: str, result: Row, rows: Sequence[Row] = (), *, folder: Path | Non
     folder = folder or _folder(click.get_current_context())
     folder.mkdir(parents=True, exist_ok=True)
     machine = result.get("machine") or {**describe(), "ended": now()}
-    _replace(folder / f"{name}.json", json.dumps({"machine": machine} | result, indent=1) + "\n")
+    replace(folder / f"{name}.json", json.dumps({"machine": machine} | result, indent=1) + "\n")
     text = report or f"{as_table(rows)}\n{machine['ended']}: {sentence(machine)}\n"
-    _replace(folder / f"{name}.md", text)
+    replace(folder / f"{name}.md", text)
     click.echo(f"The results are in {folder}.", err=True)
     return folder
 
@@ -41,7 +41,8 @@ def _folder(command: click.Context) -> Path:
     return UNPUBLISHED if has_flags and not command.find_root().params["publish"] else RESULTS
 
 
-def _replace(path: Path, text: str) -> None:
+def replace(path: Path, text: str) -> None:
+    """Writes the file; no reader ever sees half of it."""
     beside = path.with_name(path.name + ".new")
     beside.write_text(text)
     beside.replace(path)

@@ -49,7 +49,7 @@ def test_make_hands_its_flags_to_compare() -> None:
 
 
 @pytest.mark.usefixtures("plans")
-def test_a_short_run_does_not_replace_what_is_published(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_short_run_does_notreplace_what_is_published(monkeypatch: pytest.MonkeyPatch) -> None:
     folders: list[Path] = []
     monkeypatch.setattr(commands, "save", lambda *_, **where: folders.append(where["folder"]))
     CliRunner().invoke(commands.bench, ["compare", "--quick"])
@@ -68,7 +68,7 @@ def test_a_scenario_with_flags_replaces_what_is_published_when_it_is_told_to(
     monkeypatch: pytest.MonkeyPatch, asked: list[str], folder: Path
 ) -> None:
     written: list[Path] = []
-    monkeypatch.setattr(results, "_replace", lambda path, _text: written.append(path))
+    monkeypatch.setattr(results, "replace", lambda path, _text: written.append(path))
     monkeypatch.setattr(commands.bench.commands["idle"], "callback", lambda **_: save("idle", {}, [{"cores": 1}]))
     assert CliRunner().invoke(commands.bench, asked, catch_exceptions=False).exit_code == 0
     assert written == [folder / "idle.json", folder / "idle.md"]

@@ -1,0 +1,174 @@
+"""What dledger is to reach, beside what the published results say that it does.
+
+A target is met when the figure that is reached is as good as its bound: the median where there are rounds, the worst of
+all rows where a bound is for all of them. ``bench/results/targets.md`` is made from the other results, never by hand.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from bench.h2load import WORK as UNARY
+from bench.limits import EMPTY_GRPC
+from bench.peers import OURS
+from bench.report import ONE, Figures, Spread, table
+from bench.results import RESULTS, replace
+from bench.work import SINGLE_WORKS
+
+MANY = SINGLE_WORKS[-1].name
+FILE = "targets.md"
+
+Result = dict[str, Any]
+Reached = Callable[[Result], float | Spread]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """``reached`` is to be ``bound`` or more, with ``at_most`` or less. It is taken from the result of ``scenario``;
+    raises LookupError, TypeError or ValueError where that does not say it."""
+
+    what: str
+    scenario: str
+    bound: float
+    unit: str
+    reached: Reached
+    at_most: bool = False
+
+    def row(self, result: Result) -> tuple[str, str, str, str]:
+        wanted = f"{'at most' if self.at_most else 'at least'} {_number(self.bound)}{self.unit}"
+        try:
+            found = self.reached(result)
+            middle = found.middle if isinstance(found, Spread) else float(found)
+        except (LookupError, TypeError, ValueError):
+            return self.what, wanted, "not measured", "**no**"
+        told = f"{_number(middle)}{self.unit}"
+        if isinstance(found, Spread):
+            told += f" ({_number(found.low)} – {_number(found.high)})"
+        is_met = middle <= self.bound if self.at_most else middle >= self.bound
+        return self.what, wanted, told, "yes" if is_met else "**no**"
+
+
+def _ratio(system: str, work: str) -> Reached:
+    return lambda result: _known(Figures(result).ratio(system, work))
+
+
+def _known(spread: Spread | None) -> Spread:
+    if spread is None:
+        raise LookupError
+    return spread
+
+
+def _share_of_empty_service(result: Result) -> Spread:
+    return _times(100, _known(Figures(result).share(UNARY, EMPTY_GRPC.name)))
+
+
+def _times(factor: float, spread: Spread) -> Spread:
+    return Spread(spread.middle * factor, spread.low * factor, spread.high * factor)
+
+
+def _most_memory(result: Result) -> float:
+    return float(max(each["largest_server_mb"] for each in result["samples"] if each["system"] == OURS))
+
+
+def _last(key: str, factor: float = 1) -> Reached:
+    return lambda result: result["rows"][-1][key] * factor
+
+
+def _of_row(key: str, name: str, value: str, factor: float = 1) -> Reached:
+    """``value`` of the row whose ``key`` is ``name``."""
+    return lambda result: next(_rows(result, key, name))[value] * factor
+
+
+def _rows(result: Result, key: str, name: str) -> Iterator[dict[str, Any]]:
+    found = [row for row in result["rows"] if row[key] == name]
+    if not found:
+        raise LookupError
+    return iter(found)
+
+
+def _rise(key: str) -> Reached:
+    """How many times the least of a column its most is."""
+    return lambda result: max(row[key] for row in result["rows"]) / min(row[key] for row in result["rows"])
+
+
+def _most(*keys: str) -> Reached:
+    return lambda result: max(row[key] for row in result["rows"] for key in keys)
+
+
+def _fewer_with_five(result: Result) -> float:
+    """By how many times the rate falls with five nodes, at most."""
+    return float(max(row["three_per_s"] / row["five_per_s"] for row in result["rows"]))
+
+
+FLAT = 1.5
+"""What costs no more than so many times its least counts as flat."""
+
+TARGETS = (
+    Target("256 in flight, beside etcd", "compare", 10, " ×", _ratio("etcd", MANY)),
+    Target("256 in flight, beside DLedger (Java)", "compare", 15, " ×", _ratio("dledger-java", MANY)),
+    Target("256 in flight, beside NATS JetStream, which syncs nothing", "compare", 2.5, " ×", _ratio("nats", MANY)),
+    Target("1 in flight: etcd's p50 over ours", "compare", 1, " ×", _ratio("etcd", ONE)),
+    Target("unary gRPC from a C client, of an empty grpc.aio service", "compare", 80, " %", _share_of_empty_service),
+    Target("memory of a node under these loads", "compare", 300, " MB", _most_memory, at_most=True),
+    Target("bulk for half a minute, records/s", "bulk", 2e6, "", _last("records_per_s")),
+    Target("the same, of three synced copies", "bulk", 70, " %", _last("share_of_copies", 100)),
+    Target("the same, beside Kafka", "bulk", 1, " ×", _last("times_kafka")),
+    Target("memory of a node in bulk", "bulk", 300, " MB", _most("largest_node_mb"), at_most=True),
+    Target("one reader's stream, records/s", "reads", 1e6, "", _of_row("work", "read", "records_per_s")),
+    Target(
+        "gets at random, 256 in flight", "reads", 4e4, " /s", _of_row("work", "get, 256 in flight", "records_per_s")
+    ),
+    Target(
+        "an append's cost from 1 MB to 20 GB, one node", "growth-1", FLAT, " ×", _rise("append_core_us"), at_most=True
+    ),
+    Target("a get's cost from 1 MB to 20 GB, one node", "growth-1", FLAT, " ×", _rise("get_core_us"), at_most=True),
+    Target(
+        "start of 20 GB, also after kill -9", "growth-1", 1, " s", _most("start_s", "start_after_kill_s"), at_most=True
+    ),
+    Target("memory of a node meanwhile", "growth-1", 300, " MB", _most("memory_mb"), at_most=True),
+    Target(
+        "an append's cost from 1 MB to 5 GB, three nodes", "growth-3", FLAT, " ×", _rise("append_core_us"), at_most=True
+    ),
+    Target("a get's cost from 1 MB to 5 GB, three nodes", "growth-3", FLAT, " ×", _rise("get_core_us"), at_most=True),
+    Target("memory of a node meanwhile, of three", "growth-3", 300, " MB", _most("memory_mb"), at_most=True),
+    Target("three nodes' rate over five nodes'", "members", 2, " ×", _fewer_with_five, at_most=True),
+    Target(
+        "a follower that was away catches up", "catchup", 200, " MB/s", _of_row("round", "median", "catch_up_mb_per_s")
+    ),
+    Target("appends meanwhile, of their rate before", "catchup", 70, " %", _of_row("round", "median", "share", 100)),
+    Target("five idle nodes, of one core", "idle", 5, " %", lambda result: result["cores_percent"], at_most=True),
+    Target("failover after kill -9, median of 50", "failover", 800, " ms", lambda r: r["median_ms"], at_most=True),
+    Target("the longest of them", "failover", 1500, " ms", lambda result: result["worst_ms"], at_most=True),
+    Target("elections by load alone", "failover", 0, "", lambda result: result["elections_by_load"], at_most=True),
+)
+
+
+def as_markdown(folder: Path) -> str:
+    """The table, of the results in ``folder``."""
+    read = {each.scenario: _load(folder / f"{each.scenario}.json") for each in TARGETS}
+    rows = [(*each.row(read[each.scenario]), f"[{each.scenario}]({each.scenario}.md)") for each in TARGETS]
+    met = sum(row[3] == "yes" for row in rows)
+    head = f"{met} of {len(rows)} are met. Medians of the rounds (lowest – highest).\n\n"
+    return head + table(("", "target", "reached", "met", "result"), rows)
+
+
+def _load(path: Path) -> Result:
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+@click.command()
+def targets() -> None:
+    """What we are to reach, beside what the results in bench/results say."""
+    text = as_markdown(RESULTS)
+    click.echo(text)
+    replace(RESULTS / FILE, text)

@@ -1,0 +1,59 @@
+"""What is to be reached stands beside what the results say, and a figure that nobody measured meets no target."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.report import Spread
+from bench.results import RESULTS
+from bench.targets import FILE, TARGETS, Target, as_markdown
+
+
+def target(bound: float, *, at_most: bool = False) -> Target:
+    return Target("speed", "some", bound, " MB/s", lambda result: result["speed"], at_most=at_most)
+
+
+@pytest.mark.parametrize(
+    ("speed", "at_most", "is_met"),
+    [
+        (10, False, True),
+        (9.99, False, False),
+        (11, False, True),
+        (10, True, True),
+        (10.01, True, False),
+        (9, True, True),
+    ],
+)
+def test_a_target_is_met_at_its_bound_and_on_its_good_side(speed: float, at_most: bool, is_met: bool) -> None:
+    assert target(10, at_most=at_most).row({"speed": speed})[-1] == ("yes" if is_met else "**no**")
+
+
+def test_of_rounds_the_median_counts_and_the_range_is_told() -> None:
+    assert target(10).row({"speed": Spread(11, 7, 1234)}) == ("speed", "at least 10 MB/s", "11 MB/s (7 – 1,234)", "yes")
+
+
+@pytest.mark.parametrize("result", [{}, {"speed": None}, {"speed": "missing"}])
+@pytest.mark.parametrize("at_most", [False, True])
+def test_what_was_not_measured_is_not_met(result: dict[str, Any], at_most: bool) -> None:
+    assert target(10, at_most=at_most).row(result)[2:] == ("not measured", "**no**")
+
+
+def test_a_cost_that_rises_somewhere_is_not_flat(tmp_path: Path) -> None:
+    rows = [{"append_core_us": cost} for cost in (1.0, 3.0, 1.0)]
+    (tmp_path / "growth-1.json").write_text(json.dumps({"rows": rows}))
+    line = next(
+        line for line in as_markdown(tmp_path).splitlines() if line.startswith("| an append's cost from 1 MB to 20")
+    )
+    assert "3 × | **no**" in line
+
+
+def test_the_published_table_is_what_the_published_results_say() -> None:
+    assert (RESULTS / FILE).read_text() == as_markdown(RESULTS)
+
+
+def test_every_target_has_a_scenario_that_is_published() -> None:
+    assert all((RESULTS / f"{each.scenario}.md").exists() for each in TARGETS)
