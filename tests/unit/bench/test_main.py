@@ -49,7 +49,7 @@ def test_make_hands_its_flags_to_compare() -> None:
 
 
 @pytest.mark.usefixtures("plans")
-def test_a_short_run_does_notreplace_what_is_published(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_short_run_does_not_replace_what_is_published(monkeypatch: pytest.MonkeyPatch) -> None:
     folders: list[Path] = []
     monkeypatch.setattr(commands, "save", lambda *_, **where: folders.append(where["folder"]))
     CliRunner().invoke(commands.bench, ["compare", "--quick"])
