@@ -211,12 +211,16 @@ class Reader:
             else:
                 found[index] = bulk.counted(entry)
         frame: Frame | None = None
+        brought: dict[int, Entry] = {}
         for number, index in enumerate(cold):
             if number % BROUGHT_AT_A_TIME == 0:
-                await self._log.bring(cold[number : number + BROUGHT_AT_A_TIME])
+                brought = await self._log.bring(cold[number : number + BROUGHT_AT_A_TIME])
             try:
                 if frame is not None and index < frame.header.end_index:
                     entry = frame.entry(index)
+                elif index in brought:
+                    entry = brought[index]
+                    self._charge(len(entry.value))
                 elif (entry := await self._at_hand(index)) is None:
                     frame = await self._frame_of(index, point.commit_index)
                     entry = frame.entry(index)

@@ -189,9 +189,9 @@ class Log(Protocol):
         """Record ``index`` where nothing has to be waited for. None: ``frame_of`` has it, or says why nobody has."""
         ...
 
-    async def bring(self, indexes: Sequence[Index]) -> None:
-        """Has what these records take read from the device, side by side: ``entry_at_hand`` and ``frame_of`` find it in
-        the page cache then, as a rule. Raises nothing: what cannot be had is theirs to say."""
+    async def bring(self, indexes: Sequence[Index]) -> dict[int, Entry]:
+        """Those of these records that are had by reading little, side by side, from the device. What the others take is
+        in the page cache then, as a rule, for ``frame_of``. Raises nothing: what cannot be had is its to say."""
         ...
 
     async def frame_of(self, index: Index) -> Frame:

@@ -382,8 +382,8 @@ class FileLog:
     def entry_at_hand(self, index: Index) -> Entry | None:
         return self._reader.entry_at_hand(index)
 
-    async def bring(self, indexes: Sequence[Index]) -> None:
-        await self._reader.bring(indexes)
+    async def bring(self, indexes: Sequence[Index]) -> dict[int, Entry]:
+        return await self._reader.bring(indexes)
 
     async def frame_of(self, index: Index) -> Frame:
         return await self._reader.frame_of(index)

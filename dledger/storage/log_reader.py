@@ -61,13 +61,17 @@ class LogReader:
         except OSError:
             return None  # ``frame_of`` reads it again, and says what is wrong
 
-    async def bring(self, indexes: Sequence[Index]) -> None:
-        state = self._state()
+    async def bring(self, indexes: Sequence[Index]) -> dict[int, Entry]:
+        state, generation = self._state(), self._rearrangement.generation
         kept = [index for index in indexes if state.first_index <= index < state.next_index]
-        if self._rearrangement.is_replacing or not kept:
-            return
-        with contextlib.suppress(OSError, CorruptLog):  # ``frame_of`` reads it again, and says what is wrong
-            await self._frames.bring(kept)
+        found: dict[int, Entry] = {}
+        if kept and not self._rearrangement.is_replacing:
+            with contextlib.suppress(OSError, CorruptLog):  # ``frame_of`` reads it again, and says what is wrong
+                found = await self._frames.bring(kept)
+        if self._rearrangement.is_replacing or generation != self._rearrangement.generation:
+            return {}
+        first_index = self._state().first_index
+        return {index: entry for index, entry in found.items() if index >= first_index}
 
     async def frame_of(self, index: Index) -> Frame:
         async def attempt() -> Frame:

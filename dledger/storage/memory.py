@@ -187,8 +187,8 @@ class MemoryLog:
     def entry_at_hand(self, index: Index) -> Entry | None:
         return None  # all frames are at hand
 
-    async def bring(self, indexes: Sequence[Index]) -> None:
-        pass  # they are
+    async def bring(self, indexes: Sequence[Index]) -> dict[int, Entry]:
+        return {}
 
     async def frame_of(self, index: Index) -> Frame:
         if index < self._state.first_index:

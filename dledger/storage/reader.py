@@ -30,6 +30,8 @@ READ_AHEAD_BYTES = 8 << 20
 """How far the kernel reads ahead of who reads in order."""
 MAX_BROUGHT_BYTES = 256 << 10
 """Larger blocks, which have to be read whole for one record, are read one by one."""
+KEPT_BYTES = 1 << 20
+"""Of what is brought for many records at once, so much is kept until they are found; the rest is in the page cache."""
 _MAX_STEPS = 2  # where in its frame a record lies, and then the record
 
 IsWanted = Callable[[FrameHeader], bool]
@@ -135,53 +137,72 @@ class FrameReader:
         handle, pread = files.open(segment), files.disk.pread_cached
         return self._checked.entry(segment, offset, index, lambda size_bytes, at: pread(handle, size_bytes, at))
 
-    async def bring(self, indexes: Sequence[int]) -> None:
-        """Has the page cache filled with what ``entry_at_hand``, or else ``of_index``, reads for these records, which
-        are in the log: for all of them at a time. What cannot be read is left to them."""
+    async def bring(self, indexes: Sequence[int]) -> dict[int, Entry]:
+        """Those of these records, which are in the log, whose blocks were checked before: what they take is read from
+        the device for all of them at a time. What the others take is in the page cache then, for ``of_index``."""
         begun = self._checked.generation
+        found: dict[int, Entry] = {}
+        brought: dict[_Range, Buffer] = {}
         for _ in range(_MAX_STEPS):
-            for index in filter(self._is_kept, indexes):
-                segment = self._files.by_index(index)
-                if segment.index is not None:
-                    continue
-                with self._files.pinned(segment):
-                    await self._index_of(segment)
-                if begun != self._checked.generation:
-                    return
-            missing = dict.fromkeys(filter(None, map(self._missing, filter(self._is_kept, indexes))))
-            if not missing:
-                return
-            await self._fetch(list(missing))
+            left = [index for index in indexes if index not in found]
+            await self._load_indexes(left)
             if begun != self._checked.generation:
-                return
+                return {}
+            missing = self._look(left, brought, found)
+            if not missing:
+                break
+            await self._fetch(missing, brought)
+            if begun != self._checked.generation:
+                return {}
+        self._look([index for index in indexes if index not in found], brought, found)
+        return found
 
     def _is_kept(self, index: int) -> bool:
         """False once a trim has taken the segment of record ``index`` away."""
         return index >= self._files.segments[0].name.base_index
 
-    def _missing(self, index: int) -> _Range | None:
-        """What has to be read first to get record ``index``; None: nothing, or that is not known."""
-        segment, pread = self._files.by_index(index), self._files.disk.pread_cached
-        if segment.index is None:
-            return None
-        handle = self._files.open(segment)
-        missing: _Range | None = None
+    async def _load_indexes(self, indexes: Sequence[int]) -> None:
+        for index in filter(self._is_kept, indexes):
+            segment = self._files.by_index(index)
+            if segment.index is None:
+                with self._files.pinned(segment):
+                    await self._index_of(segment)
 
-        def read(size_bytes: int, at: int) -> Buffer | None:
-            nonlocal missing
-            data = pread(handle, size_bytes, at)
-            if data is None:
-                missing = _Range(segment, at, size_bytes)
-            return data
+    def _look(self, indexes: Sequence[int], brought: dict[_Range, Buffer], found: dict[int, Entry]) -> list[_Range]:
+        """Adds to ``found`` the records that ``brought`` and the page cache have. Returns what has to be read next for
+        the others, as far as that is known."""
+        missing: dict[_Range, None] = {}
+        for index in filter(self._is_kept, indexes):
+            segment = self._files.by_index(index)
+            if segment.index is None:
+                continue
+            read = partial(self._at_hand, segment, brought, missing)
+            _, offset, end = segment.index.block_of_index(index)
+            if self._checked.knows(segment, offset):
+                entry = self._checked.entry(segment, offset, index, read)
+                if entry is not None:
+                    found[index] = entry
+            elif end is not None and end - offset <= MAX_BROUGHT_BYTES:
+                read(end - offset, offset)
+        return list(missing)
 
-        _, offset, end = segment.index.block_of_index(index)
-        if self._checked.knows(segment, offset):
-            self._checked.entry(segment, offset, index, read)
-        elif end is not None and end - offset <= MAX_BROUGHT_BYTES:
-            read(end - offset, offset)
-        return missing
+    def _at_hand(
+        self,
+        segment: Segment,
+        brought: dict[_Range, Buffer],
+        missing: dict[_Range, None],
+        size_bytes: int,
+        offset: int,
+    ) -> Buffer | None:
+        wanted = _Range(segment, offset, size_bytes)
+        data = brought.get(wanted)
+        if data is None:
+            data = self._files.disk.pread_cached(self._files.open(segment), size_bytes, offset)
+        if data is None:
+            missing[wanted] = None
+        return data
 
-    async def _fetch(self, missing: Sequence[_Range]) -> None:
+    async def _fetch(self, missing: Sequence[_Range], brought: dict[_Range, Buffer]) -> None:
         disk = self._files.disk
         with ExitStack() as stack:
             handles = [stack.enter_context(self._files.pinned(each.segment)) for each in missing]
@@ -190,8 +211,12 @@ class FrameReader:
                     disk.read_ahead(handle, each.offset, each.size_bytes)
 
             def read() -> None:
+                kept_bytes = 0
                 for handle, each in zip(handles, missing, strict=True):
-                    disk.pread(handle, each.size_bytes, each.offset)
+                    data = disk.pread(handle, each.size_bytes, each.offset)
+                    kept_bytes += len(data)
+                    if kept_bytes <= KEPT_BYTES:
+                        brought[each] = data
 
             self._begin()
             try:

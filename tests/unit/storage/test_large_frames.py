@@ -185,6 +185,17 @@ async def test_records_are_brought_side_by_side(tmp_path: Path) -> None:
     await log.close()
 
 
+async def test_what_was_brought_is_looked_for_nowhere_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    values = await fill(tmp_path)
+    log = await open_at(tmp_path, limits=UNCACHED)
+    monkeypatch.setattr(log._files.disk, "pread_cached", lambda *_: None)
+    asked = [Index(index) for index in range(0, len(VALUES), 100)]
+    assert {index: entry.value for index, entry in (await log.bring(asked)).items()} == {
+        index: values[index] for index in asked
+    }
+    await log.close()
+
+
 async def test_rot_in_a_piece_is_neither_served_nor_believed(tmp_path: Path) -> None:
     values = await fill(tmp_path)
     first = min(tmp_path.glob("**/*.log"))
