@@ -143,13 +143,19 @@ class Acquaintances:
 
     def _admit_stranger(self, identity: PeerIdentity) -> bool:
         """Whether one that this log does not know may speak nevertheless. A node that was away while members came is
-        known to the leader and does not know it: cut off from any leader, it hears whoever is of its cluster. Its vote,
-        and its log, are for raft/ and the chain to guard, as always."""
+        known to the leader and does not know it: cut off from any leader, it hears whoever is of its cluster, or has a
+        disk that it knew before its log lost who that is. Its vote, and its log, are for raft/ and the chain to guard,
+        as always."""
         if self._leader_id == self._node_id or (self._leader_id and self._transport.is_connected(self._leader_id)):
             return False
         cluster_id = self._roster.log.state.cluster_id or self._told_cluster_id()
-        is_of_us = cluster_id and identity.cluster_id == cluster_id and _is_address(identity.peer_address)
-        if not is_of_us or len(self._strangers) >= MAX_STRANGERS:
+        is_of_us = bool(cluster_id) and identity.cluster_id == cluster_id
+        is_known = self._book.disk_of(identity.node_id) == identity.node_uuid
+        if (
+            not (is_of_us or is_known)
+            or not _is_address(identity.peer_address)
+            or len(self._strangers) >= MAX_STRANGERS
+        ):
             return False
         self._strangers[identity.node_id] = identity.peer_address
         self._dial()

@@ -113,10 +113,13 @@ class Node:
         self._identity = await open_identity(
             self._disk, config.data_dir, NodeId(config.id), self._random, config.durability
         )
+        has_spoken = self._identity.start.start_count > 0  # in an earlier start
+        book = await PeerBook.open(self._disk, config.data_dir, must_exist=has_spoken)
         self._opener = Opener(
             config,
             self._disk,
             self._identity,
+            book,
             host=self,
             metrics=self.metrics,
             random=self._random,
@@ -124,7 +127,7 @@ class Node:
             on_repaired=self._on_repaired,
         )
         self._take(await self._opener.open(config.group))
-        self._acquaintances = await self._meet_others()
+        self._acquaintances = self._meet_others(book)
         self._tell_members(config.group)
 
     def _check_new(self) -> None:
@@ -153,10 +156,7 @@ class Node:
         replica = self._present(self.config.group)
         return replica if isinstance(replica, RecoveringReplica) else replica.roster
 
-    async def _meet_others(self) -> Acquaintances:
-        assert self._identity is not None
-        has_spoken = self._identity.start.start_count > 0  # in an earlier start
-        book = await PeerBook.open(self._disk, self.config.data_dir, must_exist=has_spoken)
+    def _meet_others(self, book: PeerBook) -> Acquaintances:
         return Acquaintances(
             NodeId(self.config.id),
             {NodeId(peer): address for peer, address in self.config.peers.items()},

@@ -21,6 +21,7 @@ from dledger.storage.disk import Disk
 from dledger.storage.hard_state import HardStateStore
 from dledger.storage.identity import Identity
 from dledger.storage.log import FileLog
+from dledger.storage.peer_book import PeerBook
 from dledger.storage.recovery import open_log
 from dledger.types import Member, NodeId
 
@@ -37,6 +38,7 @@ class Opener:
         config: NodeConfig,
         disk: Disk,
         identity: Identity,
+        book: PeerBook,
         *,
         host: Host,
         metrics: dict[str, GroupMetrics],
@@ -47,6 +49,7 @@ class Opener:
         self._config = config
         self._disk = disk
         self._identity = identity
+        self._book = book
         self._host = host
         self._metrics = metrics
         self._random = random
@@ -169,19 +172,22 @@ class Opener:
             wall_clock_ms=self._wall_clock_ms,
             commit_index=await _commit_index_at(log),
         )
-        if await self._owes_catch_up(log):
+        others = self._book.node_ids | {member.id for member in log.state.members} - {NodeId(self._config.id)}
+        owes = await self._owes_catch_up(log, is_alone=not others)
+        if owes:
             replica.wait_until_caught_up()
         self._identity.tail_is_unknown |= log.recovery.torn_bytes > 0
-        if self._identity.tail_is_unknown:
-            replica.ask_for_tail()
+        is_sole_voter = replica.core.membership.voters == {self._config.id}
+        if others and (self._identity.tail_is_unknown or (owes and is_sole_voter)):
+            replica.ask_for_tail(others)
         return replica
 
-    async def _owes_catch_up(self, log: FileLog) -> bool:
+    async def _owes_catch_up(self, log: FileLog, *, is_alone: bool) -> bool:
         """Whether what this node acknowledged may be gone. Not when only the process died, for what it wrote is in the
-        machine's memory; nor when the stop before the power loss was in order. A sole voter has nobody to ask. What was
-        cut by another's word is owed whatever the log says now: it may be of a time before there were others."""
-        is_sole_voter = {member.id for member in log.state.members if member.voter} == {self._config.id}
-        if self._identity.debt_is_new and (log.recovery.clean_stop or is_sole_voter):
+        machine's memory; nor when the stop before the power loss was in order. ``is_alone``: it never met another, so
+        that nobody relies on it. What was cut by another's word is owed whatever the log says now: it may be of a time
+        before there were others."""
+        if self._identity.debt_is_new and (log.recovery.clean_stop or is_alone):
             await self._identity.settle_debt()
         self._identity.debt_is_new = False  # a log that is opened again was closed by this start
         return self._identity.owes_catch_up

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from functools import partial
 from random import Random
@@ -157,15 +157,23 @@ class Replica:
         self.guard(self.wait_until_caught_up)
         await self._host.owe_catch_up()
 
-    def ask_for_tail(self) -> None:
-        """This start cut something: it does not vote before it has asked the voters what was there. Nor does a learner:
-        it may have been promoted in what was cut. Comes before ``start``."""
-        if self.core.membership.voters - {self.core.node_id}:
-            self.core.set_may_vote(False, self.now_ms(), Hindrance.UNKNOWN_TAIL)
-            self._tail_query = TailQuery(self, self.exchange.client, self._handler, self._on_tail_asked)
+    def ask_for_tail(self, others: Collection[NodeId]) -> None:
+        """This start cut something, or lost it with the machine's memory: it does not vote before it has asked
+        ``others``, whom it knows, what was there. Nor does a learner: it may have been promoted there; nor one that the
+        only voter is by what is left, as others may have been. Comes before ``start``."""
+        self.core.set_may_vote(False, self.now_ms(), Hindrance.UNKNOWN_TAIL)
+        self._tail_query = TailQuery(
+            self, self.exchange.client, self._handler, others=others, on_answered=self._on_tail_asked
+        )
 
-    def _on_tail_asked(self) -> None:
-        self.guard(lambda: self.core.set_may_vote(True, self.now_ms(), Hindrance.UNKNOWN_TAIL))
+    def _on_tail_asked(self, nobody_has_more: bool) -> None:
+        self.guard(partial(self._vote_again, nobody_has_more=nobody_has_more))
+
+    def _vote_again(self, *, nobody_has_more: bool) -> None:
+        core = self.core
+        core.set_may_vote(True, self.now_ms(), Hindrance.UNKNOWN_TAIL)
+        if nobody_has_more and core.membership.voters == {core.node_id} and Hindrance.OWES_CATCH_UP in core.hindrances:
+            self._settle_debt()
 
     @property
     def led_down(self) -> LedDown:
@@ -465,10 +473,13 @@ class Replica:
             core.set_may_vote(True, self.now_ms(), Hindrance.UNKNOWN_TAIL)
             self._host.on_tail_known(self.group)
         if Hindrance.OWES_CATCH_UP in core.hindrances:
-            logger.info("caught up after a loss; voting again", extra={"group": self.group})
-            core.set_may_vote(True, self.now_ms())
-            self._host.on_caught_up(self.group)
+            self._settle_debt()
             self.roster.on_commit(position)
+
+    def _settle_debt(self) -> None:
+        logger.info("caught up after a loss; voting again", extra={"group": self.group})
+        self.core.set_may_vote(True, self.now_ms())
+        self._host.on_caught_up(self.group)
 
     def _has_caught_up(self, position: Position) -> bool:
         core, log = self.core, self.log

@@ -49,7 +49,7 @@ class Roster:
 
     @property
     def _is_whole(self) -> bool:
-        return Hindrance.OWES_CATCH_UP not in self._core.hindrances
+        return self._core.hindrances.isdisjoint({Hindrance.OWES_CATCH_UP, Hindrance.UNKNOWN_TAIL})
 
     def _follow_followers(self) -> None:
         context, leadership = self._context, self._core.leadership

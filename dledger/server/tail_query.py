@@ -1,4 +1,4 @@
-"""TailQuery: before its first vote after an unclean stop, a node that cut something asks the voters what followed.
+"""TailQuery: before its first vote after an unclean stop, a node that cut something asks the others what followed.
 
 What it cut was most likely a torn write, which it never acknowledged. It may have been rot, in frames of its last
 group, acknowledged a moment before the power went, and not marked yet: then a candidate without them must not get its
@@ -8,8 +8,12 @@ not its.
 It votes when a majority of the voters, itself included, has answered. An election needs as many alive, and whoever asks
 answers others meanwhile, so nobody waits for ever, not after a power cut of all either; only one with links to a single
 node may, though that one reaches a majority (ARCHITECTURE, "Known gaps"). A frame that it acknowledged lies on a
-majority too, but the two may have no other node in common: so for ``election_timeout_max_ms`` it waits for all voters,
-and is certain when they all answer.
+majority too, but the two may have no other node in common: so for ``election_timeout_max_ms`` it waits for everybody
+that it knows, learners too, who may have been promoted in what was cut, and is certain when they all answer.
+
+One that ran without fsync, lost power, and is the only voter by what is left, may have lost the promotions of others,
+who lead now: it waits for everybody that it knows. Whoever was promoted has acknowledged it, and tells. When nobody has
+more than this log, it is the only voter; no leader would ever come to settle what it owes.
 
 The voters may differ behind the point asked: a leader that is gone may have written frames there that nobody else got.
 Each log is followed to its end, as far as this node may have acknowledged it; the end that Raft's comparison of logs
@@ -24,14 +28,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Protocol
 
 from dledger.errors import Code, DLedgerError
 from dledger.raft.messages import NOBODY, FetchResult
+from dledger.raft.state import Hindrance
 from dledger.server.context import GroupContext
 from dledger.server.frame_client import FrameClient
 from dledger.storage.frame import Frame, following
+from dledger.transport.limited_log import LimitedLog
 from dledger.types import LogPoint, NodeId, Position
 
 logger = logging.getLogger(__name__)
@@ -51,14 +57,24 @@ class Follower(Protocol):
 
 class TailQuery:
     def __init__(
-        self, context: GroupContext, client: FrameClient, follower: Follower, on_answered: Callable[[], None]
+        self,
+        context: GroupContext,
+        client: FrameClient,
+        follower: Follower,
+        *,
+        others: Collection[NodeId],
+        on_answered: Callable[[bool], None],
     ) -> None:
-        """``on_answered``: it may vote from now on."""
+        """``others``: whom it knows. ``on_answered``: it may vote from now on; true when they all have answered, and
+        none has anything behind the end of this log."""
         self._context = context
         self._client = client
         self._follower = follower
+        self._others = frozenset(others)
         self._on_answered = on_answered
         self._answered: set[NodeId] = set()
+        self._have_no_more: set[NodeId] = set()
+        self._limited_log = LimitedLog(logger)
         self._term = context.core.term
         """It can have acknowledged nothing of a later one."""
         self._end = context.log.last
@@ -76,22 +92,37 @@ class TailQuery:
             self._task.cancel()
 
     async def _run(self) -> None:
-        context, core = self._context, self._context.core
+        context = self._context
         patient_until_s = context.now_s() + context.config.timings.election_timeout_max_ms / 1000
-        while True:
-            voters = [peer for peer in core.membership.others(core.node_id) if peer in core.membership.voters]
-            missing = [peer for peer in voters if peer not in self._answered]
-            has_majority = core.membership.is_quorum({*self._answered, core.node_id})
-            if not missing or (has_majority and context.now_s() >= patient_until_s):
+        while missing := self._missing():
+            if context.now_s() >= patient_until_s and self._may_go_on_without(missing):
                 break
             await asyncio.gather(*map(self._ask, missing))
-            if any(peer not in self._answered for peer in missing):
+            if self._missing():
                 await asyncio.sleep(RETRY_S)
         logger.info(
-            "the voters were asked for what followed the end of this log; voting again",
+            "the others were asked for what followed the end of this log; voting again",
             extra={"group": context.group, "answers": len(self._answered), "frames": self.frames_taken},
         )
-        self._on_answered()
+        self._on_answered(not missing and self._answered <= self._have_no_more)
+
+    def _missing(self) -> list[NodeId]:
+        core = self._context.core
+        return sorted((self._others | core.membership.members.keys()) - self._answered - {core.node_id})
+
+    def _may_go_on_without(self, missing: list[NodeId]) -> bool:
+        context, core = self._context, self._context.core
+        if core.membership.voters == {core.node_id} and Hindrance.OWES_CATCH_UP in core.hindrances:
+            self._limited_log.say(
+                logging.WARNING,
+                "waiting",
+                context.now_s(),
+                "others may have become voters in what this node lost with its power: it does not lead before they say",
+                group=context.group,
+                missing=missing,
+            )
+            return False
+        return core.membership.is_quorum({*self._answered, core.node_id})
 
     async def _ask(self, peer: NodeId) -> None:
         """What ``peer`` has behind the end of this log, to the end of its own."""
@@ -109,6 +140,8 @@ class TailQuery:
                 core.require_end(points[-1])
             else:
                 self._answered.add(peer)
+                if answer.result is FetchResult.BEHIND_END:
+                    self._have_no_more.add(peer)
             if self._has_leader or not self._take(reached, answer.frames) or not points:
                 return
 

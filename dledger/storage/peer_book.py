@@ -65,6 +65,11 @@ class PeerBook:
             return f"{member.id} lost frames that it had acknowledged and that were committed"
         return None if _follows(start, known) else _has_an_older_disk(member.id, start, known.start_count)
 
+    @property
+    def node_ids(self) -> frozenset[NodeId]:
+        """Of everybody that is known."""
+        return frozenset(self._peers)
+
     def disk_of(self, node_id: NodeId) -> bytes:
         """The uuid of the one that is known; empty: none is."""
         known = self._peers.get(node_id)

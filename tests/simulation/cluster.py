@@ -9,7 +9,7 @@ from random import Random
 
 from dledger.config import Limits, NodeConfig, Timings
 from dledger.server.replica import Replica
-from dledger.types import NodeId
+from dledger.types import Durability, NodeId
 from tests.simulation.host import SimHost
 from tests.simulation.life import Life
 from tests.simulation.network import CountedFaults, SimNetwork
@@ -34,8 +34,17 @@ LEASE_SHARE = 0.35
 class SimulatedCluster:
     """``size`` machines; nothing runs before ``start``. To be made inside a ``WorldLoop``."""
 
-    def __init__(self, size: int, seed: int, trace: Trace, *, lease_reads: bool | None = None) -> None:
-        """``lease_reads``: as the seed will have it by default."""
+    def __init__(
+        self,
+        size: int,
+        seed: int,
+        trace: Trace,
+        *,
+        lease_reads: bool | None = None,
+        durability: Durability = Durability.FSYNC,
+    ) -> None:
+        """``lease_reads``: as the seed will have it by default. Another ``durability`` survives the power loss of fewer
+        than a majority of the voters at a time, and of no more."""
         world = asyncio.get_running_loop()
         assert isinstance(world, WorldLoop)
         self.world = world
@@ -44,6 +53,7 @@ class SimulatedCluster:
         trace.clock = world.time
         self.watch = Watch(trace.hit)
         self.lease_reads = self.random.random() < LEASE_SHARE if lease_reads is None else lease_reads
+        self.durability = durability
         self._timings = Timings(scrub_period_s=SCRUB_PERIOD_S)
         chance = Random(seed + 1)
         self.network = SimNetwork(chance, latency_s=0.0005, jitter_s=0.002, loop=world)
@@ -80,6 +90,7 @@ class SimulatedCluster:
             peers=host.peers,
             address=host.address,
             data_dir=Path(f"/data/{host.id}"),
+            durability=self.durability,
             limits=LIMITS,
             timings=self._timings,
             lease_reads=self.lease_reads,
@@ -95,6 +106,11 @@ class SimulatedCluster:
             host.crash()
         for life in self.lives:
             await life.process.bury()
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether what nodes acknowledge survives the loss of their power."""
+        return self.durability is Durability.FSYNC
 
     def describe(self) -> str:
         return "; ".join(host.describe() for host in self.hosts.values())

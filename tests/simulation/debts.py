@@ -31,9 +31,11 @@ class Debts:
 
     def is_admitted(self, host: SimHost, promised: LogPoint) -> bool:
         """Whether ``host``, which has come back without ``promised``, is excused: what a leader cut from a damaged log
-        is owed, or was never committed; a tail that rotted behind the mark is asked for before the first vote."""
+        is owed, or was never committed; a tail that rotted behind the mark is asked for before the first vote; what
+        went with the power, where nothing is synced, is owed."""
         core = host.replica.core
         is_admitted = host.lost_tail and (Hindrance.UNKNOWN_TAIL in core.hindrances or not core.is_voter)
+        is_admitted |= not host.cluster.is_synced and Hindrance.OWES_CATCH_UP in core.hindrances
         if host.life.was_damaged or host.disk_name in self._cut:
             is_admitted |= Hindrance.OWES_CATCH_UP in core.hindrances or not self._is_committed(promised)
         if is_admitted:

@@ -115,7 +115,7 @@ class Life:
         log, cluster = replica.log, self.host.cluster
         assert isinstance(log, FileLog)
         self.replica = replica
-        self.truth = LogTruth(self.host.platter, log)
+        self.truth = LogTruth(self.host.platter, log, is_synced=cluster.is_synced)
         self.is_open = True
         Observer(self, log)
         cluster.trace.note("opened", self.host.id, log.last, replica.core.term)

@@ -41,7 +41,8 @@ class Nemesis:
                 troubles = self._gentle
                 await self._disks.mend_disk()
             (trouble,) = self._random.choices(troubles, [each.weight for each in troubles])
-            await trouble.make()
+            if len(self._cluster.hosts) >= trouble.fewest:
+                await trouble.make()
             await asyncio.sleep(self._random.uniform(0.05, 1.0))
 
     # The end -----------------------------------------------------------------------------------------------------

@@ -37,9 +37,11 @@ class _Stored(NamedTuple):
 
 
 class LogTruth:
-    """Which frames of one life's log are on the medium, under a name that is."""
+    """Which frames of one life's log are on the medium, under a name that is; of one that does not sync before it
+    acknowledges, which were written."""
 
-    def __init__(self, platter: Platter, log: FileLog) -> None:
+    def __init__(self, platter: Platter, log: FileLog, *, is_synced: bool = True) -> None:
+        self._is_synced = is_synced
         self._platter = platter
         self._log = log
         self._unproven: deque[_Stored] = deque()
@@ -48,7 +50,7 @@ class LogTruth:
     def is_all_there(self, rotten: Collection[str] = ()) -> bool:
         """After a start: the node says that everything it found is durable. But for ``rotten`` files, by path: a repair
         that a kill cut short is in the cache alone, and what it mended is found again."""
-        segments = self._log._files.segments
+        segments = self._log._files.segments if self._is_synced else []
         for segment in segments:
             if segment.path in rotten:
                 continue
@@ -80,7 +82,9 @@ class LogTruth:
         self._proven = self._log.last.position
 
     def holds(self, position: Position) -> bool:
-        """Everything up to ``position`` would be there after a power cut."""
+        """Everything up to ``position`` would be there after a power cut, or a kill where nothing is synced."""
+        if not self._is_synced:
+            return position <= self._log.last.position
         unproven = self._unproven
         while unproven and unproven[0].position <= position:
             if not self._is_there(unproven[0]):

@@ -19,6 +19,8 @@ from tests.simulation.platter import ROOMY_BYTES, SECTOR_BYTES, Platter, Rot
 from tests.simulation.troubles.scene import Scene, Trouble
 
 _SLOTS = {"hard_state": RecordKind.HARD_STATE, "identity": RecordKind.IDENTITY}
+FEWEST_VOTERS = 3
+"""Of fewer, no majority is left without one."""
 BOTH_COPIES_SHARE = 0.3
 """Of the rot in what a trimmed log begins with."""
 
@@ -124,11 +126,13 @@ class DiskTroubles:
 
     def _may_forget(self, host: SimHost, before: NodeStart) -> bool:
         """Those who know a start of it after ``before`` can tell; a voter that does not is the stated limit, so all
-        others must."""
+        others must. And only where they are a majority without it."""
         members = self._scene.members()
         voters = [member.id for member in members if member.voter]
         others = [self._cluster.hosts[member.id] for member in members if member.id != host.id]
         if self._scene.forgetful is not None or host.id not in voters or host.is_starting:
+            return False
+        if len(voters) < FEWEST_VOTERS:
             return False
         if any(other.is_beyond_repair or other.awaits_repair or owes(other) for other in others):
             return False

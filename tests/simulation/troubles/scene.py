@@ -21,6 +21,8 @@ class Trouble(NamedTuple):
     make: Callable[[], Awaitable[None]]
     is_gentle: bool = False
     """It mends more than it breaks."""
+    fewest: int = 1
+    """So many machines it takes."""
 
 
 class Scene:

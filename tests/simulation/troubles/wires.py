@@ -16,16 +16,16 @@ class NetworkTroubles:
 
     def all(self) -> list[Trouble]:
         return [
-            Trouble(3, self.partition),
-            Trouble(3, self.isolate_leader),
-            Trouble(3, self.cut_one_way),
-            Trouble(2, self.bridge),
-            Trouble(1, self.ring),
+            Trouble(3, self.partition, fewest=2),
+            Trouble(3, self.isolate_leader, fewest=2),
+            Trouble(3, self.cut_one_way, fewest=2),
+            Trouble(2, self.bridge, fewest=3),
+            Trouble(1, self.ring, fewest=3),
             Trouble(10, self.heal, is_gentle=True),
             Trouble(4, self.weather),
-            Trouble(2, self.slow_link),
+            Trouble(2, self.slow_link, fewest=2),
             Trouble(4, self.calm, is_gentle=True),
-            Trouble(3, self.disconnect),
+            Trouble(3, self.disconnect, fewest=2),
         ]
 
     async def partition(self) -> None:

@@ -10,7 +10,7 @@ from functools import partial
 from dledger.config import Timings
 from dledger.storage.frame import HEADER_BYTES, parse_header
 from dledger.storage.segment import FIRST_PAGE_BYTES
-from dledger.types import Position
+from dledger.types import Durability, Position
 from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.host import SimHost
 from tests.simulation.platter import SimFile
@@ -21,10 +21,14 @@ POLL_S = 0.01
 
 @asynccontextmanager
 async def rotting(
-    size: int = 3, *, appends: int = 60, timings: Timings | None = None
+    size: int = 3,
+    *,
+    appends: int = 60,
+    timings: Timings | None = None,
+    durability: Durability = Durability.FSYNC,
 ) -> AsyncIterator[tuple[SimulatedCluster, list[SimHost]]]:
     """A cluster whose logs of ``appends`` frames are level; its machines with the leader first."""
-    cluster = SimulatedCluster(size, 1, Trace())
+    cluster = SimulatedCluster(size, 1, Trace(), durability=durability)
     cluster._timings = timings or cluster._timings
     await cluster.start()
     try:

@@ -1,0 +1,162 @@
+"""Who is the only voter by a log that lost its end may be one of many: it asks everybody that it knows."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+import pytest
+
+from dledger.batch import build_body, crc32c
+from dledger.types import GENESIS, Durability, Position
+from tests.simulation.cluster import SimulatedCluster
+from tests.simulation.host import SimHost
+from tests.simulation.process import in_world
+from tests.simulation.watch import Watch
+from tests.unit.server.rot import append, append_one, level, rotting, until
+from tests.unit.server.test_tail_query import lose, tear
+
+UNSYNCED = pytest.mark.parametrize("durability", [Durability.NONE, Durability.INTERVAL])
+
+
+async def learner(cluster: SimulatedCluster, founder: SimHost) -> SimHost:
+    host = cluster.new_host()
+    host.peers = {str(founder.id): founder.address}
+    await host.start()
+    await founder.ask(partial(founder.replica.members.add, host.id, host.address))
+    await level(cluster)
+    return host
+
+
+def lose_power(host: SimHost) -> None:
+    """Of what was not synced nothing survives."""
+    host.platter.random.choice = lambda options: options[0]  # type: ignore[assignment, method-assign]
+    host.crash()
+
+
+async def promote_and_append(founder: SimHost, host: SimHost) -> Position:
+    """Both in one group of frames, which no mark covers yet; acknowledged. Returns where the promotion lies."""
+    appender, before = founder.replica.appender, founder.replica.log.last.position
+
+    async def both() -> None:
+        appended = [_append(founder, b"before")]
+        promoted = asyncio.ensure_future(founder.replica.members.promote(host.id))
+        await until(lambda: bool(appender._queue) or founder.replica.log.last.position > before + 1, poll_s=0)
+        appended.append(_append(founder, b"behind"))
+        appender.flush()
+        await asyncio.gather(promoted, *appended)
+
+    await founder.ask(both)
+    return Position(before + 2)
+
+
+def _append(founder: SimHost, record: bytes) -> asyncio.Future[object]:
+    body = build_body([record])
+    return asyncio.ensure_future(founder.replica.appender.append_body(body, crc32c(body), 1))
+
+
+@in_world
+async def test_whose_promotion_rotted_behind_the_mark_is_asked_and_leads() -> None:
+    async with rotting(1, appends=5) as (cluster, (founder,)):
+        host = await learner(cluster, founder)
+        await asyncio.sleep(1)
+        promoted = await promote_and_append(founder, host)
+        acknowledged = founder.replica.log.last
+        founder.crash()
+        lose(founder, promoted)
+        await founder.start()
+        assert founder.replica.core.membership.voters == {founder.id}, "by what is left"
+        await level(cluster)
+        for each in (founder, host):
+            assert each.replica.core.membership.voters == {founder.id, host.id}
+            assert each.replica.log.term_at(acknowledged.position) == acknowledged.term
+
+
+@in_world
+async def test_a_torn_end_keeps_no_sole_voter_from_leading_whose_learner_is_away() -> None:
+    async with rotting(1, appends=5) as (cluster, (founder,)):
+        host = await learner(cluster, founder)
+        host.crash()
+        await append(founder, 1)
+        founder.crash()
+        tear(founder)
+        await founder.start()
+        assert founder.replica.log.recovery.torn_bytes > 0  # type: ignore[attr-defined]
+        await until(lambda: founder.leads, within_s=10)
+
+
+@UNSYNCED
+@in_world
+async def test_who_lost_the_promotions_of_others_with_its_power_does_not_lead_beside_them(
+    durability: Durability,
+) -> None:
+    async with rotting(1, appends=5, durability=durability) as (cluster, (founder,)):
+        others = [await learner(cluster, founder) for _ in range(2)]
+        for host in others:
+            await founder.ask(partial(founder.replica.members.promote, host.id))
+        await append(founder, 3)
+        last = founder.replica.log.last
+        lose_power(founder)
+        await founder.start()
+        assert founder.replica.core.membership.voters == {founder.id}, "by what is left"
+        await until(lambda: bool(cluster.leaders()))
+        (leader,) = cluster.leaders()
+        assert leader in others
+        await leader.ask(partial(append_one, leader, b"goes on"))
+        await level(cluster)
+        assert founder.replica.core.membership.voters == {founder.id, *(host.id for host in others)}
+        assert founder.replica.log.term_at(last.position) == last.term
+        await until(lambda: not founder.replica.core.hindrances)
+
+
+@UNSYNCED
+@in_world
+async def test_it_waits_for_them_also_behind_another_restart(durability: Durability) -> None:
+    async with rotting(1, appends=5, durability=durability) as (cluster, (founder,)):
+        others = [await learner(cluster, founder) for _ in range(2)]
+        for host in others:
+            await founder.ask(partial(founder.replica.members.promote, host.id))
+        await append(founder, 3)
+        for host in others:
+            host.crash(power=False)
+        lose_power(founder)
+        await founder.start()
+        await asyncio.sleep(5)
+        founder.crash(power=False)
+        await founder.start()
+        await asyncio.sleep(30)
+        assert not founder.leads
+        for host in others:
+            await host.start()
+        await level(cluster)
+        assert founder.replica.core.membership.voters == {founder.id, *(host.id for host in others)}
+
+
+@UNSYNCED
+@in_world
+async def test_a_sole_voter_leads_again_when_nobody_has_more_than_it_has_left(durability: Durability) -> None:
+    async with rotting(1, appends=5, durability=durability) as (cluster, (founder,)):
+        host = await learner(cluster, founder)
+        await asyncio.sleep(1)
+        host.crash(power=False)
+        lose_power(founder)
+        founder.promised = GENESIS  # nobody else was to keep it
+        await founder.start()
+        await asyncio.sleep(30)
+        assert not founder.leads, "the learner may have been promoted"
+        await host.start()
+        await level(cluster)
+        assert founder.leads
+        assert not founder.replica.core.hindrances
+        founder.crash(power=False)
+        await founder.start()
+        await until(lambda: founder.leads)
+
+
+@in_world
+async def test_a_node_that_never_met_another_leads_at_once() -> None:
+    async with rotting(1, appends=5, durability=Durability.NONE) as (cluster, (founder,)):
+        lose_power(founder)
+        founder.promised, cluster.watch = GENESIS, Watch()  # nobody else was to keep it
+        await founder.start()
+        await until(lambda: founder.leads)
