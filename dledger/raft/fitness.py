@@ -52,6 +52,8 @@ class MemberFacts(NamedTuple):
     """Since it was last heard."""
     disk: DiskState = DiskState.OK
     """By its own word."""
+    may_vote: bool = True
+    """By its own word."""
     start: NodeStart | None = None
     """As it last said hello; None before it ever did."""
 
@@ -81,7 +83,10 @@ class Measure(NamedTuple):
             return Lack(Need.IDENTITY, "is in doubt, its disk is not the one that was admitted")
         if not facts.disk.takes_appends:
             return Lack(Need.DISK, "has a full disk" if facts.disk is DiskState.FULL else "has a disk that hangs")
-        return self._lag(facts.lag_frames, facts.lag_ms)
+        lack = self._lag(facts.lag_frames, facts.lag_ms)
+        if lack is None and not facts.may_vote:
+            return Lack(Need.CATCH_UP, "may have lost what it acknowledged, and does not vote yet")
+        return lack
 
     def _lag(self, lag_frames: int | None, lag_ms: float) -> Lack | None:
         if lag_frames is None:

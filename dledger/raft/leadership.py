@@ -250,6 +250,7 @@ class Leadership:
                 lag_ms=self._lag_ms(progress.match, now_ms),
                 silent_ms=now_ms - progress.contact_ms,
                 disk=progress.disk,
+                may_vote=progress.may_vote,
             )
             for peer, progress in self.followers.items()
         }

@@ -95,7 +95,8 @@ class HeartbeatResponse:
     """``term`` above the leader's makes it step down.
 
     ``keeps_lease`` promises to vote for nobody for one ``election_timeout_min_ms`` from now, also over a restart.
-    ``disk`` is the follower's own; ``wall_clock_ms`` its clock, since the epoch.
+    ``disk`` is the follower's own; ``wall_clock_ms`` its clock, since the epoch. ``may_vote``: it did not lose what it
+    acknowledged, as far as it knows, or was caught up since.
     """
 
     group: str
@@ -104,6 +105,7 @@ class HeartbeatResponse:
     keeps_lease: bool = False
     disk: DiskState = DiskState.OK
     wall_clock_ms: int = 0
+    may_vote: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +220,7 @@ class FetchResult(IntEnum):
     TRIMMED = 2
     """My log begins behind that."""
     DAMAGED = 3
-    """I have it, and it is damaged here too."""
+    """I have it, and it is damaged here too; or I may have had it, and lost it."""
     OTHER_LOG = 4
     """What I have there does not follow the chain that was named."""
     BUSY = 5

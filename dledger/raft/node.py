@@ -98,7 +98,9 @@ class RaftNode(Elections):
         if is_obeyed:
             self.follow_commit(message.commit_position)
         keeps_lease = is_obeyed and self._lease_reads
-        answer = HeartbeatResponse(self.group, self.term, message.round, keeps_lease, self.disk, wall_clock_ms)
+        answer = HeartbeatResponse(
+            self.group, self.term, message.round, keeps_lease, self.disk, wall_clock_ms, self.may_vote
+        )
         self._send(sender, answer)
 
     def hear_follower(self, sender: NodeId, term: Term, now_ms: float) -> Leadership | None:
@@ -120,6 +122,7 @@ class RaftNode(Elections):
         if leadership is not None:
             progress = leadership.followers[sender]
             progress.disk, progress.clock_offset_ms = answer.disk, answer.wall_clock_ms - now_ms
+            progress.may_vote = answer.may_vote
             self._take_round(leadership, sender, answer.round, keeps_lease=answer.keeps_lease)
 
     def on_peer_disconnected(self, peer: NodeId, now_ms: float) -> None:

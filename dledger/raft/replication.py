@@ -71,6 +71,7 @@ class Progress:
         "is_compared",
         "lease_round",
         "match",
+        "may_vote",
         "next",
         "paused_until_ms",
         "request_id",
@@ -116,6 +117,8 @@ class Progress:
         self.contact_ms = now_ms
         """When it was last heard in this term; optimistic at first, so that a new leader has time to be heard."""
         self.disk = DiskState.OK
+        """By its own word."""
+        self.may_vote = True
         """By its own word."""
         self.clock_offset_ms: float | None = None
         """What its wall clock shows minus what our own, monotonic one does; None before it said so."""
@@ -185,6 +188,7 @@ class Progress:
         if self.state is not PushState.COMPARE or not self._awaits(answer.request_id):
             return None
         self.waiting_since_ms = None
+        self.may_vote &= not answer.admits_loss
         asked_position = self.compare_at
         if answer.result is PushResult.INCONSISTENT_STATE and answer.position > asked_position:
             self._compare_higher(answer.position, match_in_terms)

@@ -46,6 +46,11 @@ class Correspondent(Protocol):
 
     def now_s(self) -> float: ...
 
+    @property
+    def owes_catch_up(self) -> bool:
+        """Whether the log may have gone on behind its end."""
+        ...
+
     def send(self, peer: NodeId, message: Message) -> bool: ...
 
     def fetch_from(self) -> Sequence[NodeId]:
@@ -104,7 +109,7 @@ class FrameServer:
             raise
         wanted = tuple(frame for frame in frames if frame.header.position <= ask.last_wanted)
         if not wanted:
-            return FetchResult.BEHIND_END, ()
+            return FetchResult.DAMAGED if self._context.owes_catch_up else FetchResult.BEHIND_END, ()
         first = wanted[0]
         try:
             check_link(ask.previous, first.header.base_index, first.header, first.raw)

@@ -49,7 +49,8 @@ class Host(Protocol):
         ...
 
     def on_caught_up(self, group: str) -> None:
-        """The debt, of that or of an unclean stop without fsync, is settled."""
+        """The debt, of that or of an unclean stop without fsync, is settled: when that is durable the replica is told
+        (``on_debt_settled``)."""
         ...
 
     def on_tail_known(self, group: str) -> None:

@@ -434,7 +434,13 @@ class Node:
 
     def on_caught_up(self, group: str) -> None:
         assert self._identity is not None
-        self._keep(self._identity.settle_debt(), f"settle-{group}")
+        self._keep(self._settle(group, self._identity.settle_debt()), f"settle-{group}")
+
+    async def _settle(self, group: str, settled: Coroutine[Any, Any, None]) -> None:
+        await settled
+        replica = self.replicas.get(group)
+        if replica is not None:
+            replica.on_debt_settled()
 
     def on_tail_known(self, group: str) -> None:
         assert self._identity is not None

@@ -109,6 +109,10 @@ class RecoveringReplica:
         self._on_damage()
 
     @property
+    def owes_catch_up(self) -> bool:
+        return Hindrance.OWES_CATCH_UP in self.core.hindrances
+
+    @property
     def led_down(self) -> LedDown:
         """By this one, or another replica that stood here before."""
         return self._overruling.led_down

@@ -99,6 +99,8 @@ class Replica:
         self.failure: DLedgerError | None = None
         self.is_stopping = False
         self._is_shut = False
+        self._is_settling = False
+        """What it owed is being made no debt any more."""
         self._held_messages = 0
         self._last_append: Append | None = None
         self._maintenance: asyncio.TimerHandle | None = None
@@ -151,6 +153,7 @@ class Replica:
     def wait_until_caught_up(self) -> None:
         """This node may have lost what it acknowledged: it does not vote until a leader's log is its own again (see
         ``on_leader_commit``)."""
+        self._is_settling = False
         self.core.set_may_vote(False, self.now_ms())
 
     async def owe_catch_up(self) -> None:
@@ -172,8 +175,12 @@ class Replica:
     def _vote_again(self, *, nobody_has_more: bool) -> None:
         core = self.core
         core.set_may_vote(True, self.now_ms(), Hindrance.UNKNOWN_TAIL)
-        if nobody_has_more and core.membership.voters == {core.node_id} and Hindrance.OWES_CATCH_UP in core.hindrances:
+        if nobody_has_more and core.membership.voters == {core.node_id} and self.owes_catch_up:
             self._settle_debt()
+
+    @property
+    def owes_catch_up(self) -> bool:
+        return Hindrance.OWES_CATCH_UP in self.core.hindrances
 
     @property
     def led_down(self) -> LedDown:
@@ -472,14 +479,21 @@ class Replica:
             self._tail_query = None
             core.set_may_vote(True, self.now_ms(), Hindrance.UNKNOWN_TAIL)
             self._host.on_tail_known(self.group)
-        if Hindrance.OWES_CATCH_UP in core.hindrances:
+        if self.owes_catch_up:
             self._settle_debt()
-            self.roster.on_commit(position)
 
     def _settle_debt(self) -> None:
-        logger.info("caught up after a loss; voting again", extra={"group": self.group})
-        self.core.set_may_vote(True, self.now_ms())
-        self._host.on_caught_up(self.group)
+        if not self._is_settling:
+            self._is_settling = True
+            self._host.on_caught_up(self.group)
+
+    def on_debt_settled(self) -> None:
+        """Durably, unless this node came to owe anew meanwhile."""
+        if self._is_settling:
+            self._is_settling = False
+            logger.info("caught up after a loss; voting again", extra={"group": self.group})
+            self.guard(lambda: self.core.set_may_vote(True, self.now_ms()))
+            self.roster.on_commit(self.core.commit_position)
 
     def _has_caught_up(self, position: Position) -> bool:
         core, log = self.core, self.log

@@ -45,7 +45,7 @@ logger = logging.getLogger(__name__)
 RETRY_S = 0.2
 _AS_FAR_AS_IT_GOES = Position((1 << 63) - 1)
 _TELLS = frozenset({FetchResult.SUCCESS, FetchResult.BEHIND_END, FetchResult.TRIMMED, FetchResult.OTHER_LOG})
-"""Answers that say what the voter has; one that is damaged there says nothing yet."""
+"""Answers that say what the other has; one that is damaged there, or lost its own end, says nothing yet."""
 
 
 class Follower(Protocol):

@@ -8,9 +8,10 @@ wiped, copied, or restored from an old backup is not taken for the one that made
 from __future__ import annotations
 
 import errno
+from collections.abc import Coroutine
 from pathlib import Path
 from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from dledger.errors import Code, error
 from dledger.storage.disk import FULL, Disk, make_directories
@@ -80,10 +81,11 @@ class Identity:
         self._record.owes_catch_up = True
         await self._save()
 
-    async def settle_debt(self) -> None:
-        """It has been caught up, or turned out to have lost nothing; durable. Raises DISK_FULL or DISK_ERROR."""
+    def settle_debt(self) -> Coroutine[Any, Any, None]:
+        """It has been caught up, or turned out to have lost nothing: from now on, and durable when what is returned has
+        been awaited, unless it owes anew by then. That raises DISK_FULL or DISK_ERROR."""
         self._record.owes_catch_up = False
-        await self._save()
+        return self._save()
 
     async def tail_is_known(self) -> None:
         """What the others have behind the end of the log that was cut is here; durable. Raises DISK_FULL or

@@ -93,6 +93,7 @@ def _header(message: Message, sender: NodeId) -> pb.PeerMessage:
                 keeps_lease=message.keeps_lease,
                 disk_state=message.disk,
                 wall_clock_ms=message.wall_clock_ms,
+                may_not_vote=not message.may_vote,
             )
         case VoteRequest() | VoteResponse():
             return _vote_header(message)
@@ -240,7 +241,7 @@ def _heartbeat(m: pb.PeerMessage, _: Buffer) -> Heartbeat:
 
 def _heartbeat_response(m: pb.PeerMessage, _: Buffer) -> HeartbeatResponse:
     disk = _enum(DiskState, m.disk_state)
-    return HeartbeatResponse(m.group, Term(m.term), m.round, m.keeps_lease, disk, m.wall_clock_ms)
+    return HeartbeatResponse(m.group, Term(m.term), m.round, m.keeps_lease, disk, m.wall_clock_ms, not m.may_not_vote)
 
 
 def _vote_request(m: pb.PeerMessage, _: Buffer) -> VoteRequest:

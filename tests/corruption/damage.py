@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from dledger.storage.segment import FIRST_PAGE_BYTES, PREPARED_SUFFIX
-from tests.corruption.node import FIRST_STATE, LATER_STATE, ROOM, UNUSED, Region, StoredDisk
+from tests.corruption.node import FIRST_STATE, LATER_STATE, RESERVE, ROOM, UNUSED, Region, StoredDisk
 from tests.simulation.platter import SECTOR_BYTES
 
 A_BYTE = "a byte"
@@ -46,10 +46,10 @@ INVERTED: Pattern = lambda byte: byte ^ 0xFF  # noqa: E731 – one of the patter
 def damaged_bytes(
     disk: StoredDisk, regions: dict[str, list[Region]], patterns: tuple[Pattern, ...], stride: int = 1
 ) -> Iterator[Damage]:
-    """Every byte, with every pattern; of room that nothing uses every ``stride``-th."""
+    """Every byte, with every pattern; of room that holds nothing every ``stride``-th."""
     for path, content in disk.image.files:
         for region in regions[path]:
-            step = stride if region.structure in (UNUSED, ROOM) else 1
+            step = stride if region.structure in (UNUSED, ROOM, RESERVE) else 1
             for offset in range(region.begin, region.end, step):
                 for pattern in patterns:
                     damaged = bytearray(content)

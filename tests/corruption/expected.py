@@ -6,7 +6,7 @@ from collections.abc import Set as AbstractSet
 from enum import StrEnum
 
 from tests.corruption.damage import FIRST_PAGE, FRAMES, FRAMES_ABOVE, FRAMES_ON_BOTH_SIDES, SEGMENT, Damage
-from tests.corruption.node import FIRST_STATE, LATER_STATE, ROOM, UNUSED
+from tests.corruption.node import FIRST_STATE, LATER_STATE, RESERVE, ROOM, UNUSED
 
 
 class Outcome(StrEnum):
@@ -30,7 +30,7 @@ _TWO_SLOTS = ("hard_state", "identity", "peers")
 
 _ANYWHERE: dict[str, AbstractSet[Outcome]] = {
     "LOCK": _GOOD,
-    "reserve": _GOOD,
+    RESERVE: _GOOD,
     UNUSED: _GOOD,
     ROOM: _GOOD,
     LATER_STATE: _GOOD,  # the frames before it tell it

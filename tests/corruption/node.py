@@ -28,7 +28,7 @@ FRAME_MAGIC = b"DLF"
 _IDLE_S = 0.05
 _PAGE_PARTS = ("segment header", "sync mark", "commit hint", "sync mark", "origin")
 SLOTS = {"hard_state": SLOT_BYTES, "identity": SLOT_BYTES, "peers": 16 * SLOT_BYTES}
-UNUSED, ROOM = "room that nothing uses", "room for frames to come"
+UNUSED, ROOM, RESERVE = "room that nothing uses", "room for frames to come", "reserve"
 FIRST_STATE, LATER_STATE = "the log's first small state", "a later small state"
 
 

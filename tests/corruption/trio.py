@@ -11,6 +11,7 @@ import asyncio
 
 from dledger.errors import CorruptLog
 from dledger.raft.messages import FetchResponse, Message
+from dledger.storage import reserve
 from dledger.storage.segment import SEGMENT_SUFFIX, STATE_SUFFIX
 from dledger.types import GENESIS, LogPoint, NodeId
 from tests.corruption.damage import Damage
@@ -27,6 +28,8 @@ from tests.unit.server.rot import append, level, trim, until
 APPENDS = 14
 ABOVE_THE_MARK = 2
 MEANWHILE = 3
+SMALL_RESERVE_BYTES = 8192
+"""Of what is kept for a full disk: as small as everything else here."""
 PATIENCE_S = 30
 """Several times as long as a scrub takes to come round."""
 
@@ -54,6 +57,7 @@ class Trio:
     """One cluster. To be made inside a ``WorldLoop``."""
 
     def __init__(self) -> None:
+        self._reserve_bytes, reserve.RESERVE_BYTES = reserve.RESERVE_BYTES, SMALL_RESERVE_BYTES
         self._cluster = three_nodes()
         self._patient: SimHost
         self._leader: SimHost
@@ -66,6 +70,7 @@ class Trio:
 
     async def close(self) -> None:
         await self._cluster.bury()
+        reserve.RESERVE_BYTES = self._reserve_bytes
 
     async def crash(self) -> StoredDisk:
         """Runs until one node has crashed, and the others have gone on; what that one has stored."""

@@ -340,6 +340,7 @@ class SimNode:
 
     def on_caught_up(self, group: str) -> None:
         self.has_caught_up = True
+        asyncio.get_running_loop().call_soon(self.replica.on_debt_settled)
 
     def on_stuck(self, group: str, why: Damaged) -> None:
         """Its logs are never closed while it runs."""

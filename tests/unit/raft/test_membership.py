@@ -26,7 +26,16 @@ LAGGING = HEALTHY._replace(lag_frames=101)
 LATE = HEALTHY._replace(lag_frames=2, lag_ms=1_001.0)
 FULL = HEALTHY._replace(disk=DiskState.FULL)
 AWAY = HEALTHY._replace(is_connected=False)
-UNFIT = {"frozen": FROZEN, "lagging": LAGGING, "late": LATE, "full": FULL, "away": AWAY, "in doubt": IN_DOUBT}
+OWING = HEALTHY._replace(may_vote=False)
+UNFIT = {
+    "frozen": FROZEN,
+    "lagging": LAGGING,
+    "late": LATE,
+    "full": FULL,
+    "away": AWAY,
+    "in doubt": IN_DOUBT,
+    "owing": OWING,
+}
 
 
 def ids(planned: tuple[Member, ...] | None, *, voters: bool) -> list[str]:
@@ -212,8 +221,8 @@ def test_a_healthy_voter_stays_while_the_majority_behind_it_would_rest_on_one_th
     with pytest.raises(DLedgerError, match="2 must be fit, and 1 would: n2 ") as refused:
         plan_remove(members(3), N1, N0, {N1: HEALTHY, N2: other}, MEASURE)
     assert refused.value.code is Code.CHANGE_REFUSED
-    passes = {"waits_for": Need.CATCH_UP.value} if other in (LAGGING, LATE) else {}
-    assert refused.value.metadata == passes, "a lag passes by itself; of the rest nobody knows"
+    passes = {"waits_for": Need.CATCH_UP.value} if other in (LAGGING, LATE, OWING) else {}
+    assert refused.value.metadata == passes, "a lag, or a debt, passes by itself; of the rest nobody knows"
     assert ids(plan_remove(members(3), N2, N0, {N1: HEALTHY, N2: other}, MEASURE), voters=True) == ["n0", "n1"]
 
 

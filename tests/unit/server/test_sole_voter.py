@@ -160,3 +160,39 @@ async def test_a_node_that_never_met_another_leads_at_once() -> None:
         founder.promised, cluster.watch = GENESIS, Watch()  # nobody else was to keep it
         await founder.start()
         await until(lambda: founder.leads)
+
+
+async def hear_alone(cluster: SimulatedCluster, founder: SimHost, other: SimHost) -> None:
+    """``other`` loses its power, and the two hear each other alone for a while; then it is caught up."""
+    lose_power(other)
+    rest = [host.id for host in cluster.hosts.values() if host not in (founder, other)]
+    cluster.network.faults.partition([founder.id, other.id], rest)
+    for host in (founder, other):
+        await host.start()
+    await asyncio.sleep(5)
+    cluster.network.mend()
+    await until(lambda: bool(cluster.leaders()) and not other.replica.core.hindrances)
+
+
+@in_world
+async def test_the_word_of_one_that_lost_its_own_end_says_nothing() -> None:
+    """The founder was removed, and nobody tells it; the others lose their power one behind the other."""
+    async with rotting(1, appends=5, durability=Durability.NONE) as (cluster, (founder,)):
+        first, second = [await learner(cluster, founder) for _ in range(2)]
+        for host in (first, second):
+            await founder.ask(partial(founder.replica.members.promote, host.id))
+        await founder.ask(lambda: founder.replica.handover.transfer(first.id))
+        await until(lambda: first.leads and first.replica.core.is_ready)
+        lose_power(founder)
+        third = cluster.new_host()
+        third.peers = {str(first.id): first.address}
+        await third.start()
+        await first.ask(lambda: first.replica.members.add(third.id, third.address))
+        await until(lambda: third.replica.log.last == first.replica.log.last)
+        await first.ask(lambda: first.replica.members.promote(third.id))
+        await first.ask(lambda: first.replica.members.remove(founder.id))
+        await until(lambda: second.replica.core.commit_position == third.replica.core.commit_position)
+        await hear_alone(cluster, founder, second)
+        await hear_alone(cluster, founder, first)
+        assert not founder.leads
+        assert founder.replica.core.hindrances
