@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from dledger.storage import cut as cutting
-from dledger.storage import recovery
+from dledger.storage import log, recovery
 from dledger.storage.group_commit import GroupCommit
 from dledger.storage.record import pack_record
 from dledger.storage.segment import Segment
@@ -114,6 +115,13 @@ def leave_what_was_cut(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(cutting, "zero", lambda *_arguments: None)
 
 
+def leave_unsynced_what_stays(patch: pytest.MonkeyPatch) -> None:
+    def forgetful(*arguments: Any, **named: Any) -> None:
+        cutting.cut(*arguments, **{**named, "unsynced": ()})
+
+    patch.setattr(log, "cut", forgetful)
+
+
 def save_both_slots_at_once(patch: pytest.MonkeyPatch) -> None:
     write = TwoSlotFile._write_slot
 
@@ -148,6 +156,7 @@ def mark_what_is_not_synced(patch: pytest.MonkeyPatch) -> None:
         (leave_the_mark, "truncate"),
         (leave_the_trailer, "truncate-across"),
         (leave_what_was_cut, "truncate"),
+        (leave_unsynced_what_stays, "truncate-unsynced"),
         (save_both_slots_at_once, "vote"),
         (mark_what_is_not_synced, "append-large"),
     ],
