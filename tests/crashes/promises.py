@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from random import Random
 from typing import NamedTuple, Protocol
 
 from dledger.config import Limits
+from dledger.errors import CorruptLog
+from dledger.storage.damage import Damaged
+from dledger.storage.damaged_log import DamagedLog, open_damaged
 from dledger.storage.frame import Frame, parse_frame
 from dledger.storage.hard_state import HardState, HardStateStore
 from dledger.storage.identity import open_identity
@@ -17,7 +21,7 @@ from dledger.storage.log import FileLog
 from dledger.storage.log_state import LogState
 from dledger.storage.segment_files import SegmentFiles
 from dledger.storage.verify import _Verifier
-from dledger.types import LogPoint, NodeId, NodeStart, Term, TrimPoint
+from dledger.types import LogPoint, NodeId, NodeStart, Position, Term, TrimPoint
 from tests.crashes.medium import Image, RecordedPlatter, RecordingDisk
 from tests.unit.storage.harness import MEMBERS, Witness, all_frames, frames_after, open_at
 
@@ -144,6 +148,57 @@ async def _goes_on(log: FileLog, platter: RecordedPlatter) -> None:
     assert again.last == expected, "what was appended after the start is lost"
     Witness(again)
     await again.close()
+
+
+class DamagedPromise(NamedTuple):
+    """A frame of a log that is at rest rotted. It is there, or known to be damaged, and then taken back for good; every
+    other one is there in any case."""
+
+    log: LogPromise
+    position: int
+
+    async def check(self, image: Image) -> None:
+        platter = RecordedPlatter(image)
+        log = await self._open(RecordingDisk(platter))
+        await self._repair(log)
+        nothing_more = platter.shot().nothing_more()
+        await log.close()
+        await self.log.check(nothing_more)
+
+    async def begin(self, disk: RecordingDisk) -> Found:
+        log = await self._open(disk)
+
+        async def go_on() -> None:
+            await self._repair(log)
+            await log.close()
+
+        return Found(self, self, go_on)
+
+    async def _open(self, disk: RecordingDisk) -> FileLog | DamagedLog:
+        """Reads all of it: what is known to be damaged is said, and what is served is right."""
+        log = await _open_in_any_case(disk, must_exist=self.log.must_exist)
+        (line,) = self.log.lines
+        assert (log.state.start.position, log.last.position) == (line.first, line.last), "frames are missing"
+        for position, raw in enumerate(line.frames, line.first + 1):
+            with suppress(Damaged):
+                assert (await log.read(Position(position), 1))[0].raw == raw, f"{position} is served, and is wrong"
+        spans = {(each.first, each.last) for each in log.damaged()}
+        assert spans <= {(self.position, self.position)}, f"{spans} are given up"
+        return log
+
+    async def _repair(self, log: FileLog | DamagedLog) -> None:
+        (line,) = self.log.lines
+        for damaged in log.damaged():
+            await log.repair(damaged, [parse_frame(line.frames[self.position - line.first - 1])])
+
+
+async def _open_in_any_case(disk: RecordingDisk, *, must_exist: bool) -> FileLog | DamagedLog:
+    try:
+        log = await open_at(GROUP, disk, LIMITS, must_exist=must_exist)
+    except CorruptLog as why:
+        return await open_damaged(disk, GROUP, "default", members=MEMBERS, why=why)
+    log._cache.truncate(0)
+    return log
 
 
 class LogModel:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from copy import deepcopy
 from random import Random
 from typing import NamedTuple
 
+from dledger.storage.damage import Damaged
+from dledger.storage.frame import Frame
 from dledger.storage.hard_state import HardState, HardStateStore
 from dledger.storage.identity import open_identity
 from dledger.storage.log import FileLog
@@ -17,6 +20,7 @@ from tests.crashes.promises import (
     DATA,
     GROUP,
     LIMITS,
+    DamagedPromise,
     LogModel,
     NodePromise,
     Promise,
@@ -68,6 +72,13 @@ class Stage:
         """The power may go here too."""
         self._on_call(name, True)
 
+    def rot(self, good: bytes) -> None:
+        """They are, wherever they are stored, something else from now on."""
+        rotten = bytes(byte ^ 0xFF for byte in good)
+        for file in map(self.platter.find, self.platter.paths()):
+            if good in file.data:
+                file.spoil(file.data.index(good), rotten)
+
     def end(self) -> None:
         self.mark("end")
         self._recording = False
@@ -101,6 +112,7 @@ class Writer:
 
     def __init__(self, stage: Stage, log: FileLog) -> None:
         self.log = log
+        self._stage = stage
         self._model = stage.model
         self._hearer = Hearer(log, stage.model)
 
@@ -124,6 +136,22 @@ class Writer:
         self._model.trimming({int(each.trim.point.position) for each in bounds[: boundary + 1]})
         await self.log.trim(to)
         self._model.trimmed(position)
+
+    async def rot(self, position: int) -> Frame:
+        """The frame, as it was; the log knows that it is damaged."""
+        (good,) = await self.log.read(Position(position), 1)
+        self._stage.promise = lambda: DamagedPromise(self._model.promise, position)
+        self._stage.rot(good.raw)
+        self.log._cache.truncate(0)
+        with suppress(Damaged):
+            await self.log.read(Position(position), 1)
+        return good
+
+    async def repair(self, good: Frame) -> None:
+        (damaged,) = self.log.damaged()
+        await self.log.repair(damaged, [good])
+        self._stage.promise = lambda: self._model.promise
+        self._stage.mark("repaired")
 
     async def reset(self, last: int) -> None:
         state = await state_behind(last)
@@ -263,6 +291,20 @@ async def reset(stage: Stage) -> None:
     stage.end()
 
 
+async def repair(stage: Stage) -> None:
+    """A frame of several sectors that rotted is written back: one of a sealed segment, then one of the segment that is
+    written to; then that goes on."""
+    writer = await _filled(stage, 1)
+    await writer.append(3, size_bytes=700)
+    await writer.append(3, size_bytes=700)
+    await asyncio.sleep(IDLE_S)
+    stage.record()
+    for position in (2, 6):
+        await writer.repair(await writer.rot(position))
+    await writer.append(1)
+    stage.end()
+
+
 async def stop_and_start(stage: Stage) -> None:
     """In order: the last mark says so, and the next start takes it back."""
     writer = await _filled(stage, 3, 2)
@@ -343,6 +385,7 @@ SCENARIOS: dict[str, Callable[[Stage], Awaitable[None]]] = {
         truncate_to_nothing,
         trim,
         reset,
+        repair,
         stop_and_start,
         vote,
         first_starts,

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
 from dledger.storage import cut as cutting
-from dledger.storage import log, recovery
+from dledger.storage import examiner, log, recovery
+from dledger.storage.damage import Hole
+from dledger.storage.disk import Disk
+from dledger.storage.frame import Frame
 from dledger.storage.group_commit import GroupCommit
 from dledger.storage.record import pack_record
 from dledger.storage.segment import Segment
@@ -32,7 +35,7 @@ def test_a_power_cut_at_any_call_takes_nothing_that_was_promised(name: str) -> N
     assert tally.starts > tally.calls
 
 
-@pytest.mark.parametrize("name", ["roll", "truncate-across", "reset"])
+@pytest.mark.parametrize("name", ["roll", "truncate-across", "reset", "repair"])
 def test_a_power_cut_during_a_recovery_takes_nothing_that_was_promised(name: str) -> None:
     tally = explore_recovery(name, SHALLOW, every=12)
     assert tally.failures == []
@@ -122,6 +125,15 @@ def leave_unsynced_what_stays(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(log, "cut", forgetful)
 
 
+def leave_unsynced_what_is_written_back(patch: pytest.MonkeyPatch) -> None:
+    def forgetful(disk: Disk, hole: Hole, offset: int, frames: Sequence[Frame]) -> None:
+        handle = disk.open(hole.segment.path)
+        disk.pwritev(handle, [frame.raw for frame in frames], offset)
+        disk.close(handle)
+
+    patch.setattr(examiner, "write_back", forgetful)
+
+
 def save_both_slots_at_once(patch: pytest.MonkeyPatch) -> None:
     write = TwoSlotFile._write_slot
 
@@ -157,6 +169,7 @@ def mark_what_is_not_synced(patch: pytest.MonkeyPatch) -> None:
         (leave_the_trailer, "truncate-across"),
         (leave_what_was_cut, "truncate"),
         (leave_unsynced_what_stays, "truncate-unsynced"),
+        (leave_unsynced_what_is_written_back, "repair"),
         (save_both_slots_at_once, "vote"),
         (mark_what_is_not_synced, "append-large"),
     ],
