@@ -67,6 +67,9 @@ def _run(slices: Sequence[Slice], results: Results) -> bool:
         except KeyboardInterrupt:
             _say("stopped; what is done is kept, and the next run goes on behind it")
             return False
+        if each.sources != result.sources:
+            _say("    does not count: what it rests on was changed while it ran; it is to be run again")
+            continue
         results.add(result)
         counts = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in result.counts.items())
         _say(f"    {result.outcome} in {result.duration_s:.0f} s: {counts or said.strip().rpartition(chr(10))[2]}")
@@ -77,7 +80,7 @@ def _run(slices: Sequence[Slice], results: Results) -> bool:
 
 def _prove(each: Slice) -> tuple[Result, str]:
     """Runs one slice; what became of it, and what it said."""
-    began_s = time.monotonic()
+    began_s, sources = time.monotonic(), each.sources
     with tempfile.TemporaryDirectory(prefix="dledger-proof-") as folder:
         summary = Path(folder) / "summary.json"
         flags = ("--summary", str(summary)) if each.family in SUMMARISED else ()
@@ -85,9 +88,8 @@ def _prove(each: Slice) -> tuple[Result, str]:
         details = json.loads(summary.read_text(encoding="utf-8")) if summary.exists() else {}
     counts = counted(each, said)
     duration_s = round(time.monotonic() - began_s, 1)
-    return Result(
-        each.name, each.sources, _outcome(each, code, counts, said), counts or {}, duration_s, commit(), details
-    ), said
+    outcome = _outcome(each, code, counts, said)
+    return Result(each.name, sources, outcome, counts or {}, duration_s, commit(), details), said
 
 
 def _say_of(arguments: Sequence[str]) -> tuple[int, str]:

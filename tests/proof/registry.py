@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
@@ -69,14 +68,8 @@ class Slice(NamedTuple):
 
     @property
     def sources(self) -> str:
-        """A fingerprint of all that the outcome rests on: what is proved, and what proves it."""
-        of_all = _sources(self.package)
-        return fingerprint([self.patch])[:4] + of_all[4:] if self.patch else of_all
-
-
-@lru_cache
-def _sources(package: str) -> str:
-    return fingerprint(places(package))
+        """A fingerprint of all that the outcome rests on, as it is now: what is proved, and what proves it."""
+        return fingerprint([*places(self.package), *([self.patch] if self.patch else [])])
 
 
 def places(package: str) -> list[Path]:

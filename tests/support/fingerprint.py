@@ -7,7 +7,7 @@ from functools import cache
 from hashlib import blake2b
 from io import StringIO
 from pathlib import Path
-from tokenize import COMMENT, DEDENT, INDENT, NEWLINE, NL, STRING, TokenInfo, generate_tokens
+from tokenize import COMMENT, DEDENT, INDENT, NEWLINE, NL, STRING, TokenError, TokenInfo, generate_tokens
 
 ROOT = Path(__file__).parents[2]
 APART = (ROOT / "dledger" / "spark", ROOT / "dledger" / "kernels")
@@ -30,7 +30,12 @@ def fingerprint(places: Iterable[Path]) -> str:
 @cache
 def _content(file: Path, _changed_ns: int) -> bytes:
     content = file.read_bytes()
-    return program(content.decode()).encode() if file.suffix == ".py" else content
+    if file.suffix != ".py":
+        return content
+    try:
+        return program(content.decode()).encode()
+    except (SyntaxError, TokenError):
+        return content  # somebody is in the middle of writing it
 
 
 def program(source: str) -> str:

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from tests.proof.__main__ import _prove, _verdict
+from tests.proof.__main__ import _prove, _run, _verdict
 from tests.proof.registry import Slice, counted, full, places, quick
 from tests.proof.report import Report
 from tests.proof.results import Result, Results
 from tests.simulation.branches import BRANCHES, FAULTS, RARE_BRANCHES, RARE_FAULTS, SELDOM_BRANCHES, SELDOM_FAULTS
+from tests.simulation.plant import mutants
 from tests.support.fingerprint import ROOT
 
 SEEDS = Slice("simulation", ("tests.simulation", "--seeds", "0:1"), r"(?P<passed>\d+) passed, (?P<failed>\d+) failed")
@@ -97,9 +98,26 @@ def modules(file: Path) -> Iterator[Path]:
         yield from (path.with_suffix(".py") for path in paths if path.with_suffix(".py").is_file())
 
 
-def test_a_planted_bug_is_another_source() -> None:
-    patch = ROOT / "tests" / "simulation" / "mutants" / "minority-commits.patch"
-    assert SEEDS._replace(patch=patch).sources != SEEDS.sources
+def test_a_planted_bug_is_another_source_and_so_is_another_one() -> None:
+    one, other = (SEEDS._replace(patch=each.patch).sources for each in mutants("minority-commits", "no-truncate"))
+    assert len({SEEDS.sources, one, other}) == 3
+
+
+@pytest.mark.parametrize("sources", ["as they were", "others"])
+def test_only_what_was_proved_of_sources_that_stayed_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], sources: str
+) -> None:
+    """Somebody edits them while a slice runs."""
+    edited = tmp_path / "sources"
+    edited.write_text("as they were")
+    program = f"import pathlib; pathlib.Path({str(edited)!r}).write_text({sources!r}); print('1 passed, 0 failed')"
+    (tmp_path / "some_proof.py").write_text(program)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(Slice, "sources", property(lambda _: edited.read_text()))
+    each, results = SEEDS._replace(arguments=("some_proof",)), Results(tmp_path / "results.jsonl")
+    assert _run([each], results)
+    assert (results.of(each) is not None) == (sources == "as they were")
+    assert ("changed while it ran" in capsys.readouterr().err) == (sources == "others")
 
 
 def test_the_table_adds_up_a_family(tmp_path: Path) -> None:

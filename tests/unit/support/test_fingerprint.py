@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from tests.support.fingerprint import program
+from pathlib import Path
+
+import pytest
+
+from tests.support import fingerprint as fingerprints
+from tests.support.fingerprint import fingerprint, program
 
 PLAIN = '''
 import os
@@ -60,3 +65,14 @@ def test_a_comment_behind_a_docstring_goes_with_it() -> None:
 
 def test_how_a_statement_is_laid_out_in_lines_does_not_count() -> None:
     assert program("a = (1 + 2)\n") == program("a = (1\n     + 2)\n")
+
+
+@pytest.mark.parametrize("source", ['"""Begun', "if x:\n        y\n    z\n", "def f("])
+def test_what_somebody_is_in_the_middle_of_writing_has_a_name_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
+) -> None:
+    monkeypatch.setattr(fingerprints, "ROOT", tmp_path)
+    file = tmp_path / "begun.py"
+    file.write_text(source)
+    begun = fingerprint([file])
+    assert begun != fingerprint([])
