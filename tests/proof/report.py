@@ -19,6 +19,9 @@ class Report:
     def __init__(self, slices: Sequence[Slice], results: Results) -> None:
         self._slices = slices
         self._done = [(each, result) for each in slices if (result := results.of(each)) is not None]
+        done = {each.name for each, _ in self._done}
+        left = [each for each in slices if each.name not in done]
+        self._outdated = [result for each in left if (result := results.of_any_sources(each)) is not None]
 
     def lines(self) -> list[str]:
         parts = {
@@ -43,8 +46,15 @@ class Report:
             *(f"failed: {name}" for name in names["failed"]),
             *(f"skipped, as this machine cannot do it: {name}" for name in names["skipped"]),
             *([f"{left} slices are yet to be run: make proof"] if left else []),
+            *self._of_other_sources(),
             *(f"never met in {self._seeds:,} seeds: {name}" for name in missing(self._hits, self._seeds)),
         ]
+
+    def _of_other_sources(self) -> list[str]:
+        counts = Counter(result.commit for result in self._outdated).most_common()
+        commits = ", ".join(f"{count} of {commit}" for commit, count in counts)
+        said = f"{len(self._outdated)} of them have results that do not count, for their sources were others"
+        return [f"{said}: {commits}"] if commits else []
 
     def table(self) -> list[str]:
         """A line for each family."""

@@ -141,6 +141,17 @@ def test_only_what_was_run_and_held_is_proved(tmp_path: Path, outcome: str, shor
     assert _verdict(report) == len(shortcoming)
 
 
+def test_what_was_proved_of_other_sources_is_said_with_its_commits(tmp_path: Path) -> None:
+    results = Results(tmp_path / "results.jsonl")
+    for each, commit in ((SEEDS, "abc"), (MORE, "def"), (ROT, "def")):
+        results.add(result("held", each)._replace(sources="others", commit=commit))
+    results.add(result("held", MUTANT))
+    assert Report([SEEDS, MORE, ROT, MUTANT], results).shortcomings() == [
+        "3 slices are yet to be run: make proof",
+        "3 of them have results that do not count, for their sources were others: 2 of def, 1 of abc",
+    ]
+
+
 def shown(tmp_path: Path, *done: Result) -> str:
     results = Results(tmp_path / "results.jsonl")
     for each in done:
