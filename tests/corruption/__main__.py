@@ -18,7 +18,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import chain, islice
-from pathlib import Path
 from typing import Any, Protocol
 
 from tests.corruption.damage import FLIPS, INVERTED, Damage, Pattern, damaged_bytes, damaged_files, damaged_sectors
@@ -28,7 +27,7 @@ from tests.corruption.node import StoredDisk, stored_node
 from tests.corruption.outcome import outcome_of
 from tests.corruption.trio import crashed, outcome_among_three
 from tests.simulation.process import WorldLoop
-from tests.support.choices import positive
+from tests.support.choices import positive, writable
 from tests.support.pool import processes, until_interrupted
 from tests.support.virtual_time import run_virtual
 
@@ -56,7 +55,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.corruption", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="one pattern a byte, and a part of the room not in use")
     parser.add_argument("--jobs", type=positive, default=os.cpu_count() or 1)
-    parser.add_argument("--summary", type=Path, help="writes the tables here, as JSON")
+    parser.add_argument("--summary", type=writable, help="writes the tables here, as JSON")
     options = parser.parse_args()
     total = 0
     tables: dict[str, dict[str, dict[str, int]]] = {}

@@ -24,7 +24,7 @@ from typing import IO, NamedTuple
 from tests.fuzz.decoders import Decoders
 from tests.fuzz.members import NonsenseMember
 from tests.fuzz.ports import fuzz_ports
-from tests.support.choices import positive
+from tests.support.choices import positive, writable
 from tests.support.pool import processes, until_interrupted
 
 SHARES = {"decoders": 0.65, "members": 0.15, "ports": 0.20}
@@ -103,10 +103,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("--count", type=positive, default=100_000)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--results", type=Path, help="keeps what is done, and goes on behind it")
+    parser.add_argument("--results", type=writable, help="keeps what is done, and goes on behind it")
     parser.add_argument("--target", choices=SHARES, help="this one alone")
     parser.add_argument("--jobs", type=positive, default=2)
-    parser.add_argument("--summary", type=Path, help="writes here, as JSON, how often each outcome came")
+    parser.add_argument("--summary", type=writable, help="writes here, as JSON, how often each outcome came")
     options = parser.parse_args()
     kept = _read(options.results)
     known = {done.slice for done in kept if not done.failure}

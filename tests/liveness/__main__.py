@@ -18,7 +18,7 @@ from typing import IO, NamedTuple
 
 from tests.liveness.graphs import DIRECTED_THREE, UNDIRECTED_FIVE, Shape
 from tests.liveness.run import GRANTED, STABLE, TIMEOUT_S, Case, Kind, Outcome, run_case
-from tests.support.choices import positive
+from tests.support.choices import positive, writable
 from tests.support.pool import processes, until_interrupted
 
 SHAPES = (DIRECTED_THREE, UNDIRECTED_FIVE)
@@ -44,7 +44,7 @@ def _run_graph(job: tuple[int, int]) -> Done:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.liveness", description=__doc__)
-    parser.add_argument("--results", type=Path, help="keeps what is done, and goes on behind it")
+    parser.add_argument("--results", type=writable, help="keeps what is done, and goes on behind it")
     parser.add_argument("--jobs", type=positive, default=os.cpu_count() or 1)
     parser.add_argument("--graph", type=int, help="one graph, case by case")
     parser.add_argument("--directed", action="store_true", help="--graph is one of three nodes")

@@ -16,7 +16,7 @@ from typing import Any
 from tests.simulation.branches import missing
 from tests.simulation.plant import Mutant, Results, Verdict, hunt, mutants
 from tests.simulation.run import Outcome, run_seed
-from tests.support.choices import number, positive, span
+from tests.support.choices import number, positive, span, writable
 from tests.support.pool import processes, until_interrupted
 
 
@@ -30,7 +30,7 @@ def main() -> int:
     parser.add_argument("--results", type=Path, help="keeps the verdicts on planted bugs here, and goes on from there")
     parser.add_argument("--max-seeds", type=positive, default=1000, help="for each mutant")
     parser.add_argument("--jobs", type=positive, default=os.cpu_count() or 1)
-    parser.add_argument("--summary", type=Path, help="writes here, as JSON, what many seeds or mutants came to")
+    parser.add_argument("--summary", type=writable, help="writes here, as JSON, what many seeds or mutants came to")
     options = parser.parse_args()
     if options.trace and options.seed is None:
         parser.error("--trace shows one seed: say which with --seed")

@@ -1,8 +1,10 @@
-"""What the commands of the proof may be told to do: an empty choice is a mistake, and no proof."""
+"""What the commands of the proof may be told to do: an empty choice is a mistake, and no proof; and so is a result that
+nobody can keep."""
 
 from __future__ import annotations
 
 from argparse import ArgumentTypeError
+from pathlib import Path
 
 
 def number(text: str) -> int:
@@ -25,3 +27,16 @@ def span(text: str) -> range:
     if not (first.isdecimal() and end.isdecimal() and int(first) < int(end)):
         raise ArgumentTypeError(f"{text!r} is not FIRST:END with a FIRST below END")
     return range(int(first), int(end))
+
+
+def writable(text: str) -> Path:
+    """A file that can be written: what took long is not to be lost at its end. It is left as it is."""
+    path = Path(text)
+    is_new = not path.exists()
+    try:
+        path.open("a").close()
+    except OSError as reason:
+        raise ArgumentTypeError(f"{text!r} cannot be written: {reason.strerror}") from None
+    if is_new:
+        path.unlink()
+    return path

@@ -5,10 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 from argparse import ArgumentTypeError
+from pathlib import Path
 
 import pytest
 
-from tests.support.choices import positive, span
+from tests.support.choices import positive, span, writable
 from tests.support.fingerprint import ROOT
 
 USAGE_ERROR = 2
@@ -30,6 +31,20 @@ def test_a_count_of_nothing_is_refused(text: str) -> None:
         positive(text)
 
 
+def test_a_file_that_is_to_be_written_is_left_as_it_is(tmp_path: Path) -> None:
+    new, old = tmp_path / "new", tmp_path / "old"
+    old.write_text("kept")
+    assert (writable(str(new)), writable(str(old))) == (new, old)
+    assert (new.exists(), old.read_text()) == (False, "kept")
+
+
+def test_a_file_that_cannot_be_written_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(ArgumentTypeError, match="cannot be written: Is a directory"):
+        writable(str(tmp_path))
+    with pytest.raises(ArgumentTypeError, match="cannot be written: No such file or directory"):
+        writable(str(tmp_path / "nosuch" / "file"))
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -40,11 +55,16 @@ def test_a_count_of_nothing_is_refused(text: str) -> None:
         "liveness --graph 1024",
         "liveness --graph 64 --directed",
         "fuzz --count 0",
+        "simulation --summary /nosuch/summary.json",
+        "corruption --summary /nosuch/summary.json",
+        "fuzz --summary /nosuch/summary.json",
+        "fuzz --results /nosuch/results.jsonl",
+        "liveness --results /nosuch/results.jsonl",
         "crashes nosuch",
         "proof nosuch",
     ],
 )
-def test_a_command_that_is_to_prove_nothing_says_so(arguments: str) -> None:
+def test_a_command_that_is_to_prove_nothing_or_keep_it_nowhere_says_so(arguments: str) -> None:
     command = [sys.executable, "-m", *f"tests.{arguments}".split()]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == USAGE_ERROR
