@@ -49,6 +49,8 @@ def main() -> int:
     parser.add_argument("--graph", type=int, help="one graph, case by case")
     parser.add_argument("--directed", action="store_true", help="--graph is one of three nodes")
     options = parser.parse_args()
+    if options.directed and options.graph is None:
+        parser.error("--directed says of which kind one graph is: say which with --graph")
     if options.graph is not None:
         shape = DIRECTED_THREE if options.directed else UNDIRECTED_FIVE
         if options.graph not in range(shape.graph_count):

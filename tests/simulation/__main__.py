@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import signal
@@ -16,17 +15,18 @@ from typing import Any
 from tests.simulation.branches import missing
 from tests.simulation.plant import Mutant, Results, Verdict, hunt, mutants
 from tests.simulation.run import Outcome, run_seed
-from tests.support.choices import number, positive, span, writable
+from tests.support.choices import Parser, number, positive, span, writable
 from tests.support.pool import processes, until_interrupted
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
-    parser.add_argument("--seed", type=number, help="one seed")
+    parser = Parser(prog="python -m tests.simulation", description=__doc__)
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--seed", type=number, help="one seed")
+    what.add_argument("--seeds", type=span, default="0:100", metavar="FIRST:END", help="the end not included")
+    what.add_argument("--until-failure", type=span, metavar="FIRST:END", help="the first seed that fails, or clean")
+    what.add_argument("--mutants", nargs="*", metavar="NAME", help="the planted bugs, or those of these names")
     parser.add_argument("--trace", action="store_true", help="shows what happens")
-    parser.add_argument("--seeds", type=span, default="0:100", metavar="FIRST:END", help="the end not included")
-    parser.add_argument("--until-failure", type=span, metavar="FIRST:END", help="the first seed that fails, or clean")
-    parser.add_argument("--mutants", nargs="*", metavar="NAME", help="the planted bugs, or those of these names")
     parser.add_argument("--results", type=Path, help="keeps the verdicts on planted bugs here, and goes on from there")
     parser.add_argument("--max-seeds", type=positive, default=1000, help="for each mutant")
     parser.add_argument("--jobs", type=positive, default=os.cpu_count() or 1)

@@ -3,8 +3,18 @@ nobody can keep."""
 
 from __future__ import annotations
 
-from argparse import ArgumentTypeError
+from argparse import ArgumentParser, ArgumentTypeError
 from pathlib import Path
+from typing import NoReturn
+
+
+class Parser(ArgumentParser):
+    """Says also why what begins with a minus is no value."""
+
+    def error(self, message: str) -> NoReturn:
+        if message.endswith("expected one argument"):
+            message += ' behind it; what begins with "-" is taken for an option, and nothing here is below zero'
+        super().error(message)
 
 
 def number(text: str) -> int:
@@ -24,8 +34,10 @@ def positive(text: str) -> int:
 def span(text: str) -> range:
     """``FIRST:END``, the end not included; one at least."""
     first, _, end = text.partition(":")
-    if not (first.isdecimal() and end.isdecimal() and int(first) < int(end)):
-        raise ArgumentTypeError(f"{text!r} is not FIRST:END with a FIRST below END")
+    if not (first.isdecimal() and end.isdecimal()):
+        raise ArgumentTypeError(f"{text!r} is not FIRST:END, two numbers of zero and more, as 0:100")
+    if int(first) >= int(end):
+        raise ArgumentTypeError(f"there is none in {text!r}: END is not included, so it has to be above FIRST")
     return range(int(first), int(end))
 
 
