@@ -31,7 +31,7 @@ QUICK = Depth(exhaustive_up_to=8, samples=16)
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.crashes", description=__doc__)
     parser.add_argument("scenarios", nargs="*", metavar="SCENARIO", help=f"of {', '.join(SCENARIOS)}; all by default")
-    parser.add_argument("--quick", action="store_true", help="a cut that takes seconds")
+    parser.add_argument("--quick", action="store_true", help="a cut that takes about two minutes on two cores")
     parser.add_argument("--jobs", type=positive, default=os.cpu_count() or 1)
     options = parser.parse_args()
     chosen = options.scenarios or list(SCENARIOS)
