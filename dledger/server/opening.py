@@ -172,7 +172,7 @@ class Opener:
             wall_clock_ms=self._wall_clock_ms,
             commit_index=await _commit_index_at(log),
         )
-        others = self._book.node_ids | {member.id for member in log.state.members} - {NodeId(self._config.id)}
+        others = (self._book.node_ids | {member.id for member in log.state.members}) - {NodeId(self._config.id)}
         owes = await self._owes_catch_up(log, is_alone=not others)
         if owes:
             replica.wait_until_caught_up()
