@@ -18,6 +18,8 @@ from tests.simulation.watch import Watch
 ROOT = Path(__file__).parents[3]
 
 
+# As the simulator changes, a seed tells another story: what keeps a bug of the product from coming back is the test of
+# its own, where it was mended. These are seeds that were hard once.
 _WHILE_IT_WAS_MADE = "what it found, while the simulator was made, is not recorded"
 _REPLACED = "the simulator: a replaced disk that starts twice, or a removed member's, or what a buried process says"
 _SHUT = "the watch: it asked a replica that was shut whom it hears"
