@@ -128,6 +128,7 @@ TARGETS = (
         "an append's cost from 1 MB to 20 GB, one node", "growth-1", FLAT, " ×", _rise("append_core_us"), at_most=True
     ),
     Target("a get's cost from 1 MB to 20 GB, one node", "growth-1", FLAT, " ×", _rise("get_core_us"), at_most=True),
+    Target("the same, of records that were read before", "growth-1", FLAT, " ×", _rise("again_core_us"), at_most=True),
     Target(
         "start of 20 GB, also after kill -9", "growth-1", 1, " s", _most("start_s", "start_after_kill_s"), at_most=True
     ),
@@ -136,6 +137,7 @@ TARGETS = (
         "an append's cost from 1 MB to 5 GB, three nodes", "growth-3", FLAT, " ×", _rise("append_core_us"), at_most=True
     ),
     Target("a get's cost from 1 MB to 5 GB, three nodes", "growth-3", FLAT, " ×", _rise("get_core_us"), at_most=True),
+    Target("the same, of records that were read before", "growth-3", FLAT, " ×", _rise("again_core_us"), at_most=True),
     Target("memory of a node meanwhile, of three", "growth-3", 300, " MB", _most("memory_mb"), at_most=True),
     Target("three nodes' rate over five nodes'", "members", 2, " ×", _fewer_with_five, at_most=True),
     Target(

@@ -10,6 +10,7 @@ import os
 import random
 import time
 from bisect import bisect_right
+from collections.abc import Sequence
 from contextlib import aclosing
 from itertools import accumulate
 from typing import Any
@@ -59,10 +60,11 @@ def read(*, endpoints: str, seconds: float) -> None:
 @click.argument("seconds", type=float)
 @click.argument("inflight", type=click.IntRange(1))
 @click.argument("ranges")
-def get(*, endpoints: str, seconds: float, inflight: int, ranges: str) -> None:
+@click.option("--places", type=click.IntRange(1), help="So many of them alone, the same ones in every run.")
+def get(*, endpoints: str, seconds: float, inflight: int, ranges: str, places: int | None) -> None:
     """Gets at random indexes of RANGES (FIRST:END,FIRST:END…), each index as likely as any other."""
     bounds = [tuple(map(int, each.split(":"))) for each in ranges.split(",")]
-    print_json(run(_get(endpoints, seconds, inflight, [range(first, end) for first, end in bounds])))
+    print_json(run(_get(endpoints, seconds, inflight, [range(first, end) for first, end in bounds], places)))
 
 
 async def _fill(endpoints: str, records: int, record_bytes: int, batch: int) -> dict[str, Any]:
@@ -103,14 +105,19 @@ async def _read(endpoints: str, duration_s: float) -> dict[str, Any]:
     return measured.result()
 
 
-async def _get(endpoints: str, duration_s: float, inflight: int, ranges: list[range]) -> dict[str, Any]:
+async def _get(
+    endpoints: str, duration_s: float, inflight: int, ranges: list[range], places: int | None
+) -> dict[str, Any]:
     ends = list(accumulate(map(len, ranges)))
+    numbers: Sequence[int] = range(ends[-1])
+    if places is not None and places < len(numbers):
+        numbers = random.Random(0).sample(numbers, places)
     payload_bytes = 0
     async with connect(endpoints) as log:
 
         async def get_one() -> None:
             nonlocal payload_bytes
-            number = random.randrange(ends[-1])
+            number = random.choice(numbers)
             which = bisect_right(ends, number)
             entry = await log.get(ranges[which][number - ends[which]])
             payload_bytes += len(entry.value)

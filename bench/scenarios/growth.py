@@ -3,7 +3,8 @@
 The log grows by records of 4 KiB, step by step. Between the steps single records of 128 B are appended for a while, and
 measured; a row's ``log_gb`` has them too. The gets that are measured are of the 4 KiB records alone, at random all over
 the log. ``cached_gb``: how much of the leader's files lies in the page cache before them → behind them: what was read
-stays there as long as the kernel likes; what was written stays for a segment or two.
+stays there as long as the kernel likes; what was written stays for a segment or two. ``again`` are gets of ``PLACES``
+records, all over the log as well, that were read just before: what the log's length costs, without the device.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from bench.scenarios.cluster import FILL_RECORD_BYTES, Cluster, cluster
 from bench.scenarios.flags import GIGABYTES, NODES, SECONDS
 
 INFLIGHT = 256
+PLACES = 4096
 STEPS_MB = (1, 64, 512, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000)
 
 
@@ -52,6 +54,8 @@ def _measure(running: Cluster, filled: list[range], duration_s: float) -> dict[s
     indexes = ",".join(f"{each.start}:{each.stop}" for each in filled)
     get = running.client("get", duration_s, INFLIGHT, indexes)
     cached_behind = _gb(running.cached_bytes(leader))
+    for _ in range(2):  # the first time they are brought
+        again = running.client("get", duration_s, INFLIGHT, indexes, "--places", PLACES)
     memory_mb = running.resident_mb()
     last = len(running.nodes) - 1
     running.end(last)
@@ -70,6 +74,8 @@ def _measure(running: Cluster, filled: list[range], duration_s: float) -> dict[s
         "get_p50_ms": get["p50_ms"],
         "get_core_us": round(get["server_core_s"] / get["records"] * 1e6, 2),
         "cached_gb": f"{cached_before} → {cached_behind}",
+        "again_per_s": again["records_per_s"],
+        "again_core_us": round(again["server_core_s"] / again["records"] * 1e6, 2),
         "memory_mb": round(memory_mb),
         "start_s": round(clean_s, 2),
         "start_after_kill_s": round(killed_s, 2),
@@ -83,5 +89,5 @@ def _gb(size_bytes: int | None) -> str:
 def _plot(rows: list[dict[str, Any]], path: Path) -> None:
     sizes = [row["log_gb"] for row in rows]
     series = {label: (sizes, [row[key] for row in rows]) for label, key in (
-        ("append", "append_core_us"), ("get", "get_core_us"))}  # fmt: skip
+        ("append", "append_core_us"), ("get", "get_core_us"), ("get again", "again_core_us"))}  # fmt: skip
     plot_lines(series, ("what a record costs the nodes as the log grows", "GB of log", "core-µs a record"), path)

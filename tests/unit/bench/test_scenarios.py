@@ -325,8 +325,8 @@ def test_growth_gets_what_was_filled_alone(monkeypatch: pytest.MonkeyPatch) -> N
         def bench(self, *_: object, **__: object) -> dict[str, Any]:
             return result
 
-        def client(self, work: str, _duration_s: float, _inflight: int, ranges: str) -> dict[str, Any]:
-            asked.append((work, ranges))
+        def client(self, work: str, _duration_s: float, _inflight: int, ranges: str, *places: object) -> dict[str, Any]:
+            asked.append((work, ranges, *places))
             return result
 
         def wait_ready(self) -> Any:
@@ -353,6 +353,11 @@ def test_growth_gets_what_was_filled_alone(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(growth, "save", save)
     monkeypatch.setattr(growth, "_plot", lambda *_: None)
     assert run(growth.growth, "--gigabytes", "0.008192").exit_code == 0
-    assert asked == [("get", "1000:1244"), ("get", "1000:1244,2244:4000")]
+    again = ("--places", growth.PLACES)
+    assert asked == [
+        (*step, *places)
+        for step in (("get", "1000:1244"), ("get", "1000:1244,2244:4000"))
+        for places in ((), again, again)
+    ]
     assert [row["filled_gb"] for row in rows] == [0.001, 0.008]
     assert rows[0]["cached_gb"] == "0.003 → 0.003"
