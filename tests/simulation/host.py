@@ -78,8 +78,11 @@ class SimHost:
         return platter
 
     def wipe(self) -> None:
-        """While down: another disk, and an empty one."""
+        """While down: another disk, and an empty one. Where its configuration names nobody else, an operator names the
+        others: it would found a cluster of its own (ARCHITECTURE, "Known gaps")."""
         assert self._life is None
+        if self.peers.keys() <= {self.id}:
+            self.peers = {other.id: other.address for other in self.cluster.hosts.values() if other is not self}
         self.platter = self._new_platter()
         self.promised = GENESIS
         self.rot.clear()

@@ -63,6 +63,7 @@ BETRAYED = {
     7641: _OWES,
     7762: "the watch: a candidate that stood still counts its votes when a later leader has committed",
     8049: "the watch: it waited for the repair of a segment before the log's start, which nobody has any more",
+    8860: "the simulator: an emptied founder that was told of nobody else founded a cluster of its own",
     9099: "the simulator: the one copy of an identity that a power cut had left rotted",
     10106: "the watch: what a leader may have cut from a damaged log is not promised any more",
     11498: "of several trims under way the last one counted, though an earlier one went further",
