@@ -31,7 +31,8 @@ READ_AHEAD_BYTES = 8 << 20
 MAX_BROUGHT_BYTES = 256 << 10
 """Larger blocks, which have to be read whole for one record, are read one by one."""
 KEPT_BYTES = 1 << 20
-"""Of what is brought for many records at once, so much is kept until they are found; the rest is in the page cache."""
+"""Of what is brought for many records at once, so much is kept until they are found; the rest is in the page cache. Nor
+are many more bytes of them found in one turn of the loop."""
 _MAX_STEPS = 2  # where in its frame a record lies, and then the record
 
 IsWanted = Callable[[FrameHeader], bool]
@@ -172,16 +173,20 @@ class FrameReader:
         """Adds to ``found`` the records that ``brought`` and the page cache have. Returns what has to be read next for
         the others, as far as that is known."""
         missing: dict[_Range, None] = {}
+        found_bytes = sum(len(entry.value) for entry in found.values())
         for index in filter(self._is_kept, indexes):
             segment = self._files.by_index(index)
             if segment.index is None:
                 continue
+            if found_bytes > KEPT_BYTES:
+                break
             read = partial(self._at_hand, segment, brought, missing)
             _, offset, end = segment.index.block_of_index(index)
             if self._checked.knows(segment, offset):
                 entry = self._checked.entry(segment, offset, index, read)
                 if entry is not None:
                     found[index] = entry
+                    found_bytes += len(entry.value)
             elif end is not None and end - offset <= MAX_BROUGHT_BYTES:
                 read(end - offset, offset)
         return list(missing)

@@ -196,6 +196,17 @@ async def test_what_was_brought_is_looked_for_nowhere_else(tmp_path: Path, monke
     await log.close()
 
 
+async def test_large_records_are_not_all_found_in_one_turn_of_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = await fill(tmp_path)
+    log = await open_at(tmp_path, limits=UNCACHED)
+    asked = [Index(index) for index in range(len(VALUES)) if values[index]]
+    monkeypatch.setattr("dledger.storage.reader.KEPT_BYTES", 0)
+    assert len(await log.bring(asked)) == 1
+    await log.close()
+
+
 async def test_rot_in_a_piece_is_neither_served_nor_believed(tmp_path: Path) -> None:
     values = await fill(tmp_path)
     first = min(tmp_path.glob("**/*.log"))
