@@ -31,12 +31,13 @@ class Hindrance(Enum):
     DAMAGED_LOG = "its log is damaged"
     OWES_CATCH_UP = "it may have lost what it acknowledged"
     UNKNOWN_TAIL = "it cut the end of its log, and has not asked the others what was there"
+    OTHER_DISK = "its log names another disk under its id"
 
 
 CALLS_BEFORE_STANDING = 6
 """Calls for the vote of a learner before it stands itself: whoever calls has had time to fetch what it lacks."""
 
-_KEEPS_FROM_VOTING = frozenset({Hindrance.OWES_CATCH_UP, Hindrance.UNKNOWN_TAIL})
+_KEEPS_FROM_VOTING = frozenset({Hindrance.OWES_CATCH_UP, Hindrance.UNKNOWN_TAIL, Hindrance.OTHER_DISK})
 
 
 class NodeState:

@@ -64,6 +64,10 @@ class GroupContext(Protocol):
         """The uuid of the disk that ``node_id``, a peer or this node, is known by; empty: none, or it is in doubt."""
         ...
 
+    async def keep_peers(self) -> None:
+        """What is known of the peers by now is durable when it returns. Raises DISK_FULL or DISK_ERROR."""
+        ...
+
     def on_lost_frames(self, peer: NodeId) -> None:
         """``peer`` does not have what it acknowledged, and that was committed: no quorum rests on it any more."""
         ...

@@ -34,6 +34,10 @@ class Host(Protocol):
         """The uuid of the disk that ``node_id``, a peer or this node, is known by; empty: none, or it is in doubt."""
         ...
 
+    async def keep_peers(self) -> None:
+        """What is known of the peers by now is durable when it returns. Raises DISK_FULL or DISK_ERROR."""
+        ...
+
     def on_members(self, group: str, members: Sequence[Member], *, is_committed: bool) -> None:
         """The log's last word on the members is another one: a change was appended, or taken back; or it is committed
         now."""

@@ -36,7 +36,7 @@ class Members:
 
     * NOT_LEADER, LEADER_NOT_READY, LEADER_TRANSFERRING, SHUTTING_DOWN: ask another node, or again;
     * CHANGE_PENDING: another change is not committed yet;
-    * UNKNOWN_MEMBER, UNEXPECTED_ARGUMENT, CHANGE_REFUSED: what stands in the way; nothing was changed;
+    * UNKNOWN_MEMBER, UNEXPECTED_ARGUMENT, CHANGE_REFUSED, DISK_FULL: what stands in the way; nothing was changed;
     * TERM_CHANGED, WAIT_QUORUM_ACK_TIMEOUT: the change may or may not come to be; asking for it again is safe.
     """
 
@@ -74,6 +74,10 @@ class Members:
 
     async def _change(self, plan: Plan, *, dry_run: bool) -> Change:
         planned = self._planned(plan)
+        if planned is not None and not dry_run:
+            # Whom an only voter promotes it knows of ever after, however much of its log goes with its power.
+            await self._context.keep_peers()
+            planned = self._planned(plan)
         if planned is None or dry_run:
             return Change(tuple(planned or self._context.log.state.members), Position(0))
         appended = await self._frames.append(membership_body(planned))

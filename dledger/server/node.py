@@ -75,6 +75,7 @@ class Node:
         self._listeners: list[RoleListener] = []
         self._identity: Identity | None = None
         self._acquaintances: Acquaintances | None = None
+        self._book: PeerBook | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._reopening: set[asyncio.Task[None]] = set()
         self._opener: Opener | None = None
@@ -114,7 +115,7 @@ class Node:
             self._disk, config.data_dir, NodeId(config.id), self._random, config.durability
         )
         has_spoken = self._identity.start.start_count > 0  # in an earlier start
-        book = await PeerBook.open(self._disk, config.data_dir, must_exist=has_spoken)
+        book = self._book = await PeerBook.open(self._disk, config.data_dir, must_exist=has_spoken)
         self._opener = Opener(
             config,
             self._disk,
@@ -347,6 +348,10 @@ class Node:
         assert self._acquaintances is not None, "open comes first"
         is_own = node_id == self._identity.node_id
         return self._identity.start.node_uuid if is_own else self._acquaintances.disk_of(node_id)
+
+    async def keep_peers(self) -> None:
+        assert self._book is not None, "open comes first"
+        await self._book.save()
 
     def on_role(self, group: str, role: Role, term: Term, leader_id: NodeId) -> None:
         if self._acquaintances is not None:

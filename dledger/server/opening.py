@@ -172,13 +172,12 @@ class Opener:
             wall_clock_ms=self._wall_clock_ms,
             commit_index=await _commit_index_at(log),
         )
+        self._identity.log_is_synced()
         others = (self._book.node_ids | {member.id for member in log.state.members}) - {NodeId(self._config.id)}
-        owes = await self._owes_catch_up(log, is_alone=not others)
-        if owes:
+        if await self._owes_catch_up(log, is_alone=not others and self._config.peers.keys() <= {self._config.id}):
             replica.wait_until_caught_up()
         self._identity.tail_is_unknown |= log.recovery.torn_bytes > 0
-        is_sole_voter = replica.core.membership.voters == {self._config.id}
-        if others and (self._identity.tail_is_unknown or (owes and is_sole_voter)):
+        if others and self._identity.tail_is_unknown:
             replica.ask_for_tail(others)
         return replica
 
@@ -187,10 +186,11 @@ class Opener:
         machine's memory; nor when the stop before the power loss was in order. ``is_alone``: it never met another, so
         that nobody relies on it. What was cut by another's word is owed whatever the log says now: it may be of a time
         before there were others."""
-        if self._identity.debt_is_new and (log.recovery.clean_stop or is_alone):
-            await self._identity.settle_debt()
-        self._identity.debt_is_new = False  # a log that is opened again was closed by this start
-        return self._identity.owes_catch_up
+        identity = self._identity
+        if identity.debt_is_new:
+            is_none = log.recovery.clean_stop or is_alone
+            await (identity.settle_debt() if is_none else identity.owe_catch_up())
+        return identity.owes_catch_up
 
     def _check_cluster_id(self, log: FileLog | DamagedLog) -> None:
         stored, configured = log.state.cluster_id, self._config.cluster_id

@@ -161,22 +161,21 @@ class Replica:
         await self._host.owe_catch_up()
 
     def ask_for_tail(self, others: Collection[NodeId]) -> None:
-        """This start cut something, or lost it with the machine's memory: it does not vote before it has asked
-        ``others``, whom it knows, what was there. Nor does a learner: it may have been promoted there; nor one that the
-        only voter is by what is left, as others may have been. Comes before ``start``."""
+        """This start cut something: it does not vote before it has asked ``others``, whom it knows, what was there. Nor
+        does a learner: it may have been promoted there; nor one that the only voter is by what is left, as others may
+        have been. Comes before ``start``."""
         self.core.set_may_vote(False, self.now_ms(), Hindrance.UNKNOWN_TAIL)
         self._tail_query = TailQuery(
             self, self.exchange.client, self._handler, others=others, on_answered=self._on_tail_asked
         )
 
-    def _on_tail_asked(self, nobody_has_more: bool) -> None:
-        self.guard(partial(self._vote_again, nobody_has_more=nobody_has_more))
+    def _on_tail_asked(self) -> None:
+        self.guard(self._tail_is_known)
 
-    def _vote_again(self, *, nobody_has_more: bool) -> None:
-        core = self.core
-        core.set_may_vote(True, self.now_ms(), Hindrance.UNKNOWN_TAIL)
-        if nobody_has_more and core.membership.voters == {core.node_id} and self.owes_catch_up:
-            self._settle_debt()
+    def _tail_is_known(self) -> None:
+        """As far as this node's vote goes."""
+        self.core.set_may_vote(True, self.now_ms(), Hindrance.UNKNOWN_TAIL)
+        self.roster.on_commit(self.core.commit_position)
 
     @property
     def owes_catch_up(self) -> bool:
@@ -310,6 +309,9 @@ class Replica:
 
     def disk_of(self, node_id: NodeId) -> bytes:
         return self._host.disk_of(node_id)
+
+    async def keep_peers(self) -> None:
+        await self._host.keep_peers()
 
     def on_lost_frames(self, peer: NodeId) -> None:
         self.roster.on_lost_frames(peer)
@@ -477,13 +479,9 @@ class Replica:
         if self._tail_query is not None:
             self._tail_query.stop()
             self._tail_query = None
-            core.set_may_vote(True, self.now_ms(), Hindrance.UNKNOWN_TAIL)
+            self._tail_is_known()
             self._host.on_tail_known(self.group)
-        if self.owes_catch_up:
-            self._settle_debt()
-
-    def _settle_debt(self) -> None:
-        if not self._is_settling:
+        if self.owes_catch_up and not self._is_settling:
             self._is_settling = True
             self._host.on_caught_up(self.group)
 

@@ -11,10 +11,6 @@ node may, though that one reaches a majority (ARCHITECTURE, "Known gaps"). A fra
 majority too, but the two may have no other node in common: so for ``election_timeout_max_ms`` it waits for everybody
 that it knows, learners too, who may have been promoted in what was cut, and is certain when they all answer.
 
-One that ran without fsync, lost power, and is the only voter by what is left, may have lost the promotions of others,
-who lead now: it waits for everybody that it knows. Whoever was promoted has acknowledged it, and tells. When nobody has
-more than this log, it is the only voter; no leader would ever come to settle what it owes.
-
 The voters may differ behind the point asked: a leader that is gone may have written frames there that nobody else got.
 Each log is followed to its end, as far as this node may have acknowledged it; the end that Raft's comparison of logs
 prefers is the least that a candidate must have, whatever has been taken here (``NodeState.least_end``). So is the end
@@ -33,11 +29,9 @@ from typing import Protocol
 
 from dledger.errors import Code, DLedgerError
 from dledger.raft.messages import NOBODY, FetchResult
-from dledger.raft.state import Hindrance
 from dledger.server.context import GroupContext
 from dledger.server.frame_client import FrameClient
 from dledger.storage.frame import Frame, following
-from dledger.transport.limited_log import LimitedLog
 from dledger.types import LogPoint, NodeId, Position
 
 logger = logging.getLogger(__name__)
@@ -45,7 +39,8 @@ logger = logging.getLogger(__name__)
 RETRY_S = 0.2
 _AS_FAR_AS_IT_GOES = Position((1 << 63) - 1)
 _TELLS = frozenset({FetchResult.SUCCESS, FetchResult.BEHIND_END, FetchResult.TRIMMED, FetchResult.OTHER_LOG})
-"""Answers that say what the other has; one that is damaged there, or lost its own end, says nothing yet."""
+"""Answers that say what the other has; one that is damaged there, or lost its own end, says nothing yet.
+Nor does a disk that is in doubt: it is not the one that acknowledged."""
 
 
 class Follower(Protocol):
@@ -63,18 +58,15 @@ class TailQuery:
         follower: Follower,
         *,
         others: Collection[NodeId],
-        on_answered: Callable[[bool], None],
+        on_answered: Callable[[], None],
     ) -> None:
-        """``others``: whom it knows. ``on_answered``: it may vote from now on; true when they all have answered, and
-        none has anything behind the end of this log."""
+        """``others``: whom it knows. ``on_answered``: it may vote from now on."""
         self._context = context
         self._client = client
         self._follower = follower
         self._others = frozenset(others)
         self._on_answered = on_answered
         self._answered: set[NodeId] = set()
-        self._have_no_more: set[NodeId] = set()
-        self._limited_log = LimitedLog(logger)
         self._term = context.core.term
         """It can have acknowledged nothing of a later one."""
         self._end = context.log.last
@@ -92,10 +84,11 @@ class TailQuery:
             self._task.cancel()
 
     async def _run(self) -> None:
-        context = self._context
+        context, core = self._context, self._context.core
         patient_until_s = context.now_s() + context.config.timings.election_timeout_max_ms / 1000
         while missing := self._missing():
-            if context.now_s() >= patient_until_s and self._may_go_on_without(missing):
+            has_majority = core.membership.is_quorum({*self._answered, core.node_id})
+            if has_majority and context.now_s() >= patient_until_s:
                 break
             await asyncio.gather(*map(self._ask, missing))
             if self._missing():
@@ -104,25 +97,11 @@ class TailQuery:
             "the others were asked for what followed the end of this log; voting again",
             extra={"group": context.group, "answers": len(self._answered), "frames": self.frames_taken},
         )
-        self._on_answered(not missing and self._answered <= self._have_no_more)
+        self._on_answered()
 
     def _missing(self) -> list[NodeId]:
         core = self._context.core
         return sorted((self._others | core.membership.members.keys()) - self._answered - {core.node_id})
-
-    def _may_go_on_without(self, missing: list[NodeId]) -> bool:
-        context, core = self._context, self._context.core
-        if core.membership.voters == {core.node_id} and Hindrance.OWES_CATCH_UP in core.hindrances:
-            self._limited_log.say(
-                logging.WARNING,
-                "waiting",
-                context.now_s(),
-                "others may have become voters in what this node lost with its power: it does not lead before they say",
-                group=context.group,
-                missing=missing,
-            )
-            return False
-        return core.membership.is_quorum({*self._answered, core.node_id})
 
     async def _ask(self, peer: NodeId) -> None:
         """What ``peer`` has behind the end of this log, to the end of its own."""
@@ -130,7 +109,7 @@ class TailQuery:
         while True:
             reached = self._followed.get(peer, self._end)
             answer = await self._client.ask(peer, reached, _AS_FAR_AS_IT_GOES)
-            if answer is None or answer.result not in _TELLS:
+            if answer is None or answer.result not in _TELLS or peer in core.doubted:
                 return
             if answer.result is FetchResult.TRIMMED:
                 core.require_end(answer.end)
@@ -140,8 +119,6 @@ class TailQuery:
                 core.require_end(points[-1])
             else:
                 self._answered.add(peer)
-                if answer.result is FetchResult.BEHIND_END:
-                    self._have_no_more.add(peer)
             if self._has_leader or not self._take(reached, answer.frames) or not points:
                 return
 

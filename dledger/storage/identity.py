@@ -11,7 +11,7 @@ import errno
 from collections.abc import Coroutine
 from pathlib import Path
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any
 
 from dledger.errors import Code, error
 from dledger.storage.disk import FULL, Disk, make_directories
@@ -40,7 +40,7 @@ class Identity:
         slots: TwoSlotFile,
         record: IdentityRecord,
         random: Random,
-        debt_is_new: bool,
+        durability: Durability,
         tail_is_unknown: bool,
     ) -> None:
         self._disk = disk
@@ -49,9 +49,7 @@ class Identity:
         self._slots = slots
         self._record = record
         self._random = random
-        self.debt_is_new = debt_is_new
-        """The machine lost its memory since the start before, which was without fsync: what was written and not synced
-        is gone, unless that start ended in order. False for a debt that is older than this start."""
+        self._durability = durability
         self.tail_is_unknown = tail_is_unknown
         """The end of a log was cut, by this start or an earlier one, and the others were not asked what was there.
         Durable before any log is opened, until ``begin_start`` says how it was; true from there until it is known."""
@@ -71,20 +69,31 @@ class Identity:
         self._record.tail_is_unknown = self.tail_is_unknown
         await self._save()
 
+    def log_is_synced(self) -> None:
+        """All that the log holds is durable, whatever it was written under: from now on it is as this start is
+        configured. Durable with what is saved next."""
+        self._record.durability = self._durability.value
+
     @property
     def owes_catch_up(self) -> bool:
         """This node may have lost what it acknowledged, and no leader has caught it up since. Survives restarts."""
         return self._record.owes_catch_up
 
+    @property
+    def debt_is_new(self) -> bool:
+        """The machine lost its memory since a start that was without fsync: what was written and not synced is gone,
+        unless that start ended in order, and nobody has looked yet whether it did. Survives restarts."""
+        return self._record.debt_is_new
+
     async def owe_catch_up(self) -> None:
-        """From now on; durable. Raises DISK_FULL or DISK_ERROR."""
-        self._record.owes_catch_up = True
+        """From now on, whatever the log says of how it was closed; durable. Raises DISK_FULL or DISK_ERROR."""
+        self._record.owes_catch_up, self._record.debt_is_new = True, False
         await self._save()
 
     def settle_debt(self) -> Coroutine[Any, Any, None]:
         """It has been caught up, or turned out to have lost nothing: from now on, and durable when what is returned has
         been awaited, unless it owes anew by then. That raises DISK_FULL or DISK_ERROR."""
-        self._record.owes_catch_up = False
+        self._record.owes_catch_up = self._record.debt_is_new = False
         return self._save()
 
     async def tail_is_known(self) -> None:
@@ -132,7 +141,7 @@ async def open_identity(
     try:
         _take(disk, lock, data_dir)
         slots = TwoSlotFile(disk, str(data_dir / "identity"), RecordKind.IDENTITY)
-        found = await _opened(disk, slots, data_dir, node_id, random, durability=durability)
+        record, tail_is_unknown = await _opened(disk, slots, data_dir, node_id, random, durability=durability)
     except BaseException:
         disk.close(lock)
         raise
@@ -141,10 +150,10 @@ async def open_identity(
         lock,
         node_id=node_id,
         slots=slots,
-        record=found.record,
+        record=record,
         random=random,
-        debt_is_new=found.debt_is_new,
-        tail_is_unknown=found.tail_is_unknown,
+        durability=durability,
+        tail_is_unknown=tail_is_unknown,
     )
 
 
@@ -163,15 +172,10 @@ def _take(disk: Disk, lock: Handle, data_dir: Path) -> None:
         # Who holds the lock is a courtesy: a full disk must not keep a node from serving what it has.
 
 
-class _Found(NamedTuple):
-    record: IdentityRecord
-    debt_is_new: bool = False
-    tail_is_unknown: bool = False
-
-
 async def _opened(
     disk: Disk, slots: TwoSlotFile, data_dir: Path, node_id: NodeId, random: Random, *, durability: Durability
-) -> _Found:
+) -> tuple[IdentityRecord, bool]:
+    """The identity, and whether the end of a log was cut by an earlier start that has not asked what was there."""
     if not await slots.load():
         if disk.exists(str(data_dir / "groups")):
             raise error(
@@ -185,7 +189,7 @@ async def _opened(
             durability=durability.value,
         )
         await slots.create(record.SerializeToString(deterministic=True))
-        return _Found(record)
+        return record, False
     record = IdentityRecord.FromString(slots.payload)
     if record.node_id != node_id:
         raise error(
@@ -195,11 +199,13 @@ async def _opened(
     boot_id = disk.boot_id()
     lost_memory = not boot_id or boot_id != record.boot_id
     # Judged by what the data was written under, and recorded before the boot id that shows it is overwritten.
-    debt_is_new = lost_memory and record.durability != Durability.FSYNC.value and not record.owes_catch_up
-    record.owes_catch_up |= debt_is_new
+    was_synced = record.durability == Durability.FSYNC.value
+    if lost_memory and not was_synced and not record.owes_catch_up:
+        record.owes_catch_up = record.debt_is_new = True
     record.boot_id = boot_id
-    record.durability = durability.value
+    if was_synced:  # else it is what was written before, until the log is synced
+        record.durability = durability.value
     tail_is_unknown = record.tail_is_unknown
     record.tail_is_unknown = True  # a log that is opened now may be cut, and this start end before it says so
     await slots.save(record.SerializeToString(deterministic=True))
-    return _Found(record, debt_is_new, tail_is_unknown)
+    return record, tail_is_unknown

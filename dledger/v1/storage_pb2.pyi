@@ -224,6 +224,7 @@ class IdentityRecord(_message.Message):
     GROUPS_FIELD_NUMBER: _builtins.int
     START_NONCES_FIELD_NUMBER: _builtins.int
     TAIL_IS_UNKNOWN_FIELD_NUMBER: _builtins.int
+    DEBT_IS_NEW_FIELD_NUMBER: _builtins.int
     node_id: _builtins.str
     node_uuid: _builtins.bytes
     """Minted at the first start."""
@@ -232,11 +233,13 @@ class IdentityRecord(_message.Message):
     boot_id: _builtins.str
     """Of the machine's boot during which the node last started; empty where the system does not tell."""
     durability: _builtins.str
-    """Of the last start: fsync, interval or none."""
+    """What the log was written under, as far as it may not be synced yet: fsync, interval or none."""
     owes_catch_up: _builtins.bool
     """The machine lost its memory after a start without fsync, and no leader has caught the node up since."""
     tail_is_unknown: _builtins.bool
     """The end of a log was cut, or may have been by a start that came to nothing, and nobody was asked what was there."""
+    debt_is_new: _builtins.bool
+    """What is owed is of such a start, and nobody has looked yet whether it ended in order."""
     @_builtins.property
     def groups(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The groups whose hard state and log were made here, durably, and which are missing only if something was lost."""
@@ -257,10 +260,11 @@ class IdentityRecord(_message.Message):
         groups: _abc.Iterable[_builtins.str] | None = ...,
         start_nonces: _abc.Iterable[_builtins.int] | None = ...,
         tail_is_unknown: _builtins.bool = ...,
+        debt_is_new: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "durability", b"durability", "groups", b"groups", "node_id", b"node_id", "node_uuid", b"node_uuid", "owes_catch_up", b"owes_catch_up", "start_count", b"start_count", "start_nonces", b"start_nonces", "tail_is_unknown", b"tail_is_unknown"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "debt_is_new", b"debt_is_new", "durability", b"durability", "groups", b"groups", "node_id", b"node_id", "node_uuid", b"node_uuid", "owes_catch_up", b"owes_catch_up", "start_count", b"start_count", "start_nonces", b"start_nonces", "tail_is_unknown", b"tail_is_unknown"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

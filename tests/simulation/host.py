@@ -79,10 +79,12 @@ class SimHost:
 
     def wipe(self) -> None:
         """While down: another disk, and an empty one. Where its configuration names nobody else, an operator names the
-        others: it would found a cluster of its own (ARCHITECTURE, "Known gaps")."""
+        others, as to one who joins, or all as founders: it would found a cluster of its own (ARCHITECTURE, "Known
+        gaps")."""
         assert self._life is None
         if self.peers.keys() <= {self.id}:
-            self.peers = {other.id: other.address for other in self.cluster.hosts.values() if other is not self}
+            hosts = self.cluster.hosts.values()
+            self.peers = {other.id: other.address for other in hosts if other is not self or self._disks % 2}
         self.platter = self._new_platter()
         self.promised = GENESIS
         self.rot.clear()

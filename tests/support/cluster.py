@@ -329,6 +329,9 @@ class SimNode:
     def disk_of(self, node_id: NodeId) -> bytes:
         return self.uuid if node_id == self.id else self.acquaintances.disk_of(node_id)
 
+    async def keep_peers(self) -> None:
+        """They are not on a disk here."""
+
     def on_members(self, group: str, members: Sequence[Member], *, is_committed: bool) -> None:
         self.acquaintances.follow_members(members, is_committed=is_committed)
 

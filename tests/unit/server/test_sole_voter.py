@@ -7,14 +7,17 @@ from functools import partial
 
 import pytest
 
-from dledger.batch import build_body, crc32c
+from dledger.errors import ChangeRefused
+from dledger.raft.messages import Append, Compare, Fetch
+from dledger.raft.state import Hindrance
+from dledger.transport.faults import Rule
 from dledger.types import GENESIS, Durability, Position
 from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.host import SimHost
 from tests.simulation.process import in_world
 from tests.simulation.watch import Watch
 from tests.unit.server.rot import append, append_one, level, rotting, until
-from tests.unit.server.test_tail_query import lose, tear
+from tests.unit.server.test_tail_query import NOTICED_S, lose, tear
 
 UNSYNCED = pytest.mark.parametrize("durability", [Durability.NONE, Durability.INTERVAL])
 
@@ -34,25 +37,31 @@ def lose_power(host: SimHost) -> None:
     host.crash()
 
 
+async def promote(founder: SimHost, host: SimHost) -> None:
+    """As soon as it has caught up."""
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                await founder.ask(partial(founder.replica.members.promote, host.id))
+            except ChangeRefused:
+                await asyncio.sleep(0.005)
+            else:
+                return
+
+
 async def promote_and_append(founder: SimHost, host: SimHost) -> Position:
-    """Both in one group of frames, which no mark covers yet; acknowledged. Returns where the promotion lies."""
-    appender, before = founder.replica.appender, founder.replica.log.last.position
+    """So soon behind each other that no mark covers them yet, only a record before them; acknowledged. Returns where
+    the promotion lies."""
+    before = founder.replica.log.last.position
 
     async def both() -> None:
-        appended = [_append(founder, b"before")]
         promoted = asyncio.ensure_future(founder.replica.members.promote(host.id))
-        await until(lambda: bool(appender._queue) or founder.replica.log.last.position > before + 1, poll_s=0)
-        appended.append(_append(founder, b"behind"))
-        appender.flush()
-        await asyncio.gather(promoted, *appended)
+        await append_one(founder, b"before")
+        await until(lambda: founder.replica.log.last.position > before + 1, poll_s=0.00001)
+        await asyncio.gather(promoted, append_one(founder, b"behind"))
 
     await founder.ask(both)
     return Position(before + 2)
-
-
-def _append(founder: SimHost, record: bytes) -> asyncio.Future[object]:
-    body = build_body([record])
-    return asyncio.ensure_future(founder.replica.appender.append_body(body, crc32c(body), 1))
 
 
 @in_world
@@ -64,6 +73,7 @@ async def test_whose_promotion_rotted_behind_the_mark_is_asked_and_leads() -> No
         acknowledged = founder.replica.log.last
         founder.crash()
         lose(founder, promoted)
+        await asyncio.sleep(NOTICED_S)
         await founder.start()
         assert founder.replica.core.membership.voters == {founder.id}, "by what is left"
         await level(cluster)
@@ -134,23 +144,71 @@ async def test_it_waits_for_them_also_behind_another_restart(durability: Durabil
 
 @UNSYNCED
 @in_world
-async def test_a_sole_voter_leads_again_when_nobody_has_more_than_it_has_left(durability: Durability) -> None:
+async def test_a_sole_voter_that_lost_its_power_and_knows_of_others_waits_for_one_that_leads(
+    durability: Durability,
+) -> None:
+    """As after any loss of a majority's memory: its learner may have been promoted in what is gone."""
     async with rotting(1, appends=5, durability=durability) as (cluster, (founder,)):
-        host = await learner(cluster, founder)
+        await learner(cluster, founder)
         await asyncio.sleep(1)
-        host.crash(power=False)
         lose_power(founder)
         founder.promised = GENESIS  # nobody else was to keep it
+        for _ in range(2):
+            await founder.start()
+            await asyncio.sleep(30)
+            assert not founder.leads
+            founder.crash(power=False)
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+@in_world
+async def test_it_is_led_until_it_has_what_the_leader_has(is_killed: bool) -> None:
+    """It knows the leader, and asks everybody; what the leader sends does not arrive."""
+    async with rotting(1, appends=5, durability=Durability.INTERVAL) as (cluster, (founder,)):
+        others = [await learner(cluster, founder) for _ in range(2)]
+        await asyncio.sleep(2)  # what was written so far is synced
+        for host in others:
+            await founder.ask(partial(founder.replica.members.promote, host.id))
+        (leader, _) = others
+        await founder.ask(lambda: founder.replica.handover.transfer(leader.id))
+        await until(lambda: leader.leads and leader.replica.core.is_ready)
+        await append(leader, 1)
+        lose_power(founder)
+        faults = cluster.network.faults
+        faults.add(Rule(lambda _, to, what: to == founder.id and isinstance(what, Compare | Append), 1.0))
+        deaf = faults.add(Rule(lambda source, _, what: source == founder.id and isinstance(what, Fetch), 1.0))
         await founder.start()
-        await asyncio.sleep(30)
-        assert not founder.leads, "the learner may have been promoted"
-        await host.start()
-        await level(cluster)
-        assert founder.leads
-        assert not founder.replica.core.hindrances
-        founder.crash(power=False)
+        await until(lambda: founder.replica.core.leader_id == leader.id)
+        faults.remove(deaf)
+        await asyncio.sleep(10)
+        if is_killed:
+            founder.crash(power=False)
+            faults.partition([founder.id], [host.id for host in others])
+            await founder.start()
+            await asyncio.sleep(3)
+        assert founder.replica.core.membership.voters == {founder.id}, "by what is left"
+        assert founder.replica.core.hindrances == {Hindrance.OWES_CATCH_UP}
+        assert not founder.leads
+
+
+@in_world
+async def test_whom_it_promoted_it_knows_of_on_the_slowest_disk() -> None:
+    async with rotting(1, appends=5, durability=Durability.NONE) as (cluster, (founder,)):
+        founder.mood.sync_s = 2.0, 2.0
+        others = [cluster.new_host() for _ in range(2)]
+        for host in others:
+            host.peers = {str(founder.id): founder.address}
+            await host.start()
+        for host in others:
+            await founder.ask(partial(founder.replica.members.add, host.id, host.address))
+            await promote(founder, host)
+        await append(founder, 1)
+        lose_power(founder)
+        founder.promised = GENESIS  # that it is owed is what is asked here
+        founder.mood.mend()
         await founder.start()
-        await until(lambda: founder.leads)
+        await asyncio.sleep(5)
+        assert not founder.leads
 
 
 @in_world

@@ -69,6 +69,19 @@ async def test_an_acknowledged_frame_that_was_cut_is_taken_back_before_the_first
         assert patient.replica.core.may_vote
 
 
+@in_world
+async def test_the_word_of_an_emptied_disk_is_not_that_of_the_one_that_acknowledged() -> None:
+    async with rotting() as (_, (leader, patient, other)):
+        await other.stop()
+        other.wipe()
+        await cut_short(leader, patient)
+        for host in (other, patient):
+            await host.start()
+        await asyncio.sleep(10)
+        assert other.id in patient.replica.core.doubted
+        assert Hindrance.UNKNOWN_TAIL in patient.replica.core.hindrances
+
+
 async def make_learner(leader: SimHost, patient: SimHost) -> None:
     await leader.replica.members.remove(patient.id)
     await leader.replica.members.add(patient.id, patient.address)
@@ -377,3 +390,26 @@ async def test_a_leader_that_has_not_compared_the_log_since_the_start_does_not_s
         await leader.start()
         await level(cluster)
         assert patient.replica.core.may_vote
+
+
+@pytest.mark.parametrize("is_deaf", [False, True])
+@in_world
+async def test_who_was_removed_is_let_go_when_the_tail_is_known(is_deaf: bool) -> None:
+    async with rotting() as (cluster, (leader, patient, _)):
+        gone = cluster.new_host()
+        gone.peers = {str(leader.id): leader.address}
+        await gone.start()
+        await leader.ask(partial(leader.replica.members.add, gone.id, gone.address))
+        await level(cluster)
+        patient.crash()
+        tear(patient)
+        await leader.ask(partial(leader.replica.members.remove, gone.id))
+        await append(leader, 3)
+        if is_deaf:
+            cluster.network.faults.add(
+                Rule(lambda source, _, what: source == patient.id and isinstance(what, Fetch), 1.0)
+            )
+        await patient.start()
+        core = patient.replica.core
+        await until(lambda: not core.hindrances and core.commit_position == leader.replica.core.commit_position)
+        await until(lambda: not patient.knows(gone.id)[0])  # nobody appends

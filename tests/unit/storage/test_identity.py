@@ -146,10 +146,26 @@ async def test_a_process_that_died_alone_owes_nothing(tmp_path: Path) -> None:
 
 async def test_lost_memory_without_fsync_is_a_debt_that_restarts_do_not_settle(tmp_path: Path) -> None:
     await start_on("first", tmp_path, Durability.INTERVAL)
-    found = await start_on("second", tmp_path, Durability.INTERVAL)
-    assert (found.owes_catch_up, found.debt_is_new) == (True, True)
+    for _ in range(2):  # nobody looks into the log
+        found = await start_on("second", tmp_path, Durability.INTERVAL)
+        assert (found.owes_catch_up, found.debt_is_new) == (True, True)
+    await found.owe_catch_up()
     again = await start_on("second", tmp_path, Durability.FSYNC)
     assert (again.owes_catch_up, again.debt_is_new) == (True, False)
+
+
+async def test_what_was_written_without_fsync_is_a_debt_until_the_log_is_synced(tmp_path: Path) -> None:
+    await start_on("first", tmp_path, Durability.NONE)
+    await start_on("first", tmp_path, Durability.FSYNC)
+    assert (await start_on("second", tmp_path, Durability.FSYNC)).owes_catch_up
+
+
+async def test_a_log_that_was_synced_is_as_this_start_is_configured(tmp_path: Path) -> None:
+    await start_on("first", tmp_path, Durability.NONE)
+    synced = await start_on("first", tmp_path, Durability.FSYNC)
+    synced.log_is_synced()
+    await synced.begin_start()
+    assert not (await start_on("second", tmp_path, Durability.FSYNC)).owes_catch_up
 
 
 async def test_a_settled_debt_stays_settled(tmp_path: Path) -> None:

@@ -1,0 +1,74 @@
+"""A disk that replaced a founder's comes to a time when that one was the only voter: it does not lead by it."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+import pytest
+
+from dledger.raft.messages import Append
+from dledger.raft.state import Hindrance
+from dledger.transport.faults import Rule
+from dledger.types import NodeId, Position
+from tests.simulation.cluster import SimulatedCluster
+from tests.simulation.host import SimHost
+from tests.simulation.process import in_world
+from tests.unit.server.rot import append, level, rotting, until
+from tests.unit.server.test_sole_voter import learner
+
+
+async def empty(cluster: SimulatedCluster, founder: SimHost, *, as_founder: bool = False) -> None:
+    """Others are promoted, and the disk of ``founder`` is replaced. What it is sent then ends before the promotions."""
+    others = [await learner(cluster, founder) for _ in range(2)]
+    await append(founder, 200)
+    promotion = founder.replica.log.last.position + 1
+    for host in others:
+        await founder.ask(partial(founder.replica.members.promote, host.id))
+    founder.crash()
+    founder.wipe()
+    founder.peers = {str(host.id): host.address for host in cluster.hosts.values() if as_founder or host in others}
+    hold_up(cluster, founder.id, Position(promotion))
+    await founder.start()
+    await until(lambda: founder.replica.core.membership.voters == {founder.id}, poll_s=0.0001)
+    await asyncio.sleep(3)
+
+
+def hold_up(cluster: SimulatedCluster, node_id: NodeId, end: Position) -> None:
+    """It is sent no frame from ``end`` on."""
+
+    def is_beyond(_: NodeId, to: NodeId, what: object) -> bool:
+        return to == node_id and isinstance(what, Append) and what.frames[-1].header.position >= end
+
+    cluster.network.faults.add(Rule(is_beyond, 1.0))
+
+
+@pytest.mark.parametrize("as_founder", [False, True])
+@in_world
+async def test_an_emptied_founder_does_not_lead_by_the_time_when_it_was_alone(as_founder: bool) -> None:
+    async with rotting(1, appends=5) as (cluster, (founder,)):
+        await empty(cluster, founder, as_founder=as_founder)
+        others = [host.id for host in cluster.hosts.values() if host is not founder]
+        cluster.network.faults.partition([founder.id], others)
+        await asyncio.sleep(3)
+        assert not founder.leads
+        founder.crash(power=False)
+        await founder.start()
+        await asyncio.sleep(3)
+        assert founder.replica.core.membership.voters == {founder.id}, "by what it has"
+        assert not founder.leads
+
+
+@in_world
+async def test_it_votes_and_leads_again_when_it_was_readmitted_and_promoted() -> None:
+    async with rotting(1, appends=5) as (cluster, (founder,)):
+        await empty(cluster, founder)
+        assert founder.replica.core.hindrances == {Hindrance.OTHER_DISK}
+        cluster.network.mend()
+        (leader,) = cluster.leaders()
+        await leader.ask(partial(leader.replica.members.readmit, founder.id))
+        await level(cluster)
+        assert not founder.replica.core.hindrances
+        await leader.ask(partial(leader.replica.members.promote, founder.id))
+        await leader.ask(partial(leader.replica.handover.transfer, founder.id))
+        await until(lambda: founder.leads)
