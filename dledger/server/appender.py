@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from dledger.batch import Buffer, as_records, body_sums, build_body, check_body, crc32c
 from dledger.errors import Code, DLedgerError, error
+from dledger.raft.membership import with_disks
 from dledger.server.context import GroupContext
 from dledger.server.gathering import Gathering
 from dledger.server.quorum_ack_checker import AppendResult, QuorumAckChecker, Waiter
@@ -93,8 +94,12 @@ class Appender:
         return self._is_open
 
     def _no_op(self) -> Batch:
-        """It carries the cluster's id, minted by the very first leader, and the members."""
-        body = no_op_body(self._context.cluster_id_or_new(), self._log.state.members)
+        """It carries the cluster's id, minted by the very first leader, and the members, of whom this node's disk at
+        least is named: whoever has that id and another disk later is told by it (``Roster``)."""
+        context = self._context
+        own_id = context.core.node_id
+        members = with_disks(self._log.state.members, {own_id: context.disk_of(own_id)})
+        body = no_op_body(context.cluster_id_or_new(), members)
         return Batch(body, crc32c(body), 0, control=ControlKind.NO_OP)
 
     def close(self, refusal: DLedgerError) -> None:

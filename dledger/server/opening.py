@@ -130,11 +130,14 @@ class Opener:
     async def _open_damaged(self, group: str, why: CorruptLog) -> DamagedLog:
         directory = self._config.data_dir / "groups" / group
         log = await open_damaged(self._disk, directory, group, members=self._founders(), why=why)
-        known = {member.id for member in log.state.members} | self._config.peers.keys()
-        if known <= {self._config.id}:
+        if not self._others(log) and self._config.peers.keys() <= {self._config.id}:
             await log.close()
             raise why
         return log
+
+    def _others(self, log: FileLog | DamagedLog) -> set[NodeId]:
+        """Whom this node knows, by its log or, where that was lost, since it met them."""
+        return ({member.id for member in log.state.members} | self._book.node_ids) - {NodeId(self._config.id)}
 
     def _founders(self) -> list[Member]:
         """A node that joins has no members of its own: those of the group come with the frames."""
@@ -154,6 +157,7 @@ class Opener:
             metrics=self._metrics_of(log.group),
             random=self._random,
             identity=self._identity,
+            acquaintances=self._book.node_ids,
             on_repaired=lambda: self._on_repaired(log.group),
         )
 
@@ -173,7 +177,7 @@ class Opener:
             commit_index=await _commit_index_at(log),
         )
         self._identity.log_is_synced()
-        others = (self._book.node_ids | {member.id for member in log.state.members}) - {NodeId(self._config.id)}
+        others = self._others(log)
         if await self._owes_catch_up(log, is_alone=not others and self._config.peers.keys() <= {self._config.id}):
             replica.wait_until_caught_up()
         self._identity.tail_is_unknown |= log.recovery.torn_bytes > 0

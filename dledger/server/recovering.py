@@ -9,7 +9,7 @@ leaders; it neither stands nor takes appends, and serves no reads. When everythi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from random import Random
 
@@ -58,8 +58,10 @@ class RecoveringReplica:
         metrics: GroupMetrics,
         random: Random,
         identity: Identity,
+        acquaintances: Collection[NodeId],
         on_repaired: Callable[[], None],
     ) -> None:
+        """``acquaintances``: whom this node met. What is left of the log may be of a time before they were members."""
         self.config = config
         self.group = log.group
         self.log = log
@@ -70,6 +72,7 @@ class RecoveringReplica:
         self.failure: DLedgerError | None = None
         self._host = host
         self._identity = identity
+        self._acquaintances = acquaintances
         self._loop = asyncio.get_running_loop()
         self._on_repaired = on_repaired
         self._is_shut = False
@@ -165,7 +168,9 @@ class RecoveringReplica:
         return self._elector.send(partial(self._host.send, peer, message))
 
     def fetch_from(self) -> Sequence[NodeId]:
-        known = {member.id for member in self.log.state.members} | {NodeId(each) for each in self.config.peers}
+        known = {*self._acquaintances, *map(NodeId, self.config.peers)}.union(
+            each.id for each in self.log.state.members
+        )
         others = sorted(known - {NodeId(self.config.id), self.leader_id})
         return [*([self.leader_id] if self.leader_id else []), *others]
 

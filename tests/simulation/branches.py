@@ -99,6 +99,7 @@ BRANCHES = (
     "doubt lifted",
     "duplicate answered",
     "founded alone",
+    "grown from one",
     "lease read",
     "liveness of a majority",
     "member demoted",

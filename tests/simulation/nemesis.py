@@ -27,7 +27,8 @@ class Nemesis:
         self._random = random
         self._scene = Scene(cluster, random)
         self._disks = DiskTroubles(self._scene)
-        kinds = (ProcessTroubles(self._scene), NetworkTroubles(self._scene), MemberTroubles(self._scene), self._disks)
+        self._members = MemberTroubles(self._scene)
+        kinds = (ProcessTroubles(self._scene), NetworkTroubles(self._scene), self._members, self._disks)
         tails = TailTroubles(self._scene, self._disks.may_lose)
         self._troubles = [trouble for kind in (*kinds, tails) for trouble in kind.all()]
         self._gentle = [trouble for trouble in self._troubles if trouble.is_gentle]
@@ -35,6 +36,8 @@ class Nemesis:
     async def run(self, is_over: Callable[[], bool], is_late: Callable[[], bool]) -> None:
         """Until ``is_over``. When it ``is_late`` there is gentle trouble alone, and no disk hangs any more, so that the
         seed gets its share of everything else."""
+        if len(self._cluster.hosts) == 1:
+            self._scene.begin(self._members.grow(is_over), "grow")
         troubles = self._troubles
         while not is_over():
             if is_late() and troubles is not self._gentle:

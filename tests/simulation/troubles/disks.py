@@ -103,8 +103,11 @@ class DiskTroubles:
             await self._forget("wiped disk", host, start._replace(start_count=0), host.wipe)
 
     async def back_up(self) -> None:
+        """Not of an only voter: restored, it leads by what it has, and asks nobody (a stated limit)."""
         host = self._scene.any_up()
-        if host is not None and self._scene.backup is None and not host.is_rotten and (start := _start_of(host)):
+        if host is None or self._scene.backup is not None or host.is_rotten:
+            return
+        if host.replica.core.membership.voters != {host.id} and (start := _start_of(host)):
             host.crash()
             self._scene.backup = host, start, copy.deepcopy(host.platter)
 
@@ -127,7 +130,7 @@ class DiskTroubles:
     def _may_forget(self, host: SimHost, before: NodeStart) -> bool:
         """Those who know a start of it after ``before`` can tell; a voter that does not is the stated limit, so all
         others must. And only where they are a majority without it."""
-        members = self._scene.members()
+        members = self._scene.settled_members()
         voters = [member.id for member in members if member.voter]
         others = [self._cluster.hosts[member.id] for member in members if member.id != host.id]
         if self._scene.forgetful is not None or host.id not in voters or host.is_starting:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 from dledger.server.replica import Replica
@@ -19,6 +19,9 @@ UNHEARD_SHARE = 0.3
 """Of the handovers: the old leader hears nothing of the new one."""
 STAYS_SHARE = 0.3
 """Of the learners: never promoted."""
+GROWN = 3
+GROWS_WITHIN_S = 10.0
+GROW_LOOK_S = 0.2
 
 
 class MemberTroubles:
@@ -64,6 +67,22 @@ class MemberTroubles:
         await self._scene.ask("preferred", lambda replica: replica.settings.set_preferred(preferred))
 
     # Members -----------------------------------------------------------------------------------------------------
+
+    async def grow(self, is_over: Callable[[], bool]) -> None:
+        """What one machine founded is to have three voters soon, whatever befalls it on the way."""
+        await asyncio.sleep(self._random.uniform(0, GROWS_WITHIN_S))
+        while not is_over():
+            await asyncio.sleep(GROW_LOOK_S)
+            members = self._scene.settled_members()
+            if not members:
+                continue
+            if sum(member.voter for member in members) >= GROWN:
+                self._scene.cluster.trace.hit("branch grown from one")
+                return
+            if sum(member.voter or member.id not in self._stays for member in members) < GROWN:
+                await self.add()
+            else:
+                await self.promote()
 
     async def add(self) -> None:
         members = self._scene.members()

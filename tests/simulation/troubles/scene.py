@@ -64,6 +64,13 @@ class Scene:
         leaders = self.cluster.leaders()
         return leaders[0].replica.log.state.members if leaders else ()
 
+    def settled_members(self) -> tuple[Member, ...]:
+        """None while a change of them is not committed: of three voters one may not be any yet."""
+        leaders = self.cluster.leaders()
+        if not leaders or leaders[0].replica.log.state.members_position > leaders[0].replica.core.commit_position:
+            return ()
+        return leaders[0].replica.log.state.members
+
     async def ask(
         self, name: str, work: Callable[[Replica], Awaitable[object]], host: SimHost | None = None, timeout_s: float = 3
     ) -> bool:

@@ -18,8 +18,12 @@ from tests.unit.server.rot import append, level, rotting, until
 from tests.unit.server.test_sole_voter import learner
 
 
-async def empty(cluster: SimulatedCluster, founder: SimHost, *, as_founder: bool = False) -> None:
-    """Others are promoted, and the disk of ``founder`` is replaced. What it is sent then ends before the promotions."""
+async def empty(
+    cluster: SimulatedCluster, founder: SimHost, *, as_founder: bool = False, ends_early: bool = False
+) -> None:
+    """Others are added and promoted, and the disk of ``founder`` is replaced. What it is sent then ends before the
+    promotions, or before anybody was added."""
+    addition = founder.replica.log.last.position + 1
     others = [await learner(cluster, founder) for _ in range(2)]
     await append(founder, 200)
     promotion = founder.replica.log.last.position + 1
@@ -28,7 +32,7 @@ async def empty(cluster: SimulatedCluster, founder: SimHost, *, as_founder: bool
     founder.crash()
     founder.wipe()
     founder.peers = {str(host.id): host.address for host in cluster.hosts.values() if as_founder or host in others}
-    hold_up(cluster, founder.id, Position(promotion))
+    hold_up(cluster, founder.id, Position(addition if ends_early else promotion))
     await founder.start()
     await until(lambda: founder.replica.core.membership.voters == {founder.id}, poll_s=0.0001)
     await asyncio.sleep(3)
@@ -44,10 +48,13 @@ def hold_up(cluster: SimulatedCluster, node_id: NodeId, end: Position) -> None:
 
 
 @pytest.mark.parametrize("as_founder", [False, True])
+@pytest.mark.parametrize("ends_early", [False, True])
 @in_world
-async def test_an_emptied_founder_does_not_lead_by_the_time_when_it_was_alone(as_founder: bool) -> None:
-    async with rotting(1, appends=5) as (cluster, (founder,)):
-        await empty(cluster, founder, as_founder=as_founder)
+async def test_an_emptied_founder_does_not_lead_by_the_time_when_it_was_alone(
+    as_founder: bool, ends_early: bool
+) -> None:
+    async with rotting(1, appends=200) as (cluster, (founder,)):
+        await empty(cluster, founder, as_founder=as_founder, ends_early=ends_early)
         others = [host.id for host in cluster.hosts.values() if host is not founder]
         cluster.network.faults.partition([founder.id], others)
         await asyncio.sleep(3)

@@ -16,7 +16,7 @@ from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.host import SimHost
 from tests.simulation.process import in_world
 from tests.simulation.watch import Watch
-from tests.unit.server.rot import append, append_one, level, rotting, until
+from tests.unit.server.rot import append, append_one, damage, level, places, rotting, until
 from tests.unit.server.test_tail_query import NOTICED_S, lose, tear
 
 UNSYNCED = pytest.mark.parametrize("durability", [Durability.NONE, Durability.INTERVAL])
@@ -209,6 +209,27 @@ async def test_whom_it_promoted_it_knows_of_on_the_slowest_disk() -> None:
         await founder.start()
         await asyncio.sleep(5)
         assert not founder.leads
+
+
+@in_world
+async def test_whose_log_rotted_from_before_anybody_joined_is_repaired_by_those_that_it_met() -> None:
+    async with rotting(1, appends=5) as (cluster, (founder,)):
+        addition = founder.replica.log.last.position + 1
+        others = [await learner(cluster, founder) for _ in range(2)]
+        for host in others:
+            await founder.ask(partial(founder.replica.members.promote, host.id))
+        await append(founder, 3)
+        await asyncio.sleep(1)  # a mark covers it
+        founder.crash()
+        where = places(founder)
+        for position in range(addition, max(where) + 1):
+            file, offset, size_bytes = where[Position(position)]
+            damage(file, offset, size_bytes)
+        founder.has_rotted = True
+        await asyncio.sleep(NOTICED_S)
+        await founder.start()
+        assert founder.is_recovering
+        await level(cluster)
 
 
 @in_world

@@ -63,7 +63,7 @@ BETRAYED = {
     7641: _OWES,
     7762: "the watch: a candidate that stood still counts its votes when a later leader has committed",
     8049: "the watch: it waited for the repair of a segment before the log's start, which nobody has any more",
-    8860: "the simulator: an emptied founder that was told of nobody else founded a cluster of its own",
+    8860: "an emptied founder led by what it was sent of a time when its id was the only voter",
     9099: "the simulator: the one copy of an identity that a power cut had left rotted",
     10106: "the watch: what a leader may have cut from a damaged log is not promised any more",
     11498: "of several trims under way the last one counted, though an earlier one went further",
@@ -74,6 +74,8 @@ BETRAYED = {
     16619: "the simulator: it took two voters of three for a minority",
     18166: "a slow read, of frames that were repaired meanwhile, ended the node",
     18854: "a trim kept a segment to derive a rotten small state from, and that rotted too",
+    20128: "the same, of a time before any member was added",
+    22180: "rot of a founder's log back to before anybody joined: it did not start, for want of anybody to ask",
     19637: "a follower that was to begin anew first cut its log back to what it knew to be committed",
 }
 """Seeds that failed once, and what they found: a bug of the product, or of what watches it."""
