@@ -98,7 +98,7 @@ class Opener:
                 recovering.wait_for_tail()
             return recovering
         except BaseException:
-            await log.close()
+            await (log.close() if isinstance(log, DamagedLog) else log.close(in_order=False))
             raise
 
     async def _open_either(self, group: str, *, must_exist: bool, why: Damaged | None) -> FileLog | DamagedLog:

@@ -138,13 +138,13 @@ class GroupCommit:
         assert not self._in_flight, "a sync is in flight"
         return list(self._dirty)
 
-    async def close(self) -> None:
-        """Syncs what is left and marks the log as closed in order. Does neither after a failure."""
+    async def close(self, *, in_order: bool = True) -> None:
+        """Syncs what is left and marks the log as closed if that is ``in_order``. Does neither after a failure."""
         await self._settle()
         if self.failure is None:
             self._start()
             await self._settle()
-        if self.failure is None and self._write_mark(clean=True):
+        if self.failure is None and in_order and self._write_mark(clean=True):
             self._start()
             await self._settle()
         if self._timer is not None:

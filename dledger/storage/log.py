@@ -436,7 +436,8 @@ class FileLog:
     def set_commit_hint(self, position: Position) -> None:
         self._commit.commit_hint = max(self._commit.commit_hint, position)
 
-    async def close(self) -> None:
+    async def close(self, *, in_order: bool = True) -> None:
+        """Not ``in_order``: the next start takes this one for a crash, and owes what it would have owed itself."""
         if self._closed:
             return
         self._closed = True
@@ -445,7 +446,7 @@ class FileLog:
         async with self._rearrangement.lock:
             await self._preparer.close()
             await self._reader.settle()
-            await self._commit.close()
+            await self._commit.close(in_order=in_order)
             await self._sealer.drain()
             self._files.close_all()
 

@@ -6,10 +6,14 @@ import asyncio
 from dataclasses import replace
 from functools import partial
 
+import pytest
+
+from dledger.raft.state import Hindrance
 from dledger.types import GENESIS, Durability
 from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.host import SimHost
 from tests.simulation.process import in_world
+from tests.simulation.violation import Violation
 from tests.simulation.watch import Watch
 from tests.unit.server.rot import append_one, rotting, until
 from tests.unit.server.test_sole_voter import UNSYNCED, lose_power
@@ -98,6 +102,25 @@ async def test_those_that_were_stopped_in_order_elect_though_their_first_starts_
         for host in hosts:
             await host.start()
         await until(lambda: bool(cluster.leaders()))
+
+
+@in_world
+async def test_a_debt_outlasts_a_start_that_failed_behind_the_opening_of_the_log() -> None:
+    async with rotting(3, appends=5, durability=Durability.INTERVAL) as (cluster, (_, patient, _)):
+        lose_power(patient)
+        patient.promised = GENESIS
+        config_of = cluster.config_of
+        cluster.config_of = lambda host: replace(config_of(host), cluster_id="another")  # type: ignore[method-assign]
+        with pytest.raises(Violation, match="belongs to cluster"):
+            await patient.start()
+        cluster.config_of = config_of  # type: ignore[method-assign]
+        isolate(cluster, patient)
+        await patient.start()
+        assert Hindrance.OWES_CATCH_UP in patient.replica.core.hindrances
+
+
+def isolate(cluster: SimulatedCluster, host: SimHost) -> None:
+    cluster.network.faults.partition([host.id], [each for each in cluster.hosts if each != host.id])
 
 
 @UNSYNCED
