@@ -117,7 +117,7 @@ def _reason(found: ClusterStatus) -> str:
     if found.has_majority:
         leader = found.node(found.leader) if found.leader else None
         if leader is None or not leader.reachable:
-            return "no leader"
+            return "; ".join(["no leader", *_hindered(found)])
         return f"the disk of the leader, {leader.id}, is {leader.disk.state}: it refuses appends until another can lead"
     away = [node.id for node in found.voters if not node.reachable]
     told = ["no majority"]
@@ -129,7 +129,16 @@ def _reason(found: ClusterStatus) -> str:
     stuck = [node.id for node in found.damaged if node.repair_stuck]
     if stuck:
         told.append(f"{', '.join(stuck)} found no good copy of damaged frames yet: start the nodes that are down")
-    return "; ".join(told)
+    return "; ".join(told + _hindered(found))
+
+
+def _hindered(found: ClusterStatus) -> list[str]:
+    """Why nodes do not stand, or do not vote either, and where it is told what to do."""
+    told = [
+        f"{', '.join(node.id for node in found.nodes if why in node.hindrances)}: {why}"
+        for why in sorted({why for node in found.nodes for why in node.hindrances})
+    ]
+    return [*told, f"see 'There is no leader' in {DOCS}"] if told else []
 
 
 async def _status(target: Target) -> ClusterStatus:

@@ -88,6 +88,8 @@ class NodeStatus:
     """As its log has them."""
     settings: GroupSettings = NO_SETTINGS
     """As its log has them."""
+    hindrances: tuple[str, ...] = ()
+    """Why it does not stand for election, or does not vote either: clauses such as "its log is damaged"."""
     founders_missing: tuple[str, ...] = ()
     """Of a node with an empty log: whom it has to meet, as new as itself, before a cluster is founded."""
     problem: str = ""
@@ -248,6 +250,7 @@ def _from_wire(answer: admin_pb2.StatusResponse, member: NodeStatus) -> NodeStat
         log_size_bytes=answer.log_size_bytes,
         damaged_frames=answer.damaged_frames,
         repair_stuck=answer.repair_stuck,
+        hindrances=tuple(answer.hindrances),
         founders_missing=tuple(answer.founders_missing),
         leader_id=answer.leader_id or None,
         followers=followers,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 
+from dledger.raft.state import Hindrance
 from dledger.server.members import Change
 from dledger.server.node import Node
 from dledger.server.recovering import RecoveringReplica
@@ -56,6 +58,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
             damaged_frames=replica.metrics.damaged_frames,
             repair_stuck=replica.exchange.repairer.is_stuck,
             founders_missing=node.founders_missing if replica.log.last.position == 0 else (),
+            hindrances=_words(replica.core.hindrances),
         )
 
     @unary
@@ -151,7 +154,12 @@ def _of_recovering(node: Node, recovering: RecoveringReplica) -> admin_pb2.Statu
         settings=settings_record(state.settings),
         damaged_frames=recovering.metrics.damaged_frames,
         repair_stuck=recovering.exchange.repairer.is_stuck,
+        hindrances=_words(recovering.core.hindrances),
     )
+
+
+def _words(hindrances: Iterable[Hindrance]) -> list[str]:
+    return sorted(each.value for each in hindrances)
 
 
 async def _commit_point(replica: Replica) -> LogPoint:

@@ -155,6 +155,10 @@ class Replica:
         ``on_leader_commit``)."""
         self._is_settling = False
         self.core.set_may_vote(False, self.now_ms())
+        logger.warning(
+            "it may have lost what it acknowledged: not voting before a leader has caught it up",
+            extra={"group": self.group},
+        )
 
     async def owe_catch_up(self) -> None:
         self.guard(self.wait_until_caught_up)

@@ -136,7 +136,7 @@ def test_status_tells_of_everyone(dledger: Run, fake: FakeLog) -> None:
     assert set(found["nodes"][0]) == {
         "id", "address", "peer_address", "http_address", "role", "term", "first_index", "commit_index", "last_index",
         "position", "chain", "pid", "data_dir", "durability", "version", "reachable",
-        "voter", "counts", "lag_frames", "disk", "log_size_bytes", "damaged_frames", "repair_stuck",
+        "voter", "counts", "lag_frames", "disk", "log_size_bytes", "damaged_frames", "repair_stuck", "hindrances",
     }  # fmt: skip
     lines = dledger("status", log=fake).out.decode().splitlines()
     assert lines[0].startswith("group default  leader n1  term 3")
@@ -167,6 +167,16 @@ def test_health_tells_founders_that_are_waited_for_from_one_that_holds_a_log(dle
         )
         assert outcome.code == 1
         assert reason in outcome.last_json["reason"]
+
+
+def test_health_tells_what_keeps_the_nodes_from_voting(dledger: Run) -> None:
+    owing = [replace(node(f"n{i}", "follower"), hindrances=("it may have lost what it acknowledged",)) for i in (0, 2)]
+    for third, begin in [(node("n1", "follower"), "no leader; "), (node("n1", "unknown", reachable=False), "no ")]:
+        status = ClusterStatus("default", 3, None, "", (owing[0], third, owing[1]))
+        outcome = dledger("health", "-o", "json", log=FakeLog(status=status))
+        assert outcome.code == 1
+        assert outcome.last_json["reason"].startswith(begin)
+        assert "n0, n2: it may have lost what it acknowledged; see 'There is no leader'" in outcome.last_json["reason"]
 
 
 def test_health_of_a_node_that_was_never_added_says_so(dledger: Run) -> None:
