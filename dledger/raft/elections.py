@@ -127,10 +127,11 @@ class Elections(NodeState):
         return judge_vote(self.vote, candidate)
 
     def _votes_for(self, *, candidate_is_ahead: bool) -> bool:
-        """A learner votes for a log that is ahead of its own: it may have been promoted there, and be needed. Whose log
-        does not say so does not count it. A log that is behind its own it refuses as any voter does: there it may not
+        """A learner votes for a log that is ahead of its own: it may have been promoted there, and be needed; so does a
+        disk that replaced the one its log names, as it may have been admitted there. Whose log does not say so does not
+        count it. A log that is behind its own it refuses as any voter does: there it may not
         be a learner yet, and be needed too, and what made it one may have to be fetched from it (``takes_tail``)."""
-        return self.may_vote and (candidate_is_ahead or self.node_id in self.membership.voters)
+        return self.keeps_promises if candidate_is_ahead else self.is_voter
 
     def _call(self, result: VoteResult) -> VoteResult:
         """This learner is asked for its vote, by one who takes it for a voter, and refuses for the log alone.

@@ -85,7 +85,9 @@ class Measure(NamedTuple):
             return Lack(Need.DISK, "has a full disk" if facts.disk is DiskState.FULL else "has a disk that hangs")
         lack = self._lag(facts.lag_frames, facts.lag_ms)
         if lack is None and not facts.may_vote:
-            return Lack(Need.CATCH_UP, "may have lost what it acknowledged, and does not vote yet")
+            return Lack(
+                Need.CATCH_UP, "does not vote yet: it may lack what its disk, or the one before it, acknowledged"
+            )
         return lack
 
     def _lag(self, lag_frames: int | None, lag_ms: float) -> Lack | None:

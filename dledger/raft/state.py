@@ -37,7 +37,8 @@ class Hindrance(Enum):
 CALLS_BEFORE_STANDING = 6
 """Calls for the vote of a learner before it stands itself: whoever calls has had time to fetch what it lacks."""
 
-_KEEPS_FROM_VOTING = frozenset({Hindrance.OWES_CATCH_UP, Hindrance.UNKNOWN_TAIL, Hindrance.OTHER_DISK})
+_BREAKS_PROMISES = frozenset({Hindrance.OWES_CATCH_UP, Hindrance.UNKNOWN_TAIL})
+_KEEPS_FROM_VOTING = _BREAKS_PROMISES | {Hindrance.OTHER_DISK}
 
 
 class NodeState:
@@ -112,8 +113,14 @@ class NodeState:
 
     @property
     def may_vote(self) -> bool:
-        """False for a node that cannot rely on its promises: it neither votes nor stands."""
+        """False for a node that no quorum may rest on: it does not stand, and votes at most for a log that is ahead."""
         return self.hindrances.isdisjoint(_KEEPS_FROM_VOTING)
+
+    @property
+    def keeps_promises(self) -> bool:
+        """False for a node that may lack what it acknowledged. One whose log names another disk lacks what that one
+        acknowledged, and nothing of its own."""
+        return self.hindrances.isdisjoint(_BREAKS_PROMISES)
 
     @property
     def may_lead(self) -> bool:

@@ -64,7 +64,7 @@ class Acquaintances:
         book: PeerBook,
         transport: Transport,
         roster: Judged,
-        save: Callable[[], None],
+        save: Callable[[], object],
     ) -> None:
         self._node_id = node_id
         self._configured = configured

@@ -94,11 +94,14 @@ class Appender:
         return self._is_open
 
     def _no_op(self) -> Batch:
-        """It carries the cluster's id, minted by the very first leader, and the members, of whom this node's disk at
-        least is named: whoever has that id and another disk later is told by it (``Roster``)."""
-        context = self._context
-        own_id = context.core.node_id
-        members = with_disks(self._log.state.members, {own_id: context.disk_of(own_id)})
+        """It carries the cluster's id, minted by the very first leader, and the members. Whoever has the id of one and
+        another disk later is told by the disk that is named here (``Roster``): by the frame that founds the cluster
+        every founder's, as they all have met; by a later one this node's own, as it may have met whom it should doubt.
+        """
+        context, known = self._context, self._log.state.members
+        is_founding = self._log.last.position == 0
+        named = [member.id for member in known] if is_founding else [context.core.node_id]
+        members = with_disks(known, {each: context.disk_of(each) for each in named})
         body = no_op_body(context.cluster_id_or_new(), members)
         return Batch(body, crc32c(body), 0, control=ControlKind.NO_OP)
 

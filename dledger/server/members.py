@@ -36,7 +36,8 @@ class Members:
 
     * NOT_LEADER, LEADER_NOT_READY, LEADER_TRANSFERRING, SHUTTING_DOWN: ask another node, or again;
     * CHANGE_PENDING: another change is not committed yet;
-    * UNKNOWN_MEMBER, UNEXPECTED_ARGUMENT, CHANGE_REFUSED, DISK_FULL: what stands in the way; nothing was changed;
+    * UNKNOWN_MEMBER, UNEXPECTED_ARGUMENT, CHANGE_REFUSED, DISK_FULL, DISK_ERROR: what stands in the way; nothing was
+      changed;
     * TERM_CHANGED, WAIT_QUORUM_ACK_TIMEOUT: the change may or may not come to be; asking for it again is safe.
     """
 

@@ -351,7 +351,8 @@ class Node:
 
     async def keep_peers(self) -> None:
         assert self._book is not None, "open comes first"
-        await self._book.save()
+        # Whoever asked may give up, and a second save must not begin beside the first.
+        await asyncio.shield(self._keep(self._book.save(), "peer-book"))
 
     def on_role(self, group: str, role: Role, term: Term, leader_id: NodeId) -> None:
         if self._acquaintances is not None:
@@ -451,11 +452,12 @@ class Node:
         assert self._identity is not None
         self._keep(self._identity.tail_is_known(), f"tail-known-{group}")
 
-    def _keep(self, work: Coroutine[Any, Any, None], name: str) -> None:
+    def _keep(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         """Something to be made durable beside the log; the node does not go on when that fails."""
         task = asyncio.get_running_loop().create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._kept)
+        return task
 
     def _kept(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

@@ -63,6 +63,7 @@ class Opener:
     async def open(self, group: str) -> AnyReplica:
         """Raises CORRUPT_LOG where promises are lost, what is missing is not known, or nobody is there to repair it;
         CONFIG_ERROR, UNSUPPORTED_VERSION, DISK_FULL and DISK_ERROR."""
+        self._identity.check_group(group)
         directory = self._config.data_dir / "groups" / group
         must_exist = self._identity.has_group(group)  # made here by an earlier start
         saver = await HardStateStore.open(self._disk, directory, must_exist=must_exist)
@@ -98,7 +99,8 @@ class Opener:
                 recovering.wait_for_tail()
             return recovering
         except BaseException:
-            await (log.close() if isinstance(log, DamagedLog) else log.close(in_order=False))
+            # Nothing was written since: what the mark said when it was found is as true as it was.
+            await (log.close() if isinstance(log, DamagedLog) else log.close(in_order=log.recovery.clean_stop))
             raise
 
     async def _open_either(self, group: str, *, must_exist: bool, why: Damaged | None) -> FileLog | DamagedLog:

@@ -40,7 +40,7 @@ RETRY_S = 0.2
 _AS_FAR_AS_IT_GOES = Position((1 << 63) - 1)
 _TELLS = frozenset({FetchResult.SUCCESS, FetchResult.BEHIND_END, FetchResult.TRIMMED, FetchResult.OTHER_LOG})
 """Answers that say what the other has; one that is damaged there, or lost its own end, says nothing yet.
-Nor does a disk that is in doubt: it is not the one that acknowledged."""
+Nor does a disk in doubt that has nothing: it is not the one that acknowledged. What it has, somebody wrote."""
 
 
 class Follower(Protocol):
@@ -109,7 +109,7 @@ class TailQuery:
         while True:
             reached = self._followed.get(peer, self._end)
             answer = await self._client.ask(peer, reached, _AS_FAR_AS_IT_GOES)
-            if answer is None or answer.result not in _TELLS or peer in core.doubted:
+            if answer is None or answer.result not in _TELLS:
                 return
             if answer.result is FetchResult.TRIMMED:
                 core.require_end(answer.end)
@@ -117,7 +117,7 @@ class TailQuery:
             if points:
                 self._followed[peer] = points[-1]
                 core.require_end(points[-1])
-            else:
+            elif peer not in core.doubted:
                 self._answered.add(peer)
             if self._has_leader or not self._take(reached, answer.frames) or not points:
                 return

@@ -36,6 +36,7 @@ class Identity:
         disk: Disk,
         lock: Handle,
         *,
+        data_dir: Path,
         node_id: NodeId,
         slots: TwoSlotFile,
         record: IdentityRecord,
@@ -45,6 +46,7 @@ class Identity:
     ) -> None:
         self._disk = disk
         self._lock: Handle | None = lock
+        self._data_dir = data_dir
         self.node_id = node_id
         self._slots = slots
         self._record = record
@@ -107,6 +109,17 @@ class Identity:
         them is missing now, it was lost, and a node that began anew would vote against its own promises."""
         return group in self._record.groups
 
+    def check_group(self, group: str) -> None:
+        """What is owed, and what a log was written under, is kept for one group: another one's log says nothing of it.
+        Raises CONFIG_ERROR when the directory belongs to another."""
+        others = [each for each in self._record.groups if each != group]
+        if others:
+            raise error(
+                Code.CONFIG_ERROR,
+                f"{self._data_dir} belongs to group {others[0]!r}, not {group!r}: "
+                "fix --group, or use another directory",
+            )
+
     async def keep_group(self, group: str) -> None:
         """The hard state and the log of ``group`` are durable; so is this, when it returns. Before the node speaks with
         anyone. Raises DISK_FULL or DISK_ERROR."""
@@ -148,6 +161,7 @@ async def open_identity(
     return Identity(
         disk,
         lock,
+        data_dir=data_dir,
         node_id=node_id,
         slots=slots,
         record=record,

@@ -7,6 +7,7 @@ import pytest
 from dledger.raft.election import Ballot, VoteStage, judge_log, judge_membership, judge_vote
 from dledger.raft.messages import NOBODY, VoteRequest, VoteResult
 from dledger.raft.node import RaftNode
+from dledger.raft.state import Hindrance
 from dledger.types import GENESIS, LogPoint, NodeId, Position, Role, Term
 from tests.unit.raft.harness import (
     N0,
@@ -209,6 +210,17 @@ def test_a_node_that_cannot_rely_on_its_promises_does_not_vote() -> None:
     node.set_may_vote(True, START_MS)
     node.take_effects()
     assert verdict(node, N1, vote_request(3)) is VoteResult.ACCEPT
+
+
+def test_a_disk_that_the_log_does_not_name_votes_for_a_log_that_is_ahead_alone() -> None:
+    node = make_node(N0)
+    node.set_may_vote(False, START_MS, Hindrance.OTHER_DISK)
+    node.take_effects()
+    assert verdict(node, N1, vote_request(2)) is VoteResult.NOT_A_VOTER
+    assert verdict(node, N1, vote_request(3, last=point(9, 1))) is VoteResult.ACCEPT
+    node.set_may_vote(False, START_MS, Hindrance.OWES_CATCH_UP)
+    node.take_effects()
+    assert verdict(node, N2, vote_request(4, last=point(9, 1))) is VoteResult.NOT_A_VOTER
 
 
 def test_an_empty_log_gets_no_vote_of_an_empty_one_before_the_founders_have_met() -> None:

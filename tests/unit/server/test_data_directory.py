@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import shutil
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
@@ -21,10 +23,14 @@ from dledger.storage.syncer import Handle
 from dledger.types import NodeId
 
 
+def config_of(data_dir: Path) -> NodeConfig:
+    peers = {f"n{number}": f"127.0.0.1:{1 + 10 * number}" for number in range(3)}
+    return NodeConfig(id="n0", peers=peers, data_dir=data_dir)
+
+
 async def opened(data_dir: Path, disk: Disk | None = None) -> None:
     """A start of a member of three that nobody hears of, and its stop."""
-    peers = {f"n{number}": f"127.0.0.1:{1 + 10 * number}" for number in range(3)}
-    node = Node(NodeConfig(id="n0", peers=peers, data_dir=data_dir), disk=disk)
+    node = Node(config_of(data_dir), disk=disk)
     try:
         await node.open()
     finally:
@@ -72,6 +78,40 @@ async def test_a_directory_that_lost_the_book_of_its_peers_is_damage_once_the_no
     for _ in range(2):
         with pytest.raises(CorruptLog, match="readmit"):
             await opened(tmp_path)
+
+
+class SlowDisk(OsDisk):
+    """Its first write to the book of peers waits to be let go."""
+
+    def __init__(self, book: Path) -> None:
+        super().__init__()
+        self._book = book
+        self.has_begun, self.may_go_on = threading.Event(), threading.Event()
+
+    def pwritev(self, handle: Handle, buffers: Sequence[Buffer], offset: int) -> None:
+        if Path(f"/proc/self/fd/{handle}").readlink() == self._book:
+            self.has_begun.set()
+            assert self.may_go_on.wait(10)
+        super().pwritev(handle, buffers, offset)
+
+
+async def test_who_gives_up_waiting_for_the_book_of_peers_lets_no_second_writer_in_beside_the_first(
+    tmp_path: Path,
+) -> None:
+    await opened(tmp_path)
+    disk = SlowDisk(tmp_path / "peers")
+    node = Node(config_of(tmp_path), disk=disk)
+    await node.open()
+    impatient = asyncio.ensure_future(node.keep_peers())
+    await asyncio.to_thread(disk.has_begun.wait, 10)
+    disk.has_begun.clear()
+    impatient.cancel()
+    patient = asyncio.ensure_future(node.keep_peers())
+    await asyncio.wait([impatient])
+    assert not await asyncio.to_thread(disk.has_begun.wait, 0.2), "a second writer"
+    disk.may_go_on.set()
+    await patient
+    await node.stop()
 
 
 class DyingDisk(OsDisk):

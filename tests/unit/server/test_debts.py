@@ -119,6 +119,38 @@ async def test_a_debt_outlasts_a_start_that_failed_behind_the_opening_of_the_log
         assert Hindrance.OWES_CATCH_UP in patient.replica.core.hindrances
 
 
+@in_world
+async def test_a_start_that_failed_behind_the_opening_of_a_log_that_was_closed_in_order_owes_nothing() -> None:
+    async with rotting(3, appends=5, durability=Durability.INTERVAL) as (cluster, hosts):
+        for host in hosts:
+            await host.stop()
+            host._boots += 1  # the machines were off
+        config_of = cluster.config_of
+        cluster.config_of = lambda host: replace(config_of(host), cluster_id="another")  # type: ignore[method-assign]
+        for host in hosts:
+            with pytest.raises(Violation, match="belongs to cluster"):
+                await host.start()
+        cluster.config_of = config_of  # type: ignore[method-assign]
+        for host in hosts:
+            await host.start()
+        await until(lambda: bool(cluster.leaders()))
+
+
+@in_world
+async def test_a_debt_of_one_group_is_not_settled_by_the_log_of_another() -> None:
+    async with rotting(3, appends=5, durability=Durability.INTERVAL) as (cluster, (_, patient, _)):
+        lose_power(patient)
+        patient.promised = GENESIS
+        config_of = cluster.config_of
+        cluster.config_of = lambda host: replace(config_of(host), group="another")  # type: ignore[method-assign]
+        with pytest.raises(Violation, match="belongs to group 'default', not 'another'"):
+            await patient.start()
+        cluster.config_of = config_of  # type: ignore[method-assign]
+        isolate(cluster, patient)
+        await patient.start()
+        assert Hindrance.OWES_CATCH_UP in patient.replica.core.hindrances
+
+
 def isolate(cluster: SimulatedCluster, host: SimHost) -> None:
     cluster.network.faults.partition([host.id], [each for each in cluster.hosts if each != host.id])
 

@@ -15,7 +15,7 @@ from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.host import SimHost
 from tests.simulation.process import in_world
 from tests.unit.server.rot import append, level, rotting, until
-from tests.unit.server.test_sole_voter import learner
+from tests.unit.server.test_sole_voter import learner, promote
 
 
 async def empty(
@@ -64,6 +64,28 @@ async def test_an_emptied_founder_does_not_lead_by_the_time_when_it_was_alone(
         await asyncio.sleep(3)
         assert founder.replica.core.membership.voters == {founder.id}, "by what it has"
         assert not founder.leads
+
+
+@in_world
+async def test_a_minority_of_emptied_founders_does_not_elect_by_the_time_when_it_was_a_majority() -> None:
+    async with rotting(3, appends=100) as (cluster, (leader, *emptied)):
+        addition = leader.replica.log.last.position + 1
+        others = [await learner(cluster, leader) for _ in range(2)]
+        for host in others:
+            await promote(leader, host)
+        await level(cluster)
+        for host in emptied:
+            host.crash()
+            host.wipe()
+            host.peers = {str(each.id): each.address for each in (leader, *others)}
+            hold_up(cluster, host.id, Position(addition))
+        for host in emptied:
+            await host.start()
+        await until(lambda: all(host.replica.log.last.position > 1 for host in emptied))
+        leader.crash(power=False)
+        await asyncio.sleep(10)
+        assert [host.replica.core.hindrances for host in emptied] == [{Hindrance.OTHER_DISK}] * 2
+        assert not any(host.leads for host in emptied)
 
 
 @in_world

@@ -82,6 +82,25 @@ async def test_the_word_of_an_emptied_disk_is_not_that_of_the_one_that_acknowled
         assert Hindrance.UNKNOWN_TAIL in patient.replica.core.hindrances
 
 
+async def doubt(host: SimHost, other: SimHost) -> None:
+    """It has seen that ``other`` lost something, before."""
+    assert host.life is not None
+    assert host.life.node is not None
+    host.life.node.on_lost_frames(host.replica.group, other.id)
+    await host.life.node.keep_peers()
+
+
+@in_world
+async def test_a_disk_in_doubt_gives_back_what_it_has_though_its_word_is_no_answer() -> None:
+    async with rotting() as (_, (leader, patient, other)):
+        await patient.ask(partial(doubt, patient, other))
+        last = await cut_short(leader, patient)
+        await patient.start()
+        await until(lambda: patient.replica.log.last.position >= last)
+        assert other.id in patient.replica.core.doubted
+        assert Hindrance.UNKNOWN_TAIL in patient.replica.core.hindrances
+
+
 async def make_learner(leader: SimHost, patient: SimHost) -> None:
     await leader.replica.members.remove(patient.id)
     await leader.replica.members.add(patient.id, patient.address)
