@@ -71,7 +71,8 @@ def compare(*, rounds: int, duration: float, peers: str, quick: bool, fresh: boo
     if results is not None:
         results.mkdir(parents=True, exist_ok=True)
     run = comparing.compare(plan, fresh=fresh)
-    publish = run.is_whole or click.get_current_context().find_root().params["publish"]
+    is_wished = click.get_current_context().find_root().params["publish"]
+    publish = run.is_whole or (is_wished and not run.failures)
     folder = results or (RESULTS if publish else UNPUBLISHED)
     result = run.as_dict()
     report = as_markdown(result)

@@ -18,7 +18,7 @@ from typing import Any
 import click
 
 from bench.limits import LIMITS, LIMITS_TURN
-from bench.machine import check_data_folder, data_folder, describe, measure_alone, now
+from bench.machine import check_data_folder, data_folder, describe, measure_alone, now, wait_quiet
 from bench.peers import PEERS
 from bench.peers.api import BUILT, Peer
 from bench.unary import unary
@@ -89,8 +89,10 @@ def compare(plan: Plan, *, fresh: bool) -> Run:
     """Does what is left of the run, whose samples are kept until ``finished``. Raises MeasurementFailed."""
     measure_alone()
     check_data_folder()
-    machine = {**describe(), "started": now(), "load_before": os.getloadavg()[0]}
     peers, about, missing = _installed(plan)
+    if plan.is_whole:
+        wait_quiet()  # builds leave their servers and their writing behind
+    machine = {**describe(), "started": now(), "load_before": os.getloadavg()[0]}
     run = Run(plan, machine, about, missing)
     if fresh:
         finished(plan)

@@ -38,7 +38,10 @@ class Driver:
         """Does the work until two windows in a row are alike; False if none were in ``MOST_WINDOWS``."""
         before = 0.0
         for _ in range(MOST_WINDOWS):
-            rate = self.measure(work, warmup_s=0, duration_s=WINDOW_S).records_per_s
+            window = self.measure(work, warmup_s=0, duration_s=WINDOW_S)
+            if window.errors:
+                raise MeasurementFailed(f"{window.errors} calls failed while {work.name} warmed up")
+            rate = window.records_per_s
             if abs(rate - before) < STEADY * max(rate, before):
                 return True
             before = rate

@@ -132,4 +132,6 @@ def _round() -> Round:
             measured.update((name, measure()) for name, measure in unary(ours, LIMIT_S))
         finally:
             ours.stop()
+    if failed := sum(outcome.errors for outcome in measured.values()):
+        raise MeasurementFailed(f"{failed} calls failed")
     return measured

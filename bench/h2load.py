@@ -41,7 +41,10 @@ def h2load(port: int, path: str, message: bytes, servers: Sequence[int], duratio
         used, before, began = core_seconds(servers), os.times(), time.perf_counter()
         url = f"http://{LOOPBACK}:{port}{path}"
         command, limit_s = [program, *flags, url], counted_s + WARMUP_S + GRACE_S
-        said = subprocess.run(command, capture_output=True, text=True, check=False, timeout=limit_s).stdout
+        try:
+            said = subprocess.run(command, capture_output=True, text=True, check=False, timeout=limit_s).stdout
+        except subprocess.TimeoutExpired:
+            raise MeasurementFailed(f"h2load did not end within {limit_s:.0f} s") from None
         # With its warm-up: core-seconds are scaled to what was counted.
         spent, after, ended = time.perf_counter() - began, os.times(), core_seconds(servers)
     done, times = _DONE.search(said), _TIMES.search(said)

@@ -16,6 +16,8 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import IO, Any
 
+import click
+
 from bench.work import MeasurementFailed
 from dledger import __version__
 
@@ -23,6 +25,7 @@ ROOT = Path(__file__).parents[1]
 LOCK = Path(tempfile.gettempdir()) / f"dledger-bench-{os.getuid()}.lock"
 IN_MEMORY = ("tmpfs", "ramfs")
 """File systems where a sync costs nothing."""
+QUIET_SHARE, QUIET_WITHIN_S = 0.1, 60.0
 _HELD: list[IO[str]] = []
 _MEASURED = ("dledger", "bench", ":!bench/results", ":!bench/README.md")
 
@@ -92,6 +95,30 @@ def measure_alone() -> None:
     lock.write(str(os.getpid()))
     lock.flush()
     _HELD.append(lock)
+
+
+def wait_quiet() -> None:
+    """Until hardly anything runs here, or that is given up; which is told."""
+    deadline = time.monotonic() + QUIET_WITHIN_S
+    while (busy := _busy_share(1.0)) > QUIET_SHARE:
+        if time.monotonic() > deadline:
+            click.echo(f"the machine is not quiet: {busy:.0%} of it is busy", err=True)
+            return
+
+
+def _busy_share(over_s: float) -> float:
+    """Of all cores."""
+
+    def ticks() -> tuple[int, int]:
+        user, nice, system, idle, waiting, *others = map(
+            int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]
+        )
+        return idle + waiting, user + nice + system + idle + waiting + sum(others)
+
+    idle, whole = ticks()
+    time.sleep(over_s)
+    idle_now, whole_now = ticks()
+    return 1 - (idle_now - idle) / max(1, whole_now - whole)
 
 
 def check_data_folder() -> None:

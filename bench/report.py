@@ -86,6 +86,10 @@ class Figures:
     def errors(self, system: str, work: str) -> int:
         return int(sum(sample["errors"] for sample in self._samples(system, work)))
 
+    def is_steady(self, system: str, work: str) -> bool:
+        """Whether it was warm in every round."""
+        return all(sample.get("is_steady", True) for sample in self._samples(system, work))
+
     def _by_round(self, system: str, work: str, key: str = "") -> dict[int, float]:
         key = key or ("p50_ms" if work == ONE else "records_per_s")
         return {sample["round"]: sample[key] for sample in self._samples(system, work) if sample[key]}
@@ -132,6 +136,8 @@ def _rates(figures: Figures) -> str:
         text = f"**{_thousands(rate.middle)}** ({_thousands(rate.low)} – {_thousands(rate.high)})"
         if errors := figures.errors(system, work):
             text += f" · **{errors} errors**"
+        if not figures.is_steady(system, work):
+            text += " · not steady"
         p50, p99 = (figures.middle(system, work, key) for key in ("p50_ms", "p99_ms"))
         return text if work == UNARY else f"{text} · {p50:.2f} / {p99:.1f}"
 

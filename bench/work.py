@@ -32,6 +32,8 @@ class Outcome:
     p99_ms: float
     server_core_s: float
     client_core_s: float
+    is_steady: bool = True
+    """Whether what is compiled while it runs had come to a steady rate before."""
 
     @property
     def records_per_s(self) -> float:

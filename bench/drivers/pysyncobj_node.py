@@ -18,7 +18,9 @@ from pysyncobj import SyncObj, SyncObjConf, replicated
 from bench.drivers.python_load import say, say_measured
 
 KEPT_RECORDS = 1_000
-"""PySyncObj pickles all of them whenever 5,000 entries have come: many would be what is measured."""
+COMPACT_NEVER = 10**9
+"""Entries. PySyncObj pickles and compresses all records in its one thread whenever 5,000 entries have come, by default:
+that would be what is measured."""
 
 
 class Log(SyncObj):  # type: ignore[misc]  # PySyncObj has no types
@@ -26,7 +28,13 @@ class Log(SyncObj):  # type: ignore[misc]  # PySyncObj has no types
 
     def __init__(self, address: str, partners: list[str]) -> None:
         # By default one append takes the 100 ms of its period.
-        conf = SyncObjConf(autoTickPeriod=0.001, appendEntriesPeriod=0.001, commandsQueueSize=1_000_000)
+        conf = SyncObjConf(
+            autoTickPeriod=0.001,
+            appendEntriesPeriod=0.001,
+            commandsQueueSize=1_000_000,
+            logCompactionMinEntries=COMPACT_NEVER,
+            logCompactionMinTime=COMPACT_NEVER,
+        )
         super().__init__(address, partners, conf)
         self._records: list[bytes] = []
 

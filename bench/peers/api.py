@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -41,9 +42,11 @@ class Peer(ABC):
 
     def __init__(self) -> None:
         self.servers: list[Child] = []
-        self._client: Child | None = None
-        self._driver: Driver | None = None
-        self._warm: set[Work] = set()
+        self._clients: list[Child] = []
+        self._drivers: dict[str, Driver] = {}
+        """By the name of the work; "" is for all that have none of their own."""
+        self._warm: dict[Work, bool] = {}
+        """What was warmed up, and whether its rate became steady."""
 
     @abstractmethod
     def install(self) -> str:
@@ -57,7 +60,8 @@ class Peer(ABC):
         """Does the work. Raises MeasurementFailed."""
         driver = self._driver_for(work)
         self._warm_up(driver, work)
-        return driver.measure(work, warmup_s=self.warmup_s, duration_s=duration_s)
+        outcome = driver.measure(work, warmup_s=self.warmup_s, duration_s=duration_s)
+        return replace(outcome, is_steady=self._warm.get(work, True))
 
     def warm_up(self) -> None:
         """Called once behind ``start``. Where most is in flight most is compiled: the first work finds it done."""
@@ -67,14 +71,14 @@ class Peer(ABC):
     def _warm_up(self, driver: Driver, work: Work) -> None:
         if not self.just_in_time or work in self._warm:
             return
-        self._warm.add(work)
-        if not driver.warm_up(work):
+        self._warm[work] = driver.warm_up(work)
+        if not self._warm[work]:
             click.echo(f"  {work.name}: not steady within {MOST_WINDOWS * WINDOW_S:.0f} s of warming up", err=True)
 
     def _driver_for(self, work: Work) -> Driver:
         """What gives the work to the system. Raises MeasurementFailed."""
-        assert self._driver is not None, "start() comes first"
-        return self._driver
+        assert self._drivers, "start() comes first"
+        return self._drivers.get(work.name, self._drivers[""])
 
     def largest_server_mb(self) -> float:
         """What the server that has the most memory has of it."""
@@ -82,15 +86,16 @@ class Peer(ABC):
 
     def stop(self) -> None:
         """Ends every process; does no harm when nothing runs."""
-        children = self.servers if self._client in self.servers or self._client is None else [self._client]
-        children = [*children, *(server for server in self.servers if server not in children)]
-        self.servers, self._client, self._driver = [], None, None
+        clients = [client for client in self._clients if client not in self.servers]
+        children = [*clients, *self.servers]
+        self.servers, self._clients, self._drivers = [], [], {}
         self._warm.clear()
         end_all(children)
 
-    def _driven_by(self, client: Child) -> None:
-        self._client = client
-        self._driver = Driver(client, self.servers)
+    def _driven_by(self, client: Child, work_name: str = "") -> None:
+        """``client`` gives the work of that name; without one all that has no other client."""
+        self._clients.append(client)
+        self._drivers[work_name] = Driver(client, self.servers)
 
 
 def require(program: str, package: str) -> str:

@@ -14,6 +14,8 @@ from bench.work import BULK, MeasurementFailed, Work
 
 BROKERS = 3
 TOPIC = "bench"
+AT_ONCE, BATCHING = ("0", str(256 << 10)), ("5", str(512 << 10))
+"""Milliseconds that a producer lingers for more, and the bytes of a batch: for a call's latency, and for many."""
 MEMORY = ("-Xms1g", "-Xmx1g", "-XX:+UseG1GC")
 CONFIG = """
 process.roles=broker,controller
@@ -39,7 +41,7 @@ class Kafka(Peer):
     promise = "written by all in-sync replicas, not synced"
     syncs = False
     bulk = Work(BULK, 20_000)
-    bulk_note = "20,000 sends at a time; the producer batches"
+    bulk_note = "20,000 sends at a time; the producer batches: linger.ms=5, batch.size=512 KiB"
     warmup_s = 1.5
     just_in_time = True
     topic_settings: tuple[str, ...] = ()
@@ -62,8 +64,12 @@ class Kafka(Peer):
             self.servers.append(Child(self._java("kafka.Kafka", str(config), *MEMORY), data / f"k{number}.log"))
         wait_until(lambda: all(map(answers, brokers)), "Kafka's brokers serve", children=self.servers)
         bootstrap = ",".join(f"{LOOPBACK}:{port}" for port in brokers)
-        load = [*self._java("dev.dledger.bench.KafkaLoad", bootstrap), TOPIC, *self.topic_settings]
-        self._driven_by(Child(load, data / "client.log", talks=True))
+        self._driven_by(self._load(bootstrap, AT_ONCE, data / "client.log"))
+        self._driven_by(self._load(bootstrap, BATCHING, data / "bulk.log"), BULK)
+
+    def _load(self, bootstrap: str, producing: tuple[str, str], log: Path) -> Child:
+        command = [*self._java("dev.dledger.bench.KafkaLoad", bootstrap), TOPIC, *producing, *self.topic_settings]
+        return Child(command, log, talks=True)
 
     def _format(self, configs: list[Path]) -> None:
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")

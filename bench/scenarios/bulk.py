@@ -20,6 +20,8 @@ from bench.scenarios.rounds import combined
 from bench.work import MeasurementFailed, Outcome, PeerMissing
 
 OURS, COPIES = "dledger", "copies"
+SUMMARY = "ours: median, others: best"
+"""The last row."""
 MISSING, FAILED = "missing", "failed"
 
 Row = dict[str, Any]
@@ -102,7 +104,7 @@ def _beside(name: str) -> str:
 
 
 def _summary(rows: list[Row], peers: list[str]) -> Row:
-    row, best = combined(rows, "ours: median, others: best", median), combined(rows, "", max)
+    row, best = combined(rows, SUMMARY, median), combined(rows, "", max)
     for name in (COPIES, *peers):
         row[_rate(name)] = best[_rate(name)]
         row[_beside(name)] = _share(row, name)

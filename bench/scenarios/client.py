@@ -94,12 +94,15 @@ async def _read(endpoints: str, duration_s: float) -> dict[str, Any]:
         start, began = first, time.perf_counter()
         while (spent := time.perf_counter() - began) < duration_s:
             end = min(start + RECORDS_A_CALL, commit_index + 1)
-            size_bytes = 0
+            size_bytes = records = 0
             async with aclosing(log.read(start, end)) as entries:
                 async for entry in entries:
                     size_bytes += len(entry.value)
+                    records += 1
+            if records != end - start:
+                raise RuntimeError(f"{records} records came of {end - start}")
             measured.payload_bytes += size_bytes
-            measured.records += end - start
+            measured.records += records
             start = end if end <= commit_index else first
     measured.duration_s = spent
     return measured.result()

@@ -20,6 +20,8 @@ from bench.work import MeasurementFailed
 from dledger.client import ClusterStatus, connect_blocking
 from dledger.errors import Unavailable
 
+LONGEST_S = 3600.0
+"""No single work takes that long."""
 FILL_RECORD_BYTES = 4096
 FILL_BATCH = 32
 """What a long log is filled with. Batches of 128 KiB, up to three a frame: a get that finds its frame in no cache
@@ -80,7 +82,10 @@ class Cluster:
 
     def _measured(self, name: str, command: list[str]) -> dict[str, Any]:
         used = self.core_s()
-        ended = subprocess.run(command, capture_output=True, text=True, check=False)
+        try:
+            ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LONGEST_S)
+        except subprocess.TimeoutExpired:
+            raise MeasurementFailed(f"{name}: not done within {LONGEST_S / 60:.0f} min") from None
         if ended.returncode:
             said = ended.stderr.strip().splitlines() or [f"it ended with {ended.returncode}, without a word"]
             raise MeasurementFailed(f"{name}: {said[-1]}")

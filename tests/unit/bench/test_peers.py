@@ -40,7 +40,8 @@ class Compiled(Peer):
         return "1"
 
     def start(self, data: Path) -> None:
-        self._driver = self.noted = Noted()
+        self.noted = Noted()
+        self._drivers = {"": self.noted}
 
 
 class Interpreted(Compiled):
@@ -78,6 +79,22 @@ def test_a_work_that_does_not_become_steady_is_measured_and_named(
     peer.load(SOME, 1.0)
     assert peer.noted.asked[-1] == ("measure", SOME)
     assert f"64 in flight: not steady within {MOST_WINDOWS * WINDOW_S:.0f} s" in capsys.readouterr().err
+
+
+def test_what_did_not_become_steady_is_told_with_what_was_measured(tmp_path: Path) -> None:
+    peer = Compiled()
+    peer.start(tmp_path)
+    assert not peer.load(SOME, 1.0).is_steady
+    assert peer.load(ONE, 1.0).is_steady
+
+
+def test_a_work_may_have_a_client_of_its_own(tmp_path: Path) -> None:
+    peer = Interpreted()
+    peer.start(tmp_path)
+    own = peer._drivers[MANY.name] = Noted()
+    for work in (ONE, MANY):
+        peer.load(work, 1.0)
+    assert (peer.noted.asked, own.asked) == ([("measure", ONE)], [("measure", MANY)])
 
 
 def test_what_is_not_compiled_while_it_runs_is_measured_at_once(tmp_path: Path) -> None:

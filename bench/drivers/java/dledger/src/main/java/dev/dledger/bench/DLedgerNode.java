@@ -15,11 +15,16 @@ import org.apache.rocketmq.remoting.netty.NettyServerConfig;
  * it leads; other lines are appended in process, the only place where DLedger has batches.
  */
 public final class DLedgerNode {
+    private static final int MAX_BATCH_BYTES = 64 * 1024;
+
     private DLedgerNode() {
     }
 
     public static void main(String[] arguments) throws Exception {
         var config = new DLedgerConfig().group("bench").selfId(arguments[0]).peers(arguments[1]).storeBaseDir(arguments[2]);
+        // By default each entry is a message of its own to each follower; a batch waits for nothing that is not there yet.
+        config.setEnableBatchAppend(true);
+        config.setMaxBatchAppendSize(MAX_BATCH_BYTES);
         var network = new NettyServerConfig();
         network.setBindAddress("127.0.0.1");
         var server = new DLedgerServer(config, network);
