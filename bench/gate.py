@@ -17,7 +17,7 @@ from bench.limits import EMPTY_GRPC, FSYNC, PING_PONG, THREE_COPIES
 from bench.machine import data_folder
 from bench.peers.dledger_python import DLedgerPython
 from bench.report import table
-from bench.unary import unary
+from bench.unary import measure
 from bench.work import BULK, SINGLE_WORKS, MeasurementFailed, Outcome
 
 ROUNDS = 5
@@ -129,7 +129,7 @@ def _round() -> Round:
             ours.start(data)
             for work in (ONE, MANY, ours.bulk):
                 measured[work.name] = ours.load(work, WORK_S)
-            measured.update((name, measure()) for name, measure in unary(ours, LIMIT_S))
+            measured[UNARY] = measure(ours, UNARY, LIMIT_S)
         finally:
             ours.stop()
     if failed := sum(outcome.errors for outcome in measured.values()):

@@ -9,32 +9,33 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 from bench.peers.api import require
 from bench.processes import LOOPBACK, core_seconds
 from bench.work import MeasurementFailed, Outcome
 
-WORK = "unary gRPC, 64 streams"
-STREAMS = 64
+STREAMS, MANY_STREAMS = 64, 256
+WORK, MANY_WORK = (f"unary gRPC, {streams} streams" for streams in (STREAMS, MANY_STREAMS))
 WARMUP_S = 1
 GRACE_S = 30
 """For its start and its end."""
-_TIMES = re.compile(r"time for request:\s+\S+\s+\S+\s+(\S+)")
 _DONE = re.compile(r"requests: .* (\d+) succeeded, (\d+) failed")
-_UNITS_MS = {"us": 1e-3, "ms": 1.0, "s": 1e3}
 
 
-def h2load(port: int, path: str, message: bytes, servers: Sequence[int], duration_s: float) -> Outcome:
-    """64 calls at a time on one connection. ``p50_ms`` is the mean: h2load tells no percentile.
+def h2load(
+    port: int, path: str, message: bytes, servers: Sequence[int], duration_s: float, *, streams: int = STREAMS
+) -> Outcome:
+    """``streams`` calls at a time on one connection.
 
     HTTP/2 alone is counted: whether the calls did what they ask for, the caller must see. Raises PeerMissing.
     """
     program = require("h2load", "nghttp2-client")
-    with tempfile.NamedTemporaryFile(prefix="dledger-bench-") as body:
+    with tempfile.TemporaryDirectory(prefix="dledger-bench-") as folder:
+        body, calls = Path(folder) / "body", Path(folder) / "calls"
         # A gRPC message: not compressed, its length, itself.
-        body.write(struct.pack(">BI", 0, len(message)) + message)
-        body.flush()
-        flags = ["-t", "1", "-c", "1", "-m", str(STREAMS), "-d", body.name]
+        body.write_bytes(struct.pack(">BI", 0, len(message)) + message)
+        flags = ["-t", "1", "-c", "1", "-m", str(streams), "-d", str(body), f"--log-file={calls}"]
         counted_s = max(1, round(duration_s))
         flags += ["-D", str(counted_s), "--warm-up-time", str(WARMUP_S)]
         flags += ["-H", "content-type: application/grpc", "-H", "te: trailers"]
@@ -47,15 +48,24 @@ def h2load(port: int, path: str, message: bytes, servers: Sequence[int], duratio
             raise MeasurementFailed(f"h2load did not end within {limit_s:.0f} s") from None
         # With its warm-up: core-seconds are scaled to what was counted.
         spent, after, ended = time.perf_counter() - began, os.times(), core_seconds(servers)
-    done, times = _DONE.search(said), _TIMES.search(said)
-    if done is None or times is None:
-        raise MeasurementFailed(f"h2load said nothing of its requests: {said.strip()[-200:]}")
-    mean_ms = _milliseconds(times[1])
+        done = _DONE.search(said)
+        if done is None:
+            raise MeasurementFailed(f"h2load said nothing of its requests: {said.strip()[-200:]}")
+        latencies_ms = _latencies_ms(calls.read_text())
     client = after.children_user + after.children_system - before.children_user - before.children_system
     share = counted_s / spent
-    return Outcome(int(done[1]), int(done[2]), counted_s, mean_ms, 0.0, (ended - used) * share, client * share)
+    p50_ms, p99_ms = (latencies_ms[int(each * (len(latencies_ms) - 1))] for each in (0.5, 0.99))
+    return Outcome(
+        records=int(done[1]),
+        errors=int(done[2]),
+        duration_s=counted_s,
+        p50_ms=p50_ms,
+        p99_ms=p99_ms,
+        server_core_s=(ended - used) * share,
+        client_core_s=client * share,
+    )
 
 
-def _milliseconds(text: str) -> float:
-    number, unit = re.fullmatch(r"([\d.]+)(us|ms|s)", text).groups()  # type: ignore[union-attr]
-    return float(number) * _UNITS_MS[unit]
+def _latencies_ms(log: str) -> list[float]:
+    """In order, of the calls that were counted: a line each, with the start, the status, and microseconds."""
+    return sorted(int(line.rpartition("\t")[2]) / 1000 for line in log.splitlines()) or [0.0]

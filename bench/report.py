@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from bench.h2load import MANY_WORK as UNARY_MANY
 from bench.h2load import WORK as UNARY
 from bench.limits import EMPTY_GRPC, FSYNC, LIMITS, LIMITS_TURN, PING_PONG, THREE_COPIES
 from bench.machine import sentence
 from bench.peers import OURS
 from bench.work import BULK, SINGLE_WORKS
 
-WORKS = (*(work.name for work in SINGLE_WORKS), BULK, UNARY)
+WORKS = (*(work.name for work in SINGLE_WORKS), BULK, UNARY, UNARY_MANY)
 ONE = SINGLE_WORKS[0].name
 NONE = "–"
 SHARE_HEAD = """## dledger's share
@@ -50,10 +51,10 @@ class Figures:
         found = self.spread(system, work, key)
         return found.middle if found else None
 
-    def ratio(self, system: str, work: str) -> Spread | None:
+    def ratio(self, system: str, work: str, *, our_work: str = "") -> Spread | None:
         """How many times what the system does ours does, round by round; with one call in flight it is the system's
-        p50 over ours."""
-        ours, theirs = (self._by_round(each, work) for each in (OURS, system))
+        p50 over ours. ``our_work``: what ours does, where that is another work."""
+        ours, theirs = self._by_round(OURS, our_work or work), self._by_round(system, work)
         both = sorted(ours.keys() & theirs.keys())
         if work == ONE:
             ours, theirs = theirs, ours
@@ -139,7 +140,7 @@ def _rates(figures: Figures) -> str:
         if not figures.is_steady(system, work):
             text += " · not steady"
         p50, p99 = (figures.middle(system, work, key) for key in ("p50_ms", "p99_ms"))
-        return text if work == UNARY else f"{text} · {p50:.2f} / {p99:.1f}"
+        return f"{text} · {p50:.2f} / {p99:.1f}"
 
     return _system_table(
         figures, cell, ("acknowledged when", "bulk is"), lambda about: (about["promise"], about["bulk"])

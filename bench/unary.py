@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from bench.h2load import WARMUP_S, WORK, h2load
+from bench.h2load import MANY_STREAMS, MANY_WORK, STREAMS, WARMUP_S, WORK, h2load
 from bench.limits.empty_grpc import METHOD, append_message
 from bench.peers.api import Peer
 from bench.peers.dledger_python import DLedgerPython
@@ -19,16 +19,25 @@ SHORT = 0.8
 """Of the calls that h2load counts, so many must be in the log, with those of its warm-up."""
 
 
+WORKS = {WORK: STREAMS, MANY_WORK: MANY_STREAMS}
+
+
 def unary(peer: Peer, duration_s: float) -> Iterator[tuple[str, Callable[[], Outcome]]]:
-    """The measurement, where there is one."""
+    """The measurements, where there are any."""
+    if isinstance(peer, DLedgerPython | Etcd):
+        for work in WORKS:
+            yield work, lambda work=work: measure(peer, work, duration_s)  # type: ignore[misc]
+
+
+def measure(peer: DLedgerPython | Etcd, work: str, duration_s: float) -> Outcome:
+    """One of ``WORKS``. Raises PeerMissing and MeasurementFailed."""
     if isinstance(peer, DLedgerPython):
-        yield WORK, lambda: _ours(peer, duration_s)
-    elif isinstance(peer, Etcd):
-        message = b"\x0a" + bytes([len(KEY)]) + KEY + b"\x12\x80\x01" + bytes(128)  # PutRequest(key=1, value=2)
-        yield WORK, lambda: _load(peer, peer.leader_port, ETCD_PUT, message, duration_s, done=peer.puts)
+        return _ours(peer, WORKS[work], duration_s)
+    message = b"\x0a" + bytes([len(KEY)]) + KEY + b"\x12\x80\x01" + bytes(128)  # PutRequest(key=1, value=2)
+    return _load(peer, peer.leader_port, ETCD_PUT, message, streams=WORKS[work], duration_s=duration_s, done=peer.puts)
 
 
-def _ours(peer: DLedgerPython, duration_s: float) -> Outcome:
+def _ours(peer: DLedgerPython, streams: int, duration_s: float) -> Outcome:
     with connect_blocking(peer.endpoints) as log:
         log.append(b"first")  # waits for a leader
         status = log.status()
@@ -37,13 +46,25 @@ def _ours(peer: DLedgerPython, duration_s: float) -> Outcome:
             raise MeasurementFailed("the leader was lost")
         host, _, port = leader.address.rpartition(":")
         assert host == LOOPBACK
-        return _load(peer, int(port), METHOD, append_message(), duration_s, done=lambda: log.bounds()[1])
+        return _load(
+            peer,
+            int(port),
+            METHOD,
+            append_message(),
+            streams=streams,
+            duration_s=duration_s,
+            done=lambda: log.bounds()[1],
+        )
 
 
-def _load(peer: Peer, port: int, method: str, message: bytes, duration_s: float, *, done: Callable[[], int]) -> Outcome:
+def _load(
+    peer: Peer, port: int, method: str, message: bytes, *, streams: int, duration_s: float, done: Callable[[], int]
+) -> Outcome:
     """``done`` counts what the system did so far: h2load sees HTTP alone, in which a refusal is a success too."""
     before = done()
-    outcome = _checked(h2load(port, method, message, [server.pid for server in peer.servers], duration_s))
+    outcome = _checked(
+        h2load(port, method, message, [server.pid for server in peer.servers], duration_s, streams=streams)
+    )
     for server in peer.servers:
         server.raise_if_ended()
     counted = done() - before
