@@ -21,6 +21,7 @@ from bench.limits import LIMITS, LIMITS_TURN
 from bench.machine import check_data_folder, data_folder, describe, measure_alone, now, wait_quiet
 from bench.peers import PEERS
 from bench.peers.api import BUILT, Peer
+from bench.results import replace
 from bench.unary import unary
 from bench.work import SINGLE_WORKS, MeasurementFailed, Outcome, PeerMissing
 
@@ -199,6 +200,8 @@ def _resume(run: Run) -> None:
     run.machine = head["machine"]
     failed = {_turn_of(line) for line in lines if _has_failed(line)}
     good = [line for line in lines if _turn_of(line) not in failed]
+    # Else what failed once would cost the turn's later try, too, when the run is resumed again.
+    replace(run.plan.file, "".join(json.dumps(line) + "\n" for line in (head, *good)))
     run.turns = {_turn_of(line) for line in good}
     run.samples = [line for line in good if "missing" not in line]
     run.missing |= {line["work"]: line["missing"] for line in good if "missing" in line}

@@ -131,13 +131,14 @@ def core_seconds(pids: Iterable[int]) -> float:
 
 
 def largest_mb(children: Iterable[Child]) -> float:
-    """What the one that has the most memory has of it, of those that run."""
-    return max(resident_bytes(child.pid) for child in children if child.process.poll() is None) / 1e6
+    """What the one that had the most memory had of it, of those that run, since they began."""
+    return max(peak_bytes(child.pid) for child in children if child.process.poll() is None) / 1e6
 
 
-def resident_bytes(pid: int) -> int:
-    """Resident memory of the process."""
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+def peak_bytes(pid: int) -> int:
+    """The most resident memory that the process ever had."""
+    told = Path(f"/proc/{pid}/status").read_text()
+    return int(told.partition("VmHWM:")[2].split()[0]) << 10
 
 
 def free_ports(count: int) -> list[int]:

@@ -110,7 +110,7 @@ def as_markdown(result: dict[str, Any]) -> str:
         _ratios(figures),
         "## Seconds of processor time for a million records: servers + client\n",
         _cores(figures),
-        "## Memory of the largest server, MB, right behind each work: the most of the rounds\n",
+        "## Memory of the largest server, MB, the most up to the end of each work in any round\n",
         _memory(figures),
         "## The machine's limits, in the same run\n",
         _limits(figures),

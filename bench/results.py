@@ -23,10 +23,18 @@ UNPUBLISHED = BUILT / "results"
 Row = dict[str, Any]
 
 
-def save(name: str, result: Row, rows: Sequence[Row] = (), *, folder: Path | None = None, report: str = "") -> Path:
+def save(
+    name: str,
+    result: Row,
+    rows: Sequence[Row] = (),
+    *,
+    folder: Path | None = None,
+    is_whole: bool = True,
+    report: str = "",
+) -> Path:
     """NAME.json, and NAME.md with the report or the rows' table, in ``folder``: by default where results of the command
-    under way go. No reader ever sees half of one. Returns the folder."""
-    folder = folder or _folder(click.get_current_context())
+    under way go, unpublished where it is not whole. No reader ever sees half of one. Returns the folder."""
+    folder = folder or _folder(click.get_current_context(), is_whole=is_whole)
     folder.mkdir(parents=True, exist_ok=True)
     machine = result.get("machine") or {**describe(), "ended": now()}
     replace(folder / f"{name}.json", json.dumps({"machine": machine} | result, indent=1) + "\n")
@@ -36,9 +44,10 @@ def save(name: str, result: Row, rows: Sequence[Row] = (), *, folder: Path | Non
     return folder
 
 
-def _folder(command: click.Context) -> Path:
+def _folder(command: click.Context, *, is_whole: bool) -> Path:
     has_flags = any(command.get_parameter_source(name) is not ParameterSource.DEFAULT for name in command.params)
-    return UNPUBLISHED if has_flags and not command.find_root().params["publish"] else RESULTS
+    is_wished = command.find_root().params["publish"]
+    return RESULTS if is_wished or (is_whole and not has_flags) else UNPUBLISHED
 
 
 def replace(path: Path, text: str) -> None:

@@ -13,7 +13,7 @@ from bench.limits.three_copies import Kept, three_copies
 from bench.machine import data_folder, measure_alone
 from bench.peers import PEERS
 from bench.peers.api import Peer
-from bench.results import save, show
+from bench.results import UNPUBLISHED, save, show
 from bench.scenarios.cluster import cluster
 from bench.scenarios.flags import ROUNDS, SECONDS, names_in
 from bench.scenarios.rounds import combined
@@ -61,7 +61,11 @@ def bulk(*, rounds: int, duration: float, peers: str) -> None:
         show(rows[-1:])
     table = [*rows, _summary(rows, names)]
     promises = {name: PEERS[name].promise for name in names}
-    save("bulk", {"rows": table, "duration_s": duration, "promises": promises, "missing": missing}, table)
+    result = {"rows": table, "duration_s": duration, "promises": promises, "missing": missing}
+    failed = [name for row in rows for name in turns if row[_rate(name)] == FAILED]
+    save("bulk", result, table, folder=UNPUBLISHED if failed else None, is_whole=not missing)
+    if failed:
+        raise MeasurementFailed(f"{len(failed)} measurements failed: of {', '.join(sorted(set(failed)))}")
 
 
 def _installed(name: str) -> Peer:
@@ -116,13 +120,13 @@ def _ours(duration_s: float) -> Row:
     assert work is not None
     with cluster(3) as running:
         result = running.bench("append", inflight=work.inflight, batch=work.batch, duration=duration_s)
-        written_bytes, resident_mb = running.data_bytes, running.resident_mb()
+        written_bytes, peak_mb = running.data_bytes, running.peak_mb()
     return {
         _rate(OURS): round(result["records_per_s"]),
         "mb_per_s": result["mb_per_s"],
         "p99_ms": result["p99_ms"],
         "a_node_keeps_gb": round(written_bytes / 1e9, 1),
-        "largest_node_mb": round(resident_mb),
+        "largest_node_mb": round(peak_mb),
     }
 
 

@@ -137,7 +137,7 @@ class Cluster:
         """Of all nodes that run."""
         return core_seconds(node.pid for node in self.nodes if node.process.poll() is None)
 
-    def resident_mb(self) -> float:
+    def peak_mb(self) -> float:
         """Of the largest node."""
         return largest_mb(self.nodes)
 

@@ -56,7 +56,7 @@ def _measure(running: Cluster, filled: list[range], duration_s: float) -> dict[s
     cached_behind = _gb(running.cached_bytes(leader))
     for _ in range(2):  # the first time they are brought
         again = running.client("get", duration_s, INFLIGHT, indexes, "--places", PLACES)
-    memory_mb = running.resident_mb()
+    memory_mb = running.peak_mb()
     last = len(running.nodes) - 1
     running.end(last)
     clean_s = running.start(last)

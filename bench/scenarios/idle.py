@@ -23,6 +23,6 @@ def idle(*, nodes: int, duration: float) -> None:
         used = running.core_s()
         time.sleep(duration)
         share = (running.core_s() - used) / duration
-        row = {"nodes": nodes, "cores_percent": round(share * 100, 1), "memory_mb": round(running.resident_mb())}
+        row = {"nodes": nodes, "cores_percent": round(share * 100, 1), "memory_mb": round(running.peak_mb())}
     show([row])
     save("idle", row, [row])

@@ -152,6 +152,14 @@ def test_a_failed_turn_is_done_again_by_the_next_run(bench: Bench) -> None:
     assert bench.done == {LIMITS_TURN: 3, "one": 3, "two": 3}
 
 
+def test_a_turn_that_was_done_again_counts_however_often_the_run_is_resumed(bench: Bench) -> None:
+    bench.failing["one"] = MeasurementFailed("no leader")
+    for _ in range(3):
+        run = bench.run()
+    assert not run.failures
+    assert bench.done == {LIMITS_TURN: 3, "one": 3, "two": 3}
+
+
 def test_a_turn_with_errors_is_done_again_by_the_next_run(bench: Bench) -> None:
     bench.failing["one"] = replace(OUTCOME, errors=1)
     assert bench.run().failures
