@@ -49,7 +49,6 @@ FAULTS = (
     "message lost",
     "message out of order",
     "misdirected sector",
-    "old backup",
     "one-way cut",
     "partition",
     "pause",
@@ -133,7 +132,7 @@ BRANCHES = (
 ENOUGH_SEEDS = 100
 """So many must meet every kind of fault, and take every branch, that is named above."""
 
-SELDOM_FAULTS = ("minority asked",)
+SELDOM_FAULTS = ("minority asked", "old backup")
 SELDOM_BRANCHES = ("reset SUCCESS", "stale completion", "trim by age")
 ENOUGH_FOR_THE_SELDOM = 2_000
 

@@ -18,8 +18,8 @@ from tests.simulation.trace import Trace
 from tests.simulation.watch import Watch
 
 LIMITS = Limits(
-    segment_max_bytes=24 * 1024,
-    segment_max_frames=200,
+    segment_max_bytes=12 * 1024,  # small, so that logs roll, and disks that are full stop them, in most seeds
+    segment_max_frames=90,
     tail_cache_bytes=8 * 1024,
     push_message_bytes=4 * 1024,
     read_message_bytes=4 * 1024,
