@@ -93,7 +93,7 @@ async def test_a_log_that_is_to_begin_anew_is_not_kept_from_it_by_damage_that_go
 async def test_what_was_known_to_be_damaged_is_known_of_the_next_log_too(
     monkeypatch: pytest.MonkeyPatch, far: int
 ) -> None:
-    large = replace(simulated.LIMITS, segment_max_bytes=512 * 1024)
+    large = replace(simulated.LIMITS, segment_max_bytes=512 * 1024, segment_max_frames=200)
     monkeypatch.setattr(simulated, "LIMITS", large)
     async with rotting(appends=1, timings=Timings()) as (cluster, (patient, *_)):
         for at in range(140):
