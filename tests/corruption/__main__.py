@@ -1,4 +1,5 @@
-"""``python -m tests.corruption [--quick]``: every byte that a node stores, damaged; a table of what became of it.
+"""``python -m tests.corruption [--quick] [--part K --parts N]``: every byte that a node stores, damaged; a table of
+what became of it.
 
 Every bit of every byte by itself, then all eight; every sector zeroed, or holding another one's bytes; every file gone,
 or cut short: once for a node that is alone, once given good copies of what it says is damaged. Then every byte, sector
@@ -27,7 +28,7 @@ from tests.corruption.node import StoredDisk, stored_node
 from tests.corruption.outcome import outcome_of
 from tests.corruption.trio import crashed, outcome_among_three
 from tests.simulation.process import WorldLoop
-from tests.support.choices import positive, writable
+from tests.support.choices import number, positive, writable
 from tests.support.pool import processes, until_interrupted
 from tests.support.virtual_time import run_virtual
 
@@ -56,15 +57,19 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="one pattern a byte, and a part of the room not in use")
     parser.add_argument("--jobs", type=positive, default=os.cpu_count() or 1)
     parser.add_argument("--summary", type=writable, help="writes the tables here, as JSON")
+    parser.add_argument("--part", type=number, default=0, metavar="K", help="from 0: every N-th damage alone")
+    parser.add_argument("--parts", type=positive, default=1, metavar="N", help="of all the damages")
     options = parser.parse_args()
+    if options.part >= options.parts:
+        parser.error(f"there is no part {options.part} of {options.parts}: they are counted from 0")
     total = 0
     tables: dict[str, dict[str, dict[str, int]]] = {}
     wrong: list[str] = []
     with processes(options.jobs, _quiet) as pool:
         for title in SCENES:
             table: Table = Counter()
-            part = partial(_part, title=title, quick=options.quick, parts=options.jobs)
-            for counted, found in pool.map(part, range(options.jobs)):
+            judge = partial(share, title=title, quick=options.quick, step=options.parts * options.jobs)
+            for counted, found in pool.map(judge, shares(options.part, options.parts, options.jobs)):
                 table += counted
                 wrong += found
             _show(title, table)
@@ -82,12 +87,17 @@ def _quiet() -> None:
     logging.disable(logging.CRITICAL)  # every start would tell what it found
 
 
-def _part(part: int, *, title: str, quick: bool, parts: int) -> tuple[Table, list[str]]:
-    """Every ``parts``-th damage."""
+def shares(part: int, parts: int, jobs: int) -> range:
+    """The first damage of each job. Whatever ``jobs`` is, a part is the same damages."""
+    return range(part, parts * jobs, parts)
+
+
+def share(first: int, *, title: str, quick: bool, step: int) -> tuple[Table, list[str]]:
+    """Every ``step``-th damage from ``first`` on."""
     cases, judge = SCENES[title](quick)
     table: Table = Counter()
     wrong = []
-    for case in islice(cases, part, None, parts):
+    for case in islice(cases, first, None, step):
         outcome, reason = judge(case)
         table[case.structure, outcome] += 1
         if reason:

@@ -57,6 +57,8 @@ _ALONE: dict[str, AbstractSet[Outcome]] = {
 _BESIDE: dict[str, AbstractSet[Outcome]] = {
     **{place: {Outcome.REPAIRED} for place in (*_BELOW, FRAMES_ON_BOTH_SIDES)},
     **{place: {Outcome.FETCHED} for place in _ABOVE},
+    # Gone from behind one that a crash left unsealed, that one seems to have lost its end, and gets it from the others.
+    SEGMENT: {Outcome.HALTS, Outcome.REPAIRED},
 }
 
 

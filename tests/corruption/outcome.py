@@ -225,6 +225,9 @@ def healed(damage: Damage, image: Image) -> Outcome:
     now = dict(image.files).get(damage.path)
     if damage.content is None:
         return Outcome.HARMLESS if now is None else Outcome.REBUILT
+    slot_bytes = SLOTS.get(damage.path.rpartition("/")[2])
+    if slot_bytes is not None and now is not None and now[:slot_bytes] == now[slot_bytes : 2 * slot_bytes]:
+        return Outcome.REBUILT  # though a number that counts up may have come to what it was damaged to
     if now is None or now[damage.offset : damage.end] != damage.content[damage.offset : damage.end]:
         return Outcome.REBUILT
     return Outcome.HARMLESS

@@ -21,6 +21,7 @@ SEEDS_A_SLICE = 500
 MUTANT_SEEDS = 1_000
 GRAPHS = 1_024 + 64
 """Of five nodes with links that work both ways or not at all, and of three whose links may work one way."""
+CORRUPTION_SLICES = 16
 CUTS = 200
 CUTS_A_SLICE = 20
 MESSAGES_TO_PORTS = 1_000_000
@@ -89,7 +90,7 @@ def full() -> list[Slice]:
     return list(
         chain(
             (_crashes(name) for name in SCENARIOS),
-            [_corruption()],
+            (_corruption("--part", str(part), "--parts", str(CORRUPTION_SLICES)) for part in range(CORRUPTION_SLICES)),
             _power("ext4", CUTS, CUTS_A_SLICE),
             _power("xfs", CUTS, CUTS_A_SLICE),
             [Slice("real-faults", ("pytest", REAL_FAULTS), _PYTEST)],

@@ -110,14 +110,18 @@ class Report:
         ]
 
     def _corruption(self) -> list[str]:
-        lines = []
+        tables: defaultdict[str, defaultdict[str, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
         for result in self._of(CORRUPTION):
             for title, structures in result.details.get("table", {}).items():
-                columns = list(dict.fromkeys(outcome for found in structures.values() for outcome in found))
-                heading = f"corruption, {title}"
-                lines.append(f"{heading:60s}" + "".join(f"{column:>20s}" for column in columns))
                 for structure, found in structures.items():
-                    lines.append(f"{structure:60s}" + "".join(f"{found.get(each) or '–':>20}" for each in columns))
+                    tables[title][structure].update(found)
+        lines = []
+        for title, table in tables.items():
+            columns = list(dict.fromkeys(outcome for found in table.values() for outcome in found))
+            heading = f"corruption, {title}"
+            lines.append(f"{heading:60s}" + "".join(f"{column:>20s}" for column in columns))
+            for structure, found in sorted(table.items()):
+                lines.append(f"{structure:60s}" + "".join(f"{found[each] or '–':>20}" for each in columns))
         return lines
 
     def _fuzz(self) -> list[str]:

@@ -14,7 +14,7 @@ from dledger.storage.frame import HEADER_BYTES, Frame, FrameHeader
 from dledger.storage.syncer import Handle
 from dledger.storage.two_slot import SLOT_BYTES, TwoSlotFile
 from tests.corruption import outcome
-from tests.corruption.damage import INVERTED, Damage, damaged_bytes, damaged_files, damaged_sectors
+from tests.corruption.damage import FLIPS, INVERTED, Damage, damaged_bytes, damaged_files, damaged_sectors
 from tests.corruption.expected import Outcome
 from tests.corruption.node import StoredDisk, stored_node
 from tests.corruption.outcome import outcome_of
@@ -53,6 +53,14 @@ def test_a_damaged_byte_is_made_good_or_refused_or_was_behind_the_mark() -> None
     assert found["origin"] == {Outcome.HALTS}
     assert found["trailer"] == {Outcome.REBUILT}
     assert found["LOCK"] == {Outcome.HARMLESS}
+
+
+def test_a_slot_is_made_good_also_where_its_count_comes_to_what_it_was_damaged_to() -> None:
+    def counts(disk: StoredDisk) -> Iterable[Damage]:
+        damages = damaged_bytes(disk, disk.regions(), FLIPS, STRIDE)
+        return (each for each in damages if each.path.endswith("/identity") and each.offset % SLOT_BYTES == 16)
+
+    assert outcomes(counts) == {f"identity, slot {slot}": {Outcome.REBUILT} for slot in (0, 1)}
 
 
 def test_beside_others_every_damaged_frame_is_repaired() -> None:

@@ -23,6 +23,7 @@ SEEDS = Slice("simulation", ("tests.simulation", "--seeds", "0:1"), r"(?P<passed
 MORE = SEEDS._replace(arguments=("tests.simulation", "--seeds", "1:2"))
 MUTANT = Slice("mutants", ("tests.simulation", "--mutants", "x"), r"(?P<caught>\d+) caught")
 ROT = Slice("corruption", ("tests.corruption",), r"(?P<damages>\d+) damages")
+MORE_ROT = ROT._replace(arguments=("tests.corruption", "--part", "1"))
 
 
 def test_the_last_count_counts() -> None:
@@ -156,7 +157,7 @@ def shown(tmp_path: Path, *done: Result) -> str:
     results = Results(tmp_path / "results.jsonl")
     for each in done:
         results.add(each)
-    return "\n".join(Report([SEEDS, MORE, MUTANT, ROT], Results(tmp_path / "results.jsonl")).lines())
+    return "\n".join(Report([SEEDS, MORE, MUTANT, ROT, MORE_ROT], Results(tmp_path / "results.jsonl")).lines())
 
 
 def test_faults_and_branches_are_added_up_over_the_slices(tmp_path: Path) -> None:
@@ -180,6 +181,12 @@ def test_what_became_of_damages_is_shown_by_structure(tmp_path: Path) -> None:
     table = {"a node alone": {"frame body": {"halts": 8}, "origin": {"rebuilt": 3, "halts": 2}}}
     said = shown(tmp_path, result("held", ROT, {"table": table}))
     assert re.search(r"^corruption, a node alone +halts +rebuilt\nframe body +8 +–\norigin +2 +3$", said, re.MULTILINE)
+
+
+def test_what_became_of_damages_is_added_up_over_the_slices(tmp_path: Path) -> None:
+    one, other = ({"a node alone": {"frame body": found}} for found in ({"halts": 8}, {"halts": 1, "rebuilt": 2}))
+    said = shown(tmp_path, result("held", ROT, {"table": one}), result("held", MORE_ROT, {"table": other}))
+    assert re.search(r"^corruption, a node alone +halts +rebuilt\nframe body +9 +2$", said, re.MULTILINE)
 
 
 def test_what_hardly_a_seed_meets_must_have_been_met_in_all_of_them_together(tmp_path: Path) -> None:
