@@ -58,11 +58,11 @@ _BESIDE: dict[str, AbstractSet[Outcome]] = {
     **{place: {Outcome.REPAIRED} for place in (*_BELOW, FRAMES_ON_BOTH_SIDES)},
     **{place: {Outcome.FETCHED} for place in _ABOVE},
     # Gone from behind one that a crash left unsealed, that one seems to have lost its end, and gets it from the others.
-    SEGMENT: {Outcome.HALTS, Outcome.REPAIRED},
+    f"gone: {SEGMENT}": {Outcome.HALTS, Outcome.REPAIRED},
 }
 
 
 def expected(damage: Damage, *, has_peers: bool) -> AbstractSet[Outcome]:
     """What is right."""
     frames = _BESIDE if has_peers else _ALONE
-    return frames[damage.place] if damage.place in frames else _ANYWHERE[damage.place]
+    return frames.get(damage.structure) or frames.get(damage.place) or _ANYWHERE[damage.place]
