@@ -119,7 +119,7 @@ class Elections(NodeState):
         if request.term > self.term and not request.is_pre_vote:
             self._adopt_term(request.term, now_ms)
         if not self._votes_for(candidate_is_ahead=candidate_is_ahead):
-            return self._call(by_log) if self.may_vote else VoteResult.NOT_A_VOTER
+            return self._call(by_log) if self.keeps_promises else VoteResult.NOT_A_VOTER
         if request.last_position == self._log.last.position == 0 and not self.may_found:
             return VoteResult.NOT_FOUNDED
         if is_behind or request.is_pre_vote:
@@ -129,8 +129,8 @@ class Elections(NodeState):
     def _votes_for(self, *, candidate_is_ahead: bool) -> bool:
         """A learner votes for a log that is ahead of its own: it may have been promoted there, and be needed; so does a
         disk that replaced the one its log names, as it may have been admitted there. Whose log does not say so does not
-        count it. A log that is behind its own it refuses as any voter does: there it may not
-        be a learner yet, and be needed too, and what made it one may have to be fetched from it (``takes_tail``)."""
+        count it. A log that is behind its own both refuse as any voter does: by that one they may be needed too, and
+        what made them what they are may have to be fetched from them (``takes_tail``)."""
         return self.keeps_promises if candidate_is_ahead else self.is_voter
 
     def _call(self, result: VoteResult) -> VoteResult:

@@ -306,6 +306,14 @@ class NodeState:
         if before != self.may_vote and self.leadership is None:
             self._become(Role.FOLLOWER, self.leader_id, now_ms)
 
+    def judge_own_disk(self, node_uuid: bytes, now_ms: float) -> None:
+        """A disk that replaced another one gets the log from its beginning. On the way this node may be a voter by it,
+        the only one even, for what the disk before it held: others know of that one, and doubt this; it must as well.
+        """
+        member = self.membership.members.get(self.node_id)
+        is_own = member is None or member.node_uuid in (b"", node_uuid)
+        self.set_may_vote(is_own, now_ms, Hindrance.OTHER_DISK)
+
     def set_may_found(self, may_found: bool, now_ms: float) -> None:
         if may_found != self.may_found:
             self.may_found = may_found

@@ -174,9 +174,9 @@ class Replica:
         )
 
     def _on_tail_asked(self) -> None:
-        self.guard(self._tail_is_known)
+        self.guard(self._vote_again)
 
-    def _tail_is_known(self) -> None:
+    def _vote_again(self) -> None:
         """As far as this node's vote goes."""
         self.core.set_may_vote(True, self.now_ms(), Hindrance.UNKNOWN_TAIL)
         self.roster.on_commit(self.core.commit_position)
@@ -483,7 +483,7 @@ class Replica:
         if self._tail_query is not None:
             self._tail_query.stop()
             self._tail_query = None
-            self._tail_is_known()
+            self._vote_again()
             self._host.on_tail_known(self.group)
         if self.owes_catch_up and not self._is_settling:
             self._is_settling = True

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from functools import partial
 
 from dledger.raft.membership import Membership
-from dledger.raft.state import Hindrance
 from dledger.server.context import GroupContext
 from dledger.server.dispatchers import Dispatchers
 from dledger.server.host import Host
@@ -44,18 +43,10 @@ class Roster:
     def tell(self) -> None:
         """To the node: at every change, and before the start. Of a log that may lack what was committed, the members
         may be from before: nothing that is kept of later ones goes by their word."""
-        self._judge_own_disk()
+        context = self._context
+        self._core.judge_own_disk(context.disk_of(self._core.node_id), context.now_ms())
         self._is_committed = self._core.may_vote and self.log.state.members_position <= self._core.commit_position
-        self._host.on_members(self._context.group, self._members, is_committed=self._is_committed)
-
-    def _judge_own_disk(self) -> None:
-        """A disk that replaced another one gets the log from its beginning. On the way this node may be a voter by it,
-        the only one even, for what the disk before it held: others know of that one, and doubt this; it must as well.
-        """
-        own_id, context = self._core.node_id, self._context
-        member = self._core.membership.members.get(own_id)
-        is_own = member is None or member.node_uuid in (b"", context.disk_of(own_id))
-        self._core.set_may_vote(is_own, context.now_ms(), Hindrance.OTHER_DISK)
+        self._host.on_members(context.group, self._members, is_committed=self._is_committed)
 
     def _follow_followers(self) -> None:
         context, leadership = self._context, self._core.leadership

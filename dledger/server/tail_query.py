@@ -40,7 +40,8 @@ RETRY_S = 0.2
 _AS_FAR_AS_IT_GOES = Position((1 << 63) - 1)
 _TELLS = frozenset({FetchResult.SUCCESS, FetchResult.BEHIND_END, FetchResult.TRIMMED, FetchResult.OTHER_LOG})
 """Answers that say what the other has; one that is damaged there, or lost its own end, says nothing yet.
-Nor does a disk in doubt that has nothing: it is not the one that acknowledged. What it has, somebody wrote."""
+Nor does a disk in doubt that has nothing: it is not the one that acknowledged. What it has, somebody wrote; and has it
+a frame of a later term, then that term's leader was elected with all that this node can have acknowledged."""
 
 
 class Follower(Protocol):
@@ -114,10 +115,14 @@ class TailQuery:
             if answer.result is FetchResult.TRIMMED:
                 core.require_end(answer.end)
             points = [frame.header.point for frame in answer.frames if frame.header.term <= self._term]
+            later = next((frame.header.point for frame in answer.frames), answer.end)
             if points:
                 self._followed[peer] = points[-1]
                 core.require_end(points[-1])
             elif peer not in core.doubted:
+                self._answered.add(peer)
+            elif later.term > self._term:
+                core.require_end(later)
                 self._answered.add(peer)
             if self._has_leader or not self._take(reached, answer.frames) or not points:
                 return

@@ -46,6 +46,7 @@ class TwoSlotFile:
         self._sequence = 0
         self._one_at_a_time = asyncio.Lock()
         self.payload = b""
+        self._is_stored = False
 
     async def load(self) -> bool:
         """Reads the newer good copy and repairs the other. False when there is no file. Raises CORRUPT_LOG, and
@@ -57,10 +58,11 @@ class TwoSlotFile:
         await self._do(partial(self._create, payload))
 
     async def save(self, payload: bytes) -> None:
-        """Durable in both slots when it returns. Raises DISK_FULL or DISK_ERROR, and then which payload is stored is
-        not known."""
+        """Durable in both slots when it returns; what is so already is not written again. Raises DISK_FULL or
+        DISK_ERROR, and then which payload is stored is not known."""
         async with self._one_at_a_time:
-            await self._do(partial(self._save, payload))
+            if payload != self.payload or not self._is_stored:
+                await self._do(partial(self._save, payload))
 
     async def _do(self, job: Callable[[], Result]) -> Result:
         try:
@@ -87,6 +89,7 @@ class TwoSlotFile:
                 for slot in (0, 1):
                     if copies[slot] != newest:
                         self._write_slot(handle, slot)
+            self._is_stored = True
         finally:
             self._disk.close(handle)
         return True
@@ -110,14 +113,16 @@ class TwoSlotFile:
             self._disk.close(handle)
         self._disk.rename(temporary, self.path)
         self._disk.fsync_directory(str(Path(self.path).parent))
+        self._is_stored = True
 
     def _save(self, payload: bytes) -> None:
         handle = self._disk.open(self.path)
         try:
             self._sequence += 1
-            self.payload = payload
+            self.payload, self._is_stored = payload, False
             self._write_slot(handle, 0)
             self._write_slot(handle, 1)
+            self._is_stored = True
         finally:
             self._disk.close(handle)
 

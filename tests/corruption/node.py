@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from dledger.storage.frame import HEADER_BYTES, parse_header
 from dledger.storage.hard_state import HardState, HardStateStore
-from dledger.storage.identity import open_identity
+from dledger.storage.identity import Identity, open_identity
 from dledger.storage.inventory import Durable, take_inventory
 from dledger.storage.peer_book import PeerBook
 from dledger.storage.record import RECORD_HEADER_BYTES
@@ -89,6 +89,8 @@ class StoredNode(NamedTuple):
     state: bytes
     """The small state at the end."""
     node_uuid: bytes
+    settled: dict[str, bytes]
+    """By name, what the files of two slots hold when they were opened once more, and were sound."""
 
 
 async def stored_node() -> StoredNode:
@@ -117,10 +119,31 @@ async def stored_node() -> StoredNode:
     await witness.all_durable()
     image = platter.image()
     frames = tuple(frame.raw for frame in await all_frames(log))
-    node = StoredNode(StoredDisk(image), frames, marked, log.state.encode(), identity.start.node_uuid)
+    settled = await _settled(image)
+    node = StoredNode(StoredDisk(image), frames, marked, log.state.encode(), identity.start.node_uuid, settled)
     await abandon(log)
     await identity.close()
     return node
+
+
+async def open_slots(disk: RecordingDisk, name: str) -> Identity | HardStateStore | PeerBook:
+    """What a start does with the file of two slots of this name."""
+    if name == "identity":
+        identity = await open_identity(disk, DATA, NodeId("n0"), Random(2))
+        await identity.close()
+        return identity
+    if name == "hard_state":
+        return await HardStateStore.open(disk, GROUP, must_exist=True)
+    return await PeerBook.open(disk, DATA, must_exist=True)
+
+
+async def _settled(image: Image) -> dict[str, bytes]:
+    settled: dict[str, bytes] = {}
+    for name in SLOTS:
+        platter = RecordedPlatter(image)
+        await open_slots(RecordingDisk(platter), name)
+        (settled[name],) = [content for path, content in platter.image().files if path.endswith(f"/{name}")]
+    return settled
 
 
 def _of_segment(content: bytes, segment: Segment, durable: Durable) -> Iterator[Region]:

@@ -23,23 +23,20 @@ cut, fetched again
 
 from __future__ import annotations
 
-from random import Random
-
 from dledger.errors import CorruptLog
 from dledger.storage.damage import Damaged
 from dledger.storage.damaged_log import DamagedLog, open_damaged
 from dledger.storage.frame import following, parse_frame
 from dledger.storage.hard_state import HardStateStore
-from dledger.storage.identity import open_identity
+from dledger.storage.identity import Identity
 from dledger.storage.log import FileLog
-from dledger.storage.peer_book import PeerBook
 from dledger.storage.verify import _Verifier
-from dledger.types import Index, NodeId
+from dledger.types import Index
 from tests.corruption.damage import Damage
 from tests.corruption.expected import Outcome, expected
-from tests.corruption.node import PEERS, SLOTS, VOTE, StoredNode
+from tests.corruption.node import PEERS, SLOTS, VOTE, StoredNode, open_slots
 from tests.crashes.medium import Image, RecordedPlatter, RecordingDisk
-from tests.crashes.promises import DATA, GROUP, LIMITS
+from tests.crashes.promises import GROUP, LIMITS
 from tests.unit.storage.harness import MEMBERS, Witness, all_frames, open_at
 
 _MOST_REPAIRS = 10
@@ -82,27 +79,25 @@ async def _check_rebuilt(node: StoredNode, damage: Damage, image: Image) -> None
         assert again in (Outcome.HARMLESS, Outcome.REBUILT), f"the next start finds less than all: {again}"
         return
     now, before = dict(image.files)[damage.path], dict(node.disk.image.files)[damage.path]
-    slot_bytes = SLOTS.get(damage.path.rpartition("/")[2])
-    if slot_bytes is None:
+    settled = node.settled.get(damage.path.rpartition("/")[2])
+    if settled is None:
         assert now[damage.offset : damage.end] == before[damage.offset : damage.end], "it is not what it was"
     else:  # a start may have something to note in both
-        assert now[:slot_bytes] == now[slot_bytes : 2 * slot_bytes], "one slot is good again, or none"
+        assert now == settled, "the slots are not what a start leaves on sound ones"
 
 
 async def _started(node: StoredNode, damage: Damage, platter: RecordedPlatter, *, has_peers: bool) -> Outcome:
     disk = RecordingDisk(platter)
     name = damage.path.rpartition("/")[2]
-    if name == "identity":
-        identity = await open_identity(disk, DATA, NodeId("n0"), Random(2))
-        assert identity.start.node_uuid == node.node_uuid, "it is another node"
-        assert identity.has_group("default"), "it has forgotten its group"
-        await identity.close()
-    elif name == "hard_state":
-        store = await HardStateStore.open(disk, GROUP, must_exist=True)
-        assert store.state == VOTE, f"it has forgotten its vote: {store.state}"
-    elif name == "peers":
-        book = await PeerBook.open(disk, DATA, must_exist=True)
-        assert {peer: book.disk_of(peer) for peer in PEERS} == PEERS, "it has forgotten its peers"
+    if name in SLOTS:
+        opened = await open_slots(disk, name)
+        if isinstance(opened, Identity):
+            assert opened.start.node_uuid == node.node_uuid, "it is another node"
+            assert opened.has_group("default"), "it has forgotten its group"
+        elif isinstance(opened, HardStateStore):
+            assert opened.state == VOTE, f"it has forgotten its vote: {opened.state}"
+        else:
+            assert {peer: opened.disk_of(peer) for peer in PEERS} == PEERS, "it has forgotten its peers"
     elif damage.path.startswith(f"{GROUP}/"):
         return await _LogStart(node, damage, disk, platter, has_peers=has_peers).outcome()
     return healed(damage, platter.image())

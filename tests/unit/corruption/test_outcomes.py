@@ -107,7 +107,24 @@ def test_a_second_copy_that_is_not_made_good_is_found_out(monkeypatch: pytest.Mo
     vote = next(each for each in some_bytes(node.disk) if each.structure == "hard_state, slot 0")
     monkeypatch.setattr(TwoSlotFile, "_write_slot", badly)
     outcome, reason = run_virtual(outcome_of(node, vote))
-    assert (outcome, reason) == (Outcome.WRONG, "AssertionError: one slot is good again, or none")
+    assert (outcome, reason) == (Outcome.WRONG, "AssertionError: the slots are not what a start leaves on sound ones")
+
+
+def test_rot_that_a_start_copies_for_good_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    node = run_virtual(stored_node())
+    vote = next(each for each in some_bytes(node.disk) if each.structure == "hard_state, slot 0")
+    load = TwoSlotFile._load
+
+    def loaded(self: TwoSlotFile) -> bool:
+        is_there = load(self)
+        handle = self._disk.open(self.path)
+        self._disk.pwritev(handle, [vote.content[:SLOT_BYTES] if vote.content else b""] * 2, 0)
+        self._disk.close(handle)
+        return is_there
+
+    monkeypatch.setattr(TwoSlotFile, "_load", loaded)
+    outcome, reason = run_virtual(outcome_of(node, vote))
+    assert (outcome, reason) == (Outcome.WRONG, "AssertionError: the slots are not what a start leaves on sound ones")
 
 
 def test_a_reader_that_trusts_what_it_reads_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -223,6 +223,14 @@ def test_a_disk_that_the_log_does_not_name_votes_for_a_log_that_is_ahead_alone()
     assert verdict(node, N2, vote_request(4, last=point(9, 1))) is VoteResult.NOT_A_VOTER
 
 
+def test_a_disk_that_the_log_does_not_name_refuses_a_log_behind_its_own_for_the_log_alone() -> None:
+    node = make_node(N0, log=LogEnd(point(5, 2)))
+    node.set_may_vote(False, START_MS, Hindrance.OTHER_DISK)
+    node.take_effects()
+    request = vote_request(3, last=point(4, 2), is_pre_vote=True)
+    assert verdict(node, N1, request) is VoteResult.SMALL_LEDGER_END_INDEX
+
+
 def test_an_empty_log_gets_no_vote_of_an_empty_one_before_the_founders_have_met() -> None:
     node = make_node(N0)
     node.set_may_found(False, START_MS)

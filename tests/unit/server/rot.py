@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 from dledger.config import Timings
+from dledger.errors import ChangeRefused
 from dledger.storage.frame import HEADER_BYTES, parse_header
 from dledger.storage.segment import FIRST_PAGE_BYTES
 from dledger.types import Durability, Position
@@ -113,3 +114,24 @@ def rot(host: SimHost, *positions: int, part: float = 0.5) -> None:
 def frames(host: SimHost) -> dict[Position, bytes]:
     """The stored bytes of every frame."""
     return {at: bytes(file.data[offset : offset + size]) for at, (file, offset, size) in places(host).items()}
+
+
+async def learner(cluster: SimulatedCluster, founder: SimHost) -> SimHost:
+    host = cluster.new_host()
+    host.peers = {str(founder.id): founder.address}
+    await host.start()
+    await founder.ask(partial(founder.replica.members.add, host.id, host.address))
+    await level(cluster)
+    return host
+
+
+async def promote(founder: SimHost, host: SimHost) -> None:
+    """As soon as it has caught up."""
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                await founder.ask(partial(founder.replica.members.promote, host.id))
+            except ChangeRefused:
+                await asyncio.sleep(0.005)
+            else:
+                return

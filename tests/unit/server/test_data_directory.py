@@ -20,7 +20,7 @@ from dledger.server.node import Node
 from dledger.storage.disk import Disk, OsDisk
 from dledger.storage.identity import open_identity
 from dledger.storage.syncer import Handle
-from dledger.types import NodeId
+from dledger.types import Member, NodeId, NodeStart
 
 
 def config_of(data_dir: Path) -> NodeConfig:
@@ -95,6 +95,12 @@ class SlowDisk(OsDisk):
         super().pwritev(handle, buffers, offset)
 
 
+def meet(node: Node) -> None:
+    """Somebody whom the book does not have yet."""
+    assert node._book is not None
+    assert node._book.remember(Member(NodeId("n1"), "127.0.0.1:11"), NodeStart(b"u", 1, (1,)))
+
+
 async def test_who_gives_up_waiting_for_the_book_of_peers_lets_no_second_writer_in_beside_the_first(
     tmp_path: Path,
 ) -> None:
@@ -102,6 +108,7 @@ async def test_who_gives_up_waiting_for_the_book_of_peers_lets_no_second_writer_
     disk = SlowDisk(tmp_path / "peers")
     node = Node(config_of(tmp_path), disk=disk)
     await node.open()
+    meet(node)
     impatient = asyncio.ensure_future(node.keep_peers())
     await asyncio.to_thread(disk.has_begun.wait, 10)
     disk.has_begun.clear()
@@ -111,6 +118,28 @@ async def test_who_gives_up_waiting_for_the_book_of_peers_lets_no_second_writer_
     assert not await asyncio.to_thread(disk.has_begun.wait, 0.2), "a second writer"
     disk.may_go_on.set()
     await patient
+    await node.stop()
+
+
+class FullDisk(OsDisk):
+    """Nothing can be written once it is full, as on a file system that copies on write."""
+
+    is_full = False
+
+    def pwritev(self, handle: Handle, buffers: Sequence[Buffer], offset: int) -> None:
+        if self.is_full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        super().pwritev(handle, buffers, offset)
+
+
+async def test_a_book_of_peers_that_did_not_change_needs_no_room(tmp_path: Path) -> None:
+    await opened(tmp_path)
+    disk = FullDisk()
+    node = Node(config_of(tmp_path), disk=disk)
+    await node.open()
+    disk.is_full = True
+    await node.keep_peers()
+    disk.is_full = False
     await node.stop()
 
 

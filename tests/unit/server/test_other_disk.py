@@ -14,8 +14,7 @@ from dledger.types import NodeId, Position
 from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.host import SimHost
 from tests.simulation.process import in_world
-from tests.unit.server.rot import append, level, rotting, until
-from tests.unit.server.test_sole_voter import learner, promote
+from tests.unit.server.rot import append, learner, level, promote, rot, rotting, until
 
 
 async def empty(
@@ -64,6 +63,20 @@ async def test_an_emptied_founder_does_not_lead_by_the_time_when_it_was_alone(
         await asyncio.sleep(3)
         assert founder.replica.core.membership.voters == {founder.id}, "by what it has"
         assert not founder.leads
+
+
+@in_world
+async def test_nor_does_it_vote_by_that_time_while_its_log_is_damaged() -> None:
+    async with rotting(1, appends=200) as (cluster, (founder,)):
+        await empty(cluster, founder)
+        last = founder.replica.log.last.position
+        founder.crash(power=False)
+        rot(founder, last - 3)
+        cluster.network.faults.partition([founder.id], [each for each in cluster.hosts if each != founder.id])
+        await founder.start()
+        (recovering,) = founder.life.node.recovering.values()  # type: ignore[union-attr]
+        assert Hindrance.OTHER_DISK in recovering.core.hindrances
+        assert recovering.core.membership.voters == {founder.id}, "by what it has"
 
 
 @in_world

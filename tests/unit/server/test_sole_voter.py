@@ -7,7 +7,6 @@ from functools import partial
 
 import pytest
 
-from dledger.errors import ChangeRefused
 from dledger.raft.messages import Append, Compare, Fetch
 from dledger.raft.state import Hindrance
 from dledger.transport.faults import Rule
@@ -16,37 +15,16 @@ from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.host import SimHost
 from tests.simulation.process import in_world
 from tests.simulation.watch import Watch
-from tests.unit.server.rot import append, append_one, damage, level, places, rotting, until
+from tests.unit.server.rot import append, append_one, damage, learner, level, places, promote, rotting, until
 from tests.unit.server.test_tail_query import NOTICED_S, lose, tear
 
 UNSYNCED = pytest.mark.parametrize("durability", [Durability.NONE, Durability.INTERVAL])
-
-
-async def learner(cluster: SimulatedCluster, founder: SimHost) -> SimHost:
-    host = cluster.new_host()
-    host.peers = {str(founder.id): founder.address}
-    await host.start()
-    await founder.ask(partial(founder.replica.members.add, host.id, host.address))
-    await level(cluster)
-    return host
 
 
 def lose_power(host: SimHost) -> None:
     """Of what was not synced nothing survives."""
     host.platter.random.choice = lambda options: options[0]  # type: ignore[assignment, method-assign]
     host.crash()
-
-
-async def promote(founder: SimHost, host: SimHost) -> None:
-    """As soon as it has caught up."""
-    async with asyncio.timeout(30):
-        while True:
-            try:
-                await founder.ask(partial(founder.replica.members.promote, host.id))
-            except ChangeRefused:
-                await asyncio.sleep(0.005)
-            else:
-                return
 
 
 async def promote_and_append(founder: SimHost, host: SimHost) -> Position:

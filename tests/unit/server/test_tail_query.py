@@ -17,7 +17,19 @@ from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.host import SimHost
 from tests.simulation.platter import SimFile
 from tests.simulation.process import in_world
-from tests.unit.server.rot import append, append_one, damage, frames, level, places, rot, rotting, segments, until
+from tests.unit.server.rot import (
+    append,
+    append_one,
+    damage,
+    frames,
+    level,
+    places,
+    promote,
+    rot,
+    rotting,
+    segments,
+    until,
+)
 
 BEFORE_A_MARK_S = 0.0005
 NOTICED_S = 3.0
@@ -344,6 +356,37 @@ def begin_behind_the_end_of_others(host: SimHost) -> None:
         return FetchResult.TRIMMED, ()
 
     host.replica.exchange._server._read = trimmed  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("is_trimmed", [False, True])
+@in_world
+async def test_a_disk_in_doubt_with_frames_of_a_later_term_has_answered(is_trimmed: bool) -> None:
+    """It was replaced, readmitted and promoted while this node was away. Of five it is needed: two are gone."""
+    async with rotting(5) as (cluster, (away, *others)):
+        away.crash()
+        tear(away)
+        await asyncio.sleep(NOTICED_S)
+        await until(lambda: bool(cluster.leaders()) and cluster.leaders()[0].replica.core.is_ready)
+        (leader,) = cluster.leaders()
+        replaced, other, gone = [host for host in others if host is not leader]
+        replaced.crash()
+        replaced.wipe()
+        await replaced.start()
+        await until(lambda: replaced.replica.log.last == leader.replica.log.last)
+        await leader.ask(partial(leader.replica.members.readmit, replaced.id))
+        await promote(leader, replaced)
+        promotion = leader.replica.log.last.position
+        await until(lambda: all(host.replica.core.commit_position >= promotion for host in (replaced, other)))
+        for host in (leader, gone):
+            host.crash()
+        await asyncio.sleep(NOTICED_S)
+        if is_trimmed:
+            begin_behind_the_end_of_others(replaced)
+        await away.start()
+        assert Hindrance.UNKNOWN_TAIL in away.replica.core.hindrances
+        await until(lambda: replaced.id in away.replica.core.doubted)
+        await until(lambda: bool(cluster.leaders()), within_s=30)
+        assert not away.replica.core.hindrances
 
 
 # What is durable of it -----------------------------------------------------------------------------------------------

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from dledger.batch import Buffer
 from dledger.errors import Code, CorruptLog, DLedgerError
 from dledger.storage.disk import OsDisk
 from dledger.storage.hard_state import HardState, HardStateStore
@@ -48,6 +50,36 @@ async def test_one_damaged_copy_is_repaired_from_the_other(tmp_path: Path, slot:
     path.write_bytes(damaged)
     assert await reopened(tmp_path) == FIRST
     assert path.read_bytes() == whole
+
+
+async def test_what_is_stored_in_both_slots_is_not_written_again(tmp_path: Path) -> None:
+    path = await saved(tmp_path, FIRST)
+    before = path.read_bytes()
+    await saved(tmp_path, FIRST)
+    assert path.read_bytes() == before
+
+
+class MoodyDisk(OsDisk):
+    """It keeps nothing while it is full."""
+
+    is_full = False
+
+    def pwritev(self, handle: Handle, buffers: Sequence[Buffer], offset: int) -> None:
+        if self.is_full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        super().pwritev(handle, buffers, offset)
+
+
+async def test_what_failed_is_written_again_though_it_is_the_same(tmp_path: Path) -> None:
+    disk = MoodyDisk()
+    store = await HardStateStore.open(disk, tmp_path)
+    disk.is_full = True
+    for _ in range(2):
+        with pytest.raises(DLedgerError):
+            await store.save(FIRST)
+    disk.is_full = False
+    await store.save(FIRST)
+    assert await reopened(tmp_path) == FIRST
 
 
 class DeafDisk(OsDisk):
