@@ -5,6 +5,8 @@ How one request is judged, and how answers are counted, is in election.py, witho
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from dledger.raft.effects import FetchTail, RoleChanged
 from dledger.raft.election import Ballot, VoteStage, is_ahead, judge_log, judge_membership, judge_vote
 from dledger.raft.messages import NOBODY, TakeLeadership, VoteRequest, VoteResponse, VoteResult
@@ -51,13 +53,22 @@ class Elections(NodeState):
             return
         if self._rounds_alone >= ROUNDS_BEFORE_FETCH and (ahead := ballot.wants_for_log):
             self._rounds_alone = 0
-            self._effects.append(FetchTail(ahead[self._fetches % len(ahead)]))
-            self._fetches += 1  # what one has may be damaged there
+            self._effects.append(FetchTail(self._source(ahead)))
         if ballot.lost and not self.is_voter:
             self._give_up(now_ms)
         elif ballot.lost:
             self.ballot = None
             self.deadline_ms = self._retry_deadline(now_ms)
+
+    def _source(self, ahead: Sequence[NodeId]) -> NodeId:
+        """Whom to ask for what this log lacks: those who refuse for it in turn, as what one has may be damaged there.
+        Every third time any other member: who refuses may have only heard of what it wants (``least_end``)."""
+        thirds, step = divmod(self._fetches, 3)
+        self._fetches += 1
+        others = [peer for peer in self.membership.others(self.node_id) if peer not in ahead]
+        if step == 2 and others:
+            return others[thirds % len(others)]
+        return ahead[(2 * thirds + step) % len(ahead)]
 
     def _give_up(self, now_ms: float) -> None:
         """A learner that stood in vain, or unheard, waits until it is called again."""
@@ -72,7 +83,7 @@ class Elections(NodeState):
         only one with links to a majority, and then nobody else can ever be elected (Omni-Paxos calls it a constrained
         election). What it appends is part of what some leader wrote, so the logs stay what Raft lets them be; it says
         nothing of whether it is committed, is acknowledged to nobody (``matched_position`` stays), and a leader cuts it
-        as any other tail. Its term is never above this node's: whoever has it refused the vote in that term.
+        as any other tail. Nothing is taken of a term that this node has not heard of.
         """
         return self._may_stand and self.leadership is None and self.leader_id == NOBODY
 
@@ -119,7 +130,9 @@ class Elections(NodeState):
         if request.term > self.term and not request.is_pre_vote:
             self._adopt_term(request.term, now_ms)
         if not self._votes_for(candidate_is_ahead=candidate_is_ahead):
-            return self._call(by_log) if self.keeps_promises else VoteResult.NOT_A_VOTER
+            lacks_committed = request.last_position < self.commit_position
+            says_why = self.may_vote or (self.keeps_promises and lacks_committed)
+            return self._call(by_log) if says_why else VoteResult.NOT_A_VOTER
         if request.last_position == self._log.last.position == 0 and not self.may_found:
             return VoteResult.NOT_FOUNDED
         if is_behind or request.is_pre_vote:
@@ -129,8 +142,10 @@ class Elections(NodeState):
     def _votes_for(self, *, candidate_is_ahead: bool) -> bool:
         """A learner votes for a log that is ahead of its own: it may have been promoted there, and be needed; so does a
         disk that replaced the one its log names, as it may have been admitted there. Whose log does not say so does not
-        count it. A log that is behind its own both refuse as any voter does: by that one they may be needed too, and
-        what made them what they are may have to be fetched from them (``takes_tail``)."""
+        count it. A log that is behind its own a learner refuses as any voter does: there it may not be a learner yet,
+        and be needed too, and what made it one may have to be fetched from it (``takes_tail``). Such a disk does so
+        where what is committed is lacking, which whoever leads must have; for more it must not have a candidate reckon
+        with its vote, and take what binds it, as it gives none to one that is level."""
         return self.keeps_promises if candidate_is_ahead else self.is_voter
 
     def _call(self, result: VoteResult) -> VoteResult:

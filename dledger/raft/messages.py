@@ -242,7 +242,7 @@ class Fetch:
 
 @dataclass(frozen=True, slots=True)
 class FetchResponse:
-    """SUCCESS: consecutive frames, the first right behind the point that was named. Else there are none. TRIMMED says
+    """SUCCESS: consecutive frames, the first right behind the point that was named. Else there are none, and ``end`` is
     where the log ends: what lies between cannot be asked for."""
 
     group: str

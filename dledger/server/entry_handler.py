@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Sequence
+from itertools import takewhile
 
 from dledger.errors import Code, DLedgerError, error
 from dledger.raft import invariants
@@ -370,11 +371,12 @@ class EntryHandler:
     def take_tail(self, frames: Sequence[Frame]) -> None:
         """Frames that no leader sent, for a candidate that lacks them (``RaftNode.takes_tail``). They are in the log
         from now on, and nothing more: not known to be any leader's, not acknowledged."""
-        if self._task is not None or not self._core.takes_tail:
+        heard_of = list(takewhile(lambda frame: frame.header.term <= self._core.term, frames))
+        if self._task is not None or not heard_of or not self._core.takes_tail:
             return
         try:
-            self._check_fit(frames)
-            self._log.append(frames)
+            self._check_fit(heard_of)
+            self._log.append(heard_of)
         except DLedgerError as refusal:
             if refusal.code is Code.DISK_ERROR:
                 self._context.fail(refusal.code, str(refusal))
@@ -382,7 +384,7 @@ class EntryHandler:
                 "the frames that this log lacks do not fit", extra={"group": self._context.group, "why": refusal}
             )
             return
-        self._context.on_appended(frames)
+        self._context.on_appended(heard_of)
 
     # Answers -----------------------------------------------------------------------------------------------------
 

@@ -118,5 +118,5 @@ class FrameServer:
         return FetchResult.SUCCESS, wanted
 
     def _answer(self, to: NodeId, ask: Fetch, result: FetchResult, frames: tuple[Frame, ...] = ()) -> None:
-        context, end = self._context, self._log.last if result is FetchResult.TRIMMED else GENESIS
+        context, end = self._context, GENESIS if frames else self._log.last
         context.send(to, FetchResponse(context.group, context.term, result, ask.request_id, frames, end))

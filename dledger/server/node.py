@@ -237,9 +237,9 @@ class Node:
             await asyncio.wait(self._reopening)
 
     async def _free_directory(self) -> None:
+        self._disk.shutdown()  # a save that nobody waits for any more may be under way: nobody else gets in before
         if self._identity is not None:
             await self._identity.close()
-        self._disk.shutdown()
 
     async def _settle_tasks(self) -> None:
         if self._tasks:

@@ -136,7 +136,6 @@ class RecoveringReplica:
     def tell_members(self) -> None:
         """To the node, before the start: as far as they are known. They may be others behind what is damaged: what is
         kept of those must not go."""
-        self.core.judge_own_disk(self._identity.start.node_uuid, self.now_ms())
         self._host.on_members(self.group, self.log.state.members, is_committed=False)
 
     async def stop(self) -> None:

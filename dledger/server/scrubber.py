@@ -30,6 +30,7 @@ class Scrubber:
         self._period_s = context.config.timings.scrub_period_s
         self._task: asyncio.Task[None] | None = None
         self._suspected: list[Position] = []
+        self._began_s = 0.0
 
     def suspect(self, positions: Sequence[Position]) -> None:
         """These are looked at first, at once. Comes before ``start``."""
@@ -52,8 +53,9 @@ class Scrubber:
         while True:
             if progress is None:
                 progress = ScrubProgress(self._first, max(0, self._context.wall_clock_ms()))
+            self._began_s = self._context.now_s() - self._age_s(progress)
             await self._pass(progress)
-            await asyncio.sleep(max(0.0, self._period_s - self._age_s(progress)))
+            await asyncio.sleep(max(0.0, self._left_s))
             progress = None
 
     @property
@@ -61,8 +63,13 @@ class Scrubber:
         return Position(self._log.state.start.position + 1)
 
     def _age_s(self, progress: ScrubProgress) -> float:
-        """How long ago the pass began. A wall clock may leap: never less than 0."""
+        """How long ago the pass began, as far as it is known: a wall clock may leap. Never less than 0."""
         return max(0.0, (self._context.wall_clock_ms() - progress.began_ms) / 1000)
+
+    @property
+    def _left_s(self) -> float:
+        """Until the pass is to be over: by a clock that does not leap, or a pass begun in the future is never late."""
+        return self._began_s + self._period_s - self._context.now_s()
 
     async def _pass(self, progress: ScrubProgress) -> None:
         metrics, steps = self._context.metrics, 0
@@ -70,7 +77,7 @@ class Scrubber:
         if position > self._log.last.position:
             return  # an earlier start has ended it
         while position <= self._log.last.position:
-            await asyncio.sleep(self._pause_s(progress))
+            await asyncio.sleep(self._pause_s)
             position = await self._step(position)
             metrics.scrub_position = position - 1
             steps += 1
@@ -101,8 +108,8 @@ class Scrubber:
                 extra={"group": self._context.group, "why": str(failure)},
             )
 
-    def _pause_s(self, progress: ScrubProgress) -> float:
+    @property
+    def _pause_s(self) -> float:
         """Evenly over what is left of the period, by what the log takes on the disk."""
         steps = max(1, self._log.size_bytes // STEP_BYTES)
-        left_s = self._period_s - self._age_s(progress)
-        return min(MAX_PAUSE_S, max(STEP_BYTES / MAX_RATE_BYTES_S, min(left_s, self._period_s / steps)))
+        return min(MAX_PAUSE_S, max(STEP_BYTES / MAX_RATE_BYTES_S, min(self._left_s, self._period_s / steps)))

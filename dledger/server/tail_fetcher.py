@@ -1,7 +1,7 @@
 """TailFetcher: a candidate whose log is not complete enough, and whom nobody else can replace, fetches what it lacks.
 
-When that is so, and why it is safe, is said in raft/elections.py (``takes_tail``). The frames come by FETCH, from the
-voter that refused its vote for them; each proves by its chain that it follows this log.
+When that is so, and why it is safe, is said in raft/elections.py (``takes_tail``). The frames come by FETCH, from a
+member that may have them; each proves by its chain that it follows this log.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ REACH_FRAMES = 1_000_000
 
 
 class TailFetcher:
-    """From one voter at a time, until it has nothing more, or somebody leads."""
+    """From one member at a time, until it has nothing more, or somebody leads."""
 
     def __init__(self, context: GroupContext, client: FrameClient, handler: EntryHandler) -> None:
         self._context = context

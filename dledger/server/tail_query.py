@@ -15,6 +15,7 @@ The voters may differ behind the point asked: a leader that is gone may have wri
 Each log is followed to its end, as far as this node may have acknowledged it; the end that Raft's comparison of logs
 prefers is the least that a candidate must have, whatever has been taken here (``NodeState.least_end``). So is the end
 of a log that begins behind the point: this node may have acknowledged what was trimmed there, and what follows it.
+Then the members are others by now than this log says: a majority of all that it knows will do.
 
 That a log was cut, and nobody asked yet, is durable (storage/identity.py), until a leader has brought this log up to
 its own (``Replica.on_leader_commit``).
@@ -25,10 +26,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection
+from collections.abc import Set as AbstractSet
 from typing import Protocol
 
 from dledger.errors import Code, DLedgerError
 from dledger.raft.messages import NOBODY, FetchResult
+from dledger.raft.quorum import majority
 from dledger.server.context import GroupContext
 from dledger.server.frame_client import FrameClient
 from dledger.storage.frame import Frame, following
@@ -40,8 +43,7 @@ RETRY_S = 0.2
 _AS_FAR_AS_IT_GOES = Position((1 << 63) - 1)
 _TELLS = frozenset({FetchResult.SUCCESS, FetchResult.BEHIND_END, FetchResult.TRIMMED, FetchResult.OTHER_LOG})
 """Answers that say what the other has; one that is damaged there, or lost its own end, says nothing yet.
-Nor does a disk in doubt that has nothing: it is not the one that acknowledged. What it has, somebody wrote; and has it
-a frame of a later term, then that term's leader was elected with all that this node can have acknowledged."""
+Nor does a disk in doubt that has nothing: it is not the one that acknowledged. What it has, somebody wrote."""
 
 
 class Follower(Protocol):
@@ -73,6 +75,10 @@ class TailQuery:
         self._end = context.log.last
         self._followed: dict[NodeId, LogPoint] = {}
         """How far behind ``_end`` they were heard to have frames that this node may have acknowledged."""
+        self._vouched: dict[NodeId, LogPoint] = {}
+        """Of disks in doubt, where they have a frame of a later term: its leader was elected with all that this node
+        can have acknowledged, so a log that goes as far lacks nothing of that."""
+        self._is_left_behind = False
         self._task: asyncio.Task[None] | None = None
         self.frames_taken = 0
 
@@ -85,11 +91,10 @@ class TailQuery:
             self._task.cancel()
 
     async def _run(self) -> None:
-        context, core = self._context, self._context.core
+        context = self._context
         patient_until_s = context.now_s() + context.config.timings.election_timeout_max_ms / 1000
         while missing := self._missing():
-            has_majority = core.membership.is_quorum({*self._answered, core.node_id})
-            if has_majority and context.now_s() >= patient_until_s:
+            if context.now_s() >= patient_until_s and self._has_heard_enough():
                 break
             await asyncio.gather(*map(self._ask, missing))
             if self._missing():
@@ -100,9 +105,28 @@ class TailQuery:
         )
         self._on_answered()
 
-    def _missing(self) -> list[NodeId]:
+    def _has_heard_enough(self) -> bool:
+        """Without those who are missing. Disks in doubt are taken at their word where no majority is without them: what
+        they have the others must then have, though it may never have been committed."""
         core = self._context.core
-        return sorted((self._others | core.membership.members.keys()) - self._answered - {core.node_id})
+        heard = {*self._answered, core.node_id}
+        if core.membership.is_quorum(heard):
+            return True
+        if self._is_left_behind and len(heard) >= majority(len(self._known)):
+            return True
+        if not core.membership.is_quorum({*heard, *self._vouched}):
+            return False
+        for end in self._vouched.values():
+            core.require_end(end)
+        return True
+
+    @property
+    def _known(self) -> AbstractSet[NodeId]:
+        core = self._context.core
+        return self._others | core.membership.members.keys() | {core.node_id}
+
+    def _missing(self) -> list[NodeId]:
+        return sorted(self._known - self._answered - {self._context.core.node_id})
 
     async def _ask(self, peer: NodeId) -> None:
         """What ``peer`` has behind the end of this log, to the end of its own."""
@@ -112,20 +136,21 @@ class TailQuery:
             answer = await self._client.ask(peer, reached, _AS_FAR_AS_IT_GOES)
             if answer is None or answer.result not in _TELLS:
                 return
+            is_sound = peer not in core.doubted
             if answer.result is FetchResult.TRIMMED:
                 core.require_end(answer.end)
+                self._is_left_behind |= is_sound
             points = [frame.header.point for frame in answer.frames if frame.header.term <= self._term]
             later = next((frame.header.point for frame in answer.frames), answer.end)
             if points:
-                self._followed[peer] = points[-1]
                 core.require_end(points[-1])
-            elif peer not in core.doubted:
+            elif is_sound:
                 self._answered.add(peer)
             elif later.term > self._term:
-                core.require_end(later)
-                self._answered.add(peer)
+                self._vouched[peer] = later
             if self._has_leader or not self._take(reached, answer.frames) or not points:
-                return
+                return  # what was not taken is asked for again
+            self._followed[peer] = points[-1]
 
     @property
     def _has_leader(self) -> bool:

@@ -112,11 +112,11 @@ class Identity:
     def check_group(self, group: str) -> None:
         """What is owed, and what a log was written under, is kept for one group: another one's log says nothing of it.
         Raises CONFIG_ERROR when the directory belongs to another."""
-        groups = self._record.groups
-        if groups and group not in groups:
+        others = [each for each in self._record.groups if each != group]
+        if others:
             raise error(
                 Code.CONFIG_ERROR,
-                f"{self._data_dir} belongs to group {groups[0]!r}, not {group!r}: "
+                f"{self._data_dir} belongs to group {others[0]!r}, not {group!r}: "
                 "fix --group, or use another directory",
             )
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from dledger.errors import Code, DLedgerError, error
-from dledger.storage.disk import FULL, Disk
+from dledger.storage.disk import FULL, Disk, run_to_the_end
 from dledger.storage.record import READMIT, RECORD_HEADER_BYTES, Record, RecordKind, pack_record, unpack_record
 from dledger.storage.syncer import Handle
 
@@ -66,7 +66,7 @@ class TwoSlotFile:
 
     async def _do(self, job: Callable[[], Result]) -> Result:
         try:
-            return await self._disk.run(job)
+            return await run_to_the_end(self._disk, job)
         except OSError as reason:
             raise unwritable(self.path, reason) from reason
 

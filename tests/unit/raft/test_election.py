@@ -223,12 +223,14 @@ def test_a_disk_that_the_log_does_not_name_votes_for_a_log_that_is_ahead_alone()
     assert verdict(node, N2, vote_request(4, last=point(9, 1))) is VoteResult.NOT_A_VOTER
 
 
-def test_a_disk_that_the_log_does_not_name_refuses_a_log_behind_its_own_for_the_log_alone() -> None:
-    node = make_node(N0, log=LogEnd(point(5, 2)))
+@pytest.mark.parametrize(
+    ("commit", "answer"), [(5, VoteResult.SMALL_LEDGER_END_INDEX), (4, VoteResult.NOT_A_VOTER)], ids=["lacks", "has"]
+)
+def test_a_disk_that_the_log_does_not_name_tells_who_lacks_what_is_committed(commit: int, answer: VoteResult) -> None:
+    node = make_node(N0, log=LogEnd(point(5, 2)), commit=commit)
     node.set_may_vote(False, START_MS, Hindrance.OTHER_DISK)
     node.take_effects()
-    request = vote_request(3, last=point(4, 2), is_pre_vote=True)
-    assert verdict(node, N1, request) is VoteResult.SMALL_LEDGER_END_INDEX
+    assert verdict(node, N1, vote_request(3, last=point(4, 2), is_pre_vote=True)) is answer
 
 
 def test_an_empty_log_gets_no_vote_of_an_empty_one_before_the_founders_have_met() -> None:
@@ -421,6 +423,12 @@ def test_a_candidate_whose_log_alone_is_refused_asks_for_what_it_lacks_when_othe
     assert refused(node, N1) == ["fetch the tail of n1"]
     assert refused(node, N1) == []
     assert refused(node, N1) == ["fetch the tail of n1"]
+
+
+def test_every_third_time_it_asks_another_member_as_who_refuses_may_have_only_heard_of_what_it_wants() -> None:
+    node = make_node(N0, membership=members(3, learners=[LEARNER]))
+    asked = [line for _ in range(12) for line in refused(node, N1)]
+    assert asked == [f"fetch the tail of {each}" for each in (N1, N1, LEARNER, N1, N1, N2)]
 
 
 def test_a_candidate_that_has_no_majority_whatever_its_log_asks_nobody() -> None:

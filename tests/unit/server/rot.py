@@ -135,3 +135,18 @@ async def promote(founder: SimHost, host: SimHost) -> None:
                 await asyncio.sleep(0.005)
             else:
                 return
+
+
+async def promote_and_append(founder: SimHost, host: SimHost) -> Position:
+    """So soon behind each other that no mark covers them yet, only a record before them; acknowledged. Returns where
+    the promotion lies."""
+    before = founder.replica.log.last.position
+
+    async def both() -> None:
+        promoted = asyncio.ensure_future(founder.replica.members.promote(host.id))
+        await append_one(founder, b"before")
+        await until(lambda: founder.replica.log.last.position > before + 1, poll_s=0.00001)
+        await asyncio.gather(promoted, append_one(founder, b"behind"))
+
+    await founder.ask(both)
+    return Position(before + 2)

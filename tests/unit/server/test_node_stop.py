@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import threading
+from collections.abc import Sequence
 from pathlib import Path
+from random import Random
 
 import pytest
 
+from dledger.batch import Buffer
 from dledger.config import NodeConfig
 from dledger.errors import Code, ConfigError, DiskError, error
 from dledger.server.node import Node
 from dledger.server.rpc import typed_refusal
+from dledger.storage.disk import OsDisk
+from dledger.storage.hard_state import HardState, HardStateStore
+from dledger.storage.identity import open_identity
+from dledger.storage.syncer import Handle
+from dledger.types import NodeId, Term
 
 
 def node_at(data_dir: Path) -> Node:
@@ -75,3 +85,65 @@ def test_a_damaged_log_sends_the_caller_to_another_node(code: Code) -> None:
     refusal = typed_refusal(error(code, "seg is damaged"))
     assert refusal.code is Code.SHUTTING_DOWN
     assert "seg is damaged" in str(refusal)
+
+
+class SlowDisk(OsDisk):
+    """Slow to write the votes, once it is told to be."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.has_begun, self.may_go_on = threading.Event(), threading.Event()
+        self._votes: set[int] = set()
+
+    def open(self, path: str, *, create: bool = False, exclusive: bool = False, read_only: bool = False) -> Handle:
+        handle = super().open(path, create=create, exclusive=exclusive, read_only=read_only)
+        (self._votes.add if path.endswith("hard_state") else self._votes.discard)(handle)
+        return handle
+
+    def pwritev(self, handle: Handle, buffers: Sequence[Buffer], offset: int) -> None:
+        if handle in self._votes:
+            self.has_begun.set()
+            self.may_go_on.wait(30)
+        super().pwritev(handle, buffers, offset)
+
+
+def unused_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def run_a_node_that_stops_while_it_votes(data_dir: Path, disk: SlowDisk) -> None:
+    async def run() -> None:
+        config = NodeConfig(id="n0", peers={"n0": f"127.0.0.1:{unused_port()}"}, data_dir=data_dir)
+        node = Node(config, disk=disk)
+        await node.start()
+        await asyncio.to_thread(disk.has_begun.wait, 10)
+        await node.stop()
+
+    asyncio.run(run())
+
+
+async def test_nobody_else_gets_the_directory_while_votes_are_written(tmp_path: Path) -> None:
+    disk = SlowDisk()
+    life = threading.Thread(target=run_a_node_that_stops_while_it_votes, args=(tmp_path, disk))
+    life.start()
+    try:
+        await asyncio.to_thread(disk.has_begun.wait, 10)
+        promised = HardState(Term(5), NodeId("n1"))
+        for _ in range(100):
+            await asyncio.sleep(0.03)
+            try:
+                identity = await open_identity(OsDisk(), tmp_path, NodeId("n0"), Random(1))
+            except ConfigError:
+                continue  # in use
+            store = await HardStateStore.open(OsDisk(), tmp_path / "groups" / "default")
+            await store.save(promised)
+            disk.may_go_on.set()
+            await asyncio.to_thread(life.join)
+            await identity.close()
+            kept = (await HardStateStore.open(OsDisk(), tmp_path / "groups" / "default")).state
+            assert kept == promised, "what was promised is written over by the life before"
+    finally:
+        disk.may_go_on.set()
+        await asyncio.to_thread(life.join)

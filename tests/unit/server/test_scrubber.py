@@ -1,4 +1,4 @@
-"""What is suspected is looked at first, at once, and then left."""
+"""What is suspected is looked at first, at once, and then left; a pass is over when its period is."""
 
 from __future__ import annotations
 
@@ -11,11 +11,16 @@ from dledger.config import Limits, Timings
 from dledger.metrics.group import GroupMetrics
 from dledger.server.context import GroupContext
 from dledger.server.scrubber import Scrubber
+from dledger.storage.api import ScrubProgress
 from dledger.storage.log import FileLog
 from dledger.types import NodeId, Position, TrimPoint
+from tests.simulation.cluster import SCRUB_PERIOD_S
+from tests.simulation.process import in_world
+from tests.unit.server.rot import rotting, until
 from tests.unit.storage.harness import CarelessDisk, Witness, frames_after, open_at
 
 SUSPECTED = Position(1300)
+HOUR_MS = 3_600_000
 
 
 async def test_also_where_the_log_begins_far_within_its_first_segment(tmp_path: Path) -> None:
@@ -61,3 +66,14 @@ async def steps_of(log: FileLog) -> tuple[int, Position]:
         await paused.wait()
     scrubber.stop()
     return len(reached), reached[-1]
+
+
+@in_world
+async def test_a_pass_that_began_in_the_future_is_over_in_time() -> None:
+    """So it seems when the wall clock was put back while the node was down."""
+    async with rotting(appends=600) as (_, (_, patient, *_)):
+        ahead = ScrubProgress(Position(1), patient.wall_clock_ms() + HOUR_MS)
+        await patient.ask(lambda: patient.replica.log.keep_scrub_progress(ahead))
+        patient.crash(power=False)
+        await patient.start()
+        await until(lambda: patient.replica.metrics.scrub_passes > 0, within_s=2 * SCRUB_PERIOD_S)

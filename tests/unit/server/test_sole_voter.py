@@ -15,7 +15,18 @@ from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.host import SimHost
 from tests.simulation.process import in_world
 from tests.simulation.watch import Watch
-from tests.unit.server.rot import append, append_one, damage, learner, level, places, promote, rotting, until
+from tests.unit.server.rot import (
+    append,
+    append_one,
+    damage,
+    learner,
+    level,
+    places,
+    promote,
+    promote_and_append,
+    rotting,
+    until,
+)
 from tests.unit.server.test_tail_query import NOTICED_S, lose, tear
 
 UNSYNCED = pytest.mark.parametrize("durability", [Durability.NONE, Durability.INTERVAL])
@@ -25,21 +36,6 @@ def lose_power(host: SimHost) -> None:
     """Of what was not synced nothing survives."""
     host.platter.random.choice = lambda options: options[0]  # type: ignore[assignment, method-assign]
     host.crash()
-
-
-async def promote_and_append(founder: SimHost, host: SimHost) -> Position:
-    """So soon behind each other that no mark covers them yet, only a record before them; acknowledged. Returns where
-    the promotion lies."""
-    before = founder.replica.log.last.position
-
-    async def both() -> None:
-        promoted = asyncio.ensure_future(founder.replica.members.promote(host.id))
-        await append_one(founder, b"before")
-        await until(lambda: founder.replica.log.last.position > before + 1, poll_s=0.00001)
-        await asyncio.gather(promoted, append_one(founder, b"behind"))
-
-    await founder.ask(both)
-    return Position(before + 2)
 
 
 @in_world

@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from dledger.raft.messages import Append, Compare, Fetch, FetchResponse, FetchResult
+from dledger.raft.messages import Append, Compare, Fetch, FetchResponse, FetchResult, Truncate
 from dledger.raft.state import Hindrance
 from dledger.storage.frame import HEADER_BYTES, Frame
 from dledger.storage.segment import FIRST_PAGE_BYTES
@@ -22,9 +22,11 @@ from tests.unit.server.rot import (
     append_one,
     damage,
     frames,
+    learner,
     level,
     places,
     promote,
+    promote_and_append,
     rot,
     rotting,
     segments,
@@ -387,6 +389,150 @@ async def test_a_disk_in_doubt_with_frames_of_a_later_term_has_answered(is_trimm
         await until(lambda: replaced.id in away.replica.core.doubted)
         await until(lambda: bool(cluster.leaders()), within_s=30)
         assert not away.replica.core.hindrances
+
+
+@pytest.mark.parametrize("doomed_frames", [1, 20], ids=["other log", "behind end"])
+@in_world
+async def test_the_earlier_leader_with_a_tail_that_nobody_got_counts_a_readmitted_disk_too(doomed_frames: int) -> None:
+    """As test_a_disk_in_doubt_with_frames_of_a_later_term_has_answered, but ``away`` led, and its log ends in frames
+    that nobody got: the answer is OTHER_LOG or BEHIND_END, which names no point."""
+    async with rotting(5) as (cluster, (away, *others)):
+        cluster.network.faults.partition([away.id], [host.id for host in others])
+        last = Position(away.replica.log.last.position + doomed_frames)
+        doomed = [away.ask(partial(append_one, away, b"nobody gets it %d" % at)) for at in range(doomed_frames)]
+        await until(lambda: away.replica.log.durable_position > last - doomed_frames)
+        for at in range(doomed_frames):
+            doomed.append(away.ask(partial(append_one, away, b"nor this %d" % at)))
+            await asyncio.sleep(0.01)
+        away.crash()
+        for each in doomed:
+            each.exception()
+        tear(away)
+        cluster.network.mend()
+        await asyncio.sleep(NOTICED_S)
+        await until(lambda: bool(cluster.leaders()) and cluster.leaders()[0].replica.core.is_ready)
+        (leader,) = cluster.leaders()
+        replaced, other, gone = [host for host in others if host is not leader]
+        replaced.crash()
+        replaced.wipe()
+        await replaced.start()
+        await until(lambda: replaced.replica.log.last == leader.replica.log.last)
+        await leader.ask(partial(leader.replica.members.readmit, replaced.id))
+        await promote(leader, replaced)
+        promotion = leader.replica.log.last.position
+        await until(lambda: all(host.replica.core.commit_position >= promotion for host in (replaced, other)))
+        for host in (leader, gone):
+            host.crash()
+        await asyncio.sleep(NOTICED_S)
+        await away.start()
+        assert Hindrance.UNKNOWN_TAIL in away.replica.core.hindrances
+        assert away.replica.log.last.term == 1
+        await until(lambda: replaced.id in away.replica.core.doubted)
+        await until(lambda: bool(cluster.leaders()), within_s=60)
+
+
+def forbid(host: SimHost) -> None:
+    host.replica.core.set_may_lead(False, host.life.process.time() * 1000)
+
+
+@in_world
+async def test_what_a_disk_in_doubt_alone_has_keeps_no_majority_of_the_others_from_electing() -> None:
+    """Five, of whom ``gone`` does not come back. It led terms 2 and 3; what it wrote in 3 is on ``replaced`` alone,
+    whose disk everybody doubts. The other three are up, fully connected, heard everybody, and no frame in question was
+    ever committed. ``away`` has the best log of the three."""
+    async with rotting(5) as (cluster, (old, follower, gone, replaced, away)):
+        faults = cluster.network.faults
+        common = old.replica.log.last.position
+        faults.partition([old.id, follower.id], [gone.id, replaced.id, away.id])
+        for host in (replaced, away):
+            forbid(host)
+        doomed = old.ask(partial(append_one, old, b"never acknowledged"))
+        await until(lambda: follower.replica.log.durable_position > common)
+        for host in (old, follower):
+            host.crash()
+        doomed.exception()
+        faults.add(Rule(lambda _, to, what: isinstance(what, Append) and to == replaced.id, 1.0))
+        await until(lambda: gone.leads and away.replica.log.durable_position > common)
+        assert away.replica.log.last.term == gone.term == 2
+        away.crash()
+        tear(away)
+        cluster.network.mend()
+        faults.clear()
+        lagging = {old.id, follower.id, replaced.id}
+        faults.add(Rule(lambda _, to, what: isinstance(what, Append | Compare | Truncate) and to in lagging, 1.0))
+        gone.crash()
+        await asyncio.sleep(NOTICED_S)
+        for host in (old, follower, gone):
+            await host.start()
+            if host is not gone:
+                forbid(host)
+        await until(lambda: gone.leads and gone.term > 2 and gone.replica.log.last.term == gone.term)
+        replaced.crash()
+        replaced.wipe()
+        cluster.network.mend()
+        faults.clear()
+        lagging = {old.id, follower.id}
+        faults.add(Rule(lambda _, to, what: isinstance(what, Append | Compare | Truncate) and to in lagging, 1.0))
+        await replaced.start()
+        await until(lambda: replaced.replica.log.last == gone.replica.log.last)
+        assert gone.replica.log.last.term > 2
+        for host in (gone, old, follower):
+            host.crash()
+        cluster.network.mend()
+        faults.clear()
+        await asyncio.sleep(NOTICED_S)
+        for host in (old, follower, away):
+            await host.start()
+        await until(lambda: all(replaced.id in host.replica.core.doubted for host in (old, follower, away)))
+        await until(lambda: bool(cluster.leaders()), within_s=60)
+
+
+@in_world
+async def test_what_was_passed_over_for_a_leader_that_is_gone_is_taken_then() -> None:
+    """Of three the leader is gone for good, and the third one lacks nothing but the patient's vote: for that, the
+    patient must have what a learner has, and nobody else."""
+    async with rotting() as (cluster, (leader, patient, third)):
+        keeper = await learner(cluster, leader)
+        faults = cluster.network.faults
+        patient.crash()
+        tear(patient)
+        faults.add(Rule(lambda _, to, what: isinstance(what, Append) and to == third.id, 1.0))
+        doomed = leader.ask(partial(append_one, leader, b"a learner has it"))
+        last = leader.replica.log.last.position + 1
+        await until(lambda: keeper.replica.log.last.position >= last)
+        faults.add(Rule(lambda _, to, what: isinstance(what, Compare | Append) and to == patient.id, 1.0))
+        deaf = faults.add(Rule(lambda source, _, what: source == patient.id and isinstance(what, Fetch), 1.0))
+        await patient.start()
+        await until(lambda: patient.replica.core.leader_id == leader.id)
+        faults.remove(deaf)
+        await until(lambda: patient.replica.core.least_end.position >= last)
+        leader.crash()
+        doomed.exception()
+        cluster.network.mend()
+        await until(lambda: bool(cluster.leaders()))
+
+
+@in_world
+async def test_who_was_left_behind_by_all_that_it_knows_votes_with_a_majority_of_those() -> None:
+    """By what is left of its log nobody but the founder votes, whose disk is replaced; what came since is trimmed."""
+    async with rotting(1, appends=5) as (cluster, (founder,)):
+        voter = await learner(cluster, founder)
+        await promote(founder, voter)
+        patient = await learner(cluster, founder)
+        await asyncio.sleep(1)
+        promoted = await promote_and_append(founder, patient)
+        await until(lambda: patient.replica.log.durable_position > promoted, poll_s=BEFORE_A_MARK_S)
+        for host in (founder, voter, patient):
+            host.crash()
+        lose(patient, promoted)
+        founder.wipe()
+        await founder.start()
+        await start_idle(voter)
+        begin_behind_the_end_of_others(voter)
+        voter.replica.core.set_may_lead(True, voter.life.process.time() * 1000)
+        await patient.start()
+        assert patient.id not in patient.replica.core.membership.voters
+        await until(lambda: voter.leads)
 
 
 # What is durable of it -----------------------------------------------------------------------------------------------

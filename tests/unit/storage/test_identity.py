@@ -95,17 +95,6 @@ async def test_a_refused_start_leaves_the_directory_free(tmp_path: Path) -> None
     await (await start(tmp_path)).close()
 
 
-async def test_a_directory_belongs_to_the_groups_that_were_opened_in_it(tmp_path: Path) -> None:
-    identity = await start(tmp_path)
-    identity.check_group("default")
-    for group in ("default", "of an older version"):
-        await identity.keep_group(group)
-    for group in ("default", "of an older version"):
-        identity.check_group(group)
-    with pytest.raises(ConfigError, match="belongs to group 'default', not 'another'"):
-        identity.check_group("another")
-
-
 async def test_groups_without_an_identity_are_damage(tmp_path: Path) -> None:
     (tmp_path / "groups").mkdir()
     with pytest.raises(CorruptLog):
