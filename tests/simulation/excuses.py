@@ -9,6 +9,7 @@ import errno
 from typing import TYPE_CHECKING
 
 from dledger.errors import Code
+from dledger.storage.segment import SEGMENT_SUFFIX
 from tests.simulation.truth import beginning
 
 if TYPE_CHECKING:
@@ -22,10 +23,16 @@ def may_end(host: SimHost, life: Life, code: Code) -> bool:
         case Code.DISK_ERROR:
             return errno.EIO in life.disk.failures
         case Code.DISK_FULL:
-            return errno.ENOSPC in life.disk.failures
+            return errno.ENOSPC in life.disk.failures and host.is_starting and not _has_a_log(host)
         case Code.CORRUPT_LOG:
             return has_lost_its_beginning(host)
     return False
+
+
+def _has_a_log(host: SimHost) -> bool:
+    """A full disk refuses appends, and nothing else: whoever has a log starts on it, and goes on. A new node may find no
+    room to begin in."""
+    return any(path.endswith(SEGMENT_SUFFIX) for path in host.platter.paths())
 
 
 def has_lost_its_beginning(host: SimHost) -> bool:
