@@ -6,7 +6,7 @@ from collections.abc import Set as AbstractSet
 from enum import StrEnum
 
 from tests.corruption.damage import FIRST_PAGE, FRAMES, FRAMES_ABOVE, FRAMES_ON_BOTH_SIDES, SEGMENT, Damage
-from tests.corruption.node import FIRST_STATE, LATER_STATE, RESERVE, ROOM, UNUSED
+from tests.corruption.node import FIRST_STATE, LATER_STATE, LOCK, RESERVE, ROOM, UNUSED
 
 
 class Outcome(StrEnum):
@@ -29,7 +29,7 @@ _HALTS = {Outcome.HALTS}
 _TWO_SLOTS = ("hard_state", "identity", "peers")
 
 _ANYWHERE: dict[str, AbstractSet[Outcome]] = {
-    "LOCK": _GOOD,
+    LOCK: _GOOD,
     RESERVE: _GOOD,
     UNUSED: _GOOD,
     ROOM: _GOOD,

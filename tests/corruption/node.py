@@ -28,6 +28,7 @@ FRAME_MAGIC = b"DLF"
 _IDLE_S = 0.05
 _PAGE_PARTS = ("segment header", "sync mark", "commit hint", "sync mark", "origin")
 SLOTS = {"hard_state": SLOT_BYTES, "identity": SLOT_BYTES, "peers": 16 * SLOT_BYTES}
+LOCK = "LOCK"
 UNUSED, ROOM, RESERVE = "room that nothing uses", "room for frames to come", "reserve"
 FIRST_STATE, LATER_STATE = "the log's first small state", "a later small state"
 
@@ -127,8 +128,8 @@ async def stored_node() -> StoredNode:
 
 
 async def open_slots(disk: RecordingDisk, name: str) -> Identity | HardStateStore | PeerBook:
-    """What a start does with the file of two slots of this name."""
-    if name == "identity":
+    """What a start does with the file of two slots of this name, or with the lock."""
+    if name in ("identity", LOCK):
         identity = await open_identity(disk, DATA, NodeId("n0"), Random(2))
         await identity.close()
         return identity

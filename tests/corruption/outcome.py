@@ -34,7 +34,7 @@ from dledger.storage.verify import _Verifier
 from dledger.types import Index
 from tests.corruption.damage import Damage
 from tests.corruption.expected import Outcome, expected
-from tests.corruption.node import PEERS, SLOTS, VOTE, StoredNode, open_slots
+from tests.corruption.node import LOCK, PEERS, SLOTS, VOTE, StoredNode, open_slots
 from tests.crashes.medium import Image, RecordedPlatter, RecordingDisk
 from tests.crashes.promises import GROUP, LIMITS
 from tests.unit.storage.harness import MEMBERS, Witness, all_frames, open_at
@@ -89,7 +89,7 @@ async def _check_rebuilt(node: StoredNode, damage: Damage, image: Image) -> None
 async def _started(node: StoredNode, damage: Damage, platter: RecordedPlatter, *, has_peers: bool) -> Outcome:
     disk = RecordingDisk(platter)
     name = damage.path.rpartition("/")[2]
-    if name in SLOTS:
+    if name in SLOTS or name == LOCK:
         opened = await open_slots(disk, name)
         if isinstance(opened, Identity):
             assert opened.start.node_uuid == node.node_uuid, "it is another node"

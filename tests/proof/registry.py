@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.crashes.scenarios import SCENARIOS
+from tests.liveness.graphs import DIRECTED_THREE, UNDIRECTED_FIVE
+from tests.liveness.run import Kind
 from tests.simulation.plant import CANARIES, Mutant, mutants
 from tests.support.fingerprint import ROOT, fingerprint
 
@@ -19,9 +21,14 @@ PASSED_FAILED = r"(?P<passed>\d+) passed, (?P<failed>\d+) failed"
 SEEDS = 20_000
 SEEDS_A_SLICE = 500
 MUTANT_SEEDS = 1_000
-GRAPHS = 1_024 + 64
-"""Of five nodes with links that work both ways or not at all, and of three whose links may work one way."""
+GRAPH_CASES = len(Kind) * sum(shape.graph_count * shape.size for shape in (UNDIRECTED_FIVE, DIRECTED_THREE))
+"""Each graph, with each node as the earlier leader."""
+POINTS_A_SCENARIO = 2_000
+"""At least: the smallest has some more."""
 CORRUPTION_SLICES = 16
+DAMAGES_A_SLICE = 150_000
+"""At least: there are more than three million in all."""
+REAL_FAULT_TESTS = 15
 CUTS = 200
 CUTS_A_SLICE = 20
 MESSAGES_TO_PORTS = 1_000_000
@@ -80,7 +87,7 @@ def places(package: str) -> list[Path]:
     if package == "tests/simulation":
         names = SIMULATED
     elif package == REAL_FAULTS:
-        names += ("tests/power", "jepsen")
+        names += ("tests/power", "jepsen", "tests/conftest.py", "pyproject.toml")
     files = sorted((ROOT / "dledger").glob("*.py"))
     return [*files, *(ROOT / name for name in ("tests/support", *names))]
 
@@ -90,11 +97,14 @@ def full() -> list[Slice]:
     return list(
         chain(
             (_crashes(name) for name in SCENARIOS),
-            (_corruption("--part", str(part), "--parts", str(CORRUPTION_SLICES)) for part in range(CORRUPTION_SLICES)),
+            (
+                _corruption(DAMAGES_A_SLICE, "--part", str(part), "--parts", str(CORRUPTION_SLICES))
+                for part in range(CORRUPTION_SLICES)
+            ),
             _power("ext4", CUTS, CUTS_A_SLICE),
             _power("xfs", CUTS, CUTS_A_SLICE),
-            [Slice("real-faults", ("pytest", REAL_FAULTS), _PYTEST)],
-            [Slice("connection-graphs", ("tests.liveness",), PASSED_FAILED, GRAPHS)],
+            [Slice("real-faults", ("pytest", REAL_FAULTS), _PYTEST, REAL_FAULT_TESTS)],
+            [Slice("connection-graphs", ("tests.liveness",), PASSED_FAILED, GRAPH_CASES)],
             [_fuzz(MESSAGES_TO_DECODERS, "--target", "decoders"), _fuzz(MESSAGES_OF_A_MEMBER, "--target", "members")],
             (
                 _fuzz(MESSAGES_A_SLICE, "--target", "ports", "--seed", str(seed))
@@ -110,7 +120,7 @@ def quick() -> list[Slice]:
     """A cut of each family that ends within minutes on two cores."""
     return [
         Slice("crash-points", ("tests.crashes", "--quick"), _CRASH_POINTS),
-        _corruption("--quick"),
+        _corruption(10_000, "--quick"),
         *_power("ext4", 8, 8, "--seed", "1"),
         *_power("xfs", 8, 8, "--seed", "1"),
         Slice("connection-graphs", ("tests.liveness", "--graph", "341"), PASSED_FAILED),
@@ -132,11 +142,11 @@ _POWER = (
 
 
 def _crashes(scenario: str) -> Slice:
-    return Slice("crash-points", ("tests.crashes", scenario), _CRASH_POINTS)
+    return Slice("crash-points", ("tests.crashes", scenario), _CRASH_POINTS, POINTS_A_SCENARIO)
 
 
-def _corruption(*flags: str) -> Slice:
-    return Slice(CORRUPTION, ("tests.corruption", *flags), r"(?P<damages>\d+) damages, (?P<wrong>\d+) wrong")
+def _corruption(damages: int, *flags: str) -> Slice:
+    return Slice(CORRUPTION, ("tests.corruption", *flags), r"(?P<damages>\d+) damages, (?P<wrong>\d+) wrong", damages)
 
 
 def _power(filesystem: str, cuts: int, cuts_a_slice: int, *flags: str) -> Iterator[Slice]:

@@ -54,7 +54,8 @@ class Report:
         counts = Counter(result.commit for result in self._outdated).most_common()
         commits = ", ".join(f"{count} of {commit}" for commit, count in counts)
         said = f"{len(self._outdated)} of them have results that do not count, for their sources were others"
-        return [f"{said}: {commits}"] if commits else []
+        failed = sum(result.outcome == "failed" for result in self._outdated)
+        return [f"{said}: {commits}" + (f"; {failed} had failed" if failed else "")] if commits else []
 
     def table(self) -> list[str]:
         """A line for each family."""

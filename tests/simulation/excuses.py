@@ -30,8 +30,8 @@ def may_end(host: SimHost, life: Life, code: Code) -> bool:
 
 
 def _has_a_log(host: SimHost) -> bool:
-    """A full disk refuses appends, and nothing else: whoever has a log starts on it, and goes on. A new node may find no
-    room to begin in."""
+    """A full disk refuses appends, and nothing else: whoever has a log starts on it, and goes on. A new node may find
+    no room to begin in."""
     return any(path.endswith(SEGMENT_SUFFIX) for path in host.platter.paths())
 
 
