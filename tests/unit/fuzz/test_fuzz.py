@@ -9,9 +9,10 @@ import pytest
 
 from dledger.raft.messages import Message
 from dledger.server.inbox import Inbox
+from dledger.storage.frame import Frame
 from dledger.types import NodeId
 from tests.fuzz import attacks
-from tests.fuzz.decoders import Decoders
+from tests.fuzz.decoders import ENOUGH_CASES, Decoders
 from tests.fuzz.members import NonsenseMember
 from tests.fuzz.mutate import mutated_bytes
 from tests.fuzz.ports import check_records
@@ -21,7 +22,53 @@ def test_decoders_take_or_refuse_whatever_comes() -> None:
     fuzz = Decoders(seed=1)
     fuzz.run(10_000)
     refusals = {outcome.split(": ")[1] for outcome in fuzz.outcomes}
-    assert {"CORRUPT_LOG", "CORRUPT_BATCH", "UNEXPECTED_ARGUMENT", "UNKNOWN_CLUSTER", "decoded"} <= refusals
+    assert {"CORRUPT_LOG", "UNEXPECTED_ARGUMENT", "UNKNOWN_CLUSTER", "decoded"} <= refusals
+
+
+def test_mutated_frames_come_as_far_as_the_checks_of_their_bodies() -> None:
+    fuzz = Decoders(seed=1)
+    fuzz.run(10_000)
+    for outcome in (
+        "frames: CORRUPT_LOG by following",
+        "frames: CORRUPT_BATCH by following",
+        "frames: decoded",
+        "control: CORRUPT_LOG by check_control",
+        "control: decoded",
+        "batch_body: CORRUPT_BATCH by check_body",
+    ):
+        assert fuzz.outcomes[outcome] > 20, outcome
+    assert not {outcome for outcome in fuzz.outcomes if outcome.startswith("control: ") and "following" in outcome}
+
+
+def _nothing(*_args: object) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("where", "check"),
+    [
+        ("dledger.storage.frame.check_link", "check_link"),
+        ("dledger.storage.frame.check_frame_body", "check_frame_body"),
+        ("tests.fuzz.decoders.check_control", "check_control"),
+    ],
+)
+def test_a_check_that_refuses_nothing_is_found_out(where: str, check: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(where, _nothing)
+    with pytest.raises(AssertionError, match=f"none was refused by {check}: it lets everything in"):
+        Decoders(seed=1).run(ENOUGH_CASES)
+
+
+def test_a_cut_of_the_cases_is_not_asked_for_refusals(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dledger.storage.frame.check_frame_body", _nothing)
+    Decoders(seed=1).run(100)
+
+
+def test_a_refusal_that_is_none_of_ours_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(frame: Frame, what: str) -> None:
+        raise RuntimeError(f"{frame} {what}")
+
+    monkeypatch.setattr("dledger.storage.control._nonsense", fail)
+    with pytest.raises(RuntimeError, match=r"leaves no voter|names no frame|names a member twice"):
+        Decoders(seed=1).run(10_000)
 
 
 def test_a_member_that_sends_nonsense_changes_nothing() -> None:
