@@ -19,7 +19,10 @@ from google.rpc import error_details_pb2, status_pb2
 from dledger.batch import build_body, check_body, crc32c, records_of
 from dledger.config import Limits
 from dledger.errors import Code, DLedgerError
-from dledger.transport.framing import pack
+from dledger.transport import codec
+from dledger.transport.framing import MAX_HELLO_BYTES, MessageReader, pack
+from dledger.transport.peer import MAX_MESSAGE_BYTES
+from dledger.types import NodeId
 from dledger.v1 import admin_pb2, log_pb2
 from dledger.v1 import raft_pb2 as pb
 from tests.fuzz.mutate import mutate_message, mutated_bytes
@@ -225,22 +228,35 @@ async def connected(address: str) -> AsyncIterator[tuple[asyncio.StreamReader, a
 
 
 async def throw(address: str, data: bytes, *, pieces: int = 1, pause_s: float = 0.0) -> bytes:
-    """Sends, ends, and takes what is answered until the node closes; it must, within its time."""
-    answered = b""
+    """Sends, ends, and takes what is answered until the node closes; it must, within its time. A node that cannot be
+    reached has looked at nothing: that is not passed over."""
+    answered: list[bytes] = []
     try:
-        async with asyncio.timeout(CLOSED_WITHIN_S), connected(address) as (reader, writer):
+        async with (
+            asyncio.timeout(CLOSED_WITHIN_S),
+            connected(address) as (reader, writer),
+            asyncio.TaskGroup() as both,
+        ):
+            # Beside the sending: of a connection that is reset what has come and was not read yet would be lost.
+            both.create_task(_take(reader, answered))
             size = len(data) // pieces + 1
-            for at in range(0, len(data), size):
-                writer.write(data[at : at + size])
-                await writer.drain()
-                await asyncio.sleep(pause_s)
-            writer.write_eof()
-            answered = await reader.read()
+            with suppress(OSError):  # closed meanwhile, as it may be
+                for at in range(0, len(data), size):
+                    writer.write(data[at : at + size])
+                    await writer.drain()
+                    await asyncio.sleep(pause_s)
+                writer.write_eof()
     except TimeoutError:
         raise AssertionError(f"{address} keeps a connection that has ended, and began with {data[:100]!r}") from None
-    except OSError:
-        pass  # closed meanwhile, as it may be
-    return answered
+    except OSError as failure:
+        raise AssertionError(f"{address} cannot be reached: {failure}") from None
+    return b"".join(answered)
+
+
+async def _take(reader: asyncio.StreamReader, answered: list[bytes]) -> None:
+    with suppress(OSError):
+        while piece := await reader.read(1 << 16):
+            answered.append(piece)
 
 
 def noise_for_grpc(random: Random) -> bytes:
@@ -262,17 +278,53 @@ def noise_for_peers(random: Random, hello: pb.Hello, messages: list[Recorded]) -
     return mutated_bytes(random, b"".join(wire))
 
 
-def replay(random: Random, hello: pb.Hello, messages: list[Recorded], count: int) -> bytes:
-    """A member's session: its hello, then what was said in another one, in another order, mutated or not."""
+class Session(NamedTuple):
+    """What a member says from its hello on, and how many messages behind the hello that makes."""
+
+    wire: bytes
+    messages: int
+
+
+def replay(random: Random, hello: pb.Hello, messages: list[Recorded], most: int) -> Session:
+    """A member's session: its hello, then what was said in another one, in another order, mutated or not. It ends with
+    the first message that a node refuses, as the node does not look at what comes behind that."""
     wire = [b"".join(pack(hello.SerializeToString()))]
-    for each in random.choices(messages, k=count):
-        fields = pb.PeerMessage.FromString(each.header)
-        if random.random() < 0.5:
-            mutate_message(random, fields)
-        _make_unbelievable(random, fields, hello)
-        message = b"".join(pack(fields.SerializeToString()[:16_000], [each.body]))
-        wire.append(mutated_bytes(random, message) if random.random() < 0.05 else message)
-    return b"".join(wire)
+    reader = MessageReader(MAX_MESSAGE_BYTES)
+    for each in random.choices(messages, k=most):
+        wire.append(_message(random, each, hello))
+        if not _is_taken(reader, wire[-1], hello):
+            break
+    return Session(b"".join(wire), len(wire) - 1)
+
+
+def _message(random: Random, each: Recorded, hello: pb.Hello) -> bytes:
+    fields = pb.PeerMessage.FromString(each.header)
+    if random.random() < 0.5:
+        mutate_message(random, fields)
+    _make_unbelievable(random, fields, hello)
+    message = b"".join(pack(fields.SerializeToString()[:16_000], [each.body]))
+    return (random.random() < 0.05 and mutated_bytes(random, message)) or message
+
+
+def _is_taken(reader: MessageReader, message: bytes, hello: pb.Hello) -> bool:
+    """Whether a node lets the message in, and waits for the next one. One that is not whole would take what is sent
+    behind it for its own rest."""
+    try:
+        for raw in reader.feed(message):
+            codec.decode(raw.header, raw.body, cluster_id=hello.cluster_id, sender=NodeId(hello.node_id))
+    except DLedgerError:
+        return False
+    return not reader.buffered_bytes
+
+
+def is_welcome(answered: bytes) -> bool:
+    """Whether a node answered a hello, with one of its own that refuses nothing. Raises AssertionError for a refusal:
+    then it has looked at nothing behind the hello."""
+    for raw in MessageReader(MAX_HELLO_BYTES).feed(answered):
+        refusal = pb.Hello.FromString(bytes(raw.header)).refusal_message
+        assert not refusal, f"a member was refused: {refusal}"
+        return True
+    return False
 
 
 def _make_unbelievable(random: Random, fields: pb.PeerMessage, hello: pb.Hello) -> None:

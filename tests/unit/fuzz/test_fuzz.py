@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
+from collections.abc import Callable
 from random import Random
 
 import pytest
@@ -10,12 +12,16 @@ import pytest
 from dledger.raft.messages import Message
 from dledger.server.inbox import Inbox
 from dledger.storage.frame import Frame
+from dledger.transport.peer import TcpTransport
 from dledger.types import NodeId
+from dledger.v1 import raft_pb2 as pb
 from tests.fuzz import attacks
-from tests.fuzz.decoders import ENOUGH_CASES, Decoders
+from tests.fuzz.__main__ import Done, Slice
+from tests.fuzz.decoders import ENOUGH_CASES, Decoders, Stranger
 from tests.fuzz.members import NonsenseMember
 from tests.fuzz.mutate import mutated_bytes
-from tests.fuzz.ports import check_records
+from tests.fuzz.ports import SILENT, check_records
+from tests.fuzz.recorded import record
 
 
 def test_decoders_take_or_refuse_whatever_comes() -> None:
@@ -115,3 +121,73 @@ def test_mutations_are_a_function_of_the_seed_and_do_change_something() -> None:
     first = [mutated_bytes(Random(seed), data) for seed in range(200)]
     assert first == [mutated_bytes(Random(seed), data) for seed in range(200)]
     assert sum(each != data for each in first) > 190
+
+
+class Listener(Stranger):
+    """Counts what it is told."""
+
+    told = 0
+
+    def on_message(self, sender: NodeId, message: Message) -> None:
+        self.told += 1
+
+
+def _learner() -> pb.Hello:
+    return pb.Hello(
+        version=1, cluster_id="c", node_id="n9", node_uuid=b"u", start_count=1, start_nonces=[1], expected_node_id="n1"
+    )
+
+
+def _with_listener(talk: Callable[[Listener, str], object]) -> None:
+    """``talk`` with a node's transport, in this process, and its address."""
+
+    async def run() -> None:
+        listener, transport = Listener("n1"), TcpTransport("127.0.0.1", 0, random=Random(1))
+        await transport.start(listener)
+        try:
+            await talk(listener, f"127.0.0.1:{transport.port}")  # type: ignore[misc]
+        finally:
+            await transport.close()
+
+    asyncio.run(run())
+
+
+def test_of_a_members_session_a_node_looks_at_every_message_that_counts() -> None:
+    """All are taken, but for the last where that is refused, or has no end."""
+    random, kinds = Random(1), record()
+    messages = [each for kind in sorted(kinds) for each in kinds[kind]]
+    ends = Counter[int]()
+
+    async def talk(listener: Listener, address: str) -> None:
+        for _ in range(300):
+            session, before = attacks.replay(random, _learner(), messages, 10), listener.told
+            answered = await attacks.throw(address, session.wire, pieces=random.choice((1, 3)))
+            assert attacks.is_welcome(answered)
+            ends[session.messages - (listener.told - before)] += 1
+
+    _with_listener(talk)
+    assert set(ends) == {0, 1}
+
+
+def test_a_member_that_is_refused_has_said_nothing_that_counts() -> None:
+    hello = _learner()
+    hello.expected_node_id = "n2"
+    session = attacks.replay(Random(1), hello, record()["Heartbeat"], 3)
+
+    async def talk(_: Listener, address: str) -> None:
+        answered = await attacks.throw(address, session.wire)
+        with pytest.raises(AssertionError, match="a member was refused: n9 dialled 'n2' and reached n1"):
+            attacks.is_welcome(answered)
+
+    _with_listener(talk)
+    assert not attacks.is_welcome(b"")
+
+
+def test_a_node_that_cannot_be_reached_has_looked_at_nothing() -> None:
+    with pytest.raises(AssertionError, match=r"127\.0\.0\.1:9 cannot be reached"):
+        asyncio.run(attacks.throw("127.0.0.1:9", b"anything"))
+
+
+def test_connections_that_say_nothing_are_none_of_what_was_asked_for() -> None:
+    done = Done(Slice("ports", 0, 5, 1), {"Append: OK": 3, "peer port noise: closed": 2, SILENT: 1_350}, 1.0)
+    assert done.looked_at == 5
