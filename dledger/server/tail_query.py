@@ -15,7 +15,8 @@ The voters may differ behind the point asked: a leader that is gone may have wri
 Each log is followed to its end, as far as this node may have acknowledged it; the end that Raft's comparison of logs
 prefers is the least that a candidate must have, whatever has been taken here (``NodeState.least_end``). So is the end
 of a log that begins behind the point: this node may have acknowledged what was trimmed there, and what follows it.
-Then the members are others by now than this log says: a majority of all that it knows will do.
+Then the members are others by now than this log says: the voters by it whose disks are sound, and a majority of all
+that it knows, will do.
 
 That a log was cut, and nobody asked yet, is durable (storage/identity.py), until a leader has brought this log up to
 its own (``Replica.on_leader_commit``).
@@ -35,7 +36,7 @@ from dledger.raft.quorum import majority
 from dledger.server.context import GroupContext
 from dledger.server.frame_client import FrameClient
 from dledger.storage.frame import Frame, following
-from dledger.types import LogPoint, NodeId, Position
+from dledger.types import LogPoint, NodeId, Position, Term
 
 logger = logging.getLogger(__name__)
 
@@ -75,9 +76,12 @@ class TailQuery:
         self._end = context.log.last
         self._followed: dict[NodeId, LogPoint] = {}
         """How far behind ``_end`` they were heard to have frames that this node may have acknowledged."""
-        self._vouched: dict[NodeId, LogPoint] = {}
-        """Of disks in doubt, where they have a frame of a later term: its leader was elected with all that this node
-        can have acknowledged, so a log that goes as far lacks nothing of that."""
+        self._least_end = context.core.least_end
+        """What a candidate must have by the word of those who are not in doubt."""
+        self._later: set[NodeId] = set()
+        """Disks in doubt that have frames of a later term, whose leader was elected with all that this node can have
+        acknowledged."""
+        self._votes_for_later = False
         self._is_left_behind = False
         self._task: asyncio.Task[None] | None = None
         self.frames_taken = 0
@@ -94,8 +98,10 @@ class TailQuery:
         context = self._context
         patient_until_s = context.now_s() + context.config.timings.election_timeout_max_ms / 1000
         while missing := self._missing():
-            if context.now_s() >= patient_until_s and self._has_heard_enough():
-                break
+            if context.now_s() >= patient_until_s:
+                if self._has_heard_enough():
+                    break
+                self._vote_for_later()
             await asyncio.gather(*map(self._ask, missing))
             if self._missing():
                 await asyncio.sleep(RETRY_S)
@@ -103,22 +109,31 @@ class TailQuery:
             "the others were asked for what followed the end of this log; voting again",
             extra={"group": context.group, "answers": len(self._answered), "frames": self.frames_taken},
         )
+        context.core.least_end = self._least_end
         self._on_answered()
 
     def _has_heard_enough(self) -> bool:
-        """Without those who are missing. Disks in doubt are taken at their word where no majority is without them: what
-        they have the others must then have, though it may never have been committed."""
+        """Without those who are missing."""
         core = self._context.core
         heard = {*self._answered, core.node_id}
         if core.membership.is_quorum(heard):
             return True
-        if self._is_left_behind and len(heard) >= majority(len(self._known)):
-            return True
-        if not core.membership.is_quorum({*heard, *self._vouched}):
-            return False
-        for end in self._vouched.values():
-            core.require_end(end)
-        return True
+        has_heard_voters = core.membership.voters - core.doubted <= heard
+        return self._is_left_behind and has_heard_voters and len(heard) >= majority(len(self._known))
+
+    def _vote_for_later(self) -> None:
+        """Where those who answered are a majority with disks in doubt alone, it votes for a log that ends in a later
+        term than it had heard of, which lacks nothing that it can have acknowledged. It goes on asking: a majority of
+        the others need not have such a log, as no frame of that term may have been committed."""
+        core = self._context.core
+        if not self._votes_for_later and core.membership.is_quorum({*self._answered, *self._later, core.node_id}):
+            self._votes_for_later = True
+            core.require_end(LogPoint(Position(0), Term(self._term + 1), 0))
+            self._on_answered()
+
+    def _require_end(self, point: LogPoint) -> None:
+        self._least_end = max(self._least_end, point, key=lambda each: (each.term, each.position))
+        self._context.core.require_end(point)
 
     @property
     def _known(self) -> AbstractSet[NodeId]:
@@ -138,18 +153,20 @@ class TailQuery:
                 return
             is_sound = peer not in core.doubted
             if answer.result is FetchResult.TRIMMED:
-                core.require_end(answer.end)
+                self._require_end(answer.end)
                 self._is_left_behind |= is_sound
             points = [frame.header.point for frame in answer.frames if frame.header.term <= self._term]
-            later = next((frame.header.point for frame in answer.frames), answer.end)
             if points:
-                core.require_end(points[-1])
+                self._require_end(points[-1])
             elif is_sound:
                 self._answered.add(peer)
-            elif later.term > self._term:
-                self._vouched[peer] = later
-            if self._has_leader or not self._take(reached, answer.frames) or not points:
-                return  # what was not taken is asked for again
+            elif max((frame.header.term for frame in answer.frames), default=answer.end.term) > self._term:
+                self._later.add(peer)
+            if self._has_leader:
+                return  # what is passed over is asked for again
+            self._take(answer.frames, reached)
+            if not points:
+                return
             self._followed[peer] = points[-1]
 
     @property
@@ -158,23 +175,22 @@ class TailQuery:
         (``Replica.on_leader_commit``), what is offered says that something is missing."""
         return self._context.core.leader_id != NOBODY or self._follower.is_busy
 
-    def _take(self, previous: LogPoint, offered: tuple[Frame, ...]) -> bool:
-        """What of these frames, which follow ``previous``, this log lacks, where it ends at one of them. False when
-        there is no room."""
+    def _take(self, offered: tuple[Frame, ...], previous: LogPoint) -> None:
+        """What of these frames, which follow ``previous``, this log lacks, where it ends at one of them, and there is
+        room."""
         context = self._context
         frames = self._fitting(previous, offered)
         if not frames:
-            return True
+            return
         try:
             context.log.append(frames)
         except DLedgerError as refusal:
             if refusal.code is not Code.DISK_FULL:
                 raise
             logger.warning("no room for the end of the log", extra={"group": context.group, "why": str(refusal)})
-            return False
+            return
         self.frames_taken += len(frames)
         context.guard(lambda: context.on_appended(frames))
-        return True
 
     def _fitting(self, previous: LogPoint, offered: tuple[Frame, ...]) -> list[Frame]:
         """None of a term that this node has not heard of."""

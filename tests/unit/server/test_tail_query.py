@@ -12,7 +12,7 @@ from dledger.raft.state import Hindrance
 from dledger.storage.frame import HEADER_BYTES, Frame
 from dledger.storage.segment import FIRST_PAGE_BYTES
 from dledger.transport.faults import Rule
-from dledger.types import GENESIS, Position
+from dledger.types import GENESIS, Durability, Position
 from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.host import SimHost
 from tests.simulation.platter import SimFile
@@ -435,8 +435,9 @@ def forbid(host: SimHost) -> None:
     host.replica.core.set_may_lead(False, host.life.process.time() * 1000)
 
 
+@pytest.mark.parametrize("is_late", [False, True], ids=["all at once", "one of them later"])
 @in_world
-async def test_what_a_disk_in_doubt_alone_has_keeps_no_majority_of_the_others_from_electing() -> None:
+async def test_what_a_disk_in_doubt_alone_has_keeps_no_majority_of_the_others_from_electing(is_late: bool) -> None:
     """Five, of whom ``gone`` does not come back. It led terms 2 and 3; what it wrote in 3 is on ``replaced`` alone,
     whose disk everybody doubts. The other three are up, fully connected, heard everybody, and no frame in question was
     ever committed. ``away`` has the best log of the three."""
@@ -481,9 +482,13 @@ async def test_what_a_disk_in_doubt_alone_has_keeps_no_majority_of_the_others_fr
         cluster.network.mend()
         faults.clear()
         await asyncio.sleep(NOTICED_S)
-        for host in (old, follower, away):
+        for host in (old, away) if is_late else (old, follower, away):
             await host.start()
-        await until(lambda: all(replaced.id in host.replica.core.doubted for host in (old, follower, away)))
+        await until(lambda: all(replaced.id in host.replica.core.doubted for host in (old, away)))
+        if is_late:
+            await until(lambda: Hindrance.UNKNOWN_TAIL not in away.replica.core.hindrances)
+            replaced.crash()
+            await follower.start()
         await until(lambda: bool(cluster.leaders()), within_s=60)
 
 
@@ -533,6 +538,65 @@ async def test_who_was_left_behind_by_all_that_it_knows_votes_with_a_majority_of
         await patient.start()
         assert patient.id not in patient.replica.core.membership.voters
         await until(lambda: voter.leads)
+
+
+@in_world
+async def test_who_was_left_behind_waits_for_a_voter_that_is_merely_away() -> None:
+    """Founder, voter and patient vote; the founder and the patient alone have the last record, acknowledged to its
+    client. The patient loses it, and its own promotion; the founder is away, its disk is sound."""
+    async with rotting(1, appends=5) as (cluster, (founder,)):
+        voter = await learner(cluster, founder)
+        await promote(founder, voter)
+        patient = await learner(cluster, founder)
+        await asyncio.sleep(1)
+        before = founder.replica.log.last.position
+
+        def is_beyond(_: object, to: object, what: object) -> bool:
+            return to == voter.id and isinstance(what, Append) and what.frames[-1].header.position > before + 2
+
+        cluster.network.faults.add(Rule(is_beyond, 1.0))
+        promoted = await promote_and_append(founder, patient)
+        last = Position(promoted + 1)
+        await until(lambda: patient.replica.log.durable_position == last, poll_s=BEFORE_A_MARK_S)
+        assert cluster.watch.chronicle.commit_position >= last
+        assert voter.replica.log.last.position < last
+        for host in (founder, voter, patient):
+            host.crash()
+        lose(patient, promoted)
+        cluster.network.faults.clear()
+        await asyncio.sleep(NOTICED_S)
+        await voter.start()
+        begin_behind_the_end_of_others(voter)
+        await patient.start()
+        assert patient.id not in patient.replica.core.membership.voters
+        assert Hindrance.UNKNOWN_TAIL in patient.replica.core.hindrances
+        await asyncio.sleep(20)
+        assert not cluster.leaders(), "elected without what was acknowledged"
+        await founder.start()
+        await until(lambda: bool(cluster.leaders()))
+        assert cluster.leaders()[0].replica.log.last.position >= last
+
+
+@in_world
+async def test_who_has_no_room_for_the_end_of_its_log_has_heard_it_all_the_same() -> None:
+    """The third one owes a catch-up, and votes when a leader has given it one: the first is elected by the patient."""
+    async with rotting(durability=Durability.INTERVAL) as (cluster, (leader, patient, third)):
+        patient.crash(power=False)
+        tear(patient)
+        await asyncio.sleep(NOTICED_S)
+        await append(leader, 200)
+        leader.crash(power=False)
+        third.crash()  # the power: it owes
+        for path in [path for path in patient.platter._names if path.endswith("/reserve")]:
+            del patient.platter._names[path]  # it was full before: what was kept for that is used
+        patient.platter.capacity_bytes = patient.platter.used_bytes
+        await asyncio.sleep(NOTICED_S)
+        for host in (leader, patient, third):
+            await host.start()
+        assert Hindrance.UNKNOWN_TAIL in patient.replica.core.hindrances
+        assert Hindrance.OWES_CATCH_UP in third.replica.core.hindrances
+        await until(lambda: bool(cluster.leaders()) and cluster.leaders()[0].replica.core.is_ready, within_s=60)
+        await until(lambda: not third.replica.core.hindrances)
 
 
 # What is durable of it -----------------------------------------------------------------------------------------------
