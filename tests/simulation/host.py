@@ -14,14 +14,14 @@ from dledger.raft.state import Hindrance
 from dledger.server.node import Node
 from dledger.server.replica import Replica
 from dledger.storage.segment import SEGMENT_SUFFIX
-from dledger.types import GENESIS, LogPoint, NodeId, Role, Term
+from dledger.types import GENESIS, LogPoint, NodeId, Position, Role, Term
 from tests.simulation.disk import DiskMood, SimDisk
 from tests.simulation.excuses import may_end
 from tests.simulation.life import Life
 from tests.simulation.platter import ROOMY_BYTES, Platter, Rot
 from tests.simulation.process import GoneError, ProcessLoop
 from tests.simulation.trace import told
-from tests.simulation.truth import has_mark, known_disk
+from tests.simulation.truth import end_of, has_mark, known_disk
 from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
@@ -128,14 +128,21 @@ class SimHost:
 
     @property
     def is_rotten_before_its_log(self) -> bool:
-        """All that rotted lies in segments before the log's start, kept to derive the small state there from: the
-        limit (ARCHITECTURE, "Known gaps") that it "stays until the next trim"."""
-        if not self.is_up:
+        """All that rotted lies before the log's start: in segments kept to derive the small state there from, the limit
+        (ARCHITECTURE, "Known gaps") that it "stays until the next trim"; or in the one where the log begins, in frames
+        that are none of it."""
+        if not (self.is_up and self.is_rotten):
             return False
         start = self.replica.log.state.start.position
         segments = self.replica.log._files.segments  # type: ignore[attr-defined]
         before = {each.path for each, after in pairwise(segments) if after.name.base_position <= start + 1}
-        return self.rotten_paths <= before
+        return all(rot.path in before or self._lies_before(rot, start) for rot in self.rot)
+
+    def _lies_before(self, rot: Rot, start: Position) -> bool:
+        if not rot.path.endswith(SEGMENT_SUFFIX):
+            return False
+        was_there = [(each.offset, each.good) for each in self.rot if each.path == rot.path]
+        return rot.offset + len(rot.good) <= end_of(bytes(rot.file.data), was_there, start)
 
     def knows(self, peer: NodeId) -> tuple[bytes, int]:
         """Which disk of ``peer``, and which start of it at least, it knows of, whatever befalls it now."""

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from dledger.storage.frame import Frame
+from dledger.storage.frame import Frame, parse_header
 from dledger.storage.hard_state import HardState
 from dledger.storage.log import FileLog
 from dledger.storage.peer_book import PEER_BOOK_SLOT_BYTES
@@ -26,6 +26,8 @@ from dledger.storage.two_slot import SLOT_BYTES
 from dledger.types import NodeId, Position, Term
 from dledger.v1.storage_pb2 import HardStateRecord, IdentityRecord, PeerBookRecord
 from tests.simulation.platter import Platter, SimFile
+
+FRAME_MAGIC = b"DLF"
 
 
 class _Stored(NamedTuple):
@@ -116,6 +118,18 @@ def has_mark(platter: Platter, path: str) -> bool:
     """Whether ``path`` is a segment with a sync mark that a power cut now would leave."""
     file = platter.durable(path) if path.endswith(SEGMENT_SUFFIX) else None
     return file is not None and unpack_mark(bytes(file.medium[:FIRST_PAGE_BYTES])) is not None
+
+
+def end_of(segment: bytes, was_there: Sequence[tuple[int, bytes]], position: Position) -> int:
+    """Where in ``segment`` the frame at ``position`` ends, or the last one before it. ``was_there``: what stood, and at
+    which offsets, where it is rotten now."""
+    whole = bytearray(segment)
+    for offset, good in reversed(was_there):  # the first to rot knew it best
+        whole[offset : offset + len(good)] = good
+    end = FIRST_PAGE_BYTES
+    while whole.startswith(FRAME_MAGIC, end) and (header := parse_header(whole, end)).position <= position:
+        end += header.stored_bytes
+    return end
 
 
 def beginning(platter: Platter) -> list[tuple[str, bool]]:
