@@ -91,8 +91,10 @@ class TailQuery:
         self._task.add_done_callback(self._context.watch_task)
 
     def stop(self) -> None:
+        """What disks in doubt alone had is not required any more."""
         if self._task is not None:
             self._task.cancel()
+        self._context.core.least_end = self._least_end
 
     async def _run(self) -> None:
         context = self._context

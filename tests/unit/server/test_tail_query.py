@@ -7,7 +7,16 @@ from functools import partial
 
 import pytest
 
-from dledger.raft.messages import Append, Compare, Fetch, FetchResponse, FetchResult, Truncate
+from dledger.raft.messages import (
+    Append,
+    Compare,
+    Fetch,
+    FetchResponse,
+    FetchResult,
+    Heartbeat,
+    Truncate,
+    VoteRequest,
+)
 from dledger.raft.state import Hindrance
 from dledger.storage.frame import HEADER_BYTES, Frame
 from dledger.storage.segment import FIRST_PAGE_BYTES
@@ -597,6 +606,37 @@ async def test_who_has_no_room_for_the_end_of_its_log_has_heard_it_all_the_same(
         assert Hindrance.OWES_CATCH_UP in third.replica.core.hindrances
         await until(lambda: bool(cluster.leaders()) and cluster.leaders()[0].replica.core.is_ready, within_s=60)
         await until(lambda: not third.replica.core.hindrances)
+
+
+@in_world
+async def test_what_a_disk_in_doubt_alone_had_is_not_required_once_a_leader_has_come_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A leader of the patient's term that has not noticed yet that another was elected brings it up to its own."""
+    async with rotting(5) as (cluster, (leader, patient, doubted, *others)):
+        faults = cluster.network.faults
+        await patient.ask(partial(doubt, patient, doubted))
+        patient.crash()
+        tear(patient)
+        await asyncio.sleep(NOTICED_S)
+        for host in others:
+            forbid(host)
+        leadership = leader.replica.core.leadership
+        assert leadership is not None
+        monkeypatch.setattr(leadership, "hears_quorum", lambda _: True)
+        faults.partition([leader.id], [doubted.id, *(host.id for host in others)])
+        faults.partition([patient.id], [host.id for host in others])
+        faults.add(Rule(lambda source, _, what: source == doubted.id and isinstance(what, Append | Compare), 1.0))
+        faults.add(Rule(lambda source, _, what: source == doubted.id and isinstance(what, Heartbeat), 1.0))
+        faults.add(Rule(lambda _, to, what: to == patient.id and isinstance(what, VoteRequest), 1.0))
+        late = faults.add(Rule(lambda _, to, what: to == patient.id and isinstance(what, Append | Compare), 1.0))
+        await until(lambda: doubted.replica.log.last.term > leader.term)
+        await patient.start()
+        await until(lambda: patient.replica.core.lacks_end)
+        faults.remove(late)
+        await until(lambda: patient.replica._tail_query is None)
+        assert not patient.replica.core.lacks_end
+        leader.crash()
 
 
 # What is durable of it -----------------------------------------------------------------------------------------------
