@@ -20,11 +20,11 @@ from dledger.storage.two_slot import SLOT_BYTES
 from dledger.types import Member, NodeId, NodeStart, Term
 from tests.crashes.medium import Image, RecordedPlatter, RecordingDisk
 from tests.crashes.promises import DATA, GROUP, LIMITS
+from tests.simulation.truth import FRAME_MAGIC
 from tests.unit.storage.harness import Witness, abandon, all_frames, frames_after, open_at
 
 VOTE = HardState(Term(7), NodeId("n2"))
 PEERS = {NodeId("n1"): b"1" * 16, NodeId("n2"): b"2" * 16}
-FRAME_MAGIC = b"DLF"
 _IDLE_S = 0.05
 _PAGE_PARTS = ("segment header", "sync mark", "commit hint", "sync mark", "origin")
 SLOTS = {"hard_state": SLOT_BYTES, "identity": SLOT_BYTES, "peers": 16 * SLOT_BYTES}

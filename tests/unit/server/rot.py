@@ -16,6 +16,7 @@ from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.host import SimHost
 from tests.simulation.platter import SimFile
 from tests.simulation.trace import Trace
+from tests.simulation.truth import FRAME_MAGIC
 
 POLL_S = 0.01
 
@@ -88,7 +89,7 @@ def places(host: SimHost) -> dict[Position, tuple[SimFile, int, int]]:
     for file in segments(host):
         offset = FIRST_PAGE_BYTES
         while any(file.data[offset : offset + HEADER_BYTES]):
-            if file.data[offset : offset + 3] != b"DLF":
+            if not file.data.startswith(FRAME_MAGIC, offset):
                 break  # the footer
             header = parse_header(file.data, offset)
             found[Position(header.position)] = (file, offset, header.stored_bytes)
@@ -135,6 +136,16 @@ async def promote(founder: SimHost, host: SimHost) -> None:
                 await asyncio.sleep(0.005)
             else:
                 return
+
+
+async def replace_disk(leader: SimHost, host: SimHost) -> None:
+    """By an empty one, which is readmitted and promoted."""
+    host.crash()
+    host.wipe()
+    await host.start()
+    await until(lambda: host.replica.log.last == leader.replica.log.last)
+    await leader.ask(partial(leader.replica.members.readmit, host.id))
+    await promote(leader, host)
 
 
 async def promote_and_append(founder: SimHost, host: SimHost) -> Position:

@@ -21,6 +21,7 @@ from dledger.storage.disk import Disk, OsDisk
 from dledger.storage.identity import open_identity
 from dledger.storage.syncer import Handle
 from dledger.types import Member, NodeId, NodeStart
+from tests.unit.storage.harness import FullDisk
 
 
 def config_of(data_dir: Path) -> NodeConfig:
@@ -119,17 +120,6 @@ async def test_who_gives_up_waiting_for_the_book_of_peers_lets_no_second_writer_
     disk.may_go_on.set()
     await patient
     await node.stop()
-
-
-class FullDisk(OsDisk):
-    """Nothing can be written once it is full, as on a file system that copies on write."""
-
-    is_full = False
-
-    def pwritev(self, handle: Handle, buffers: Sequence[Buffer], offset: int) -> None:
-        if self.is_full:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        super().pwritev(handle, buffers, offset)
 
 
 async def test_a_book_of_peers_that_did_not_change_needs_no_room(tmp_path: Path) -> None:

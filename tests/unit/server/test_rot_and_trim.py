@@ -19,7 +19,7 @@ from tests.simulation.debts import owes
 from tests.simulation.host import SimHost
 from tests.simulation.platter import SimFile
 from tests.simulation.process import in_world
-from tests.unit.server.rot import append, damage, frames, level, places, promote, rot, rotting, trim, until
+from tests.unit.server.rot import append, damage, frames, level, places, replace_disk, rot, rotting, trim, until
 
 
 @asynccontextmanager
@@ -288,12 +288,7 @@ async def test_a_voter_whose_admission_lies_behind_what_rotted_still_votes(monke
     """Of three one is gone. ``patient`` is a voter under the disk it has, promoted long ago and committed. What rotted
     was trimmed by the others: only a leader's word ends it, and without its vote there is no leader."""
     async with beside_large_segments(monkeypatch) as (cluster, leader, patient, other):
-        patient.crash()
-        patient.wipe()
-        await patient.start()
-        await until(lambda: patient.replica.log.last == leader.replica.log.last)
-        await leader.ask(partial(leader.replica.members.readmit, patient.id))
-        await promote(leader, patient)
+        await replace_disk(leader, patient)
         await append(leader, 60)
         await level(cluster)
         await trim_at_a_boundary(cluster, leader, patient, other)

@@ -36,6 +36,7 @@ from tests.unit.server.rot import (
     places,
     promote,
     promote_and_append,
+    replace_disk,
     rot,
     rotting,
     segments,
@@ -369,6 +370,21 @@ def begin_behind_the_end_of_others(host: SimHost) -> None:
     host.replica.exchange._server._read = trimmed  # type: ignore[assignment]
 
 
+async def left_with_a_replaced_disk(cluster: SimulatedCluster, others: list[SimHost]) -> SimHost:
+    """Of these four one is given an empty disk, readmitted and promoted; it and another one are left."""
+    await asyncio.sleep(NOTICED_S)
+    await until(lambda: bool(cluster.leaders()) and cluster.leaders()[0].replica.core.is_ready)
+    (leader,) = cluster.leaders()
+    replaced, other, gone = [host for host in others if host is not leader]
+    await replace_disk(leader, replaced)
+    promotion = leader.replica.log.last.position
+    await until(lambda: all(host.replica.core.commit_position >= promotion for host in (replaced, other)))
+    for host in (leader, gone):
+        host.crash()
+    await asyncio.sleep(NOTICED_S)
+    return replaced
+
+
 @pytest.mark.parametrize("is_trimmed", [False, True])
 @in_world
 async def test_a_disk_in_doubt_with_frames_of_a_later_term_has_answered(is_trimmed: bool) -> None:
@@ -376,21 +392,7 @@ async def test_a_disk_in_doubt_with_frames_of_a_later_term_has_answered(is_trimm
     async with rotting(5) as (cluster, (away, *others)):
         away.crash()
         tear(away)
-        await asyncio.sleep(NOTICED_S)
-        await until(lambda: bool(cluster.leaders()) and cluster.leaders()[0].replica.core.is_ready)
-        (leader,) = cluster.leaders()
-        replaced, other, gone = [host for host in others if host is not leader]
-        replaced.crash()
-        replaced.wipe()
-        await replaced.start()
-        await until(lambda: replaced.replica.log.last == leader.replica.log.last)
-        await leader.ask(partial(leader.replica.members.readmit, replaced.id))
-        await promote(leader, replaced)
-        promotion = leader.replica.log.last.position
-        await until(lambda: all(host.replica.core.commit_position >= promotion for host in (replaced, other)))
-        for host in (leader, gone):
-            host.crash()
-        await asyncio.sleep(NOTICED_S)
+        replaced = await left_with_a_replaced_disk(cluster, others)
         if is_trimmed:
             begin_behind_the_end_of_others(replaced)
         await away.start()
@@ -418,21 +420,7 @@ async def test_the_earlier_leader_with_a_tail_that_nobody_got_counts_a_readmitte
             each.exception()
         tear(away)
         cluster.network.mend()
-        await asyncio.sleep(NOTICED_S)
-        await until(lambda: bool(cluster.leaders()) and cluster.leaders()[0].replica.core.is_ready)
-        (leader,) = cluster.leaders()
-        replaced, other, gone = [host for host in others if host is not leader]
-        replaced.crash()
-        replaced.wipe()
-        await replaced.start()
-        await until(lambda: replaced.replica.log.last == leader.replica.log.last)
-        await leader.ask(partial(leader.replica.members.readmit, replaced.id))
-        await promote(leader, replaced)
-        promotion = leader.replica.log.last.position
-        await until(lambda: all(host.replica.core.commit_position >= promotion for host in (replaced, other)))
-        for host in (leader, gone):
-            host.crash()
-        await asyncio.sleep(NOTICED_S)
+        replaced = await left_with_a_replaced_disk(cluster, others)
         await away.start()
         assert Hindrance.UNKNOWN_TAIL in away.replica.core.hindrances
         assert away.replica.log.last.term == 1

@@ -228,6 +228,17 @@ class FaultySyncer(ThreadSyncer):
         super().sync(handles, directories, done)
 
 
+class FullDisk(OsDisk):
+    """Nothing can be written once it is full, as on a file system that copies on write."""
+
+    is_full = False
+
+    def pwritev(self, handle: Handle, buffers: Sequence[Buffer], offset: int) -> None:
+        if self.is_full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        super().pwritev(handle, buffers, offset)
+
+
 class CarelessDisk(OsDisk):
     """Makes nothing durable: for tests that stop no machine and want to be quick."""
 

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from dledger.batch import Buffer
 from dledger.errors import Code, CorruptLog, DLedgerError
 from dledger.storage.disk import OsDisk
 from dledger.storage.hard_state import HardState, HardStateStore
 from dledger.storage.syncer import Handle
 from dledger.storage.two_slot import SLOT_BYTES
 from dledger.types import NodeId, Term
+from tests.unit.storage.harness import FullDisk
 
 FIRST = HardState(Term(3), NodeId("n1"))
 SECOND = HardState(Term(4), NodeId("n2"))
@@ -59,19 +58,8 @@ async def test_what_is_stored_in_both_slots_is_not_written_again(tmp_path: Path)
     assert path.read_bytes() == before
 
 
-class MoodyDisk(OsDisk):
-    """It keeps nothing while it is full."""
-
-    is_full = False
-
-    def pwritev(self, handle: Handle, buffers: Sequence[Buffer], offset: int) -> None:
-        if self.is_full:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        super().pwritev(handle, buffers, offset)
-
-
 async def test_what_failed_is_written_again_though_it_is_the_same(tmp_path: Path) -> None:
-    disk = MoodyDisk()
+    disk = FullDisk()
     store = await HardStateStore.open(disk, tmp_path)
     disk.is_full = True
     for _ in range(2):
