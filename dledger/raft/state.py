@@ -41,6 +41,11 @@ _BREAKS_PROMISES = frozenset({Hindrance.OWES_CATCH_UP, Hindrance.UNKNOWN_TAIL})
 _KEEPS_FROM_VOTING = _BREAKS_PROMISES | {Hindrance.OTHER_DISK}
 
 
+def further(one: LogPoint, other: LogPoint) -> LogPoint:
+    """The end that is preferred when logs are compared (Raft §5.4.1)."""
+    return max(one, other, key=lambda each: (each.term, each.position))
+
+
 class NodeState:
     """Invariants: see invariants.py. ``leadership`` is set iff the role is LEADER; ``ballot`` only for a candidate."""
 
@@ -152,7 +157,7 @@ class NodeState:
 
     def require_end(self, point: LogPoint) -> None:
         """Somebody has ``point``, and this node may have acknowledged it."""
-        self.least_end = max(self.least_end, point, key=lambda each: (each.term, each.position))
+        self.least_end = further(self.least_end, point)
 
     @property
     def _is_called(self) -> bool:

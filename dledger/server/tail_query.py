@@ -33,6 +33,7 @@ from typing import Protocol
 from dledger.errors import Code, DLedgerError
 from dledger.raft.messages import NOBODY, FetchResult
 from dledger.raft.quorum import majority
+from dledger.raft.state import further
 from dledger.server.context import GroupContext
 from dledger.server.frame_client import FrameClient
 from dledger.storage.frame import Frame, following
@@ -134,7 +135,7 @@ class TailQuery:
             self._on_answered()
 
     def _require_end(self, point: LogPoint) -> None:
-        self._least_end = max(self._least_end, point, key=lambda each: (each.term, each.position))
+        self._least_end = further(self._least_end, point)
         self._context.core.require_end(point)
 
     @property
