@@ -242,8 +242,8 @@ class Fetch:
 
 @dataclass(frozen=True, slots=True)
 class FetchResponse:
-    """SUCCESS: consecutive frames, the first right behind the point that was named. Else there are none, and ``end`` is
-    where the log ends: what lies between cannot be asked for."""
+    """SUCCESS: consecutive frames, the first right behind the point that was named; else there are none. ``start``,
+    ``end``: what can be asked for lies between. ``voters``: by this log, as far as it goes."""
 
     group: str
     term: Term
@@ -251,6 +251,8 @@ class FetchResponse:
     request_id: int
     frames: tuple[Frame, ...] = ()
     end: LogPoint = GENESIS
+    start: LogPoint = GENESIS
+    voters: tuple[NodeId, ...] = ()
 
 
 Message = (

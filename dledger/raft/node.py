@@ -99,7 +99,7 @@ class RaftNode(Elections):
             self.follow_commit(message.commit_position)
         keeps_lease = is_obeyed and self._lease_reads
         answer = HeartbeatResponse(
-            self.group, self.term, message.round, keeps_lease, self.disk, wall_clock_ms, self.may_vote
+            self.group, self.term, message.round, keeps_lease, self.disk, wall_clock_ms, self.has_all_acknowledged
         )
         self._send(sender, answer)
 

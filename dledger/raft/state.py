@@ -37,8 +37,8 @@ class Hindrance(Enum):
 CALLS_BEFORE_STANDING = 6
 """Calls for the vote of a learner before it stands itself: whoever calls has had time to fetch what it lacks."""
 
-_BREAKS_PROMISES = frozenset({Hindrance.OWES_CATCH_UP, Hindrance.UNKNOWN_TAIL})
-_KEEPS_FROM_VOTING = _BREAKS_PROMISES | {Hindrance.OTHER_DISK}
+_KEEPS_FROM_VOTING = frozenset({Hindrance.OWES_CATCH_UP, Hindrance.OTHER_DISK})
+_KEEPS_FROM_LEADING = frozenset({Hindrance.SLOW_DISK, Hindrance.DAMAGED_LOG})
 
 
 def further(one: LogPoint, other: LogPoint) -> LogPoint:
@@ -123,15 +123,15 @@ class NodeState:
 
     @property
     def keeps_promises(self) -> bool:
-        """False for a node that may lack what it acknowledged. One whose log names another disk lacks what that one
-        acknowledged, and nothing of its own."""
-        return self.hindrances.isdisjoint(_BREAKS_PROMISES)
+        """False for a node that may lack what it acknowledged, and does not know where that ended (``least_end``). One
+        whose log names another disk lacks what that one acknowledged, and nothing of its own."""
+        return Hindrance.OWES_CATCH_UP not in self.hindrances
 
     @property
     def may_lead(self) -> bool:
         """False for a node whose disk does not keep up, or whose log is damaged: it follows and votes, and does not
         stand."""
-        return self.hindrances <= _KEEPS_FROM_VOTING
+        return self.hindrances.isdisjoint(_KEEPS_FROM_LEADING)
 
     def _hinder(self, why: Hindrance, *, hinders: bool) -> None:
         if hinders:
@@ -155,9 +155,24 @@ class NodeState:
         last, least = self._log.last, self.least_end
         return (last.term, last.position) < (least.term, least.position)
 
-    def require_end(self, point: LogPoint) -> None:
-        """Somebody has ``point``, and this node may have acknowledged it."""
-        self.least_end = further(self.least_end, point)
+    @property
+    def has_all_acknowledged(self) -> bool:
+        """As far as this node knows."""
+        return self.may_vote and not self.lacks_end
+
+    def lose_tail(self) -> None:
+        """This log's end was cut, and nobody knows yet what this node had acknowledged there. It was nothing of a later
+        term than its own. So a log that ends in one has all of that which is committed, as whoever led that term had
+        (Raft §5.4.3), and gets this node's vote; until ``know_tail`` no other does."""
+        self._hinder(Hindrance.UNKNOWN_TAIL, hinders=True)
+        self.least_end = LogPoint(Position(0), Term(self.term + 1), 0)
+
+    def know_tail(self, least_end: LogPoint, now_ms: float) -> None:
+        """What it may have acknowledged lies up to ``least_end``."""
+        self._hinder(Hindrance.UNKNOWN_TAIL, hinders=False)
+        self.least_end = least_end
+        if self._is_sole_voter and self.leadership is None:
+            self.deadline_ms = now_ms
 
     @property
     def _is_called(self) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Protocol
 
 from dledger.config import split_address
@@ -232,6 +233,10 @@ class Acquaintances:
             for each in sorted(self._configured)
             if each != self._node_id and not ((met := self._met.get(each)) is not None and met.is_new)
         ]
+
+    def known_peers(self) -> AbstractSet[NodeId]:
+        """Whom it dials, members and strangers of the same cluster, and whom it met in an earlier life."""
+        return (self._targets.keys() | self._book.node_ids) - {self._node_id}
 
     def identity_of(self, node_id: NodeId) -> PeerIdentity | None:
         """What it last said of itself."""

@@ -17,7 +17,8 @@ from dledger.errors import Code, DLedgerError
 from dledger.metrics.group import GroupMetrics
 from dledger.raft.messages import Fetch, FetchResponse, FetchResult, Message
 from dledger.storage.frame import Frame, check_link
-from dledger.types import GENESIS, LogPoint, NodeId, Position, Term
+from dledger.storage.log_state import LogState
+from dledger.types import LogPoint, NodeId, Position, Term
 
 logger = logging.getLogger(__name__)
 
@@ -32,6 +33,9 @@ class FrameSource(Protocol):
 
     @property
     def last(self) -> LogPoint: ...
+
+    @property
+    def state(self) -> LogState: ...
 
     async def read(self, first: Position, max_bytes: int) -> list[Frame]: ...
 
@@ -118,5 +122,15 @@ class FrameServer:
         return FetchResult.SUCCESS, wanted
 
     def _answer(self, to: NodeId, ask: Fetch, result: FetchResult, frames: tuple[Frame, ...] = ()) -> None:
-        context, end = self._context, GENESIS if frames else self._log.last
-        context.send(to, FetchResponse(context.group, context.term, result, ask.request_id, frames, end))
+        context, log = self._context, self._log
+        answer = FetchResponse(
+            context.group,
+            context.term,
+            result,
+            ask.request_id,
+            frames,
+            end=log.last,
+            start=log.state.start,
+            voters=tuple(member.id for member in log.state.members if member.voter),
+        )
+        context.send(to, answer)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from typing import Protocol
 
 from dledger.errors import DLedgerError
@@ -25,6 +26,10 @@ class Host(Protocol):
         ...
 
     def on_role(self, group: str, role: Role, term: Term, leader_id: NodeId) -> None: ...
+
+    def known_peers(self) -> AbstractSet[NodeId]:
+        """Whom it speaks with, members and others, and whom it met in an earlier life."""
+        ...
 
     def start_of(self, peer: NodeId) -> NodeStart | None:
         """Which disk ``peer`` has, and which start of it this is, by its own word; None before its first hello."""

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import AsyncExitStack
 from random import Random
 from typing import Any, Self
@@ -81,6 +82,8 @@ class Node:
         self._opener: Opener | None = None
         self._standing = Standing(self._judging)
         self._failed: asyncio.Future[DLedgerError] | None = None
+        self._starting = asyncio.Lock()
+        """Held by a step of the start; a stop waits for it."""
         self._is_stopped = False
         self._local_identity: PeerIdentity | None = None
 
@@ -96,7 +99,7 @@ class Node:
 
         Returns also while damaged frames that a start needs are still being repaired from the others. Raises
         CONFIG_ERROR (directory in use or another node's, port in use; started before) and CORRUPT_LOG (rot that nobody
-        is there to repair, or beyond repair: nothing is cut).
+        is there to repair, or beyond repair: nothing is cut); SHUTTING_DOWN when it is stopped meanwhile.
         """
         self._check_new()
         try:
@@ -109,11 +112,16 @@ class Node:
     async def open(self) -> None:
         """The first half of ``start``: nobody hears of this node yet. ``stop`` has to follow, whatever happens."""
         self._check_new()
-        config = self.config
         self._failed = asyncio.get_running_loop().create_future()
+        async with self._starting:
+            await self._open()
+
+    async def _open(self) -> None:
+        config = self.config
         self._identity = await open_identity(
             self._disk, config.data_dir, NodeId(config.id), self._random, config.durability
         )
+        self._check_wanted()
         has_spoken = self._identity.start.start_count > 0  # in an earlier start
         book = self._book = await PeerBook.open(self._disk, config.data_dir, must_exist=has_spoken)
         self._opener = Opener(
@@ -134,6 +142,10 @@ class Node:
     def _check_new(self) -> None:
         if self._is_stopped or self._failed is not None:
             raise error(Code.CONFIG_ERROR, "a Node is started once: make another one of the same configuration")
+
+    def _check_wanted(self) -> None:
+        if self._is_stopped:
+            raise error(Code.SHUTTING_DOWN, "the node was stopped while it started")
 
     def _take(self, replica: AnyReplica) -> None:
         self.recovering.pop(replica.group, None)
@@ -171,11 +183,15 @@ class Node:
         """The second half: it speaks with the others, and may lead from now on."""
         assert self._identity is not None, "open comes first"
         assert self._acquaintances is not None, "open comes first"
-        await self._identity.begin_start()
-        await self._transport.start(self)
-        self._acquaintances.start()
-        for replica in self._all():
-            replica.start()
+        async with self._starting:
+            self._check_wanted()
+            await self._transport.bind()
+            await self._identity.begin_start()
+            self._check_wanted()
+            await self._transport.start(self)
+            self._acquaintances.start()
+            for replica in self._all():
+                replica.start()
 
     def _all(self) -> list[AnyReplica]:
         return [*self.replicas.values(), *self.recovering.values()]
@@ -227,6 +243,12 @@ class Node:
             for close in (self._free_directory, self._settle_tasks, self._stop_recovering):
                 closing.push_async_exit(unless_cancelled(close))
             closing.push_async_callback(self._transport.close)
+            closing.push_async_exit(unless_cancelled(self._stop_replicas))
+            async with self._starting:
+                pass  # what it opens is there to be closed
+
+    async def _stop_replicas(self) -> None:
+        async with AsyncExitStack() as closing:
             for replica in self.replicas.values():
                 closing.push_async_exit(unless_cancelled(replica.stop))
 
@@ -334,6 +356,10 @@ class Node:
 
     def _identity_of(self, node_id: NodeId) -> PeerIdentity | None:
         return self._acquaintances.identity_of(node_id) if self._acquaintances is not None else None
+
+    def known_peers(self) -> AbstractSet[NodeId]:
+        assert self._acquaintances is not None, "open comes first"
+        return self._acquaintances.known_peers()
 
     def start_of(self, peer: NodeId) -> NodeStart | None:
         return self._acquaintances.start_of(peer) if self._acquaintances is not None else None

@@ -23,7 +23,7 @@ from dledger.storage.identity import Identity
 from dledger.storage.log import FileLog
 from dledger.storage.peer_book import PeerBook
 from dledger.storage.recovery import open_log
-from dledger.types import Member, NodeId
+from dledger.types import LogPoint, Member, NodeId
 
 logger = logging.getLogger(__name__)
 
@@ -159,7 +159,6 @@ class Opener:
             metrics=self._metrics_of(log.group),
             random=self._random,
             identity=self._identity,
-            acquaintances=self._book.node_ids,
             on_repaired=lambda: self._on_repaired(log.group),
         )
 
@@ -184,7 +183,9 @@ class Opener:
             replica.wait_until_caught_up()
         self._identity.tail_is_unknown |= log.recovery.torn_bytes > 0
         if others and self._identity.tail_is_unknown:
-            replica.ask_for_tail(others)
+            cut_behind = await _cut_behind(log, self._identity.cut_behind)
+            await self._identity.lose_tail(cut_behind)
+            replica.ask_for_tail(cut_behind)
         return replica
 
     async def _owes_catch_up(self, log: FileLog, *, is_alone: bool) -> bool:
@@ -216,6 +217,22 @@ class Opener:
                 "under a new id",
                 extra={"group": log.group, "address": self._config.peer_address, "in_the_log": known},
             )
+
+
+async def _cut_behind(log: Log, earlier: LogPoint | None) -> LogPoint:
+    """The last point that this node surely has of what it acknowledged: the end of its log, unless an ``earlier`` start
+    cut it before that and has taken, by nobody's word, what others have there. A leader that took ``earlier`` back, or
+    trimmed it, had all that was committed; what is trimmed was so itself."""
+    last, start = log.last, log.state.start
+    if earlier is None or earlier.position >= last.position:
+        return last
+    if earlier.position <= start.position:
+        return start
+    try:
+        there = (await log.read(earlier.position, 1))[0].header.point
+    except Damaged as damage:
+        return max(damage.range.previous, start)
+    return earlier if there == earlier else last
 
 
 async def _commit_index_at(log: Log) -> int:

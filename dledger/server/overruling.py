@@ -66,7 +66,7 @@ class Overruling:
 
     def on_trimmed(self, peer: NodeId, damaged: DamagedRange) -> None:
         """The log of ``peer`` begins behind the first of ``damaged``."""
-        if peer == self._core.leader_id and damaged == self._log.damaged()[0]:
+        if peer == self._core.leader_id and self._log.damaged()[:1] == [damaged]:
             self._begin(self._cut(damaged.previous.position, owes=True))
 
     async def stop(self) -> None:

@@ -9,7 +9,7 @@ leaders; it neither stands nor takes appends, and serves no reads. When everythi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
 
@@ -58,10 +58,8 @@ class RecoveringReplica:
         metrics: GroupMetrics,
         random: Random,
         identity: Identity,
-        acquaintances: Collection[NodeId],
         on_repaired: Callable[[], None],
     ) -> None:
-        """``acquaintances``: whom this node met. What is left of the log may be of a time before they were members."""
         self.config = config
         self.group = log.group
         self.log = log
@@ -72,7 +70,6 @@ class RecoveringReplica:
         self.failure: DLedgerError | None = None
         self._host = host
         self._identity = identity
-        self._acquaintances = acquaintances
         self._loop = asyncio.get_running_loop()
         self._on_repaired = on_repaired
         self._is_shut = False
@@ -125,9 +122,8 @@ class RecoveringReplica:
         self._overruling.was_led_down(led_down)
 
     def wait_for_tail(self) -> None:
-        """A replica that stood here before was yet to hear, or lacks, what a start cut: it does not vote without that.
-        Comes before ``start``."""
-        self.core.set_may_vote(False, self.now_ms(), Hindrance.UNKNOWN_TAIL)
+        """A replica that stood here before was yet to hear, or lacks, what a start cut. Comes before ``start``."""
+        self.core.lose_tail()
 
     async def _owe_catch_up(self) -> None:
         self.guard(lambda: self.core.set_may_vote(False, self.now_ms()))
@@ -168,9 +164,8 @@ class RecoveringReplica:
         return self._elector.send(partial(self._host.send, peer, message))
 
     def fetch_from(self) -> Sequence[NodeId]:
-        known = {*self._acquaintances, *map(NodeId, self.config.peers)}.union(
-            each.id for each in self.log.state.members
-        )
+        # What is left of the log may be of a time before they were members.
+        known = {*self._host.known_peers(), *map(NodeId, self.config.peers), *self.core.membership.members}
         others = sorted(known - {NodeId(self.config.id), self.leader_id})
         return [*([self.leader_id] if self.leader_id else []), *others]
 

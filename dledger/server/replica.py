@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from functools import partial
 from random import Random
@@ -51,7 +51,7 @@ from dledger.storage.api import Log
 from dledger.storage.damage import Damaged, DamagedRange
 from dledger.storage.frame import Frame
 from dledger.storage.hard_state import HardState
-from dledger.types import NodeId, NodeStart, Position, Role, Term
+from dledger.types import GENESIS, LogPoint, NodeId, NodeStart, Position, Role, Term
 
 logger = logging.getLogger(__name__)
 
@@ -164,21 +164,22 @@ class Replica:
         self.guard(self.wait_until_caught_up)
         await self._host.owe_catch_up()
 
-    def ask_for_tail(self, others: Collection[NodeId]) -> None:
-        """This start cut something: it does not vote before it has asked ``others``, whom it knows, what was there. Nor
-        does a learner: it may have been promoted there; nor one that the only voter is by what is left, as others may
-        have been. Comes before ``start``."""
-        self.core.set_may_vote(False, self.now_ms(), Hindrance.UNKNOWN_TAIL)
+    def ask_for_tail(self, cut_behind: LogPoint) -> None:
+        """This start, or an earlier one, cut something behind that point: it votes as before when it has asked whom it
+        knows what was there. So does a learner: it may have been promoted there; and one that the only voter is by what
+        is left, as others may have been. Comes before ``start``."""
+        self.core.lose_tail()
         self._tail_query = TailQuery(
-            self, self.exchange.client, self._handler, others=others, on_answered=self._on_tail_asked
+            self,
+            self.exchange.client,
+            self._handler,
+            cut_behind=cut_behind,
+            others=self._host.known_peers,
+            on_answered=lambda least_end: self.guard(partial(self._know_tail, least_end)),
         )
 
-    def _on_tail_asked(self) -> None:
-        self.guard(self._vote_again)
-
-    def _vote_again(self) -> None:
-        """As far as this node's vote goes."""
-        self.core.set_may_vote(True, self.now_ms(), Hindrance.UNKNOWN_TAIL)
+    def _know_tail(self, least_end: LogPoint) -> None:
+        self.core.know_tail(least_end, self.now_ms())
         self.roster.on_commit(self.core.commit_position)
 
     @property
@@ -483,7 +484,7 @@ class Replica:
         if self._tail_query is not None:
             self._tail_query.stop()
             self._tail_query = None
-            self._vote_again()
+            self._know_tail(GENESIS)
             self._host.on_tail_known(self.group)
         if self.owes_catch_up and not self._is_settling:
             self._is_settling = True

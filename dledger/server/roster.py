@@ -37,7 +37,7 @@ class Roster:
             self.tell()
 
     def on_commit(self, position: Position) -> None:
-        if not self._is_committed and self._lacks_nothing and position >= self.log.state.members_position:
+        if not self._is_committed and self._core.has_all_acknowledged and position >= self.log.state.members_position:
             self.tell()
 
     def tell(self) -> None:
@@ -45,13 +45,9 @@ class Roster:
         may be from before: nothing that is kept of later ones goes by their word."""
         context = self._context
         self._core.judge_own_disk(context.disk_of(self._core.node_id), context.now_ms())
-        self._is_committed = self._lacks_nothing and self.log.state.members_position <= self._core.commit_position
+        core = self._core
+        self._is_committed = core.has_all_acknowledged and self.log.state.members_position <= core.commit_position
         self._host.on_members(context.group, self._members, is_committed=self._is_committed)
-
-    @property
-    def _lacks_nothing(self) -> bool:
-        """As far as this node knows of what it acknowledged."""
-        return self._core.may_vote and not self._core.lacks_end
 
     def _follow_followers(self) -> None:
         context, leadership = self._context, self._core.leadership

@@ -1,25 +1,25 @@
-"""TailQuery: before its first vote after an unclean stop, a node that cut something asks the others what followed.
+"""TailQuery: after an unclean stop, a node that cut something asks the others what followed.
 
 What it cut was most likely a torn write, which it never acknowledged. It may have been rot, in frames of its last
 group, acknowledged a moment before the power went, and not marked yet: then a candidate without them must not get its
-vote. Frames that go on where its log ends are taken; a chain shows that they do, and whoever leads next cuts what is
-not its.
+vote. Until it knows, only one whose log ends in a later term does, which cannot lack them (``NodeState.lose_tail``).
+Frames that go on where its log ends are taken; a chain shows that they do, and whoever leads next cuts what is not its.
 
-It votes when a majority of the voters, itself included, has answered. An election needs as many alive, and whoever asks
-answers others meanwhile, so nobody waits for ever, not after a power cut of all either; only one with links to a single
-node may, though that one reaches a majority (ARCHITECTURE, "Known gaps"). A frame that it acknowledged lies on a
-majority too, but the two may have no other node in common: so for ``election_timeout_max_ms`` it waits for everybody
-that it knows, learners too, who may have been promoted in what was cut, and is certain when they all answer.
+It votes for others when a majority of the voters, itself included, has answered: by its own log, or by one that goes
+further. An election needs as many alive, and whoever asks answers others meanwhile, so nobody waits for ever, not after
+a power cut of all either; only one with links to a single node may, though that one reaches a majority (ARCHITECTURE,
+"Known gaps"). A frame that it acknowledged lies on a majority too, but the two may have no other node in common: so for
+``election_timeout_max_ms`` it waits for everybody that it knows, learners too, who may have been promoted in what was
+cut, and is certain when they all answer.
 
 The voters may differ behind the point asked: a leader that is gone may have written frames there that nobody else got.
-Each log is followed to its end, as far as this node may have acknowledged it; the end that Raft's comparison of logs
-prefers is the least that a candidate must have, whatever has been taken here (``NodeState.least_end``). So is the end
-of a log that begins behind the point: this node may have acknowledged what was trimmed there, and what follows it.
-Then the members are others by now than this log says: the voters by it whose disks are sound, and a majority of all
-that it knows, will do.
+Each log is followed to its end, as far as this node may have acknowledged it, from its beginning where that lies behind
+the point; the end that Raft's comparison of logs prefers is the least that a candidate must have, whatever has been
+taken here (``NodeState.least_end``).
 
-That a log was cut, and nobody asked yet, is durable (storage/identity.py), until a leader has brought this log up to
-its own (``Replica.on_leader_commit``).
+Where the log was cut, and that nobody was asked yet, is durable (storage/identity.py), until a leader has brought this
+log up to its own (``Replica.on_leader_commit``): what was taken meanwhile may be a branch that nobody acknowledged, and
+a later start still asks for what follows the cut.
 """
 
 from __future__ import annotations
@@ -27,17 +27,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection
-from collections.abc import Set as AbstractSet
 from typing import Protocol
 
 from dledger.errors import Code, DLedgerError
-from dledger.raft.messages import NOBODY, FetchResult
+from dledger.raft.messages import NOBODY, FetchResponse, FetchResult
 from dledger.raft.quorum import majority
 from dledger.raft.state import further
 from dledger.server.context import GroupContext
 from dledger.server.frame_client import FrameClient
 from dledger.storage.frame import Frame, following
-from dledger.types import LogPoint, NodeId, Position, Term
+from dledger.types import GENESIS, LogPoint, NodeId, Position, Term
 
 logger = logging.getLogger(__name__)
 
@@ -62,28 +61,27 @@ class TailQuery:
         client: FrameClient,
         follower: Follower,
         *,
-        others: Collection[NodeId],
-        on_answered: Callable[[], None],
+        cut_behind: LogPoint,
+        others: Callable[[], Collection[NodeId]],
+        on_answered: Callable[[LogPoint], None],
     ) -> None:
-        """``others``: whom it knows. ``on_answered``: it may vote from now on."""
+        """``cut_behind``: the last point that it surely has of what it acknowledged. ``others``: whom it knows by now.
+        ``on_answered``: it votes from now on, for whom has at least this end."""
         self._context = context
         self._client = client
         self._follower = follower
-        self._others = frozenset(others)
+        self._others = others
         self._on_answered = on_answered
         self._answered: set[NodeId] = set()
         self._term = context.core.term
         """It can have acknowledged nothing of a later one."""
-        self._end = context.log.last
+        self._cut_behind = cut_behind
         self._followed: dict[NodeId, LogPoint] = {}
-        """How far behind ``_end`` they were heard to have frames that this node may have acknowledged."""
-        self._least_end = context.core.least_end
-        """What a candidate must have by the word of those who are not in doubt."""
-        self._later: set[NodeId] = set()
-        """Disks in doubt that have frames of a later term, whose leader was elected with all that this node can have
-        acknowledged."""
-        self._votes_for_later = False
-        self._is_left_behind = False
+        """How far behind ``_cut_behind`` they were heard to have frames that this node may have acknowledged."""
+        self._least_end = GENESIS
+        """What a candidate must have by what was heard."""
+        self._electorates: set[frozenset[NodeId]] = set()
+        """The voters by logs that go further than this one did."""
         self._task: asyncio.Task[None] | None = None
         self.frames_taken = 0
 
@@ -92,19 +90,15 @@ class TailQuery:
         self._task.add_done_callback(self._context.watch_task)
 
     def stop(self) -> None:
-        """What disks in doubt alone had is not required any more."""
         if self._task is not None:
             self._task.cancel()
-        self._context.core.least_end = self._least_end
 
     async def _run(self) -> None:
         context = self._context
         patient_until_s = context.now_s() + context.config.timings.election_timeout_max_ms / 1000
         while missing := self._missing():
-            if context.now_s() >= patient_until_s:
-                if self._has_heard_enough():
-                    break
-                self._vote_for_later()
+            if context.now_s() >= patient_until_s and self._has_heard_enough():
+                break
             await asyncio.gather(*map(self._ask, missing))
             if self._missing():
                 await asyncio.sleep(RETRY_S)
@@ -112,65 +106,57 @@ class TailQuery:
             "the others were asked for what followed the end of this log; voting again",
             extra={"group": context.group, "answers": len(self._answered), "frames": self.frames_taken},
         )
-        context.core.least_end = self._least_end
-        self._on_answered()
+        self._on_answered(self._least_end)
 
     def _has_heard_enough(self) -> bool:
         """Without those who are missing."""
         core = self._context.core
         heard = {*self._answered, core.node_id}
-        if core.membership.is_quorum(heard):
-            return True
-        has_heard_voters = core.membership.voters - core.doubted <= heard
-        return self._is_left_behind and has_heard_voters and len(heard) >= majority(len(self._known))
-
-    def _vote_for_later(self) -> None:
-        """Where those who answered are a majority with disks in doubt alone, it votes for a log that ends in a later
-        term than it had heard of, which lacks nothing that it can have acknowledged. It goes on asking: a majority of
-        the others need not have such a log, as no frame of that term may have been committed."""
-        core = self._context.core
-        if not self._votes_for_later and core.membership.is_quorum({*self._answered, *self._later, core.node_id}):
-            self._votes_for_later = True
-            core.require_end(LogPoint(Position(0), Term(self._term + 1), 0))
-            self._on_answered()
-
-    def _require_end(self, point: LogPoint) -> None:
-        self._least_end = further(self._least_end, point)
-        self._context.core.require_end(point)
-
-    @property
-    def _known(self) -> AbstractSet[NodeId]:
-        core = self._context.core
-        return self._others | core.membership.members.keys() | {core.node_id}
+        electorates = {core.membership.voters, *self._electorates}
+        return any(len(voters & heard) >= majority(len(voters)) for voters in electorates)
 
     def _missing(self) -> list[NodeId]:
-        return sorted(self._known - self._answered - {self._context.core.node_id})
+        core = self._context.core
+        known = core.membership.members.keys() | self._others()
+        return sorted(known - self._answered - {core.node_id})
 
     async def _ask(self, peer: NodeId) -> None:
         """What ``peer`` has behind the end of this log, to the end of its own."""
-        core = self._context.core
         while True:
-            reached = self._followed.get(peer, self._end)
+            reached = self._followed.get(peer, self._cut_behind)
             answer = await self._client.ask(peer, reached, _AS_FAR_AS_IT_GOES)
             if answer is None or answer.result not in _TELLS:
                 return
-            is_sound = peer not in core.doubted
-            if answer.result is FetchResult.TRIMMED:
-                self._require_end(answer.end)
-                self._is_left_behind |= is_sound
-            points = [frame.header.point for frame in answer.frames if frame.header.term <= self._term]
+            points = self._points(answer)
+            if points and points[-1].position <= reached.position:
+                return  # it contradicts itself
             if points:
-                self._require_end(points[-1])
-            elif is_sound:
-                self._answered.add(peer)
-            elif max((frame.header.term for frame in answer.frames), default=answer.end.term) > self._term:
-                self._later.add(peer)
+                self._least_end = further(self._least_end, points[-1])
+            else:
+                self._conclude(peer, answer)
             if self._has_leader:
                 return  # what is passed over is asked for again
             self._take(answer.frames, reached)
             if not points:
                 return
             self._followed[peer] = points[-1]
+
+    def _points(self, answer: FetchResponse) -> list[LogPoint]:
+        """What of it this node may have acknowledged. A log that begins behind the point asked has it all up to there:
+        what is trimmed was committed."""
+        is_trimmed = answer.result is FetchResult.TRIMMED
+        points = [answer.start] if is_trimmed else [frame.header.point for frame in answer.frames]
+        return [point for point in points if point.term <= self._term]
+
+    def _conclude(self, peer: NodeId, answer: FetchResponse) -> None:
+        """``peer`` has nothing more of it. One in doubt may have had it."""
+        if answer.result is FetchResult.TRIMMED:  # in a later term than this node had heard of
+            self._least_end = further(self._least_end, LogPoint(Position(0), Term(self._term + 1), 0))
+        if peer in self._context.core.doubted:
+            return
+        self._answered.add(peer)
+        if further(self._cut_behind, answer.end) == answer.end:
+            self._electorates.add(frozenset(answer.voters))
 
     @property
     def _has_leader(self) -> bool:

@@ -18,8 +18,8 @@ from dledger.storage.disk import FULL, Disk, make_directories
 from dledger.storage.record import READMIT, RecordKind
 from dledger.storage.syncer import Handle
 from dledger.storage.two_slot import TwoSlotFile
-from dledger.types import Durability, NodeId, NodeStart
-from dledger.v1.storage_pb2 import IdentityRecord
+from dledger.types import Durability, LogPoint, NodeId, NodeStart, Position, Term
+from dledger.v1.storage_pb2 import IdentityRecord, LogPointRecord
 
 _PID_BYTES = 20
 _FAILED = {errno.EIO: Code.DISK_ERROR, **dict.fromkeys(FULL, Code.DISK_FULL)}
@@ -63,8 +63,8 @@ class Identity:
 
     async def begin_start(self) -> None:
         """Makes this a new start, durably, before the node speaks with anyone. One that ends before it does made no
-        promise, and is none: a node that fails to start again and again does not use up the nonces that prove where
-        it comes from. Raises DISK_FULL or DISK_ERROR."""
+        promise, and is none: a node that fails to start again and again, as a file is bad or its port taken, does not
+        use up the nonces that prove where it comes from. Raises DISK_FULL or DISK_ERROR."""
         self._record.start_count += 1
         self._record.start_nonces.append(self._random.getrandbits(64))
         del self._record.start_nonces[:-MAX_START_NONCES]
@@ -98,10 +98,28 @@ class Identity:
         self._record.owes_catch_up = self._record.debt_is_new = False
         return self._save()
 
+    @property
+    def cut_behind(self) -> LogPoint | None:
+        """Where the log ended when an earlier start cut it first; None where that one did not come to say so."""
+        found = self._record.cut_behind
+        is_known = self._record.HasField("cut_behind")
+        return LogPoint(Position(found.position), Term(found.term), found.chain) if is_known else None
+
+    async def lose_tail(self, cut_behind: LogPoint) -> None:
+        """The end of the log was cut behind that point, and nobody was asked yet what was there; durable. Raises
+        DISK_FULL or DISK_ERROR."""
+        if self._record.tail_is_unknown and self.cut_behind == cut_behind:
+            return
+        self.tail_is_unknown = self._record.tail_is_unknown = True
+        position, term, chain = cut_behind
+        self._record.cut_behind.CopyFrom(LogPointRecord(position=position, term=term, chain=chain))
+        await self._save()
+
     async def tail_is_known(self) -> None:
         """What the others have behind the end of the log that was cut is here; durable. Raises DISK_FULL or
         DISK_ERROR."""
         self.tail_is_unknown = self._record.tail_is_unknown = False
+        self._record.ClearField("cut_behind")
         await self._save()
 
     def has_group(self, group: str) -> bool:

@@ -183,6 +183,10 @@ def _fetch_header(message: Fetch | FetchResponse) -> pb.PeerMessage:
                 position=message.end.position,
                 position_term=message.end.term,
                 chain=message.end.chain,
+                start_position=message.start.position,
+                start_term=message.start.term,
+                start_chain=message.start.chain,
+                voters=message.voters,
             )
         case _:
             assert_never(message)
@@ -296,8 +300,17 @@ def _fetch(m: pb.PeerMessage, _: Buffer) -> Fetch:
 
 
 def _fetch_response(m: pb.PeerMessage, body: Buffer) -> FetchResponse:
-    result = _enum(FetchResult, m.result)
-    return FetchResponse(m.group, Term(m.term), result, m.request_id, _consecutive(body), _point(m))
+    start = LogPoint(Position(m.start_position), Term(m.start_term), m.start_chain)
+    return FetchResponse(
+        m.group,
+        Term(m.term),
+        _enum(FetchResult, m.result),
+        m.request_id,
+        frames=_consecutive(body),
+        end=_point(m),
+        start=start,
+        voters=tuple(map(NodeId, m.voters)),
+    )
 
 
 def _point(m: pb.PeerMessage) -> LogPoint:

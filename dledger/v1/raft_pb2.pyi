@@ -165,6 +165,10 @@ class PeerMessage(_message.Message):
     WALL_CLOCK_MS_FIELD_NUMBER: _builtins.int
     ADMITS_LOSS_FIELD_NUMBER: _builtins.int
     MAY_NOT_VOTE_FIELD_NUMBER: _builtins.int
+    START_POSITION_FIELD_NUMBER: _builtins.int
+    START_TERM_FIELD_NUMBER: _builtins.int
+    START_CHAIN_FIELD_NUMBER: _builtins.int
+    VOTERS_FIELD_NUMBER: _builtins.int
     kind: Global___MessageKind.ValueType
     group: _builtins.str
     cluster_id: _builtins.str
@@ -193,6 +197,12 @@ class PeerMessage(_message.Message):
     """COMPARE_RESPONSE: the node knows that frames it acknowledged are damaged, or were given up."""
     may_not_vote: _builtins.bool
     """HEARTBEAT_RESPONSE: the node may have lost what it acknowledged, and votes for nobody before it was caught up."""
+    start_position: _builtins.int
+    """FETCH_RESPONSE: where the log begins, and who votes by it."""
+    start_term: _builtins.int
+    start_chain: _builtins.int
+    @_builtins.property
+    def voters(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
         self,
         *,
@@ -220,10 +230,14 @@ class PeerMessage(_message.Message):
         wall_clock_ms: _builtins.int = ...,
         admits_loss: _builtins.bool = ...,
         may_not_vote: _builtins.bool = ...,
+        start_position: _builtins.int = ...,
+        start_term: _builtins.int = ...,
+        start_chain: _builtins.int = ...,
+        voters: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["admits_loss", b"admits_loss", "chain", b"chain", "cluster_id", b"cluster_id", "commit_position", b"commit_position", "disk_state", b"disk_state", "group", b"group", "is_pre_vote", b"is_pre_vote", "keeps_lease", b"keeps_lease", "kind", b"kind", "last_position", b"last_position", "last_term", b"last_term", "last_wanted", b"last_wanted", "leader_id", b"leader_id", "max_bytes", b"max_bytes", "may_not_vote", b"may_not_vote", "position", b"position", "position_term", b"position_term", "request_id", b"request_id", "request_term", b"request_term", "result", b"result", "round", b"round", "term", b"term", "transfer_leader_id", b"transfer_leader_id", "wall_clock_ms", b"wall_clock_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["admits_loss", b"admits_loss", "chain", b"chain", "cluster_id", b"cluster_id", "commit_position", b"commit_position", "disk_state", b"disk_state", "group", b"group", "is_pre_vote", b"is_pre_vote", "keeps_lease", b"keeps_lease", "kind", b"kind", "last_position", b"last_position", "last_term", b"last_term", "last_wanted", b"last_wanted", "leader_id", b"leader_id", "max_bytes", b"max_bytes", "may_not_vote", b"may_not_vote", "position", b"position", "position_term", b"position_term", "request_id", b"request_id", "request_term", b"request_term", "result", b"result", "round", b"round", "start_chain", b"start_chain", "start_position", b"start_position", "start_term", b"start_term", "term", b"term", "transfer_leader_id", b"transfer_leader_id", "voters", b"voters", "wall_clock_ms", b"wall_clock_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

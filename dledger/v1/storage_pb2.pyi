@@ -225,6 +225,7 @@ class IdentityRecord(_message.Message):
     START_NONCES_FIELD_NUMBER: _builtins.int
     TAIL_IS_UNKNOWN_FIELD_NUMBER: _builtins.int
     DEBT_IS_NEW_FIELD_NUMBER: _builtins.int
+    CUT_BEHIND_FIELD_NUMBER: _builtins.int
     node_id: _builtins.str
     node_uuid: _builtins.bytes
     """Minted at the first start."""
@@ -248,6 +249,10 @@ class IdentityRecord(_message.Message):
     def start_nonces(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Drawn by each of the last starts, in order."""
 
+    @_builtins.property
+    def cut_behind(self) -> Global___LogPointRecord:
+        """Behind which the end of the log was cut first, while it is not known what was there."""
+
     def __init__(
         self,
         *,
@@ -261,10 +266,11 @@ class IdentityRecord(_message.Message):
         start_nonces: _abc.Iterable[_builtins.int] | None = ...,
         tail_is_unknown: _builtins.bool = ...,
         debt_is_new: _builtins.bool = ...,
+        cut_behind: Global___LogPointRecord | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cut_behind", b"cut_behind"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "debt_is_new", b"debt_is_new", "durability", b"durability", "groups", b"groups", "node_id", b"node_id", "node_uuid", b"node_uuid", "owes_catch_up", b"owes_catch_up", "start_count", b"start_count", "start_nonces", b"start_nonces", "tail_is_unknown", b"tail_is_unknown"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "cut_behind", b"cut_behind", "debt_is_new", b"debt_is_new", "durability", b"durability", "groups", b"groups", "node_id", b"node_id", "node_uuid", b"node_uuid", "owes_catch_up", b"owes_catch_up", "start_count", b"start_count", "start_nonces", b"start_nonces", "tail_is_unknown", b"tail_is_unknown"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

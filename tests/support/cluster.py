@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -322,6 +323,9 @@ class SimNode:
     def acquaintances(self) -> Acquaintances:
         assert self._acquaintances is not None, f"{self.id} was never started"
         return self._acquaintances
+
+    def known_peers(self) -> AbstractSet[NodeId]:
+        return self.acquaintances.known_peers()
 
     def start_of(self, peer: NodeId) -> NodeStart | None:
         return self.acquaintances.start_of(peer)

@@ -457,18 +457,48 @@ def test_who_is_in_doubt_gives_no_vote() -> None:
 
 def test_who_may_have_acknowledged_more_than_it_has_votes_for_no_log_that_ends_before_that() -> None:
     node = make_node(N0, term=3, log=LogEnd(point(5, 3)))
-    node.require_end(point(7, 2))
+    node.know_tail(point(7, 2), START_MS)
     assert not node.lacks_end, "a later term is more than a longer log"
-    node.require_end(point(7, 3))
+    node.know_tail(point(7, 3), START_MS)
     assert verdict(node, N1, vote_request(4, point(6, 3))) is VoteResult.SMALL_LEDGER_END_INDEX
     assert verdict(node, N1, vote_request(4, point(7, 3))) is VoteResult.ACCEPT
 
 
 def test_who_may_have_acknowledged_more_than_it_has_does_not_stand() -> None:
     node = make_node(N0, term=3, log=LogEnd(point(5, 3)))
-    node.require_end(point(7, 3))
+    node.know_tail(point(7, 3), START_MS)
     node.tick(node.deadline_ms)
     assert node.role is Role.FOLLOWER
+
+
+def role_after_wait(node: RaftNode) -> Role:
+    node.tick(node.deadline_ms)
+    return node.role
+
+
+def test_who_does_not_know_what_it_acknowledged_votes_for_a_log_of_a_later_term_alone() -> None:
+    node = make_node(N0, term=3, log=LogEnd(point(5, 2)))
+    node.lose_tail()
+    assert verdict(node, N1, vote_request(5, point(9, 3))) is VoteResult.EXPIRED_LEDGER_TERM
+    assert verdict(node, N1, vote_request(5, point(6, 4))) is VoteResult.ACCEPT
+
+
+def test_who_does_not_know_what_it_acknowledged_stands_when_its_log_ends_in_a_later_term() -> None:
+    log = LogEnd(point(5, 2))
+    node = make_node(N0, term=3, log=log)
+    node.lose_tail()
+    assert role_after_wait(node) is Role.FOLLOWER
+    log.last = point(6, 4)
+    assert role_after_wait(node) is Role.CANDIDATE
+
+
+def test_the_only_voter_stands_as_soon_as_it_knows_what_it_acknowledged() -> None:
+    node = make_node(N0, membership=members(1), log=LogEnd(point(5, 2)))
+    node.lose_tail()
+    assert role_after_wait(node) is Role.FOLLOWER
+    node.know_tail(point(5, 2), START_MS)
+    assert node.deadline_ms == START_MS
+    assert role_after_wait(node) is Role.LEADER
 
 
 def test_whoever_knows_a_leader_takes_no_frames_of_others() -> None:

@@ -13,12 +13,13 @@ import pytest
 
 from dledger.batch import Buffer
 from dledger.config import NodeConfig
-from dledger.errors import Code, ConfigError, DiskError, error
+from dledger.errors import Code, ConfigError, DiskError, DLedgerError, error
+from dledger.server import node as node_module
 from dledger.server.node import Node
 from dledger.server.rpc import typed_refusal
 from dledger.storage.disk import OsDisk
 from dledger.storage.hard_state import HardState, HardStateStore
-from dledger.storage.identity import open_identity
+from dledger.storage.identity import Identity, open_identity
 from dledger.storage.syncer import Handle
 from dledger.types import NodeId, Term
 
@@ -62,6 +63,47 @@ async def test_a_stop_that_is_given_up_waits_for_nothing_more(tmp_path: Path, mo
     hung.set()
     await node.replica("").log.close()
     await node._free_directory()
+
+
+@pytest.mark.parametrize("step", ["open_identity", "begin_start"])
+async def test_a_stop_during_the_start_waits_for_what_is_opened_and_closes_it(
+    step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of another task than the one that starts it."""
+    node, is_there, goes_on = node_at(tmp_path), asyncio.Event(), asyncio.Event()
+    owner = node_module if step == "open_identity" else Identity
+    real = getattr(owner, step)
+
+    async def slow(*args: object) -> object:
+        result = await real(*args)
+        is_there.set()
+        await goes_on.wait()
+        return result
+
+    with monkeypatch.context() as patched:
+        patched.setattr(owner, step, slow)
+        starting = asyncio.create_task(node.start())
+        await is_there.wait()
+        stopping = asyncio.create_task(node.stop())
+        await asyncio.sleep(0)
+        goes_on.set()
+        with pytest.raises(DLedgerError, match="stopped while it started"):
+            await starting
+        await stopping
+    again = node_at(tmp_path)  # the lock is free
+    await again.open()
+    await again.stop()
+
+
+async def test_a_start_whose_port_is_taken_is_none(tmp_path: Path) -> None:
+    """Else a service that is started again and again would use up the nonces that prove where it comes from."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(ConfigError, match="cannot listen"):
+            await Node(NodeConfig(id="n0", peers={"n0": address}, data_dir=tmp_path)).start()
+    identity = await open_identity(OsDisk(), tmp_path, NodeId("n0"), Random(7))
+    assert identity.start.start_count == 0
+    await identity.close()
 
 
 async def test_a_node_is_started_once(tmp_path: Path) -> None:

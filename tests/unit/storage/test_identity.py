@@ -15,7 +15,7 @@ from dledger.errors import Code, ConfigError, CorruptLog, DLedgerError
 from dledger.storage.disk import OsDisk
 from dledger.storage.identity import MAX_START_NONCES, Identity, open_identity
 from dledger.storage.syncer import Handle
-from dledger.types import Durability, NodeId, NodeStart
+from dledger.types import Durability, LogPoint, NodeId, NodeStart, Position, Term
 
 N0, N1 = NodeId("n0"), NodeId("n1")
 
@@ -63,6 +63,22 @@ async def test_of_very_many_starts_the_last_nonces_are_kept(tmp_path: Path) -> N
     assert len(last.start_nonces) == MAX_START_NONCES
     assert last.nonce_of(3) is not None
     assert last.nonce_of(2) is None
+
+
+async def test_where_the_log_was_cut_first_is_kept_until_it_is_known_what_was_there(tmp_path: Path) -> None:
+    cut_behind = LogPoint(Position(7), Term(2), 3)
+    identity = await start(tmp_path)
+    await identity.lose_tail(cut_behind)
+    await identity.close()
+    identity = await start(tmp_path)
+    assert identity.tail_is_unknown
+    assert identity.cut_behind == cut_behind
+    await identity.tail_is_known()
+    await identity.close()
+    identity = await start(tmp_path)
+    assert not identity.tail_is_unknown
+    assert identity.cut_behind is None
+    await identity.close()
 
 
 async def test_a_start_that_never_spoke_is_none(tmp_path: Path) -> None:
