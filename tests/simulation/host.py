@@ -248,6 +248,9 @@ class SimHost:
         try:
             await process.ask(lambda: self._live(life))
         except DLedgerError as refusal:
+            if refusal.code is Code.SHUTTING_DOWN and life.is_stopping:
+                self._starting = False
+                return  # whoever stops it sees to the rest
             # A process that cannot start ends, and is started again by whoever watches over it.
             cluster.trace.hit(f"branch start refused {refusal.code.name}", self.id, refusal)
             is_excused = may_end(self, life, refusal.code)
