@@ -37,6 +37,11 @@ class FrameSource(Protocol):
     @property
     def state(self) -> LogState: ...
 
+    @property
+    def voters(self) -> tuple[NodeId, ...]:
+        """By its end; none where what may have changed them is damaged."""
+        ...
+
     async def read(self, first: Position, max_bytes: int) -> list[Frame]: ...
 
 
@@ -131,6 +136,6 @@ class FrameServer:
             frames,
             end=log.last,
             start=log.state.start,
-            voters=tuple(member.id for member in log.state.members if member.voter),
+            voters=log.voters,
         )
         context.send(to, answer)

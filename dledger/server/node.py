@@ -185,7 +185,7 @@ class Node:
         assert self._acquaintances is not None, "open comes first"
         async with self._starting:
             self._check_wanted()
-            await self._transport.bind()
+            await self._transport.check_port()
             await self._identity.begin_start()
             self._check_wanted()
             await self._transport.start(self)

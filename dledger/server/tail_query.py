@@ -3,7 +3,6 @@
 What it cut was most likely a torn write, which it never acknowledged. It may have been rot, in frames of its last
 group, acknowledged a moment before the power went, and not marked yet: then a candidate without them must not get its
 vote. Until it knows, only one whose log ends in a later term does, which cannot lack them (``NodeState.lose_tail``).
-Frames that go on where its log ends are taken; a chain shows that they do, and whoever leads next cuts what is not its.
 
 It votes for others when a majority of the voters, itself included, has answered: by its own log, or by one that goes
 further. An election needs as many alive, and whoever asks answers others meanwhile, so nobody waits for ever, not after
@@ -12,10 +11,11 @@ a power cut of all either; only one with links to a single node may, though that
 ``election_timeout_max_ms`` it waits for everybody that it knows, learners too, who may have been promoted in what was
 cut, and is certain when they all answer.
 
-The voters may differ behind the point asked: a leader that is gone may have written frames there that nobody else got.
-Each log is followed to its end, as far as this node may have acknowledged it, from its beginning where that lies behind
-the point; the end that Raft's comparison of logs prefers is the least that a candidate must have, whatever has been
-taken here (``NodeState.least_end``).
+The voters may differ behind the cut: a leader that is gone may have written frames there that nobody else got. Each log
+is followed to its end, as far as this node may have acknowledged it, from its beginning where that lies behind the cut;
+the end that Raft's comparison of logs prefers is the least that a candidate must have (``NodeState.least_end``). Frames
+of that log are taken, by nobody's word but the chain's, when everybody had time to answer, and while nobody leads: who
+leads brings this log up to its own, and what it passes over is taken when it is gone.
 
 Where the log was cut, and that nobody was asked yet, is durable (storage/identity.py), until a leader has brought this
 log up to its own (``Replica.on_leader_commit``): what was taken meanwhile may be a branch that nobody acknowledged, and
@@ -76,12 +76,13 @@ class TailQuery:
         self._term = context.core.term
         """It can have acknowledged nothing of a later one."""
         self._cut_behind = cut_behind
-        self._followed: dict[NodeId, LogPoint] = {}
-        """How far behind ``_cut_behind`` they were heard to have frames that this node may have acknowledged."""
+        self._end = context.log.last
+        self._ends: dict[NodeId, LogPoint] = {}
+        """Up to where they were heard to have frames, behind the cut, that this node may have acknowledged."""
         self._least_end = GENESIS
-        """What a candidate must have by what was heard."""
+        """The furthest of them."""
         self._electorates: set[frozenset[NodeId]] = set()
-        """The voters by logs that go further than this one did."""
+        """The voters by logs that go as far as this one did, or further."""
         self._task: asyncio.Task[None] | None = None
         self.frames_taken = 0
 
@@ -94,19 +95,29 @@ class TailQuery:
             self._task.cancel()
 
     async def _run(self) -> None:
+        await self._hear()
+        logger.info(
+            "the others were asked for what followed the end of this log; voting again",
+            extra={"group": self._context.group, "answers": len(self._answered), "frames": self.frames_taken},
+        )
+        self._on_answered(self._least_end)
+        while self._lacks_end:
+            await asyncio.sleep(RETRY_S)
+            await self._take()
+
+    async def _hear(self) -> None:
+        """Until everybody, or enough of them, has answered, and what can be taken is here."""
         context = self._context
         patient_until_s = context.now_s() + context.config.timings.election_timeout_max_ms / 1000
         while missing := self._missing():
-            if context.now_s() >= patient_until_s and self._has_heard_enough():
-                break
             await asyncio.gather(*map(self._ask, missing))
-            if self._missing():
+            if self._missing() and context.now_s() < patient_until_s:
                 await asyncio.sleep(RETRY_S)
-        logger.info(
-            "the others were asked for what followed the end of this log; voting again",
-            extra={"group": context.group, "answers": len(self._answered), "frames": self.frames_taken},
-        )
-        self._on_answered(self._least_end)
+                continue
+            await self._take()
+            if self._has_heard_enough():
+                return
+            await asyncio.sleep(RETRY_S)
 
     def _has_heard_enough(self) -> bool:
         """Without those who are missing."""
@@ -121,25 +132,24 @@ class TailQuery:
         return sorted(known - self._answered - {core.node_id})
 
     async def _ask(self, peer: NodeId) -> None:
-        """What ``peer`` has behind the end of this log, to the end of its own."""
+        """What ``peer`` has behind the cut, to the end of its log. Where that goes on from the end of this one, it has
+        all that this one has."""
+        reached = self._ends.get(peer, self._context.log.last)
         while True:
-            reached = self._followed.get(peer, self._cut_behind)
             answer = await self._client.ask(peer, reached, _AS_FAR_AS_IT_GOES)
             if answer is None or answer.result not in _TELLS:
                 return
+            if peer not in self._ends and reached != self._cut_behind and not _has(answer, reached):
+                reached = self._cut_behind
+                continue
             points = self._points(answer)
-            if points and points[-1].position <= reached.position:
-                return  # it contradicts itself
-            if points:
-                self._least_end = further(self._least_end, points[-1])
-            else:
-                self._conclude(peer, answer)
-            if self._has_leader:
-                return  # what is passed over is asked for again
-            self._take(answer.frames, reached)
             if not points:
+                self._conclude(peer, answer)
                 return
-            self._followed[peer] = points[-1]
+            if points[-1].position <= reached.position:
+                return  # it contradicts itself
+            self._ends[peer] = reached = points[-1]
+            self._least_end = further(self._least_end, reached)
 
     def _points(self, answer: FetchResponse) -> list[LogPoint]:
         """What of it this node may have acknowledged. A log that begins behind the point asked has it all up to there:
@@ -155,18 +165,33 @@ class TailQuery:
         if peer in self._context.core.doubted:
             return
         self._answered.add(peer)
-        if further(self._cut_behind, answer.end) == answer.end:
+        if further(self._end, answer.end) == answer.end:
             self._electorates.add(frozenset(answer.voters))
+
+    # What is taken -----------------------------------------------------------------------------------------------
+
+    @property
+    def _lacks_end(self) -> bool:
+        last = self._context.log.last
+        return further(last, self._least_end) != last
 
     @property
     def _has_leader(self) -> bool:
-        """It was elected by those who hold what is committed, and brings this log up to its own: until it has
-        (``Replica.on_leader_commit``), what is offered says that something is missing."""
         return self._context.core.leader_id != NOBODY or self._follower.is_busy
 
-    def _take(self, offered: tuple[Frame, ...], previous: LogPoint) -> None:
-        """What of these frames, which follow ``previous``, this log lacks, where it ends at one of them, and there is
-        room."""
+    async def _take(self) -> None:
+        """What follows the end of this log, of those who go furthest."""
+        for peer in [peer for peer, end in self._ends.items() if end == self._least_end]:
+            while self._lacks_end and not self._has_leader:
+                end = self._context.log.last
+                answer = await self._client.ask(peer, end, _AS_FAR_AS_IT_GOES)
+                if answer is not None and not self._has_leader:
+                    self._append(answer.frames, end)
+                if self._context.log.last == end:
+                    break
+
+    def _append(self, offered: tuple[Frame, ...], previous: LogPoint) -> None:
+        """As many of these frames, which follow ``previous``, as there is room for."""
         context = self._context
         frames = self._fitting(previous, offered)
         if not frames:
@@ -182,18 +207,21 @@ class TailQuery:
         context.guard(lambda: context.on_appended(frames))
 
     def _fitting(self, previous: LogPoint, offered: tuple[Frame, ...]) -> list[Frame]:
-        """None of a term that this node has not heard of."""
+        """Where this log ends there still. None of a term that this node has not heard of."""
         log, limits = self._context.log, self._context.config.limits
-        points = [previous, *(frame.header.point for frame in offered)]
-        if log.last not in points:
-            return []  # it ends on another branch, or further on: another voter was quicker
         frames: list[Frame] = []
+        if log.last != previous:
+            return frames
         try:
-            behind = offered[points.index(log.last) :]
-            for frame in following(behind, log.last, log.state.next_index, limits.max_record_bytes):
+            for frame in following(offered, previous, log.state.next_index, limits.max_record_bytes):
                 if frame.header.term > self._context.core.term:
                     break
                 frames.append(frame)
         except DLedgerError as refusal:
             logger.warning("frames that do not fit", extra={"group": self._context.group, "why": str(refusal)})
         return frames
+
+
+def _has(answer: FetchResponse, point: LogPoint) -> bool:
+    """Whether the log that was asked from ``point`` has it, or what follows it."""
+    return answer.result in (FetchResult.SUCCESS, FetchResult.TRIMMED) or answer.end == point

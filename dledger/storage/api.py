@@ -13,7 +13,7 @@ from dledger.errors import DLedgerError
 from dledger.storage.damage import DamagedRange
 from dledger.storage.frame import Frame
 from dledger.storage.log_state import LogState
-from dledger.types import Entry, Index, LogPoint, Position, Term, TrimPoint
+from dledger.types import Entry, Index, LogPoint, NodeId, Position, Term, TrimPoint
 
 OnDurable = Callable[[Position], None]
 """Told, after every completed group commit, the position up to which the log is durable by its durability's rules."""
@@ -75,6 +75,11 @@ class Log(Protocol):
     @property
     def last(self) -> LogPoint:
         """The last frame, durable or not; ``state.start`` when there is none."""
+        ...
+
+    @property
+    def voters(self) -> tuple[NodeId, ...]:
+        """As of ``last``."""
         ...
 
     @property

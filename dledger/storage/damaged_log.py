@@ -27,7 +27,7 @@ from dledger.storage.scan import FrameScanner
 from dledger.storage.segment import FIRST_PAGE_BYTES, Segment, corrupt
 from dledger.storage.segment_files import SegmentFiles
 from dledger.storage.syncer import Handle
-from dledger.types import LogPoint, Member, Position, TrimPoint
+from dledger.types import LogPoint, Member, NodeId, Position, TrimPoint
 
 
 class DamagedLog:
@@ -47,6 +47,10 @@ class DamagedLog:
         self._reader = FrameReader(files)
         self._examiner = Examiner(files)
         self._changing = asyncio.Lock()  # nothing is written back behind a cut
+
+    @property
+    def voters(self) -> tuple[NodeId, ...]:
+        return ()  # what is damaged may have changed them
 
     def set_on_damage(self, on_damage: OnDamage) -> None:
         self._examiner.on_damage = on_damage

@@ -43,7 +43,7 @@ from dledger.storage.state_file import keep_twice
 from dledger.storage.syncer import Syncer
 from dledger.storage.tail_cache import TailCache
 from dledger.storage.writer import Run, SegmentWriter, UndoFailedError
-from dledger.types import Durability, Entry, Index, LogPoint, Member, Position, Term, TrimPoint
+from dledger.types import Durability, Entry, Index, LogPoint, Member, NodeId, Position, Term, TrimPoint
 
 if TYPE_CHECKING:
     from dledger.storage.recovery import RecoveryReport
@@ -114,6 +114,10 @@ class FileLog:
     @property
     def last(self) -> LogPoint:
         return self._state.last
+
+    @property
+    def voters(self) -> tuple[NodeId, ...]:
+        return self._state.voters
 
     @property
     def durable_position(self) -> Position:

@@ -26,7 +26,7 @@ from dledger.storage.control import (
 from dledger.storage.frame import ControlKind, Frame
 from dledger.storage.producers import Producers
 from dledger.storage.record import Record, RecordKind, pack_record, unpack_record
-from dledger.types import GENESIS, GroupSettings, LogPoint, Member, Position, Term, TrimPoint
+from dledger.types import GENESIS, GroupSettings, LogPoint, Member, NodeId, Position, Term, TrimPoint
 from dledger.v1.storage_pb2 import LogPointRecord, LogStateRecord, TermStart
 
 
@@ -79,6 +79,10 @@ class LogState:
         self.producers = Producers()
         self._term_positions = array("Q")
         self._terms = array("Q")
+
+    @property
+    def voters(self) -> tuple[NodeId, ...]:
+        return tuple(member.id for member in self.members if member.voter)
 
     @property
     def last_index(self) -> int:

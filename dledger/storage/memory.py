@@ -12,7 +12,7 @@ from dledger.storage.control import check_control
 from dledger.storage.damage import DamagedRange
 from dledger.storage.frame import FILLING, MAX_FRAMES_READ, Frame
 from dledger.storage.log_state import LogState, begins_later, read_start
-from dledger.types import Entry, Index, LogPoint, Member, Position, Term, TrimPoint
+from dledger.types import Entry, Index, LogPoint, Member, NodeId, Position, Term, TrimPoint
 
 
 class MemoryLog:
@@ -53,6 +53,10 @@ class MemoryLog:
     @property
     def last(self) -> LogPoint:
         return self._state.last
+
+    @property
+    def voters(self) -> tuple[NodeId, ...]:
+        return self._state.voters
 
     @property
     def durable_position(self) -> Position:

@@ -54,12 +54,12 @@ class TransportHandler(Protocol):
 class Transport(Protocol):
     """One node's way to all its peers."""
 
-    async def bind(self) -> None:
-        """Takes the port, and hears nobody yet. Raises CONFIG_ERROR when it is in use."""
+    async def check_port(self) -> None:
+        """Raises CONFIG_ERROR when it is in use, as ``start`` would."""
         ...
 
     async def start(self, handler: TransportHandler) -> None:
-        """Listens and begins to dial."""
+        """Listens and begins to dial. Raises CONFIG_ERROR when the port is in use."""
         ...
 
     def set_peers(self, addresses: dict[NodeId, str]) -> None:

@@ -291,8 +291,8 @@ class MemoryTransport:
         assert self._handler is not None, "start comes first"
         return self._handler
 
-    async def bind(self) -> None:
-        """Nothing is to be taken here."""
+    async def check_port(self) -> None:
+        """There is none."""
 
     async def start(self, handler: TransportHandler) -> None:
         """Joins the network. Raises CONFIG_ERROR when another life of this node is still there."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
+from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple
@@ -62,7 +63,7 @@ class _Packed(NamedTuple):
 
 
 class TcpTransport:
-    """A ``Transport`` over TCP. Port 0 picks a free one.
+    """A ``Transport`` over TCP. ``host`` and ``port`` are bound by ``start``; port 0 picks a free one.
 
     ``max_buffer_bytes`` may wait for one peer's kernel; a message that would exceed it is dropped.
     ``max_message_bytes`` bounds what is accepted from a peer, and what may be sent.
@@ -105,19 +106,29 @@ class TcpTransport:
     @property
     def port(self) -> int:
         """The port it listens on."""
-        assert self._server is not None, "bind comes first"
+        assert self._server is not None, "start comes first"
         return int(self._server.sockets[0].getsockname()[1])
 
-    async def bind(self) -> None:
+    async def check_port(self) -> None:
+        """By taking it for a moment."""
+        server = await self._listen(asyncio.Protocol)
+        server.close()
+        await server.wait_closed()
+
+    async def start(self, handler: TransportHandler) -> None:
+        """Listens; dialling begins with ``set_peers``. Raises CONFIG_ERROR when the address cannot be bound."""
         assert self._server is None, "a transport starts once"
+        self._handler = handler
+        self._server = await self._listen(self._accept)
+
+    async def _listen(self, accept: Callable[[], asyncio.BaseProtocol]) -> asyncio.Server:
         try:
-            self._server = await asyncio.get_running_loop().create_server(
-                self._accept,
+            return await asyncio.get_running_loop().create_server(
+                accept,
                 self._host,
                 self._port,
                 ssl=self._tls.server if self._tls else None,
                 ssl_handshake_timeout=HELLO_TIMEOUT_S if self._tls else None,
-                start_serving=False,
             )
         except OSError as reason:
             raise error(
@@ -125,14 +136,6 @@ class TcpTransport:
                 f"cannot listen for nodes on {join_address(self._host, self._port)} ({reason.strerror or reason}): "
                 "stop what uses that port, or give this node another address",
             ) from reason
-
-    async def start(self, handler: TransportHandler) -> None:
-        """Listens; dialling begins with ``set_peers``. Binds what is not bound yet."""
-        self._handler = handler
-        if self._server is None:
-            await self.bind()
-        assert self._server is not None
-        await self._server.start_serving()
 
     def set_peers(self, addresses: dict[NodeId, str]) -> None:
         """Dials these and no others: id → host:port. Raises CONFIG_ERROR for what is no address."""

@@ -228,7 +228,7 @@ async def test_that_a_leader_answered_is_not_enough_before_its_frames_are_here()
         await leader.start()
         faults.remove(silence)
         await until(lambda: patient.replica.log.last.position >= last)
-        await until(lambda: leader.leads)
+        await until(lambda: bool(cluster.leaders()))
 
 
 @in_world
@@ -287,19 +287,49 @@ async def test_the_older_of_two_branches_is_not_taken_for_what_was_acknowledged(
         if is_there:
             await start_idle(right)
             cluster.network.faults.add(Rule(lambda source, _to, _what: source == right.id, delay_s=0.01))
-        await patient.start()
+        await start_idle(patient)
         core = patient.replica.core
         assert Hindrance.UNKNOWN_TAIL in core.hindrances
-        await until(lambda: patient.replica.log.last == old.replica.log.last)
         if not is_there:
+            await until(lambda: patient.replica._tail_query._ends.keys() == {old.id})  # type: ignore[union-attr]
             await start_idle(right)
+        await until(lambda: core.hindrances == {Hindrance.SLOW_DISK})
+        assert patient.replica.log.last == right.replica.log.last
         await asyncio.sleep(5)
-        assert not core.hindrances
         assert not cluster.leaders()
         right.replica.core.set_may_lead(True, right.life.process.time() * 1000)
         await until(lambda: bool(cluster.leaders()))
         assert right.leads
         await level(cluster)
+
+
+@pytest.mark.parametrize("quick", ["the learner", "the voter"])
+@in_world
+async def test_of_two_branches_the_further_one_is_taken_whoever_answers_first(quick: str) -> None:
+    """A learner alone has the last log. The patient, which has the only other vote, must have what the learner has: it
+    does not stand without it, and nobody else could give it to whoever does."""
+    async with rotting() as (cluster, (voter, patient, gone)):
+        keeper = await learner(cluster, voter)
+        common = voter.replica.log.last.position
+        faults = cluster.network.faults
+        faults.partition([voter.id], [patient.id, gone.id, keeper.id])
+        doomed = voter.ask(partial(append_one, voter, b"never acknowledged"))
+        await until(lambda: voter.replica.log.durable_position == common + 1)
+        forbid(patient)
+        faults.add(Rule(lambda _, to, what: to == patient.id and isinstance(what, Append), 1.0))
+        await until(lambda: gone.leads and keeper.replica.log.last.term == gone.term)
+        for host in (gone, patient):
+            host.crash()
+        tear(patient)
+        await asyncio.sleep(NOTICED_S)
+        assert doomed.exception() is not None
+        cluster.network.mend()
+        faults.clear()
+        slow = voter.id if quick == "the learner" else keeper.id
+        faults.add(Rule(lambda source, _to, _what: source == slow, delay_s=0.02))
+        await asyncio.sleep(NOTICED_S)
+        await patient.start()
+        await until(lambda: bool(cluster.leaders()))
 
 
 async def start_idle(host: SimHost) -> None:
@@ -374,8 +404,112 @@ def begin_behind_the_end_of_others(host: SimHost) -> None:
         return (FetchResult.TRIMMED, ()) if ask.previous.position < start.position else await real(ask)
 
     server._read = read  # type: ignore[method-assign]
-    state = SimpleNamespace(start=start, members=log.state.members)
-    server._log = SimpleNamespace(read=log.read, last=start, state=state)
+    server._log = SimpleNamespace(read=log.read, last=start, state=SimpleNamespace(start=start), voters=log.voters)
+
+
+async def catch_up_unheard(cluster: SimulatedCluster, leader: SimHost, patient: SimHost, last: Position) -> None:
+    """The patient starts, gets all, and is without power before it hears that this is committed."""
+    deaf = cluster.network.faults.add(Rule(lambda _, to, what: to == patient.id and isinstance(what, Heartbeat), 1.0))
+    await patient.start()
+    await until(lambda: leader.replica.core.commit_position >= last, poll_s=0.0001)
+    patient.crash()
+    cluster.network.faults.remove(deaf)
+
+
+@in_world
+async def test_the_voters_by_a_log_behind_its_own_are_no_majority() -> None:
+    """It was cut long ago, and caught up since, in starts that were too short to hear of it: of five voters by its own
+    log it needs three, though another log, that goes on from the cut, knows of three in all."""
+    async with rotting() as (cluster, (leader, lagging, patient)):
+        faults = cluster.network.faults
+        second, third = await learner(cluster, leader), await learner(cluster, leader)
+        patient.crash()
+        tear(patient)
+        await asyncio.sleep(NOTICED_S)
+        await append(leader, 3)
+        await until(lambda: lagging.replica.core.commit_position == leader.replica.core.commit_position)
+        faults.add(Rule(lambda _, to, what: to == lagging.id and isinstance(what, Append | Compare), 1.0))
+        old = lagging.replica.log.last
+        promoting = leader.ask(partial(leader.replica.members.promote, second.id))
+        await until(lambda: second.replica.log.last.position > old.position)
+        await catch_up_unheard(cluster, leader, patient, Position(old.position + 1))
+        await promoting
+        lagging.crash()
+        await promote(leader, third)
+        await append(leader, 2)
+        await until(lambda: third.replica.log.last == leader.replica.log.last)
+        faults.add(Rule(lambda _, to, what: to == third.id and isinstance(what, Append | Compare), 1.0))
+        last = Position(leader.replica.log.last.position + 1)
+        appending = leader.ask(partial(append_one, leader, b"by three of five"))
+        await until(lambda: second.replica.log.durable_position == last)
+        await catch_up_unheard(cluster, leader, patient, last)
+        await appending
+        for host in (leader, second, third):
+            host.crash()
+        tear(patient)
+        cluster.network.mend()
+        faults.clear()
+        await asyncio.sleep(NOTICED_S)
+        await patient.start()
+        assert patient.replica.log.last.position == last
+        assert patient.replica._tail_query._cut_behind.position < old.position  # type: ignore[union-attr]
+        await start_idle(lagging)
+        await asyncio.sleep(10)
+        assert Hindrance.UNKNOWN_TAIL in patient.replica.core.hindrances
+
+
+@in_world
+async def test_the_voters_by_a_damaged_log_are_no_majority() -> None:
+    """What is damaged may have changed them."""
+    async with rotting(1, appends=5) as (cluster, (founder,)):
+        first, second, third, patient, damaged = [await learner(cluster, founder) for _ in range(5)]
+        for host in (first, second, third, patient):
+            await promote(founder, host)
+        await append(founder, 3)
+        await level(cluster)
+        for host in (founder, first, second, third, patient, damaged):
+            host.crash()
+        tear(patient)
+        rot(damaged, 3)
+        await asyncio.sleep(NOTICED_S)
+        slow = Rule(lambda _, to, what: to == damaged.id and isinstance(what, FetchResponse), delay_s=1.5)
+        cluster.network.faults.add(slow)
+        starting = asyncio.ensure_future(damaged.start())
+        await start_idle(patient)
+        await starting
+        assert damaged.is_recovering
+        await start_idle(founder)
+        await asyncio.sleep(10)
+        assert Hindrance.UNKNOWN_TAIL in patient.replica.core.hindrances, "two of five voters have answered"
+
+
+@in_world
+async def test_what_it_has_got_since_the_cut_is_not_read_again() -> None:
+    """Its disk is slow, so that it has never all that is committed while the load lasts."""
+    async with rotting() as (cluster, (leader, patient, _)):
+        patient.crash()
+        tear(patient)
+        await asyncio.sleep(NOTICED_S)
+        patient.mood.sync_s = (0.03, 0.04)
+        given = list[Position]()
+
+        def is_given(_: object, to: object, what: object) -> bool:
+            if to == patient.id and isinstance(what, FetchResponse):
+                given.extend(Position(frame.header.position) for frame in what.frames)
+            return False
+
+        cluster.network.faults.add(Rule(is_given, 1.0))
+        loads = [leader.ask(partial(append, leader, 2_000)) for _ in range(4)]
+        await patient.start()
+        await asyncio.sleep(20)
+        assert Hindrance.UNKNOWN_TAIL not in patient.replica.core.hindrances, "who answers while one leads has answered"
+        has = patient.replica.log.last.position
+        given.clear()
+        leader.crash()
+        for load in loads:
+            load.exception()
+        await until(lambda: bool(cluster.leaders()))
+        assert len([position for position in given if position <= has]) < 100
 
 
 async def left_with_a_replaced_disk(cluster: SimulatedCluster, others: list[SimHost]) -> SimHost:
@@ -721,11 +855,10 @@ async def test_what_was_acknowledged_outlives_a_restart_of_who_took_another_bran
         old, patient, right = hosts
         branch = await with_two_branches(cluster, hosts)
         await asyncio.sleep(NOTICED_S)
-        await old.start()
-        await patient.start()
-        await until(lambda: patient.replica.log.last == old.replica.log.last, poll_s=0.001)
-        await until(lambda: patient.replica.log.durable_position == branch, poll_s=0.001)
-        assert Hindrance.UNKNOWN_TAIL in patient.replica.core.hindrances, "it has not voted yet"
+        await start_idle(old)
+        await start_idle(patient)
+        await until(lambda: patient.replica.log.last == old.replica.log.last)
+        await until(lambda: patient.replica.log.durable_position == branch)
         await start_idle(right)
         if how == "stopped":
             await patient.stop()
@@ -733,6 +866,7 @@ async def test_what_was_acknowledged_outlives_a_restart_of_who_took_another_bran
             patient.crash(power=how == "without power")
         await patient.start()
         await until(lambda: Hindrance.UNKNOWN_TAIL not in patient.replica.core.hindrances)
+        old.replica.core.set_may_lead(True, old.life.process.time() * 1000)
         await asyncio.sleep(10)
         assert not old.leads, "elected without what was acknowledged"
         right.replica.core.set_may_lead(True, right.life.process.time() * 1000)
