@@ -194,6 +194,8 @@ class _Search:
         if depth == _MAX_HOLES:
             return best
         for at in islice(self._candidates(offset, previous, next_index), _MAX_CANDIDATES):
+            if at - offset > self._missed(best)[0]:
+                break  # it misses as much already
             head = self._data[at - self._base : at - self._base + HEADER_BYTES]
             header = parse_header(head)
             last = Position(header.position - 1)

@@ -10,7 +10,7 @@ from dledger.errors import CorruptLog, DLedgerError
 from dledger.storage.damage import Damaged, Hole, Reach
 from dledger.storage.examiner import Examiner
 from dledger.storage.rearrangement import Rearrangement
-from dledger.storage.segment import Segment
+from dledger.storage.segment import Segment, Unreadable
 from dledger.storage.segment_files import SegmentFiles
 
 
@@ -36,10 +36,11 @@ class Inquiry:
         """As the examiner's."""
         return self._examiner.changes
 
-    async def look_into(self, failure: CorruptLog, changes: int) -> None:
-        """Something did not match where ``failure`` says; ``changes`` as they were before it was read. Returns when it
-        pays to try again: more is known now, or something changed. Raises ``Damaged`` when it was known, and
-        ``failure`` where no frames are to blame, which ends this log."""
+    async def look_into(self, failure: CorruptLog, changes: int, *, is_again: bool) -> None:
+        """Something did not match where ``failure`` says; ``changes`` as they were before it was read; ``is_again``: as
+        the last time. Returns when it pays to try again: more is known now, or something changed, or the device had it
+        right and only memory did not. Raises ``Damaged`` when it was known, DISK_ERROR where the device goes on failing
+        at frames that it has, and ``failure`` where no frames are to blame, which ends this log."""
         if isinstance(failure, Damaged):
             if changes != self.changes:
                 return  # it may be good again, or trimmed
@@ -53,14 +54,16 @@ class Inquiry:
         if under_way is not None:
             await asyncio.wait([under_way])
             return
-        work = self._examine(segment, self._rearrangement.generation, changes, failure)
+        work = self._examine(segment, self._rearrangement.generation, changes, failure, is_again=is_again)
         under_way = self._under_way[segment.path] = asyncio.get_running_loop().create_task(work, name="examine")
         under_way.add_done_callback(partial(self._examined, segment.path))
         # All frames of a segment are read: a reader that gives up must not be the end of it, nor the next one begin it
         # again, or nothing would ever be found.
         await asyncio.shield(under_way)
 
-    async def _examine(self, segment: Segment, generation: int, changes: int, failure: CorruptLog) -> None:
+    async def _examine(
+        self, segment: Segment, generation: int, changes: int, failure: CorruptLog, *, is_again: bool
+    ) -> None:
         async with self._rearrangement.lock:
             if segment.gone or (generation, changes) != (self._rearrangement.generation, self.changes):
                 return
@@ -72,7 +75,9 @@ class Inquiry:
                     return
             except OSError as reason:
                 raise self._files.unreadable(reason) from reason
-            if changes == self.changes:
+            if changes == self.changes and is_again:
+                if isinstance(failure, Unreadable):
+                    raise self._files.unreadable(failure.reason) from failure
                 raise self._refuse(failure)
 
     def _hole_at(self, segment: Segment, offset: int) -> Hole | None:

@@ -210,16 +210,17 @@ class FileLog:
         assert after >= min(self.commit_hint, state.last.position), (
             f"position {after} is committed, nothing is cut there"
         )
-        if after >= state.last.position:
-            return
-        changes = self._inquiry.changes
-        try:
-            await self._rearrangement.replace(partial(self._replace, partial(self._truncate, after)), "truncate")
-        except CorruptLog as failure:
-            if self._commit.failure is not None:
-                raise
-            await self._inquiry.look_into(failure, changes)  # nothing was cut
-            await self.truncate(after)
+        failed_at: dict[str, str] = {}
+        while after < self._state.last.position:
+            changes = self._inquiry.changes
+            try:
+                await self._rearrangement.replace(partial(self._replace, partial(self._truncate, after)), "truncate")
+            except CorruptLog as failure:
+                if self._commit.failure is not None:
+                    raise
+                # Nothing was cut.
+                await self._inquiry.look_into(failure, changes, is_again=failure.metadata == failed_at)
+                failed_at = failure.metadata
 
     async def _replace(self, work: Callable[[], Awaitable[None]]) -> None:
         """``work``, which replaces frames, while nothing else touches the files."""

@@ -107,6 +107,7 @@ class LogReader:
 
     async def undisturbed(self, attempt: Callable[[], Awaitable[Result]]) -> Result:
         """``attempt``, again when a truncation came between: what it saw, or failed of, may be gone."""
+        failed_at: dict[str, str] = {}
         while True:
             await self._rearrangement.settle()
             generation, changes = self._rearrangement.generation, self._inquiry.changes
@@ -117,7 +118,8 @@ class LogReader:
                     continue
                 if not isinstance(failure, CorruptLog):
                     raise
-                await self._inquiry.look_into(failure, changes)
+                await self._inquiry.look_into(failure, changes, is_again=failure.metadata == failed_at)
+                failed_at = failure.metadata
                 continue
             except OSError as reason:
                 if generation != self._rearrangement.generation:

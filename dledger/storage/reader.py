@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -22,8 +23,9 @@ from dledger.storage.frame import (
     parse_header,
 )
 from dledger.storage.index import INDEX_INTERVAL_BYTES, SparseIndex
-from dledger.storage.segment import FIRST_PAGE_BYTES, Segment, corrupt
+from dledger.storage.segment import FIRST_PAGE_BYTES, Segment, Unreadable, corrupt
 from dledger.storage.segment_files import SegmentFiles
+from dledger.storage.syncer import Handle
 from dledger.types import Entry, LogPoint
 
 READ_AHEAD_BYTES = 8 << 20
@@ -331,17 +333,26 @@ class FrameReader:
         return index
 
     async def _pread(self, walk: _Walk, size_bytes: int) -> Buffer:
+        """Raises ``Unreadable``, and OSError for anything else than a place that the device does not give back."""
         segment, offset = walk.segment, walk.offset
         with self._files.pinned(segment) as handle:
-            data = self._files.disk.pread_cached(handle, size_bytes, offset)
-            if data is not None:
-                return data
-            walk.was_cold = True
-            self._begin()
             try:
-                return await self._files.disk.run(partial(self._files.disk.pread, handle, size_bytes, offset))
-            finally:
-                self._end()
+                data = self._files.disk.pread_cached(handle, size_bytes, offset)
+                if data is None:
+                    walk.was_cold = True
+                    data = await self._pread_cold(handle, size_bytes, offset)
+            except OSError as reason:
+                if reason.errno != errno.EIO:
+                    raise
+                raise Unreadable(segment.path, offset, reason) from reason
+            return data
+
+    async def _pread_cold(self, handle: Handle, size_bytes: int, offset: int) -> bytes:
+        self._begin()
+        try:
+            return await self._files.disk.run(partial(self._files.disk.pread, handle, size_bytes, offset))
+        finally:
+            self._end()
 
     def _begin(self) -> None:
         self._active_reads += 1

@@ -69,7 +69,7 @@ class Scrub:
                 disk.drop_cache(handle)  # what the device holds is to be seen
             end = disk.size(handle) if reach.offset is None else reach.offset
             scanner = FrameScanner(
-                self._files.reader_of(handle), cursor.offset, end, cursor.previous, cursor.next_index
+                self._files.patient_reader_of(handle), cursor.offset, end, cursor.previous, cursor.next_index
             )
             is_good = cursor.previous == reach.point or self._walk(scanner, reach)
             if segment.sealed:

@@ -42,7 +42,7 @@ from struct import Struct
 from struct import error as struct_error
 from typing import NamedTuple
 
-from dledger.errors import Code, DLedgerError, error
+from dledger.errors import Code, CorruptLog, DLedgerError, error
 from dledger.storage.disk import Disk
 from dledger.storage.index import SparseIndex
 from dledger.storage.record import READMIT, RECORD_HEADER_BYTES, RecordKind, pack_record, unpack_record
@@ -321,6 +321,15 @@ def unseal(disk: Disk, segment: Segment) -> None:
         disk.pwritev(segment.handle, [bytes(TRAILER_BYTES)], size_bytes - TRAILER_BYTES)
         disk.fdatasync(segment.handle)
     segment.sealed = False
+
+
+class Unreadable(CorruptLog):
+    """The device does not give back what lies there: it may be lost as what has rotted, and be repaired as that is."""
+
+    def __init__(self, path: str, offset: int, reason: OSError) -> None:
+        super().__init__(f"{path} cannot be read at offset {offset} ({reason.strerror}): see to the disk")
+        self.metadata |= {"file": path, "offset": str(offset)}
+        self.reason = reason
 
 
 def corrupt(path: str, offset: int, reason: str | DLedgerError) -> DLedgerError:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import count
+from itertools import count, pairwise
 from pathlib import Path
 
 from dledger.errors import Code, DLedgerError, error
@@ -34,6 +35,8 @@ from dledger.types import LogPoint
 
 MAX_OPEN_SEGMENTS = 128
 """Sealed segments kept open."""
+PAGE_BYTES = 4096
+"""What a device, or its file system, does not give back is no less."""
 MAX_INDEXED_SEGMENTS = 512
 """Sealed segments whose indexes are kept in memory: of full ones, 40 to 130 MB in all."""
 
@@ -246,6 +249,31 @@ class SegmentFiles:
 
         return read
 
+    def patient_reader_of(self, handle: Handle) -> ReadAt:
+        """As ``reader_of``; pages that the device does not give back read as zeros. They are no frames: what lay there
+        is missed as what has rotted, and written anew, which is what makes a device take another sector for it. Only
+        for what looks for damage: where a log ends must not depend on a device that fails."""
+
+        def read(size_bytes: int, offset: int) -> bytes:
+            try:
+                return self.disk.pread(handle, size_bytes, offset)
+            except OSError as reason:
+                if reason.errno != errno.EIO:
+                    raise
+            end = min(offset + size_bytes, self.disk.size(handle))
+            borders = [offset, *range(offset - offset % PAGE_BYTES + PAGE_BYTES, end, PAGE_BYTES), end]
+            return b"".join(self._page(handle, at, following) for at, following in pairwise(borders))
+
+        return read
+
+    def _page(self, handle: Handle, offset: int, end: int) -> bytes:
+        try:
+            return self.disk.pread(handle, end - offset, offset)
+        except OSError as reason:
+            if reason.errno != errno.EIO:
+                raise
+            return bytes(end - offset)
+
     def scanner(self, segment: Segment, handle: Handle) -> FrameScanner:
         """Over all frames of the segment, as far as they are good."""
         end = segment.end_offset if segment.sealed else segment.size_bytes
@@ -253,8 +281,13 @@ class SegmentFiles:
 
     def load_index(self, segment: Segment, handle: Handle) -> SparseIndex:
         """The index of a segment that is not the active one: its footer, or built again. Blocks; raises CORRUPT_LOG."""
-        trailer = read_trailer(self.disk, handle, segment.size_bytes)
-        index = read_footer(self.disk, handle, segment.size_bytes, trailer) if trailer is not None else None
+        try:
+            trailer = read_trailer(self.disk, handle, segment.size_bytes)
+            index = read_footer(self.disk, handle, segment.size_bytes, trailer) if trailer is not None else None
+        except OSError as reason:
+            if reason.errno != errno.EIO:
+                raise
+            index = None
         return index or self.build_index(segment, handle)
 
     def build_index(self, segment: Segment, handle: Handle) -> SparseIndex:
@@ -271,7 +304,7 @@ class SegmentFiles:
     def index_around(self, segment: Segment, handle: Handle, end: int) -> tuple[SparseIndex, FrameScanner]:
         """An index of the good frames before offset ``end``, but for those in holes, and where it got to. Blocks;
         raises CORRUPT_LOG where there is another hole."""
-        index, read = SparseIndex(), self.reader_of(handle)
+        index, read = SparseIndex(), self.patient_reader_of(handle)
         scanner = FrameScanner(read, FIRST_PAGE_BYTES, end, segment.previous, segment.name.base_index)
         for hole in self.damage.of(segment):
             scanner.end_offset = hole.offset
@@ -302,7 +335,7 @@ class SegmentFiles:
         """All holes of ``segment``, by reading every frame from the device. Blocks."""
         with self.reading(segment) as handle:
             self.disk.drop_cache(handle)
-            return find_holes(self.reader_of(handle), self.disk.size(handle), segment, reach)
+            return find_holes(self.patient_reader_of(handle), self.disk.size(handle), segment, reach)
 
 
 def _touch(used: OrderedDict[Segment, None], segment: Segment) -> None:

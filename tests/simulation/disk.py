@@ -159,9 +159,13 @@ class SimDisk:
         if self._springs(self._mood.read_trap):
             self._mood.read_trap = None
             raise self._failed(errno.EIO)
+        if file.unreadable and file.is_unreadable(offset, offset + size_bytes):
+            raise self._failed(errno.EIO)
         return bytes(file.data[offset : offset + size_bytes])
 
     def pread_cached(self, handle: Handle, size_bytes: int, offset: int) -> bytes | None:
+        if self.file(handle).is_unreadable(offset, offset + size_bytes):
+            return None
         data = self.pread(handle, size_bytes, offset)
         if self._platter.random.random() < 0.3:
             return None

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 SECTOR_BYTES = 512
+PAGE_BYTES = 4096
 ROOMY_BYTES = 2 << 30
 """Enough not to be warned of."""
 HEAD_BYTES = 64
@@ -40,6 +41,8 @@ class SimFile:
     """How often each sector was written."""
     reached: dict[int, int] = field(default_factory=dict)
     """Which of those writes the medium holds."""
+    unreadable: set[int] = field(default_factory=set)
+    """Pages that the device does not give back until they are written whole."""
     before: dict[int, bytes] = field(default_factory=dict)
     """What the medium held of a sector before the last write that changed it: what a lost write would leave there."""
 
@@ -86,6 +89,17 @@ class SimFile:
         """The medium, and whatever is read from it, says ``rotten`` from now on."""
         self.medium[offset : offset + len(rotten)] = rotten
         self.data[offset : offset + len(rotten)] = rotten
+
+    def is_unreadable(self, begin: int, end: int) -> bool:
+        return any(page * PAGE_BYTES < end and begin < (page + 1) * PAGE_BYTES for page in self.unreadable)
+
+    def write_anew(self, begin: int, end: int) -> None:
+        """The device takes other sectors for what cannot be read. Raises EIO where a page is not written whole: the
+        rest of it had to be read first."""
+        whole = {page for page in self.unreadable if begin <= page * PAGE_BYTES and (page + 1) * PAGE_BYTES <= end}
+        self.unreadable -= whole
+        if self.is_unreadable(begin, end):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     def holds(self, begin: int, end: int) -> bool:
         """Whether a power cut now would leave these bytes as they are read."""
@@ -202,6 +216,8 @@ class Platter:
 
     def write(self, file: SimFile, data: bytes, offset: int) -> None:
         end = offset + len(data)
+        if file.unreadable:
+            file.write_anew(offset, end)
         if end > len(file.data):
             self.claim(end - len(file.data))
             file.data.extend(bytes(end - len(file.data)))

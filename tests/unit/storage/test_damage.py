@@ -9,17 +9,20 @@ import shutil
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dledger.batch import build_body, crc32c
 from dledger.config import Limits
 from dledger.errors import CorruptLog, DiskError
+from dledger.storage import damage as damage_module
 from dledger.storage.damage import Damaged, DamagedRange, Hole, Reach
 from dledger.storage.damaged_log import DamagedLog, open_damaged
 from dledger.storage.disk import OsDisk
 from dledger.storage.frame import Frame, make_frame
 from dledger.storage.log import FileLog
+from dledger.storage.scan import FrameScanner
 from dledger.storage.segment import FIRST_PAGE_BYTES, Segment, corrupt
 from dledger.types import LogPoint, Position
 from tests.unit.storage.harness import (
@@ -392,3 +395,28 @@ def decoy_in_a_frame(log: FileLog) -> Frame:
     point = LogPoint(Position(log.last.position + 1), log.last.term, 4711)
     decoy = data_frame(point, log.state.next_index + 1, [b"y" * 40_000])
     return data_frame(log.last, log.state.next_index, [decoy.raw])
+
+
+async def test_one_bad_header_costs_no_more_than_the_way_that_misses_least(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of many small frames behind it might be the next good one; the first of them is."""
+    log = await open_at(tmp_path, OsDisk(), Limits())
+    witness = Witness(log)
+    log.append(frames_after(log, 300, 1))
+    await witness.all_durable()
+    segment = log._files.active
+    flip(Path(segment.path), FIRST_PAGE_BYTES + 4)
+    walks = list[FrameScanner]()
+
+    class Counted(FrameScanner):
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            walks.append(self)
+
+    monkeypatch.setattr(damage_module, "FrameScanner", Counted)
+    reach = log._files.reach_of(segment, log.last, log.state.next_index)
+    (hole,) = log._files.look(segment, reach)
+    assert (hole.first, hole.last) == (1, 1)
+    assert len(walks) == 2
+    await log.close()

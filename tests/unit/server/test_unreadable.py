@@ -1,0 +1,130 @@
+"""A place on the disk that the device does not give back (EIO): others have what was there, and it is repaired."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+import pytest
+
+from dledger.config import Timings
+from dledger.errors import CorruptLog, DiskError
+from dledger.types import Consistency, Entry, Position
+from tests.simulation.host import SimHost
+from tests.simulation.platter import PAGE_BYTES, SECTOR_BYTES, SimFile
+from tests.simulation.process import in_world
+from tests.unit.server.rot import append, frames, level, places, rot, rotting, until
+
+BAD = Position(70)
+
+
+def spoil(host: SimHost, position: Position = BAD) -> SimFile:
+    """The page where this frame begins cannot be read any more."""
+    file, offset, _ = places(host)[position]
+    file.unreadable.add(offset // PAGE_BYTES)
+    return file
+
+
+@in_world
+async def test_the_scrub_finds_it_and_goes_on_behind_it() -> None:
+    async with rotting(appends=200, timings=Timings(scrub_period_s=60)) as (cluster, (_, patient, _other)):
+        good = frames(patient)
+        file = spoil(patient)
+        rot(patient, 150)
+        await until(lambda: patient.replica.metrics.scrub_passes > 0, within_s=600)
+        await until(lambda: not patient.replica.log.damaged())
+        assert not file.unreadable
+        assert frames(patient) == good
+        await level(cluster)
+
+
+@in_world
+async def test_a_record_that_the_leader_cannot_read_is_served_when_another_has_given_it_back() -> None:
+    async with rotting(appends=200) as (cluster, (leader, *_)):
+        (frame,) = await leader.replica.log.read(BAD, 1)
+        index = frame.header.base_index
+        file = spoil(leader)
+        forget_cached(leader)
+
+        with pytest.raises(CorruptLog, match="ask another node"):
+            await leader.ask(partial(read, leader, index))
+        await until(lambda: bool(cluster.leaders()) and cluster.leaders()[0].replica.core.is_ready)
+        (successor,) = cluster.leaders()
+        assert await successor.ask(partial(read, successor, index)) == frame.entry(index)
+        await until(lambda: not file.unreadable)
+
+
+async def read(host: SimHost, index: int) -> Entry:
+    reader = host.replica.reader
+    return await reader.get(index, await reader.read_point(Consistency.LINEARIZABLE))
+
+
+def forget_cached(host: SimHost) -> None:
+    """What was written lately is kept in memory, and would be read from there."""
+    host.replica.log._cache.truncate(0)  # type: ignore[attr-defined]
+
+
+@in_world
+async def test_a_leader_goes_on_though_a_follower_needs_what_it_cannot_read() -> None:
+    async with rotting(appends=200) as (cluster, (leader, patient, _)):
+        await patient.stop()
+        patient.wipe()
+        file = spoil(leader)
+        forget_cached(leader)
+        await patient.start()
+        await until(lambda: not file.unreadable)
+        await until(lambda: bool(cluster.leaders()))
+        await append(cluster.leaders()[0], 3)
+        await level(cluster)
+        assert leader.replica.failure is None
+
+
+@in_world
+async def test_a_read_that_the_device_refuses_once_is_done_again() -> None:
+    async with rotting(appends=200) as (_, (_leader, patient, _other)):
+        forget_cached(patient)
+        file = spoil(patient)
+        log = patient.replica.log
+        reading = patient.ask(lambda: log.read(BAD, 1))
+        asyncio.get_running_loop().call_soon(file.unreadable.clear)
+        assert (await reading)[0].header.position == BAD
+        assert not log.damaged()
+
+
+@in_world
+async def test_a_bit_that_is_wrong_in_memory_alone_ends_nothing() -> None:
+    """The disk has it right, and reading it from there, as is done to find what is damaged, mends it."""
+    async with rotting(appends=200) as (_, (_leader, patient, _other)):
+        forget_cached(patient)
+        file, offset, size_bytes = places(patient)[BAD]
+        at = offset + size_bytes // 2
+        file.data[at] ^= 0x10
+        file.lost.add(at // SECTOR_BYTES)
+        log = patient.replica.log
+        assert (await patient.ask(lambda: log.read(BAD, 1)))[0].header.position == BAD
+        assert patient.replica.failure is None
+        assert not log.damaged()
+
+
+@in_world
+async def test_a_device_that_refuses_frames_again_and_again_and_then_gives_them_back_is_told_as_such(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It gives them to who looks for damage, and to nobody else: nothing is there to be repaired."""
+    async with rotting(appends=200) as (_, (_leader, patient, _other)):
+        forget_cached(patient)
+        file = spoil(patient)
+        files = patient.replica.log._files  # type: ignore[attr-defined]
+        look = files.look
+
+        def readable(*args: object) -> object:
+            bad, file.unreadable = file.unreadable, set()
+            try:
+                return look(*args)
+            finally:
+                file.unreadable = bad
+
+        monkeypatch.setattr(files, "look", readable)
+        with pytest.raises(DiskError, match="see to the disk"):
+            await patient.ask(lambda: patient.replica.log.read(BAD, 1))
+        assert patient.replica.failure is None
