@@ -8,7 +8,7 @@ looks at a single record of a batch.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -21,7 +21,7 @@ from dledger.server.quorum_ack_checker import AppendResult, QuorumAckChecker, Wa
 from dledger.storage.control import no_op_body, producer_body
 from dledger.storage.frame import FILLING, ControlKind, Frame, make_frame
 from dledger.storage.producers import KnownRange, NamedProducer
-from dledger.types import LogPoint
+from dledger.types import LogPoint, Position
 
 PER_RECORD_BYTES = 4
 """What a record takes in a body beside its own bytes: its offset."""
@@ -53,6 +53,8 @@ class Batch:
     """The batch before it on its stream: where that was refused, this one is."""
     waiters: list[tuple[asyncio.Future[AppendResult], int, int]] = field(default_factory=list)
     """Who waits, for which records: first ordinal and how many."""
+    on_written: Callable[[Position], None] | None = None
+    """Told where the frame is, once it is in the log."""
 
 
 class Appender:
@@ -178,13 +180,16 @@ class Appender:
             self._schedule()
         return future
 
-    def append_control(self, kind: ControlKind, body: bytes = b"") -> asyncio.Future[AppendResult]:
-        """A control frame, its body from storage/control.py; ``base_index`` of the result is the frame's position.
-        Refused and answered as any append; but for what fills the log, it may be written on a full disk."""
+    def append_control(
+        self, kind: ControlKind, body: bytes = b"", on_written: Callable[[Position], None] | None = None
+    ) -> asyncio.Future[AppendResult]:
+        """A control frame, its body from storage/control.py; ``base_index`` of the result is the frame's position, and
+        ``on_written`` is told it before that is committed. Refused and answered as any append; but for what fills the
+        log, it may be written on a full disk."""
         self._check_open(len(body))
         if kind in FILLING:
             self._context.admission.check_room()
-        return self._enqueue(Batch(body, crc32c(body), 0, control=kind))
+        return self._enqueue(Batch(body, crc32c(body), 0, control=kind, on_written=on_written))
 
     def new_producer(self) -> asyncio.Future[AppendResult]:
         """Registers a producer: its id is the position of the frame that says so."""
@@ -200,14 +205,15 @@ class Appender:
         if known is None:
             await self.append_control(ControlKind.PRODUCER, producer_body(name))
         elif known.id > self._context.core.commit_position:
-            await self._committed(known.id)
+            await self.committed(known.id)
         known = self._log.state.producers.named(name)
         if known is None:
             raise error(Code.LEADER_NOT_READY, f"producer {name!r} was forgotten a moment after it was made; try again")
         return known
 
-    def _committed(self, position: int) -> asyncio.Future[AppendResult]:
-        """Done when a frame of the log is."""
+    def committed(self, position: int) -> asyncio.Future[AppendResult]:
+        """Done when the frame there is, which this leader has and which is not committed yet. Fails as its append
+        would that is made now: with TERM_CHANGED and WAIT_QUORUM_ACK_TIMEOUT."""
         future: asyncio.Future[AppendResult] = self._loop.create_future()
         frame = KnownRange(0, 0, position, position, self._term, self._log.state.last_timestamp_ms, 0)
         self._checker.join(frame, future, self._context.now_s())
@@ -333,6 +339,8 @@ class Appender:
             base = header.base_index if batch.count else header.position
             waiters = [Waiter(future, base + first, count) for future, first, count in batch.waiters]
             self._checker.add(header, now_s, waiters)
+            if batch.on_written is not None:
+                batch.on_written(Position(header.position))
         self._context.on_appended(frames)
         return True
 

@@ -61,10 +61,12 @@ class Settings:
                     preferred=tuple(each for each in settings.preferred if each.id != node_id)
                 )
             )
+        else:
+            await self._frames.wait_until_committed()  # what dropped it may be pending
 
     async def change(self, edit: Callable[[GroupSettings], GroupSettings]) -> GroupSettings:
-        """Appends what ``edit`` makes of the present settings, and waits for the commit; nothing when that is committed
-        already.
+        """Appends what ``edit`` makes of the present settings, and waits for the commit. Where that is so already, the
+        frame that said it may not be committed yet: that is waited for, and nothing appended.
 
         Raises LEADER_NOT_READY, and what an append raises.
         """
@@ -74,6 +76,8 @@ class Settings:
             if not self._context.core.is_ready:  # what an earlier leader said of them may yet be cut
                 raise self._context.admission.not_ready()
             wanted = edit(self.current)
-            if wanted != self.current:
+            if wanted == self.current:
+                await self._frames.wait_until_committed()
+            else:
                 await self._frames.append(settings_body(wanted))
             return wanted

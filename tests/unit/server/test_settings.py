@@ -3,17 +3,48 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import pytest
 
-from dledger.errors import Code, InvalidRequest, NotLeader, UnknownMember
+from dledger.config import Timings
+from dledger.errors import Code, InvalidRequest, NotLeader, OutcomeUnknown, UnknownMember
+from dledger.raft.messages import Append, Message
+from dledger.server.replica import Replica
+from dledger.storage.frame import ControlKind
+from dledger.transport.faults import Rule
 from dledger.types import GroupSettings, NodeId, PreferredLeader
 from tests.support.cluster import SimCluster
 from tests.support.virtual_time import virtual_time
 
+PATIENCE_S = Timings().quorum_ack_timeout_ms / 1000
+
 
 def prefers(*ids: str) -> tuple[PreferredLeader, ...]:
     return tuple(PreferredLeader(NodeId(node_id), 10 - at) for at, node_id in enumerate(ids))
+
+
+def hold_appends(cluster: SimCluster) -> Callable[[], None]:
+    """The leader is heard, and answered, and nothing of what it appends is committed, until the result is called."""
+    held = cluster.faults.add(Rule(lambda _s, _t, m: isinstance(m, Append), drop_share=1))
+    return lambda: cluster.faults.remove(held)
+
+
+Ask = Callable[[Replica], Awaitable[object]]
+ASKS = [
+    pytest.param(lambda replica: replica.settings.set_preferred(prefers("n0")), id="preferred leaders"),
+    pytest.param(lambda replica: replica.retention.set(1_000_000, 2_000_000), id="retention"),
+]
+
+
+def is_of(message: Message, kind: ControlKind) -> bool:
+    return isinstance(message, Append) and any(frame.header.attributes == kind for frame in message.frames)
+
+
+async def is_unknown(asked: Awaitable[object]) -> bool:
+    with pytest.raises(OutcomeUnknown) as unknown:
+        await asked
+    return unknown.value.code is Code.WAIT_QUORUM_ACK_TIMEOUT
 
 
 @virtual_time
@@ -72,6 +103,79 @@ async def test_a_wish_that_is_in_the_log_and_not_committed_is_waited_for() -> No
         for follower in followers:
             await follower.start()
         assert await again == GroupSettings(wanted)
+
+
+@pytest.mark.parametrize("ask", ASKS)
+@virtual_time
+async def test_what_no_quorum_acknowledged_in_time_is_unknown_to_whoever_asks_again_until_it_is_committed(
+    ask: Ask,
+) -> None:
+    loop = asyncio.get_running_loop()
+    async with SimCluster(3) as cluster:
+        leader = await cluster.leader()
+        release = hold_appends(cluster)
+        assert await is_unknown(ask(leader.replica))
+        last, begun_s = leader.log.last, loop.time()
+        assert await is_unknown(ask(leader.replica))
+        assert loop.time() - begun_s == pytest.approx(PATIENCE_S, abs=0.2)
+        again = asyncio.ensure_future(ask(leader.replica))
+        await asyncio.sleep(0.1)
+        assert not again.done()
+        release()
+        await again
+        assert leader.log.last == last, "nothing was written again"
+
+
+@virtual_time
+async def test_what_is_committed_is_told_at_once_though_nothing_behind_it_is() -> None:
+    async with SimCluster(3) as cluster:
+        leader = await cluster.leader()
+        wanted = prefers(leader.id)
+        await leader.replica.settings.set_preferred(wanted)
+        release = hold_appends(cluster)
+        pending = leader.submit(b"behind it")
+        async with asyncio.timeout(0.1):
+            assert await leader.replica.settings.set_preferred(wanted) == GroupSettings(wanted)
+        assert not pending.done()
+        release()
+        await pending
+
+
+@virtual_time
+async def test_a_leader_that_leads_again_waits_for_no_frame_that_was_cut_meanwhile() -> None:
+    async with SimCluster(3) as cluster:
+        old = await cluster.leader()
+        await cluster.level()
+        others = cluster.others(old)
+        cluster.faults.partition([old.id], [node.id for node in others])
+        cut = [old.replica.appender.new_producer() for _ in range(20)]
+        with pytest.raises(OutcomeUnknown):
+            await old.replica.settings.set_preferred(prefers(old.id))
+        await asyncio.gather(*cut, return_exceptions=True)
+        cut_from = old.log.last.position
+        await cluster.until(lambda: any(node.leads for node in others))
+        cluster.network.heal()
+        await cluster.level()
+        await (await cluster.leader()).replica.handover.transfer(old.id)
+        assert await cluster.leader() is old
+        assert old.commit_position < cut_from
+        async with asyncio.timeout(0.1):
+            assert await old.replica.settings.set_preferred([]) == GroupSettings()
+
+
+@virtual_time
+async def test_a_removal_is_done_when_it_is_committed_that_who_went_is_not_preferred() -> None:
+    async with SimCluster(5) as cluster:
+        leader = await cluster.leader()
+        leaving = cluster.others(leader)[0]
+        await leader.replica.settings.set_preferred(prefers(leader.id, leaving.id))
+        remove = leader.replica.members.remove
+        kept = cluster.faults.add(Rule(lambda _s, _t, m: is_of(m, ControlKind.SETTINGS), drop_share=1))
+        assert await is_unknown(remove(leaving.id))
+        assert await is_unknown(remove(leaving.id))
+        cluster.faults.remove(kept)
+        await remove(leaving.id)
+        assert leader.log.state.settings.preferred == prefers(leader.id)
 
 
 @virtual_time
