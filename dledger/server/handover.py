@@ -44,18 +44,16 @@ class Handover:
         lags or does not answer; and TAKE_LEADERSHIP_FAILED when it, or anybody, is not fit otherwise, or did not take
         it within an election timeout: this node leads on then.
         """
-        context, leadership = self._context, self._core.leadership
-        if context.role is not Role.LEADER or leadership is None:
-            raise context.admission.not_leader()
-        if self._ended is not None or leadership.transfer is not None:
-            raise error(Code.LEADER_TRANSFERRING, "the leadership is being handed over already")
+        context = self._context
         chosen = self._choose(target)
         if chosen == self._core.node_id or dry_run:
             return chosen
+        # Written after TAKE they would put this log ahead of the target's, and nobody would vote for it.
+        self._flush()
+        # What was written may have removed whom it was to go to, and a write that failed has ended the leadership.
+        chosen = self._choose(target)
         self._ended, self._target = asyncio.get_running_loop().create_future(), chosen
         try:
-            # Written after TAKE they would put this log ahead of the target's, and nobody would vote for it.
-            self._flush()
             self._core.begin_transfer(chosen, context.log.durable_position, context.now_ms())
             context.run_effects()
             async with asyncio.timeout(3 * context.config.timings.election_timeout_max_ms / 1000):
@@ -69,8 +67,12 @@ class Handover:
         return new_leader
 
     def _choose(self, target: NodeId | None) -> NodeId:
+        """Whom it goes to, as things are now. Raises what ``transfer`` does before it begins."""
         context, leadership = self._context, self._core.leadership
-        assert leadership is not None
+        if context.role is not Role.LEADER or leadership is None:
+            raise context.admission.not_leader()
+        if self._ended is not None or leadership.transfer is not None:
+            raise error(Code.LEADER_TRANSFERRING, "the leadership is being handed over already")
         lacks = leadership.lacks(context.log.last.position, context.now_ms())
         if target == self._core.node_id:
             return target

@@ -33,7 +33,8 @@ the same time has said so (DiskWatch looks every second, and the next answer to 
 MIN_BACK_OFF_S = 5.0
 MAX_BACK_OFF_S = 300.0
 
-_NOT_THE_TARGETS_FAULT = (Code.LEADER_TRANSFERRING, Code.NOT_LEADER, Code.SHUTTING_DOWN)
+_NOT_THE_TARGETS_FAULT = (Code.LEADER_TRANSFERRING, Code.NOT_LEADER, Code.SHUTTING_DOWN, Code.UNKNOWN_MEMBER)
+"""A target that was removed meanwhile is not left alone: its id may come back as another node."""
 
 
 @dataclass(slots=True)

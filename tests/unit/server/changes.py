@@ -60,6 +60,15 @@ async def remove(cluster: SimCluster, node: SimNode) -> Change:
     return await change(cluster, lambda members: members.remove(node.id))
 
 
+async def begin_removal(leader: SimNode, leaving: SimNode) -> asyncio.Task[Change]:
+    """Queued to be written in the next turn of the loop, behind an append, as on a busy leader."""
+    leader.submit(b"busy")
+    removing = asyncio.create_task(leader.replica.members.remove(leaving.id))
+    await asyncio.sleep(0)
+    assert leaving.id in leader.replica.core.membership.voters
+    return removing
+
+
 async def readmit(cluster: SimCluster, node: SimNode) -> None:
     """As a voter again."""
     await change(cluster, lambda members: members.readmit(node.id))

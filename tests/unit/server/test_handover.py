@@ -7,12 +7,14 @@ import asyncio
 import pytest
 
 from dledger.config import Limits, Timings
-from dledger.errors import Code, DLedgerError, TransferFailed
+from dledger.errors import Code, DLedgerError, TransferFailed, UnknownMember, error
 from dledger.raft.messages import Append, Compare, Message, TakeLeadership
 from dledger.transport.faults import Rule
 from dledger.types import DEFAULT_GROUP, NodeId
 from tests.support.cluster import SimCluster, SimNode, outcome
 from tests.support.virtual_time import virtual_time
+from tests.unit.server.changes import begin_removal
+from tests.unit.server.logs import BrokenLog
 
 TIMINGS = Timings()
 
@@ -214,6 +216,46 @@ async def test_who_asks_while_a_handover_goes_on_that_its_caller_gave_up_is_refu
         cluster.faults.clear()
         await asyncio.sleep(2)
         assert await leader.replica.handover.transfer(second.id) == second.id
+
+
+@virtual_time
+async def test_a_handover_to_whom_a_queued_change_removes_is_refused_and_the_leader_leads_on() -> None:
+    async with SimCluster(3, sync_delay_ms=5) as cluster:
+        leader = await cluster.leader()
+        await cluster.level()
+        leaving = cluster.others(leader)[0]
+        removing = await begin_removal(leader, leaving)
+        with pytest.raises(UnknownMember, match="not a voter"):
+            await leader.replica.handover.transfer(leaving.id)
+        await removing
+        assert leader.leads
+        await leader.append(b"x")
+
+
+@virtual_time
+async def test_a_handover_to_whoever_passes_over_whom_a_queued_change_removes() -> None:
+    async with SimCluster(3, sync_delay_ms=5) as cluster:
+        leader = await cluster.leader()
+        await cluster.level()
+        leaving, other = cluster.others(leader)
+        assert await leader.replica.handover.transfer(None, dry_run=True) == leaving.id
+        removing = await begin_removal(leader, leaving)
+        assert await leader.replica.handover.transfer(None) == other.id
+        await asyncio.wait([removing])
+        removing.exception()  # unknown, as the term is over
+
+
+@virtual_time
+async def test_a_handover_that_finds_the_disk_broken_as_it_writes_what_is_queued_is_refused_at_once() -> None:
+    async with SimCluster(3) as cluster:
+        leader = await cluster.leader()
+        leader.submit(b"fills the turn").add_done_callback(lambda lost: lost.exception())
+        broken = leader.submit(b"never written")
+        BrokenLog.of(leader.log).refusal = error(Code.DISK_ERROR, "broken")
+        async with asyncio.timeout(0.01):
+            assert await refusal_of(leader, cluster.others(leader)[0].id) is Code.NOT_LEADER
+        assert isinstance(broken.exception(), DLedgerError)
+        leader.failure = None  # it is what was asked for
 
 
 @virtual_time

@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 from itertools import pairwise
 
+import pytest
+
 from dledger.config import Limits
 from dledger.errors import Code
 from dledger.raft.messages import Append, TakeLeadership, VoteRequest
+from dledger.server.members import Change
 from dledger.transport.faults import Rule
 from dledger.types import NodeId, PreferredLeader
 from tests.support.cluster import SimCluster, SimNode, outcome
 from tests.support.virtual_time import virtual_time
+from tests.unit.server.changes import begin_removal
 
 
 async def prefer(cluster: SimCluster, **priorities: int) -> SimNode:
@@ -167,6 +171,31 @@ async def test_a_preferred_node_that_ignores_the_take_costs_one_election_timeout
         refused = outcomes.count(Code.LEADER_TRANSFERRING)
         assert outcomes.count(Code.NOT_LEADER) == 0
         assert refused * 0.05 < 5, "a minute with back-offs of 5, 10, 20 … s has at most four attempts of a second"
+
+
+@virtual_time
+async def test_a_preferred_node_that_is_removed_as_the_handover_begins_is_not_handed_it_nor_blamed(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with SimCluster(3, sync_delay_ms=5) as cluster:
+        leader = await cluster.leader()
+        preferred = follower_of(cluster, leader)
+        transfer = leader.replica.handover.transfer
+        removals: list[asyncio.Task[Change]] = []
+
+        async def remove_and_transfer(target: NodeId) -> NodeId:
+            removals.append(await begin_removal(leader, preferred))
+            return await transfer(target)
+
+        monkeypatch.setattr(leader.replica.handover, "transfer", remove_and_transfer)
+        await prefer(cluster, **{preferred.id: 10})
+        await cluster.until(lambda: bool(removals))
+        [removal] = removals
+        await removal
+        await asyncio.sleep(10)
+        assert leader.leads
+        assert len(removals) == 1
+        assert "the leadership was not handed over" not in caplog.text
 
 
 @virtual_time
