@@ -501,7 +501,9 @@ class Replica:
     def _has_caught_up(self, position: Position) -> bool:
         core, log = self.core, self.log
         is_the_leaders = core.is_ready or (core.is_compared and position <= core.matched_position)
-        return is_the_leaders and 0 < position <= log.durable_position and log.term_at(position) == core.term
+        # A word that comes late may speak of what was trimmed since: a later one tells.
+        is_here = max(1, log.state.start.position) <= position <= log.durable_position
+        return is_the_leaders and is_here and log.term_at(position) == core.term
 
     def _on_role(self, change: RoleChanged) -> None:
         if change == RoleChanged(self.role, self.term, self.leader_id):

@@ -17,7 +17,7 @@ from dledger.raft.messages import (
     Truncate,
     TruncateResponse,
 )
-from dledger.storage.frame import Frame, make_frame
+from dledger.storage.frame import ControlKind, Frame, make_frame
 from dledger.types import DEFAULT_GROUP, GENESIS, LogPoint, NodeId, Position, Term
 from tests.support.cluster import SimCluster, SimNode
 from tests.support.virtual_time import settle
@@ -37,6 +37,21 @@ def make_frames(count: int, *, term: int = 1, after: Sequence[Frame] = (), tag: 
         )
         frames.append(frame)
     return frames[len(after) :]
+
+
+def make_control(after: Sequence[Frame], kind: ControlKind, body: bytes = b"", *, term: int = 1) -> Frame:
+    """A control frame that follows ``after``."""
+    last = after[-1].header
+    return make_frame(
+        last.point,
+        term=term,
+        base_index=last.end_index,
+        count=0,
+        body=body,
+        body_crc=crc32c(body),
+        timestamp_ms=1,
+        attributes=kind,
+    )
 
 
 def point_of(frames: Sequence[Frame]) -> LogPoint:

@@ -9,12 +9,13 @@ import pytest
 from dledger.errors import Code
 from dledger.raft.following import LedDown
 from dledger.raft.messages import PushResult
-from dledger.storage.frame import Frame
-from dledger.types import DiskState, LogPoint, Position, Term
+from dledger.storage.control import trim_body
+from dledger.storage.frame import ControlKind, Frame
+from dledger.types import GENESIS, DiskState, LogPoint, Position, Term, TrimPoint
 from tests.support.cluster import SimCluster
 from tests.support.virtual_time import virtual_time
 from tests.unit.server.logs import DamagedPointLog, SlowLog, TrimmedMeanwhileLog
-from tests.unit.server.pushes import HandMadeLeader, filled, make_frames, one_follower, point_of
+from tests.unit.server.pushes import HandMadeLeader, filled, make_control, make_frames, one_follower, point_of
 
 # COMPARE -------------------------------------------------------------------------------------------------------------
 
@@ -264,6 +265,29 @@ async def test_what_an_older_term_committed_does_not_say_how_far_this_term_will(
         leader.follower.replica.wait_until_caught_up()
         await leader.push(*frames, commit=2)
         assert not leader.follower.replica.core.may_vote
+
+
+@virtual_time
+async def test_a_late_word_on_what_was_trimmed_since_settles_nothing_and_ends_nobody() -> None:
+    frames = make_frames(7)
+    fifth = frames[4].header
+    trim = make_control(frames, ControlKind.TRIM, trim_body(TrimPoint(fifth.point, fifth.end_index)))
+    async with one_follower(term=2, sync_delay_ms=50) as leader:
+        follower = leader.follower
+        follower.replica.wait_until_caught_up()
+        await leader.compare(GENESIS)
+        await leader.push(*frames, trim)
+        await asyncio.sleep(0.1)
+        late = leader.heartbeat(commit=3)
+        no_op = make_control([*frames, trim], ControlKind.NO_OP, term=2)
+        await leader.push(no_op, commit=no_op.header.position)
+        assert follower.log.state.start == fifth.point
+        await leader.ask(late)
+        assert follower.failure is None
+        assert not follower.replica.core.may_vote, "the leader's own frame is not durable here"
+        await asyncio.sleep(0.1)
+        await leader.ask(leader.heartbeat(commit=no_op.header.position))
+        assert follower.replica.core.may_vote
 
 
 @virtual_time
