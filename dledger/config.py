@@ -82,7 +82,8 @@ class Timings:
     push_resend_ms: int = 1_000
     """An APPEND without an answer for so long makes the EntryDispatcher compare again."""
     quorum_ack_timeout_ms: int = 5_000
-    """An append that waits longer for its quorum is answered WAIT_QUORUM_ACK_TIMEOUT (outcome unknown)."""
+    """An append that waits longer for its quorum is answered WAIT_QUORUM_ACK_TIMEOUT (outcome unknown), a linearizable
+    read LEADER_NOT_READY."""
     sync_mark_interval_ms: int = 5
     """A group carries the sync mark of the one before when the last mark is this old: each is a write more."""
     sync_mark_idle_ms: int = 10

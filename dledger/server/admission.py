@@ -77,11 +77,13 @@ class Admission:
         )
 
     def not_ready(self) -> DLedgerError:
-        """LEADER_NOT_READY: nothing is committed in the leader's term yet, and why."""
+        """LEADER_NOT_READY: nothing is committed in the leader's term yet, or no quorum says that it still leads; and
+        why."""
         own = "its disk is full" if self._room.state is DiskState.FULL else ""
         why = "; ".join(filter(None, (own, self.why_stalled())))
-        text = "the leader has not committed in its term yet" + (f": {why}" if why else "")
-        return error(Code.LEADER_NOT_READY, f"{text}; try again after a moment")
+        is_ready = self._asked.core.is_ready
+        text = "no quorum confirms that this node leads" if is_ready else "the leader has not committed in its term yet"
+        return error(Code.LEADER_NOT_READY, f"{text}{f': {why}' if why else ''}; try again after a moment")
 
     def why_stalled(self) -> str:
         """Why nothing is committed, as far as a leader knows: who is away, or full; empty when it knows no reason."""

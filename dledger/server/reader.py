@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from itertools import chain, takewhile
 from typing import NamedTuple
 
 from dledger.errors import Code, DLedgerError, error
@@ -36,10 +37,14 @@ class Reader:
     def __init__(self, context: GroupContext) -> None:
         self._context = context
         self._log = context.log
-        self._waiting: list[asyncio.Future[None]] = []
-        self._asked: list[asyncio.Future[None]] = []
-        """Whose round is under way."""
+        self._patience_s = context.config.timings.quorum_ack_timeout_ms / 1000
+        self._waiting: dict[asyncio.Future[None], float] = {}
+        """Whose round is yet to begin, and since when they wait, in the order in which they came."""
+        self._asked: dict[asyncio.Future[None], float] = {}
+        """Whose round is under way; all of them came before those."""
         self._round = 0
+        self._is_asking = False
+        """Whether a round is under way, also when nobody waits for it any more."""
         self._commit_watchers: dict[asyncio.Future[None], None] = {}
         """In the order in which they came, and so are they woken."""
         self._turn_bytes = 0
@@ -50,7 +55,8 @@ class Reader:
     # Read index --------------------------------------------------------------------------------------------------
 
     async def read_point(self, consistency: Consistency) -> ReadPoint:
-        """Raises NOT_LEADER for a linearizable read at a node that does not lead, or stops leading meanwhile."""
+        """Raises NOT_LEADER for a linearizable read at a node that does not lead, or stops leading meanwhile;
+        LEADER_NOT_READY when no quorum lets it answer within ``quorum_ack_timeout_ms``."""
         if consistency is Consistency.LINEARIZABLE:
             self._context.admission.check_reader()
             if not self._context.core.has_lease(self._context.now_ms()):
@@ -59,33 +65,43 @@ class Reader:
 
     async def _next_round(self) -> None:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(future)
+        self._waiting[future] = self._context.now_s()
         self.begin_round()
-        await future
+        try:
+            await future
+        finally:
+            self._waiting.pop(future, None)
+            self._asked.pop(future, None)
 
     def begin_round(self) -> None:
         """Asks the quorum on behalf of all who wait, unless a round is under way or the term has not committed yet."""
         core = self._context.core
-        if not self._waiting or self._asked or not core.is_ready:
+        if not self._waiting or self._is_asking or not core.is_ready:
             return
-        self._asked, self._waiting = self._waiting, []
+        self._asked, self._waiting, self._is_asking = self._waiting, {}, True
         self._context.metrics.read_index_rounds += 1
         self._round = core.begin_read_round(self._context.now_ms())
         self._context.run_effects()
 
     def on_confirmed(self, round_number: int) -> None:
-        if self._asked and round_number >= self._round:
-            asked, self._asked = self._asked, []
+        if self._is_asking and round_number >= self._round:
+            asked, self._asked, self._is_asking = self._asked, {}, False
             for future in asked:
                 if not future.done():
                     future.set_result(None)
             self.begin_round()
 
+    def expire(self, now_s: float, refusal: Callable[[], DLedgerError]) -> None:
+        """Tells ``refusal`` to those who have waited for a quorum as long as an append may."""
+        began_s = now_s - self._patience_s
+        waiting = chain(self._asked.items(), self._waiting.items())
+        late = [future for future, _ in takewhile(lambda each: each[1] <= began_s, waiting)]
+        if late:
+            _refuse(late, refusal())
+
     def fail_all(self, refusal: DLedgerError) -> None:
-        for future in (*self._asked, *self._waiting):
-            if not future.done():
-                future.set_exception(refusal.copy())
-        self._asked, self._waiting = [], []
+        _refuse([*self._asked, *self._waiting], refusal)
+        self._asked, self._waiting, self._is_asking = {}, {}, False
 
     def close(self, refusal: DLedgerError) -> None:
         """The node stops: those who wait for a later commit are told, and whoever comes later."""
@@ -279,6 +295,12 @@ class Reader:
         if frames[-1].header.position > limit:
             frames = [frame for frame in frames if frame.header.position <= limit]
         return frames
+
+
+def _refuse(waiting: Iterable[asyncio.Future[None]], refusal: DLedgerError) -> None:
+    for future in waiting:
+        if not future.done():
+            future.set_exception(refusal.copy())
 
 
 class _Bulk:

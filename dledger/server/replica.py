@@ -540,7 +540,8 @@ class Replica:
         self.reader.fail_all(refusal)
 
     def _maintain(self) -> None:
-        """What needs no timer of its own: appends that waited too long, answers that are overdue, a no-op refused."""
+        """What needs no timer of its own: appends and reads that waited too long, answers that are overdue, a no-op
+        refused."""
         interval_s = self.config.timings.heartbeat_interval_ms / 1000
         self._maintenance = self._loop.call_later(interval_s, self._maintain)
         if self.role is Role.LEADER:
@@ -550,6 +551,8 @@ class Replica:
 
     def _maintain_leadership(self) -> None:
         self.metrics.proposals_failed += self.checker.expire(self.now_s(), self.admission.why_stalled)
-        if not self.appender.retry_open():
+        if self.appender.retry_open():
+            self.reader.expire(self.now_s(), self.admission.not_ready)
+        else:
             self.reader.fail_all(self.admission.not_ready())
         self.dispatchers.wake()

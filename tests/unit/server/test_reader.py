@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import pytest
 
 from dledger.batch import records_of
-from dledger.config import Limits
-from dledger.errors import Code, DLedgerError, InvalidRequest, NotLeader, OutOfRange
+from dledger.config import Limits, Timings
+from dledger.errors import Code, DLedgerError, InvalidRequest, NotLeader, OutOfRange, Unavailable
 from dledger.raft.messages import Append, Heartbeat, HeartbeatResponse
 from dledger.server.reader import TURN_BYTES
 from dledger.storage.frame import Frame
@@ -19,10 +19,24 @@ from tests.support.cluster import SimCluster, SimNode
 from tests.support.virtual_time import settle, virtual_time
 
 LINEARIZABLE, COMMITTED = Consistency.LINEARIZABLE, Consistency.COMMITTED
+PATIENCE_S = Timings().quorum_ack_timeout_ms / 1000
 
 
 def point_of(node: SimNode) -> asyncio.Task[object]:
     return asyncio.create_task(node.replica.reader.read_point(LINEARIZABLE))
+
+
+async def leader_that_cannot_commit(cluster: SimCluster) -> tuple[SimNode, Rule]:
+    """Elected, and heard: what it appends reaches nobody before the rule is removed."""
+    rule = cluster.faults.add(Rule(lambda _s, _t, m: isinstance(m, Append), drop_share=1))
+    await cluster.until(lambda: any(node.leads for node in cluster.up()))
+    return next(node for node in cluster.up() if node.leads), rule
+
+
+async def give_up(readings: list[asyncio.Task[object]]) -> None:
+    for reading in readings:
+        reading.cancel()
+    await asyncio.wait(readings)
 
 
 async def read(node: SimNode, start: int, end: int | None) -> list[bytes]:
@@ -42,9 +56,7 @@ async def read(node: SimNode, start: int, end: int | None) -> list[bytes]:
 @virtual_time
 async def test_a_linearizable_read_waits_until_the_term_has_committed_its_first_frame() -> None:
     async with SimCluster(3) as cluster:
-        stop = cluster.faults.add(Rule(lambda _s, _t, m: isinstance(m, Append), drop_share=1))
-        await cluster.until(lambda: any(node.leads for node in cluster.up()))
-        leader = next(node for node in cluster.up() if node.leads)
+        leader, stop = await leader_that_cannot_commit(cluster)
         reading = point_of(leader)
         await asyncio.sleep(0.3)
         assert not reading.done()
@@ -120,6 +132,90 @@ async def test_a_reader_that_goes_away_holds_up_nobody() -> None:
         await asyncio.sleep(0)
         gone.cancel()
         await stays
+
+
+@virtual_time
+async def test_a_read_at_a_leader_that_cannot_commit_is_refused_when_an_append_would_be_and_told_why() -> None:
+    loop = asyncio.get_running_loop()
+    async with SimCluster(3) as cluster:
+        leader, stop = await leader_that_cannot_commit(cluster)
+        await asyncio.sleep(1)
+        begun_s = loop.time()
+        with pytest.raises(Unavailable, match=r"has not committed in its term yet: n\d is 1 frames behind") as refusal:
+            await point_of(leader)
+        assert refusal.value.code is Code.LEADER_NOT_READY
+        assert loop.time() - begun_s == pytest.approx(PATIENCE_S, abs=0.2)
+        assert leader.leads
+        cluster.faults.remove(stop)
+        await point_of(leader)
+
+
+@virtual_time
+async def test_each_read_has_a_patience_of_its_own() -> None:
+    async with SimCluster(3) as cluster:
+        leader, stop = await leader_that_cannot_commit(cluster)
+        first = point_of(leader)
+        await asyncio.sleep(PATIENCE_S / 2)
+        second = point_of(leader)
+        await asyncio.wait([first])
+        assert first.exception() is not None
+        assert not second.done()
+        cluster.faults.remove(stop)
+        await second
+
+
+@virtual_time
+async def test_a_round_that_no_quorum_answers_is_waited_for_no_longer_by_those_who_asked_nor_by_those_behind() -> None:
+    async with SimCluster(3) as cluster:
+        leader = await cluster.leader()
+        stop = cluster.faults.add(Rule(lambda _s, _t, m: isinstance(m, HeartbeatResponse), drop_share=1))
+        readings = [point_of(leader)]
+        await asyncio.sleep(0)
+        readings.append(point_of(leader))
+        while not all(reading.done() for reading in readings):
+            await leader.append(b"keeps the followers heard")
+            await asyncio.sleep(0.1)
+        assert leader.leads
+        for reading in readings:
+            with pytest.raises(Unavailable, match="no quorum confirms that this node leads"):
+                await reading
+        cluster.faults.remove(stop)
+        await point_of(leader)
+
+
+@virtual_time
+async def test_a_read_that_is_given_up_leaves_nothing_behind() -> None:
+    async with SimCluster(3) as cluster:
+        leader, stop = await leader_that_cannot_commit(cluster)
+        reader = leader.replica.reader
+        before_a_round = [point_of(leader) for _ in range(100)]
+        await settle()
+        assert len(reader._waiting) == 100
+        await give_up(before_a_round)
+        assert not reader._waiting
+        cluster.faults.remove(stop)
+        await cluster.leader()
+        in_a_round = [point_of(leader) for _ in range(100)]
+        await asyncio.sleep(0)
+        assert reader._asked
+        await give_up(in_a_round)
+        assert not reader._asked
+        assert not reader._waiting
+
+
+@virtual_time
+async def test_reads_that_are_given_up_in_a_round_do_not_begin_another_before_it_is_answered() -> None:
+    async with SimCluster(3) as cluster:
+        leader = await cluster.leader()
+        await asyncio.sleep(0.01)
+        follower = cluster.others(leader)[0]
+        rounds = cluster.faults.add(Rule(lambda _s, to, m: isinstance(m, Heartbeat) and to == follower.id))
+        for _ in range(10):
+            reading = point_of(leader)
+            await asyncio.sleep(0)
+            await give_up([reading])
+        assert rounds.seen == 1
+        await point_of(leader)
 
 
 # Records -------------------------------------------------------------------------------------------------------------
