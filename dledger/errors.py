@@ -225,7 +225,9 @@ class CodeInfo(NamedTuple):
 
 CODES: dict[Code, CodeInfo] = {
     Code.NOT_LEADER: CodeInfo("FAILED_PRECONDITION", NotLeader, 3, "ask the leader named in leader_address"),
-    Code.LEADER_NOT_READY: CodeInfo("UNAVAILABLE", Unavailable, 3, "the leader has not committed in its term yet"),
+    Code.LEADER_NOT_READY: CodeInfo(
+        "UNAVAILABLE", Unavailable, 3, "not committed in its term yet, or not confirmed by a quorum"
+    ),
     Code.LEADER_TRANSFERRING: CodeInfo("UNAVAILABLE", Unavailable, 3, "the leadership is being handed over"),
     Code.LEADER_PENDING_FULL: CodeInfo("RESOURCE_EXHAUSTED", PendingFull, 5, "too much waits for a quorum"),
     Code.SHUTTING_DOWN: CodeInfo("UNAVAILABLE", Unavailable, 3, "the node is stopping, or the client was closed"),
