@@ -365,6 +365,8 @@ class Replica:
         if dispatcher is not None:
             dispatcher.on_connected()
         self.exchange.on_connected()
+        if self._tail_query is not None:
+            self._tail_query.on_connected()
 
     def on_disconnected(self, peer: NodeId) -> None:
         if self._is_shut:

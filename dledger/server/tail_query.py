@@ -79,16 +79,23 @@ class TailQuery:
         self._end = context.log.last
         self._ends: dict[NodeId, LogPoint] = {}
         """Up to where they were heard to have frames, behind the cut, that this node may have acknowledged."""
+        self._heard_ends: dict[NodeId, Position] = {}
+        """Where their logs ended when they answered first: what came later cannot have been acknowledged before."""
         self._least_end = GENESIS
-        """The furthest of them."""
+        """The furthest of ``_ends``."""
         self._electorates: set[frozenset[NodeId]] = set()
         """The voters by logs that go as far as this one did, or further."""
+        self._connected = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self.frames_taken = 0
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._run(), name=f"tail-{self._context.group}")
         self._task.add_done_callback(self._context.watch_task)
+
+    def on_connected(self) -> None:
+        """Another can be asked: the sooner, the less it has got that this node cannot have acknowledged."""
+        self._connected.set()
 
     def stop(self) -> None:
         if self._task is not None:
@@ -112,12 +119,22 @@ class TailQuery:
         while missing := self._missing():
             await asyncio.gather(*map(self._ask, missing))
             if self._missing() and context.now_s() < patient_until_s:
-                await asyncio.sleep(RETRY_S)
+                await self._pause()
                 continue
             await self._take()
             if self._has_heard_enough():
                 return
-            await asyncio.sleep(RETRY_S)
+            await self._pause()
+
+    async def _pause(self) -> None:
+        """Until another can be asked, or all are asked again."""
+        try:
+            async with asyncio.timeout(RETRY_S):
+                await self._connected.wait()
+        except TimeoutError:
+            return
+        finally:
+            self._connected.clear()
 
     def _has_heard_enough(self) -> bool:
         """Without those who are missing."""
@@ -142,7 +159,8 @@ class TailQuery:
             if peer not in self._ends and reached != self._cut_behind and not _has(answer, reached):
                 reached = self._cut_behind
                 continue
-            points = self._points(answer)
+            heard_end = self._heard_ends.setdefault(peer, answer.end.position)
+            points = [point for point in self._points(answer) if point.position <= heard_end]
             if not points:
                 self._conclude(peer, answer)
                 return

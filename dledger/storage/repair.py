@@ -16,13 +16,15 @@ that nobody misses.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
 
 from dledger.errors import Code, DLedgerError, error
 from dledger.storage.damage import Hole
 from dledger.storage.disk import Disk
 from dledger.storage.frame import HEADER_BYTES, Frame, check_link, parse_frames, parse_header
-from dledger.storage.segment import corrupt
+from dledger.storage.segment import PAGE_BYTES, Segment, corrupt
+from dledger.storage.syncer import Handle
 from dledger.types import Position, TrimPoint
 
 
@@ -68,12 +70,12 @@ def write_back(disk: Disk, hole: Hole, offset: int, frames: Sequence[Frame]) -> 
     Blocks.
 
     By a handle of its own: an error of the device is told to each handle, and a group commit must hear of it too.
-    Raises CORRUPT_LOG where the device does not give back what it was given, and OSError.
+    Raises CORRUPT_LOG where the device takes nothing there, or does not give back what it was given, and OSError.
     """
     raw = b"".join(frame.raw for frame in frames)
     handle = disk.open(hole.segment.path)
     try:
-        disk.pwritev(handle, [raw], offset)
+        _write(disk, handle, hole.segment, raw, offset)
         disk.fdatasync(handle)
         disk.drop_cache(handle)
         stored = disk.pread(handle, len(raw), offset)
@@ -82,6 +84,30 @@ def write_back(disk: Disk, hole: Hole, offset: int, frames: Sequence[Frame]) -> 
     if stored != raw:
         raise corrupt(hole.segment.path, offset, "what was written back is not what is read")
     parse_frames(stored)
+
+
+def _write(disk: Disk, handle: Handle, segment: Segment, raw: bytes, offset: int) -> None:
+    """A page that the device does not give back is taken whole, or not at all. Where frames end within one, the rest of
+    it is part of a sealed segment's footer, which is built again from the frames; of another segment somebody may write
+    there. Raises CORRUPT_LOG where it cannot be written."""
+    try:
+        disk.pwritev(handle, [raw], offset)
+    except OSError as reason:
+        if reason.errno != errno.EIO:
+            raise
+        end = offset + len(raw)
+        rest_bytes = min(-end % PAGE_BYTES, disk.size(handle) - end)
+        if not segment.sealed or _is_readable(disk, handle, rest_bytes, end):
+            raise corrupt(segment.path, offset, f"the device takes no frames there ({reason.strerror})") from reason
+        disk.pwritev(handle, [raw, bytes(rest_bytes)], offset)
+
+
+def _is_readable(disk: Disk, handle: Handle, size_bytes: int, offset: int) -> bool:
+    try:
+        disk.pread(handle, size_bytes, offset)
+    except OSError:
+        return False
+    return True
 
 
 def _unfit(hole: Hole, what: str) -> DLedgerError:

@@ -20,6 +20,7 @@ from dledger.storage.log_state import LogState
 from dledger.storage.scan import FrameScanner, ReadAt
 from dledger.storage.segment import (
     FIRST_PAGE_BYTES,
+    PAGE_BYTES,
     PREPARED_SUFFIX,
     SEGMENT_SUFFIX,
     Segment,
@@ -35,8 +36,8 @@ from dledger.types import LogPoint
 
 MAX_OPEN_SEGMENTS = 128
 """Sealed segments kept open."""
-PAGE_BYTES = 4096
-"""What a device, or its file system, does not give back is no less."""
+UNREADABLE_PAGE = (bytes(range(1, 252)) * 17)[:PAGE_BYTES]
+"""No frame's bytes, as far as anybody would write them; zeros may be."""
 MAX_INDEXED_SEGMENTS = 512
 """Sealed segments whose indexes are kept in memory: of full ones, 40 to 130 MB in all."""
 
@@ -250,9 +251,9 @@ class SegmentFiles:
         return read
 
     def patient_reader_of(self, handle: Handle) -> ReadAt:
-        """As ``reader_of``; pages that the device does not give back read as zeros. They are no frames: what lay there
-        is missed as what has rotted, and written anew, which is what makes a device take another sector for it. Only
-        for what looks for damage: where a log ends must not depend on a device that fails."""
+        """As ``reader_of``; a page that the device does not give back reads as ``UNREADABLE_PAGE``: what lay there is
+        missed as what has rotted, and written anew, which is what makes a device take another sector for it. Only for
+        what looks for damage: where a log ends must not depend on a device that fails."""
 
         def read(size_bytes: int, offset: int) -> bytes:
             try:
@@ -272,7 +273,7 @@ class SegmentFiles:
         except OSError as reason:
             if reason.errno != errno.EIO:
                 raise
-            return bytes(end - offset)
+            return UNREADABLE_PAGE[: end - offset]
 
     def scanner(self, segment: Segment, handle: Handle) -> FrameScanner:
         """Over all frames of the segment, as far as they are good."""

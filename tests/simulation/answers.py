@@ -76,7 +76,7 @@ class Answers:
                 refuse_bytes = self._cluster.config_of(question.host).limits.disk_refuse_free_bytes
                 return errno.ENOSPC in disk.failures or disk.least_free_bytes < refuse_bytes
             case Code.CORRUPT_LOG:
-                return question.was_rotten or question.host.is_rotten
+                return question.was_rotten or question.host.is_rotten or errno.EIO in disk.failures
         return False
 
     def refused_read(self, question: Question, refusal: DLedgerError, index: int) -> None:

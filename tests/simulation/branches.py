@@ -73,6 +73,7 @@ FAULTS = (
     "torn sector",
     "transfer",
     "trim",
+    "unreadable page",
     "wiped disk",
 )
 BRANCHES = (
@@ -133,7 +134,7 @@ ENOUGH_SEEDS = 100
 """So many must meet every kind of fault, and take every branch, that is named above."""
 
 SELDOM_FAULTS = ("minority asked", "old backup")
-SELDOM_BRANCHES = ("reset SUCCESS", "stale completion", "trim by age")
+SELDOM_BRANCHES = ("reset SUCCESS", "stale completion", "trim by age", "unreadable page written anew")
 ENOUGH_FOR_THE_SELDOM = 2_000
 
 RARE_FAULTS = ("rot of both copies", "rotten disk replaced")

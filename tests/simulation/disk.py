@@ -173,8 +173,12 @@ class SimDisk:
 
     def pwritev(self, handle: Handle, buffers: Sequence[Buffer], offset: int) -> None:
         self._change()
+        file = self.file(handle)
+        was_unreadable = len(file.unreadable)
         with self._claiming():
-            self._platter.write(self.file(handle), b"".join(buffers), offset)
+            self._platter.write(file, b"".join(buffers), offset)
+        if len(file.unreadable) < was_unreadable:
+            self._hit("branch unreadable page written anew")
 
     def fdatasync(self, handle: Handle) -> None:
         file = self.file(handle)

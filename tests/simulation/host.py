@@ -120,11 +120,10 @@ class SimHost:
 
     @property
     def awaits_repair(self) -> bool:
-        """Frames of it rotted, or both copies of what its log begins with. Another small state that did is passed over:
-        an older one, and the frames, do as well."""
-        if not self.is_rotten:
-            return False
-        return any(rot.path.endswith(SEGMENT_SUFFIX) or rot.path == self.lost_beginning for rot in self.rot)
+        """Frames of it rotted, or cannot be read, or both copies of what its log begins with are gone. Another small
+        state is passed over: an older one, and the frames, do as well."""
+        needed = [path for path in self.rotten_paths if path.endswith(SEGMENT_SUFFIX) or path == self.lost_beginning]
+        return bool(needed) or self.platter.is_unreadable
 
     @property
     def is_rotten_before_its_log(self) -> bool:
@@ -335,6 +334,7 @@ class SimHost:
         """It has room, and does what it should."""
         self.mood.mend()
         self.platter.capacity_bytes = ROOMY_BYTES
+        self.platter.give_back()
 
     async def stop(self) -> None:
         """A clean stop; after ten seconds the process is killed. Nothing where one is under way."""

@@ -236,6 +236,16 @@ class Platter:
         if self.used_bytes + size_bytes > self.capacity_bytes:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
+    @property
+    def is_unreadable(self) -> bool:
+        """Whether there is anything that it does not give back."""
+        return any(file.unreadable for file in self._names.values())
+
+    def give_back(self) -> None:
+        """All that it has can be read again."""
+        for file in self._names.values():
+            file.unreadable.clear()
+
     def _write_back(self, file: SimFile) -> None:
         """The kernel writes out whatever it likes, whenever it likes; it stays dirty, for nobody may rely on it."""
         file.persist({number: piece for number, piece in file.capture().items() if self.random.random() < 0.5})

@@ -15,7 +15,7 @@ from dledger.types import NodeStart, Position
 from tests.simulation.debts import owes
 from tests.simulation.disk import NORMAL_S, Trap
 from tests.simulation.host import SimHost
-from tests.simulation.platter import ROOMY_BYTES, SECTOR_BYTES, Platter, Rot
+from tests.simulation.platter import PAGE_BYTES, ROOMY_BYTES, SECTOR_BYTES, Platter, Rot
 from tests.simulation.troubles.scene import Scene, Trouble
 
 _SLOTS = {"hard_state": RecordKind.HARD_STATE, "identity": RecordKind.IDENTITY}
@@ -47,6 +47,7 @@ class DiskTroubles:
             Trouble(4, self.rot),
             Trouble(6, self.rot_of_the_beginning),
             Trouble(1, self.rot_of_a_slot),
+            Trouble(3, self.unreadable_page),
             Trouble(5, self.readmit, is_gentle=True),
         ]
 
@@ -159,6 +160,22 @@ class DiskTroubles:
             self._scene.hit(name, host.id, path)
             if self._random.random() < 0.5:
                 host.crash()
+
+    async def unreadable_page(self) -> None:
+        """The device gives a page of frames back no more, until it is written anew: the node takes it from the others.
+        Where it cannot go on, or start, without it, it says that the disk fails, until that is mended."""
+        host = self._rotting(self._cluster.up())
+        if host is None:
+            return
+        paths = [path for path in host.platter.paths() if path.endswith(SEGMENT_SUFFIX)]
+        extents = [(path, extent) for path in paths if (extent := _durable_extent(host, path))]
+        pages = [
+            (path, page) for path, (begin, end) in extents for page in range(-(-begin // PAGE_BYTES), end // PAGE_BYTES)
+        ]
+        if pages:
+            path, page = self._random.choice(pages)
+            host.platter.find(path).unreadable.add(page)
+            self._scene.hit("unreadable page", host.id, path)
 
     async def rot_of_the_beginning(self) -> None:
         """What a trimmed log begins with stands nowhere else, but there twice. Without either copy the node is beyond

@@ -13,7 +13,7 @@ from dledger.types import Consistency, Entry, Position
 from tests.simulation.host import SimHost
 from tests.simulation.platter import PAGE_BYTES, SECTOR_BYTES, SimFile
 from tests.simulation.process import in_world
-from tests.unit.server.rot import append, frames, level, places, rot, rotting, until
+from tests.unit.server.rot import append, append_one, frames, level, places, rot, rotting, until
 
 BAD = Position(70)
 
@@ -128,3 +128,51 @@ async def test_a_device_that_refuses_frames_again_and_again_and_then_gives_them_
         with pytest.raises(DiskError, match="see to the disk"):
             await patient.ask(lambda: patient.replica.log.read(BAD, 1))
         assert patient.replica.failure is None
+
+
+def end_of_frames(host: SimHost, *, of_last_segment: bool) -> tuple[SimFile, int]:
+    """Of the first segment's file or the last one's."""
+    where = list(places(host).values())
+    file = where[-1 if of_last_segment else 0][0]
+    return file, max(offset + size_bytes for each, offset, size_bytes in where if each is file)
+
+
+@in_world
+async def test_the_page_that_the_frames_of_a_sealed_segment_share_with_its_footer_is_repaired() -> None:
+    """The footer is built again from the frames, also by the next start."""
+    async with rotting(appends=200, timings=Timings(scrub_period_s=60)) as (cluster, (_, patient, _other)):
+        good = frames(patient)
+        file, end = end_of_frames(patient, of_last_segment=False)
+        assert end % PAGE_BYTES
+        file.unreadable.add(end // PAGE_BYTES)
+        await until(lambda: not file.unreadable, within_s=600)
+        await until(lambda: not patient.replica.log.damaged())
+        patient.crash()
+        await patient.start()
+        assert frames(patient) == good
+        await level(cluster)
+
+
+@in_world
+async def test_the_page_in_which_the_log_ends_is_left_and_the_node_goes_on_as_a_follower() -> None:
+    """Somebody may write there: it is not written whole."""
+    async with rotting(appends=200, timings=Timings(scrub_period_s=60)) as (_, (_leader, patient, _other)):
+        file, end = end_of_frames(patient, of_last_segment=True)
+        file.unreadable.add((end - 1) // PAGE_BYTES)
+        await until(lambda: bool(patient.replica.log.damaged()), within_s=600)
+        await asyncio.sleep(100)
+        assert patient.replica.failure is None
+        assert patient.replica.log.damaged()
+
+
+@in_world
+async def test_a_page_of_zeros_that_cannot_be_read_is_missed_too() -> None:
+    async with rotting(appends=60, timings=Timings(scrub_period_s=60)) as (cluster, (leader, patient, _)):
+        await leader.ask(partial(append_one, leader, bytes(3 * PAGE_BYTES)))
+        await append(leader, 60)
+        await level(cluster)
+        file, offset, _size = max(places(patient).values(), key=lambda place: place[2])
+        page = offset // PAGE_BYTES + 1
+        assert not any(file.data[page * PAGE_BYTES : (page + 1) * PAGE_BYTES])
+        file.unreadable.add(page)
+        await until(lambda: not file.unreadable, within_s=600)
