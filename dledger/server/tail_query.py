@@ -80,7 +80,7 @@ class TailQuery:
         self._ends: dict[NodeId, LogPoint] = {}
         """Up to where they were heard to have frames, behind the cut, that this node may have acknowledged."""
         self._heard_ends: dict[NodeId, Position] = {}
-        """Where their logs ended when they answered first: what came later cannot have been acknowledged before."""
+        """Where the log of who leads this node's own term ended when it answered first (``_heard_end``)."""
         self._least_end = GENESIS
         """The furthest of ``_ends``."""
         self._electorates: set[frozenset[NodeId]] = set()
@@ -159,8 +159,7 @@ class TailQuery:
             if peer not in self._ends and reached != self._cut_behind and not _has(answer, reached):
                 reached = self._cut_behind
                 continue
-            heard_end = self._heard_ends.setdefault(peer, answer.end.position)
-            points = [point for point in self._points(answer) if point.position <= heard_end]
+            points = self._points(peer, answer)
             if not points:
                 self._conclude(peer, answer)
                 return
@@ -169,12 +168,23 @@ class TailQuery:
             self._ends[peer] = reached = points[-1]
             self._least_end = further(self._least_end, reached)
 
-    def _points(self, answer: FetchResponse) -> list[LogPoint]:
+    def _points(self, peer: NodeId, answer: FetchResponse) -> list[LogPoint]:
         """What of it this node may have acknowledged. A log that begins behind the point asked has it all up to there:
         what is trimmed was committed."""
-        is_trimmed = answer.result is FetchResult.TRIMMED
-        points = [answer.start] if is_trimmed else [frame.header.point for frame in answer.frames]
+        if answer.result is FetchResult.TRIMMED:
+            points = [answer.start]
+        else:
+            end = self._heard_end(peer, answer)
+            points = [frame.header.point for frame in answer.frames if frame.header.position <= end]
         return [point for point in points if point.term <= self._term]
+
+    def _heard_end(self, peer: NodeId, answer: FetchResponse) -> Position:
+        """Who leads this node's own term has all that this node acknowledged in an earlier start, and did when it
+        answered first: what it wrote since is not required. Others may get that later."""
+        core = self._context.core
+        if peer == core.leader_id and core.term == self._term == answer.end.term:
+            self._heard_ends.setdefault(peer, answer.end.position)
+        return self._heard_ends.get(peer, _AS_FAR_AS_IT_GOES)
 
     def _conclude(self, peer: NodeId, answer: FetchResponse) -> None:
         """``peer`` has nothing more of it. One in doubt may have had it."""

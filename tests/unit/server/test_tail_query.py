@@ -506,6 +506,84 @@ async def test_what_a_leader_wrote_since_it_answered_and_nobody_got_is_not_requi
 
 
 @in_world
+async def test_a_log_that_is_trimmed_between_two_answers_is_still_one_to_vote_for() -> None:
+    async with rotting() as (cluster, (leader, patient, third)):
+        faults = cluster.network.faults
+        patient.crash()
+        tear(patient)
+        await asyncio.sleep(NOTICED_S)
+        await append(leader, 30)
+        faults.add(Rule(lambda _, to, what: isinstance(what, Append | Compare | Reset) and to == patient.id, 1.0))
+        asked = list[object]()
+
+        def is_again(source: object, to: object, what: object) -> bool:
+            if source != patient.id or not isinstance(what, Fetch):
+                return False
+            asked.append(to)
+            return asked.count(to) > 1
+
+        late = faults.add(Rule(is_again, 1.0))
+        await patient.start()
+        await until(lambda: {leader.id, third.id} <= set(asked), poll_s=0.001)
+        await append(leader, 900)
+        await trim(cluster, leader, 800)
+        await until(lambda: all(host.replica.log.state.start.position > 100 for host in (leader, third)))
+        await until(lambda: third.replica.log.last == leader.replica.log.last)
+        faults.remove(late)
+        await until(lambda: Hindrance.UNKNOWN_TAIL not in patient.replica.core.hindrances)
+        leader.crash()
+        cluster.network.mend()
+        faults.clear()
+        await until(lambda: bool(cluster.leaders()))
+
+
+@in_world
+async def test_what_a_follower_gets_after_its_first_answer_may_have_been_acknowledged_before() -> None:
+    """Of five; the patient loses its last two records, and acknowledged both. The third has one of them when it answers
+    first, and the other when that is committed, with what the patient had acknowledged."""
+    async with rotting(5) as (cluster, (leader, patient, third, *others)):
+        faults = cluster.network.faults
+        away = {host.id for host in others}
+        faults.add(Rule(lambda _, to, what: isinstance(what, Append) and to in away, 1.0))
+        hold = faults.add(Rule(lambda _, to, what: isinstance(what, Append) and to == patient.id, 1.0))
+        first = Position(leader.replica.log.last.position + 1)
+        appending = [leader.ask(partial(append_one, leader, b"first"))]
+        await until(lambda: third.replica.log.durable_position >= first, poll_s=BEFORE_A_MARK_S)
+        held = faults.add(Rule(lambda _, to, what: isinstance(what, Append) and to == third.id, 1.0))
+        appending.append(leader.ask(partial(append_one, leader, b"last")))
+        last = Position(first + 1)
+        await until(lambda: leader.replica.log.durable_position >= last, poll_s=BEFORE_A_MARK_S)
+        faults.remove(hold)
+        leadership = leader.replica.core.leadership
+        assert leadership is not None
+        await until(lambda: leadership.followers[patient.id].match >= last, poll_s=BEFORE_A_MARK_S)
+        patient.crash()
+        lose(patient, first)
+        faults.cut_both(leader.id, patient.id)
+
+        def is_for_later(source: object, to: object, what: object) -> bool:
+            if source != patient.id or not isinstance(what, Fetch):
+                return False
+            return to != third.id or what.previous.position >= first
+
+        late = faults.add(Rule(is_for_later, 1.0))
+        await patient.start()
+        await until(lambda: patient.replica.log.last.position == first)
+        faults.remove(held)
+        await until(lambda: leader.replica.core.commit_position >= last)
+        await asyncio.gather(*appending, return_exceptions=True)  # one may have been told too late
+        assert third.replica.log.last.position == last
+        faults.remove(late)
+        await until(lambda: Hindrance.UNKNOWN_TAIL not in patient.replica.core.hindrances)
+        forbid(third)
+        leader.crash()
+        faults.clear()
+        faults.add(Rule(lambda source, _to, _what: source == third.id, delay_s=0.1))
+        await asyncio.sleep(15)
+        assert not [host for host in cluster.leaders() if host.replica.log.last.position < last]
+
+
+@in_world
 async def test_what_it_has_got_since_the_cut_is_not_read_again() -> None:
     """Its disk is slow, so that it has never all that is committed while the load lasts."""
     async with rotting() as (cluster, (leader, patient, _)):
