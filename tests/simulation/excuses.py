@@ -9,7 +9,7 @@ import errno
 from typing import TYPE_CHECKING
 
 from dledger.errors import Code
-from dledger.storage.segment import SEGMENT_SUFFIX
+from dledger.storage.segment import SEGMENT_SUFFIX, STATE_SUFFIX
 from tests.simulation.truth import beginning
 
 if TYPE_CHECKING:
@@ -31,8 +31,9 @@ def may_end(host: SimHost, life: Life, code: Code) -> bool:
 
 def _has_a_log(host: SimHost) -> bool:
     """A full disk refuses appends, and nothing else: whoever has a log starts on it, and goes on. A new node may find
-    no room to begin in."""
-    return any(path.endswith(SEGMENT_SUFFIX) for path in host.platter.paths())
+    no room to begin in: for its first segment, or for the small state that comes last."""
+    paths = host.platter.paths()
+    return all(any(path.endswith(suffix) for path in paths) for suffix in (SEGMENT_SUFFIX, STATE_SUFFIX))
 
 
 def has_lost_its_beginning(host: SimHost) -> bool:
