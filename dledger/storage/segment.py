@@ -331,8 +331,8 @@ class Unreadable(CorruptLog):
     """The device does not give back what lies there: it may be lost as what has rotted, and be repaired as that is."""
 
     def __init__(self, path: str, offset: int, reason: OSError) -> None:
-        super().__init__(f"{path} cannot be read at offset {offset} ({reason.strerror}): see to the disk")
-        self.metadata |= {"file": path, "offset": str(offset)}
+        message = f"{path} cannot be read at offset {offset} ({reason.strerror}): see to the disk"
+        super().__init__(message, metadata={"file": path, "offset": str(offset)})
         self.reason = reason
 
 

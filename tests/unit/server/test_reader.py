@@ -53,6 +53,11 @@ async def read(node: SimNode, start: int, end: int | None) -> list[bytes]:
 # Read index ----------------------------------------------------------------------------------------------------------
 
 
+def unconfirmed(cluster: SimCluster) -> Rule:
+    """No quorum says that the leader still leads, until the rule is removed."""
+    return cluster.faults.add(Rule(lambda _s, _t, m: isinstance(m, HeartbeatResponse), drop_share=1))
+
+
 @virtual_time
 async def test_a_linearizable_read_waits_until_the_term_has_committed_its_first_frame() -> None:
     async with SimCluster(3) as cluster:
@@ -68,7 +73,7 @@ async def test_a_linearizable_read_waits_until_the_term_has_committed_its_first_
 async def test_a_linearizable_read_waits_for_a_quorum_to_say_that_the_leader_still_leads() -> None:
     async with SimCluster(3) as cluster:
         leader = await cluster.leader()
-        stop = cluster.faults.add(Rule(lambda _s, _t, m: isinstance(m, HeartbeatResponse), drop_share=1))
+        stop = unconfirmed(cluster)
         reading = point_of(leader)
         await asyncio.sleep(0.2)
         assert not reading.done()
@@ -168,7 +173,7 @@ async def test_each_read_has_a_patience_of_its_own() -> None:
 async def test_a_round_that_no_quorum_answers_is_waited_for_no_longer_by_those_who_asked_nor_by_those_behind() -> None:
     async with SimCluster(3) as cluster:
         leader = await cluster.leader()
-        stop = cluster.faults.add(Rule(lambda _s, _t, m: isinstance(m, HeartbeatResponse), drop_share=1))
+        stop = unconfirmed(cluster)
         readings = [point_of(leader)]
         await asyncio.sleep(0)
         readings.append(point_of(leader))

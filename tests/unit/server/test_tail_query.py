@@ -78,6 +78,13 @@ def tear(host: SimHost) -> None:
     damage(file, end, 40)
 
 
+async def cut_and_noticed(host: SimHost) -> None:
+    """It is without power, with a torn write, and the others go on."""
+    host.crash()
+    tear(host)
+    await asyncio.sleep(NOTICED_S)
+
+
 @in_world
 async def test_an_acknowledged_frame_that_was_cut_is_taken_back_before_the_first_vote() -> None:
     async with rotting() as (cluster, (leader, patient, other)):
@@ -423,9 +430,7 @@ async def test_the_voters_by_a_log_behind_its_own_are_no_majority() -> None:
     async with rotting() as (cluster, (leader, lagging, patient)):
         faults = cluster.network.faults
         second, third = await learner(cluster, leader), await learner(cluster, leader)
-        patient.crash()
-        tear(patient)
-        await asyncio.sleep(NOTICED_S)
+        await cut_and_noticed(patient)
         await append(leader, 3)
         await until(lambda: lagging.replica.core.commit_position == leader.replica.core.commit_position)
         faults.add(Rule(lambda _, to, what: to == lagging.id and isinstance(what, Append | Compare), 1.0))
@@ -488,9 +493,7 @@ async def test_what_a_leader_wrote_since_it_answered_and_nobody_got_is_not_requi
     """The patient cannot have acknowledged it before: the leader had answered without it in this start."""
     async with rotting() as (cluster, (leader, patient, third)):
         faults = cluster.network.faults
-        patient.crash()
-        tear(patient)
-        await asyncio.sleep(NOTICED_S)
+        await cut_and_noticed(patient)
         await append(leader, 30)
         faults.add(Rule(lambda _, to, what: isinstance(what, Append) and to == patient.id, 1.0))
         await patient.start()
@@ -509,9 +512,7 @@ async def test_what_a_leader_wrote_since_it_answered_and_nobody_got_is_not_requi
 async def test_a_log_that_is_trimmed_between_two_answers_is_still_one_to_vote_for() -> None:
     async with rotting() as (cluster, (leader, patient, third)):
         faults = cluster.network.faults
-        patient.crash()
-        tear(patient)
-        await asyncio.sleep(NOTICED_S)
+        await cut_and_noticed(patient)
         await append(leader, 30)
         faults.add(Rule(lambda _, to, what: isinstance(what, Append | Compare | Reset) and to == patient.id, 1.0))
         asked = list[object]()
@@ -587,9 +588,7 @@ async def test_what_a_follower_gets_after_its_first_answer_may_have_been_acknowl
 async def test_what_it_has_got_since_the_cut_is_not_read_again() -> None:
     """Its disk is slow, so that it has never all that is committed while the load lasts."""
     async with rotting() as (cluster, (leader, patient, _)):
-        patient.crash()
-        tear(patient)
-        await asyncio.sleep(NOTICED_S)
+        await cut_and_noticed(patient)
         patient.mood.sync_s = (0.03, 0.04)
         given = list[Position]()
 
@@ -795,9 +794,7 @@ async def test_a_voter_that_came_while_it_was_away_is_asked_too(is_trimmed: bool
     """Of three, one was replaced meanwhile, and the leader dies: its successor is one whom the patient's log does not
     name, and whose term is the patient's own."""
     async with rotting() as (cluster, (leader, patient, gone)):
-        patient.crash()
-        tear(patient)
-        await asyncio.sleep(NOTICED_S)
+        await cut_and_noticed(patient)
         new = await replace_member(cluster, leader, gone)
         await append(leader, 5)
         await until(lambda: new.replica.log.last == leader.replica.log.last)
@@ -843,9 +840,7 @@ async def test_of_a_trimmed_log_what_it_cannot_have_acknowledged_is_not_required
     """A leader of a later term, that has trimmed what the patient knows of, writes a frame that nobody else gets, and
     dies when the patient has heard of it. The third one has all that was ever committed."""
     async with rotting(appends=20) as (cluster, (patient, *others)):
-        patient.crash()
-        tear(patient)
-        await asyncio.sleep(NOTICED_S)
+        await cut_and_noticed(patient)
         await until(lambda: bool(cluster.leaders()) and cluster.leaders()[0].replica.core.is_ready)
         (leader,) = cluster.leaders()
         (third,) = [host for host in others if host is not leader]
@@ -898,9 +893,7 @@ async def test_what_a_disk_in_doubt_alone_had_is_not_required_once_a_leader_has_
     async with rotting(5) as (cluster, (leader, patient, doubted, *others)):
         faults = cluster.network.faults
         await patient.ask(partial(doubt, patient, doubted))
-        patient.crash()
-        tear(patient)
-        await asyncio.sleep(NOTICED_S)
+        await cut_and_noticed(patient)
         for host in others:
             forbid(host)
         leadership = leader.replica.core.leadership
