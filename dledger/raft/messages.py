@@ -243,7 +243,7 @@ class Fetch:
 @dataclass(frozen=True, slots=True)
 class FetchResponse:
     """SUCCESS: consecutive frames, the first right behind the point that was named; else there are none. ``start``,
-    ``end``: what can be asked for lies between. ``voters``: by this log, as far as it goes."""
+    ``end``: what can be asked for lies between. ``voters``: by this log, as far as it goes. ``leads``: in this term."""
 
     group: str
     term: Term
@@ -253,6 +253,7 @@ class FetchResponse:
     end: LogPoint = GENESIS
     start: LogPoint = GENESIS
     voters: tuple[NodeId, ...] = ()
+    leads: bool = False
 
 
 Message = (

@@ -60,6 +60,9 @@ class Correspondent(Protocol):
         """Whether the log may have gone on behind its end."""
         ...
 
+    @property
+    def leads(self) -> bool: ...
+
     def send(self, peer: NodeId, message: Message) -> bool: ...
 
     def fetch_from(self) -> Sequence[NodeId]:
@@ -137,5 +140,6 @@ class FrameServer:
             end=log.last,
             start=log.state.start,
             voters=log.voters,
+            leads=context.leads,
         )
         context.send(to, answer)

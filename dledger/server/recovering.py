@@ -113,6 +113,10 @@ class RecoveringReplica:
         return Hindrance.OWES_CATCH_UP in self.core.hindrances
 
     @property
+    def leads(self) -> bool:
+        return False
+
+    @property
     def led_down(self) -> LedDown:
         """By this one, or another replica that stood here before."""
         return self._overruling.led_down

@@ -187,6 +187,10 @@ class Replica:
         return Hindrance.OWES_CATCH_UP in self.core.hindrances
 
     @property
+    def leads(self) -> bool:
+        return self.core.leadership is not None
+
+    @property
     def led_down(self) -> LedDown:
         """The last COMPARE that was looked at here."""
         return self._handler.led_down

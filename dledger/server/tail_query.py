@@ -4,12 +4,16 @@ What it cut was most likely a torn write, which it never acknowledged. It may ha
 group, acknowledged a moment before the power went, and not marked yet: then a candidate without them must not get its
 vote. Until it knows, only one whose log ends in a later term does, which cannot lack them (``NodeState.lose_tail``).
 
-It votes for others when a majority of the voters, itself included, has answered: by its own log, or by one that goes
-further. An election needs as many alive, and whoever asks answers others meanwhile, so nobody waits for ever, not after
-a power cut of all either; only one with links to a single node may, though that one reaches a majority (ARCHITECTURE,
-"Known gaps"). A frame that it acknowledged lies on a majority too, but the two may have no other node in common: so for
-``election_timeout_max_ms`` it waits for everybody that it knows, learners too, who may have been promoted in what was
-cut, and is certain when they all answer.
+Who leads its term, or a later one, has all that it acknowledged and that is committed, or may yet be (``_is_led``). So
+where a leader answers, that is the answer, and nothing is required that is not in its log by then.
+
+Without one it votes for others when a majority of the voters, itself included, has answered: by its own log, or by one
+that goes further. An election needs as many alive, and whoever asks answers others meanwhile, so nobody waits for ever,
+not after a power cut of all either; only one with links to a single node may, though that one reaches a majority
+(ARCHITECTURE, "Known gaps"). A frame that it acknowledged lies on a majority too, but the two may have no other node in
+common: so for ``election_timeout_max_ms`` it waits for everybody that it knows, learners too, who may have been
+promoted in what was cut, and is certain when they all answer. Then it asks all once more, and goes by the answers: one
+that was slow kept it from none that came meanwhile.
 
 The voters may differ behind the cut: a leader that is gone may have written frames there that nobody else got. Each log
 is followed to its end, as far as this node may have acknowledged it, from its beginning where that lies behind the cut;
@@ -27,6 +31,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection
+from itertools import compress
 from typing import Protocol
 
 from dledger.errors import Code, DLedgerError
@@ -79,10 +84,12 @@ class TailQuery:
         self._end = context.log.last
         self._ends: dict[NodeId, LogPoint] = {}
         """Up to where they were heard to have frames, behind the cut, that this node may have acknowledged."""
-        self._heard_ends: dict[NodeId, Position] = {}
-        """Where the log of who leads this node's own term ended when it answered first (``_heard_end``)."""
         self._least_end = GENESIS
-        """The furthest of ``_ends``."""
+        """The furthest of ``_ends``; where ``_is_led``, the leader's."""
+        self._is_led = False
+        """A leader has answered, of this node's term, or a later one. Whatever this node acknowledged is in its log, if
+        it is committed, or is to be with that acknowledgement: in its own term it got that from this leader, and of an
+        earlier one the leader has what can be committed (Raft §5.4.3)."""
         self._electorates: set[frozenset[NodeId]] = set()
         """The voters by logs that go as far as this one did, or further."""
         self._connected = asyncio.Event()
@@ -117,8 +124,11 @@ class TailQuery:
         context = self._context
         patient_until_s = context.now_s() + context.config.timings.election_timeout_max_ms / 1000
         while missing := self._missing():
+            was_patient = context.now_s() >= patient_until_s
             await asyncio.gather(*map(self._ask, missing))
-            if self._missing() and context.now_s() < patient_until_s:
+            if self._is_led:
+                return
+            if self._missing() and not was_patient:
                 await self._pause()
                 continue
             await self._take()
@@ -144,22 +154,29 @@ class TailQuery:
         return any(len(voters & heard) >= majority(len(voters)) for voters in electorates)
 
     def _missing(self) -> list[NodeId]:
+        return [peer for peer in self._known() if peer not in self._answered]
+
+    def _known(self) -> list[NodeId]:
         core = self._context.core
-        known = core.membership.members.keys() | self._others()
-        return sorted(known - self._answered - {core.node_id})
+        return sorted((core.membership.members.keys() | self._others()) - {core.node_id})
 
     async def _ask(self, peer: NodeId) -> None:
         """What ``peer`` has behind the cut, to the end of its log. Where that goes on from the end of this one, it has
         all that this one has."""
         reached = self._ends.get(peer, self._context.log.last)
-        while True:
+        while not self._is_led:
             answer = await self._client.ask(peer, reached, _AS_FAR_AS_IT_GOES)
-            if answer is None or answer.result not in _TELLS:
+            if answer is None or self._is_led:
+                return
+            if answer.leads and answer.term == self._term:
+                self._go_by_leader(peer, answer.end)  # it writes more, which nobody needs to have
+                return
+            if answer.result not in _TELLS:
                 return
             if peer not in self._ends and reached != self._cut_behind and not _has(answer, reached):
                 reached = self._cut_behind
                 continue
-            points = self._points(peer, answer)
+            points = self._points(answer)
             if not points:
                 self._conclude(peer, answer)
                 return
@@ -168,26 +185,25 @@ class TailQuery:
             self._ends[peer] = reached = points[-1]
             self._least_end = further(self._least_end, reached)
 
-    def _points(self, peer: NodeId, answer: FetchResponse) -> list[LogPoint]:
+    def _points(self, answer: FetchResponse) -> list[LogPoint]:
         """What of it this node may have acknowledged. A log that begins behind the point asked has it all up to there:
         what is trimmed was committed."""
         if answer.result is FetchResult.TRIMMED:
             points = [answer.start]
         else:
-            end = self._heard_end(peer, answer)
-            points = [frame.header.point for frame in answer.frames if frame.header.position <= end]
+            points = [frame.header.point for frame in answer.frames]
         return [point for point in points if point.term <= self._term]
 
-    def _heard_end(self, peer: NodeId, answer: FetchResponse) -> Position:
-        """Who leads this node's own term has all that this node acknowledged in an earlier start, and did when it
-        answered first: what it wrote since is not required. Others may get that later."""
-        core = self._context.core
-        if peer == core.leader_id and core.term == self._term == answer.end.term:
-            self._heard_ends.setdefault(peer, answer.end.position)
-        return self._heard_ends.get(peer, _AS_FAR_AS_IT_GOES)
+    def _go_by_leader(self, peer: NodeId, end: LogPoint) -> None:
+        self._answered.add(peer)
+        self._least_end = end
+        self._is_led = True
 
     def _conclude(self, peer: NodeId, answer: FetchResponse) -> None:
         """``peer`` has nothing more of it. One in doubt may have had it."""
+        if answer.leads and answer.term > self._term:
+            self._go_by_leader(peer, self._ends.get(peer, self._cut_behind))
+            return
         if answer.result is FetchResult.TRIMMED:  # in a later term than this node had heard of
             self._least_end = further(self._least_end, LogPoint(Position(0), Term(self._term + 1), 0))
         if peer in self._context.core.doubted:
@@ -208,8 +224,12 @@ class TailQuery:
         return self._context.core.leader_id != NOBODY or self._follower.is_busy
 
     async def _take(self) -> None:
-        """What follows the end of this log, of those who go furthest."""
-        for peer in [peer for peer, end in self._ends.items() if end == self._least_end]:
+        """What follows the end of this log, of those who go as far as is required."""
+        if not self._lacks_end or self._has_leader:
+            return
+        known = self._known()
+        have = await asyncio.gather(*map(self._has_end, known))
+        for peer in compress(known, have):
             while self._lacks_end and not self._has_leader:
                 end = self._context.log.last
                 answer = await self._client.ask(peer, end, _AS_FAR_AS_IT_GOES)
@@ -217,6 +237,11 @@ class TailQuery:
                     self._append(answer.frames, end)
                 if self._context.log.last == end:
                     break
+
+    async def _has_end(self, peer: NodeId) -> bool:
+        least = self._least_end
+        answer = await self._client.ask(peer, least, Position(least.position + 1))
+        return answer is not None and (answer.result is FetchResult.SUCCESS or answer.end == least)
 
     def _append(self, offered: tuple[Frame, ...], previous: LogPoint) -> None:
         """As many of these frames, which follow ``previous``, as there is room for."""

@@ -91,23 +91,33 @@ def _write(disk: Disk, handle: Handle, segment: Segment, raw: bytes, offset: int
     it is part of a sealed segment's footer, which is built again from the frames; of another segment somebody may write
     there. Raises CORRUPT_LOG where it cannot be written."""
     try:
-        disk.pwritev(handle, [raw], offset)
+        _write_whole_pages(disk, handle, segment, raw, offset)
     except OSError as reason:
         if reason.errno != errno.EIO:
             raise
-        end = offset + len(raw)
-        rest_bytes = min(-end % PAGE_BYTES, disk.size(handle) - end)
-        if not segment.sealed or _is_readable(disk, handle, rest_bytes, end):
-            raise corrupt(segment.path, offset, f"the device takes no frames there ({reason.strerror})") from reason
-        disk.pwritev(handle, [raw, bytes(rest_bytes)], offset)
+        raise corrupt(segment.path, offset, f"the device takes no frames there ({reason.strerror})") from reason
 
 
-def _is_readable(disk: Disk, handle: Handle, size_bytes: int, offset: int) -> bool:
+def _write_whole_pages(disk: Disk, handle: Handle, segment: Segment, raw: bytes, offset: int) -> None:
     try:
-        disk.pread(handle, size_bytes, offset)
+        disk.pwritev(handle, [raw], offset)
     except OSError:
-        return False
-    return True
+        lost_bytes = _lost_of_footer(disk, handle, segment, offset + len(raw))
+        if not lost_bytes:
+            raise
+        disk.pwritev(handle, [raw, bytes(lost_bytes)], offset)
+
+
+def _lost_of_footer(disk: Disk, handle: Handle, segment: Segment, end: int) -> int:
+    """How many bytes of the footer share a page with the frames that end at ``end``, and cannot be read either."""
+    rest_bytes = min(-end % PAGE_BYTES, disk.size(handle) - end)
+    if not segment.sealed or end != segment.end_offset or rest_bytes <= 0:
+        return 0
+    try:
+        disk.pread(handle, rest_bytes, end)
+    except OSError:
+        return rest_bytes
+    return 0
 
 
 def _unfit(hole: Hole, what: str) -> DLedgerError:

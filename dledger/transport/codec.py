@@ -187,6 +187,7 @@ def _fetch_header(message: Fetch | FetchResponse) -> pb.PeerMessage:
                 start_term=message.start.term,
                 start_chain=message.start.chain,
                 voters=message.voters,
+                leads=message.leads,
             )
         case _:
             assert_never(message)
@@ -310,6 +311,7 @@ def _fetch_response(m: pb.PeerMessage, body: Buffer) -> FetchResponse:
         end=_point(m),
         start=start,
         voters=tuple(map(NodeId, m.voters)),
+        leads=m.leads,
     )
 
 

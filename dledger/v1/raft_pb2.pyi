@@ -169,6 +169,7 @@ class PeerMessage(_message.Message):
     START_TERM_FIELD_NUMBER: _builtins.int
     START_CHAIN_FIELD_NUMBER: _builtins.int
     VOTERS_FIELD_NUMBER: _builtins.int
+    LEADS_FIELD_NUMBER: _builtins.int
     kind: Global___MessageKind.ValueType
     group: _builtins.str
     cluster_id: _builtins.str
@@ -201,6 +202,8 @@ class PeerMessage(_message.Message):
     """FETCH_RESPONSE: where the log begins, and who votes by it."""
     start_term: _builtins.int
     start_chain: _builtins.int
+    leads: _builtins.bool
+    """FETCH_RESPONSE: the node is the leader of this term."""
     @_builtins.property
     def voters(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
@@ -234,10 +237,11 @@ class PeerMessage(_message.Message):
         start_term: _builtins.int = ...,
         start_chain: _builtins.int = ...,
         voters: _abc.Iterable[_builtins.str] | None = ...,
+        leads: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["admits_loss", b"admits_loss", "chain", b"chain", "cluster_id", b"cluster_id", "commit_position", b"commit_position", "disk_state", b"disk_state", "group", b"group", "is_pre_vote", b"is_pre_vote", "keeps_lease", b"keeps_lease", "kind", b"kind", "last_position", b"last_position", "last_term", b"last_term", "last_wanted", b"last_wanted", "leader_id", b"leader_id", "max_bytes", b"max_bytes", "may_not_vote", b"may_not_vote", "position", b"position", "position_term", b"position_term", "request_id", b"request_id", "request_term", b"request_term", "result", b"result", "round", b"round", "start_chain", b"start_chain", "start_position", b"start_position", "start_term", b"start_term", "term", b"term", "transfer_leader_id", b"transfer_leader_id", "voters", b"voters", "wall_clock_ms", b"wall_clock_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["admits_loss", b"admits_loss", "chain", b"chain", "cluster_id", b"cluster_id", "commit_position", b"commit_position", "disk_state", b"disk_state", "group", b"group", "is_pre_vote", b"is_pre_vote", "keeps_lease", b"keeps_lease", "kind", b"kind", "last_position", b"last_position", "last_term", b"last_term", "last_wanted", b"last_wanted", "leader_id", b"leader_id", "leads", b"leads", "max_bytes", b"max_bytes", "may_not_vote", b"may_not_vote", "position", b"position", "position_term", b"position_term", "request_id", b"request_id", "request_term", b"request_term", "result", b"result", "round", b"round", "start_chain", b"start_chain", "start_position", b"start_position", "start_term", b"start_term", "term", b"term", "transfer_leader_id", b"transfer_leader_id", "voters", b"voters", "wall_clock_ms", b"wall_clock_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -226,7 +226,7 @@ async def test_damaged_frames_that_were_never_committed_are_cut_by_the_leaders_w
         await append(cluster.leaders()[0], 30)
         await patient.start()
         await level(cluster)
-        assert patient.replica.core.may_vote
+        await until(lambda: patient.replica.core.may_vote)
         assert frames(patient) == frames(others[0])
         assert last > shared
 

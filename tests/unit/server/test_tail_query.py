@@ -497,7 +497,7 @@ async def test_what_a_leader_wrote_since_it_answered_and_nobody_got_is_not_requi
         await append(leader, 30)
         faults.add(Rule(lambda _, to, what: isinstance(what, Append) and to == patient.id, 1.0))
         await patient.start()
-        await until(lambda: leader.id in patient.replica._tail_query._heard_ends, poll_s=0.001)  # type: ignore[union-attr]
+        await until(lambda: Hindrance.UNKNOWN_TAIL not in patient.replica.core.hindrances, poll_s=0.001)
         faults.add(Rule(lambda _, to, what: isinstance(what, Append) and to == third.id, 1.0))
         doomed = leader.ask(partial(append_one, leader, b"nobody gets it"))
         await asyncio.sleep(2)
@@ -506,6 +506,91 @@ async def test_what_a_leader_wrote_since_it_answered_and_nobody_got_is_not_requi
         cluster.network.mend()
         faults.clear()
         await until(lambda: bool(cluster.leaders()))
+
+
+@pytest.mark.parametrize("third_has_answered", [False, True])
+@in_world
+async def test_what_a_leader_wrote_since_it_answered_is_not_required_by_whomever_it_is_told(
+    third_has_answered: bool,
+) -> None:
+    """Of five; only the third gets it, and is gone with the leader."""
+    async with rotting(5) as (cluster, (leader, patient, third, *others)):
+        faults = cluster.network.faults
+        await cut_and_noticed(patient)
+        await append(leader, 30)
+        await until(lambda: len({host.replica.log.last for host in (leader, third, *others)}) == 1)
+        seen = leader.replica.log.last.position
+        faults.add(Rule(lambda _, to, what: isinstance(what, Append) and to == patient.id, 1.0))
+
+        def is_late(source: object, to: object, what: object) -> bool:
+            if source != patient.id or to != third.id or not isinstance(what, Fetch):
+                return False
+            return what.previous.position >= seen or not third_has_answered
+
+        late = faults.add(Rule(is_late, delay_s=0.3))
+        await patient.start()
+        query = patient.replica._tail_query
+        assert query is not None
+        await until(lambda: leader.id in query._answered, poll_s=0.001)
+        away = {host.id for host in others}
+        faults.add(Rule(lambda _, to, what: isinstance(what, Append) and to in away, 1.0))
+        doomed = leader.ask(partial(append_one, leader, b"the third gets it"))
+        await until(lambda: third.replica.log.last.position > seen, poll_s=0.001)
+        faults.remove(late)
+        await until(lambda: Hindrance.UNKNOWN_TAIL not in patient.replica.core.hindrances)
+        leader.crash()
+        third.crash()
+        assert doomed.exception() is not None
+        cluster.network.mend()
+        faults.clear()
+        await until(lambda: bool(cluster.leaders()), within_s=120)
+
+
+@in_world
+async def test_what_the_leader_of_a_later_term_does_not_have_is_not_required() -> None:
+    """Of seven; a leader wrote what only the third has, and is gone. Nobody has a frame of the next one yet."""
+    async with rotting(7) as (cluster, (leader, patient, third, *others)):
+        faults = cluster.network.faults
+        await cut_and_noticed(patient)
+        away = {host.id for host in others}
+        faults.add(Rule(lambda _, to, what: isinstance(what, Append) and to in away, 1.0))
+        seen = leader.replica.log.last.position
+        doomed = leader.ask(partial(append_one, leader, b"the third gets it"))
+        await until(lambda: third.replica.log.last.position > seen, poll_s=0.001)
+        leader.crash()
+        assert doomed.exception() is not None
+        faults.clear()
+        faults.add(Rule(lambda source, _, what: isinstance(what, VoteRequest) and source == third.id, 1.0))
+        faults.add(Rule(lambda _, _to, what: isinstance(what, Append | Compare | Truncate), 1.0))
+        for host in others:
+            faults.cut_both(third.id, host.id)
+        await until(lambda: bool(cluster.leaders()), within_s=60)
+        await patient.start()
+        await until(lambda: Hindrance.UNKNOWN_TAIL not in patient.replica.core.hindrances)
+        assert patient.replica.core.least_end.position < third.replica.log.last.position
+
+
+@pytest.mark.parametrize("after_s", [0.0, 0.1, 0.3])
+@in_world
+async def test_who_comes_while_another_is_slow_to_answer_is_asked(after_s: float) -> None:
+    """The leader and the patient have what was acknowledged, and the patient lost it."""
+    async with rotting() as (cluster, (leader, patient, third)):
+        faults = cluster.network.faults
+        deaf = faults.add(Rule(lambda _, to, what: isinstance(what, Append) and to == third.id, 1.0))
+        last = await cut_short(leader, patient)
+        third.crash()
+        faults.remove(deaf)
+        await asyncio.sleep(NOTICED_S)
+        await third.start()
+        assert third.replica.log.last.position == last - 1
+        slow = (patient.id, third.id)
+        faults.add(Rule(lambda source, to, what: (source, to) == slow and isinstance(what, Fetch), delay_s=1.5))
+        await patient.start()
+        faults.cut_both(leader.id, third.id)
+        await asyncio.sleep(after_s)
+        await start_idle(leader)
+        await asyncio.sleep(15)
+        assert not [host for host in cluster.leaders() if host.replica.log.last.position < last or host is third]
 
 
 @in_world
@@ -565,7 +650,7 @@ async def test_what_a_follower_gets_after_its_first_answer_may_have_been_acknowl
         def is_for_later(source: object, to: object, what: object) -> bool:
             if source != patient.id or not isinstance(what, Fetch):
                 return False
-            return to != third.id or what.previous.position >= first
+            return to != third.id or (what.previous.position >= first and what.last_wanted > last)
 
         late = faults.add(Rule(is_for_later, 1.0))
         await patient.start()

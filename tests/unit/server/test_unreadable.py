@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from functools import partial
 
 import pytest
@@ -13,7 +14,7 @@ from dledger.types import Consistency, Entry, Position
 from tests.simulation.host import SimHost
 from tests.simulation.platter import PAGE_BYTES, SECTOR_BYTES, SimFile
 from tests.simulation.process import in_world
-from tests.unit.server.rot import append, append_one, frames, level, places, rot, rotting, until
+from tests.unit.server.rot import append, append_one, frames, level, places, rot, rotting, segments, until
 
 BAD = Position(70)
 
@@ -151,6 +152,67 @@ async def test_the_page_that_the_frames_of_a_sealed_segment_share_with_its_foote
         await patient.start()
         assert frames(patient) == good
         await level(cluster)
+
+
+@in_world
+async def test_good_frames_beside_a_hole_are_not_overwritten_where_their_page_cannot_be_read_meanwhile() -> None:
+    async with rotting(appends=200) as (_, (leader, patient, _other)):
+        log = patient.replica.log
+        where = places(patient)
+        file = segments(patient)[0]
+        bad, (_, offset, size_bytes) = next(
+            (position, place) for position, place in sorted(where.items()) if place[0] is file and straddles(*place[1:])
+        )
+        others = {position: place for position, place in where.items() if position != bad}
+        stored = {position: bytes(each.data[at : at + size]) for position, (each, at, size) in others.items()}
+        right = await leader.ask(lambda: leader.replica.log.read(bad, 1))
+        patient.replica.exchange.repairer.stop()
+        rot(patient, bad)
+        await until_found(patient, bad)
+        file.unreadable.add((offset + size_bytes) // PAGE_BYTES)
+
+        with pytest.raises(CorruptLog, match="takes no frames there"):
+            await patient.ask(lambda: log.repair(log.damaged()[0], right[:1]))
+        assert {position: bytes(each.data[at : at + size]) for position, (each, at, size) in others.items()} == stored
+        assert log.damaged()
+        assert patient.replica.failure is None
+
+
+@in_world
+async def test_a_device_that_does_not_take_the_pages_whole_either_is_refused_and_the_node_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with rotting(appends=200) as (_, (leader, patient, _other)):
+        log = patient.replica.log
+        file, end = end_of_frames(patient, of_last_segment=False)
+        bad = max(position for position, place in places(patient).items() if place[0] is file)
+        right = await leader.ask(lambda: leader.replica.log.read(bad, 1))
+        patient.replica.exchange.repairer.stop()
+        rot(patient, bad)
+        await until_found(patient, bad)
+        file.unreadable.add(end // PAGE_BYTES)
+        monkeypatch.setattr(patient.life.disk, "pwritev", refuse)
+
+        with pytest.raises(CorruptLog, match="takes no frames there"):
+            await patient.ask(lambda: log.repair(log.damaged()[0], right[:1]))
+        monkeypatch.undo()
+        assert patient.replica.failure is None
+
+
+def straddles(offset: int, size_bytes: int) -> bool:
+    """Whether it ends in another page than it begins in."""
+    return offset // PAGE_BYTES < (offset + size_bytes) // PAGE_BYTES
+
+
+def refuse(*_args: object) -> int:
+    raise OSError(errno.EIO, "Input/output error")
+
+
+async def until_found(host: SimHost, bad: Position) -> None:
+    log, position = host.replica.log, Position(1)
+    while not log.damaged():
+        position = await host.ask(partial(log.scrub, position))
+    assert [(damaged.first, damaged.last) for damaged in log.damaged()] == [(bad, bad)]
 
 
 @in_world
