@@ -89,13 +89,13 @@ class Life:
 
         def on_take(replica: AnyReplica) -> None:
             take(replica)
+            if self.is_open:
+                self.host.keep_promise(self)
+                self.is_open = False
+                self.host.cluster.trace.hit("branch stepped aside", self.host.id)
             if isinstance(replica, Replica):
-                self._opened(replica)
+                self._opened(replica)  # what was damaged was repaired at that moment
             else:
-                if self.is_open:
-                    self.host.keep_promise(self)
-                    self.is_open = False
-                    self.host.cluster.trace.hit("branch stepped aside", self.host.id)
                 self.was_damaged = True
                 self._observe_cuts(replica.log)
                 self.host.cluster.trace.hit("branch damaged start", self.host.id)
