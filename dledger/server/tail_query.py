@@ -4,8 +4,8 @@ What it cut was most likely a torn write, which it never acknowledged. It may ha
 group, acknowledged a moment before the power went, and not marked yet: then a candidate without them must not get its
 vote. Until it knows, only one whose log ends in a later term does, which cannot lack them (``NodeState.lose_tail``).
 
-Who leads its term, or a later one, has all that it acknowledged and that is committed, or may yet be (``_is_led``). So
-where a leader answers, that is the answer, and nothing is required that is not in its log by then.
+Who leads the term in which it stopped has all of that which is committed, or may yet be (``_leader``). Where that one
+answers, that is the answer, and nothing is required that is not in its log by then.
 
 Without one it votes for others when a majority of the voters, itself included, has answered: by its own log, or by one
 that goes further. An election needs as many alive, and whoever asks answers others meanwhile, so nobody waits for ever,
@@ -85,10 +85,10 @@ class TailQuery:
         self._ends: dict[NodeId, LogPoint] = {}
         """Up to where they were heard to have frames, behind the cut, that this node may have acknowledged."""
         self._least_end = GENESIS
-        """The furthest of ``_ends``; where ``_is_led``, the leader's."""
-        self._is_led = False
-        """A leader has answered, of this node's term, or a later one. Whatever this node acknowledged is in its log, if
-        it is committed, or is to be with that acknowledgement: in its own term it got that from this leader, and of an
+        """The furthest that was heard of; the leader's, where it has answered."""
+        self._leader: NodeId | None = None
+        """Who leads this node's term, and has answered. Whatever this node acknowledged is in its log, if it is
+        committed, or is to be with that acknowledgement: what is of its own term it got from this leader, and of an
         earlier one the leader has what can be committed (Raft §5.4.3)."""
         self._electorates: set[frozenset[NodeId]] = set()
         """The voters by logs that go as far as this one did, or further."""
@@ -126,7 +126,8 @@ class TailQuery:
         while missing := self._missing():
             was_patient = context.now_s() >= patient_until_s
             await asyncio.gather(*map(self._ask, missing))
-            if self._is_led:
+            if self._leader is not None:
+                await self._take_from(self._leader)
                 return
             if self._missing() and not was_patient:
                 await self._pause()
@@ -164,16 +165,17 @@ class TailQuery:
         """What ``peer`` has behind the cut, to the end of its log. Where that goes on from the end of this one, it has
         all that this one has."""
         reached = self._ends.get(peer, self._context.log.last)
-        while not self._is_led:
+        while self._leader is None:
             answer = await self._client.ask(peer, reached, _AS_FAR_AS_IT_GOES)
-            if answer is None or self._is_led:
+            if answer is None or self._leader is not None:
                 return
-            if answer.leads and answer.term == self._term:
+            if answer.leads and answer.term == self._term and peer not in self._context.core.doubted:
                 self._go_by_leader(peer, answer.end)  # it writes more, which nobody needs to have
                 return
             if answer.result not in _TELLS:
                 return
-            if peer not in self._ends and reached != self._cut_behind and not _has(answer, reached):
+            if reached != self._cut_behind and not _has(answer, reached):
+                self._ends.pop(peer, None)  # a leader has cut what it had
                 reached = self._cut_behind
                 continue
             points = self._points(answer)
@@ -195,15 +197,11 @@ class TailQuery:
         return [point for point in points if point.term <= self._term]
 
     def _go_by_leader(self, peer: NodeId, end: LogPoint) -> None:
+        self._leader, self._least_end = peer, end
         self._answered.add(peer)
-        self._least_end = end
-        self._is_led = True
 
     def _conclude(self, peer: NodeId, answer: FetchResponse) -> None:
         """``peer`` has nothing more of it. One in doubt may have had it."""
-        if answer.leads and answer.term > self._term:
-            self._go_by_leader(peer, self._ends.get(peer, self._cut_behind))
-            return
         if answer.result is FetchResult.TRIMMED:  # in a later term than this node had heard of
             self._least_end = further(self._least_end, LogPoint(Position(0), Term(self._term + 1), 0))
         if peer in self._context.core.doubted:
@@ -230,13 +228,16 @@ class TailQuery:
         known = self._known()
         have = await asyncio.gather(*map(self._has_end, known))
         for peer in compress(known, have):
-            while self._lacks_end and not self._has_leader:
-                end = self._context.log.last
-                answer = await self._client.ask(peer, end, _AS_FAR_AS_IT_GOES)
-                if answer is not None and not self._has_leader:
-                    self._append(answer.frames, end)
-                if self._context.log.last == end:
-                    break
+            await self._take_from(peer)
+
+    async def _take_from(self, peer: NodeId) -> None:
+        while self._lacks_end and not self._has_leader:
+            end = self._context.log.last
+            answer = await self._client.ask(peer, end, _AS_FAR_AS_IT_GOES)
+            if answer is not None and not self._has_leader:
+                self._append(answer.frames, end)
+            if self._context.log.last == end:
+                break
 
     async def _has_end(self, peer: NodeId) -> bool:
         least = self._least_end

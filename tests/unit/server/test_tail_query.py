@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from functools import partial
 from types import SimpleNamespace
 
 import pytest
 
+from dledger.config import Timings
+from dledger.errors import ChangeRefused
 from dledger.raft.messages import (
     Append,
     Compare,
@@ -304,7 +307,7 @@ async def test_the_older_of_two_branches_is_not_taken_for_what_was_acknowledged(
         assert patient.replica.log.last == right.replica.log.last
         await asyncio.sleep(5)
         assert not cluster.leaders()
-        right.replica.core.set_may_lead(True, right.life.process.time() * 1000)
+        allow(right)
         await until(lambda: bool(cluster.leaders()))
         assert right.leads
         await level(cluster)
@@ -376,7 +379,7 @@ async def test_who_cut_its_end_in_an_earlier_start_does_not_vote_while_its_log_i
         await other.start()
         await asyncio.sleep(10)
         assert not [host for host in cluster.leaders() if host.replica.log.last.position < last]
-        leader.replica.core.set_may_lead(True, leader.life.process.time() * 1000)
+        allow(leader)
         await level(cluster)
 
 
@@ -396,7 +399,7 @@ async def test_where_a_log_begins_behind_the_point_asked_a_candidate_must_have_a
         await until(lambda: not patient.replica.core.hindrances)
         await asyncio.sleep(5)
         assert not cluster.leaders()
-        holder.replica.core.set_may_lead(True, holder.life.process.time() * 1000)
+        allow(holder)
         await until(lambda: bool(cluster.leaders()))
         assert holder.leads
 
@@ -546,30 +549,6 @@ async def test_what_a_leader_wrote_since_it_answered_is_not_required_by_whomever
         await until(lambda: bool(cluster.leaders()), within_s=120)
 
 
-@in_world
-async def test_what_the_leader_of_a_later_term_does_not_have_is_not_required() -> None:
-    """Of seven; a leader wrote what only the third has, and is gone. Nobody has a frame of the next one yet."""
-    async with rotting(7) as (cluster, (leader, patient, third, *others)):
-        faults = cluster.network.faults
-        await cut_and_noticed(patient)
-        away = {host.id for host in others}
-        faults.add(Rule(lambda _, to, what: isinstance(what, Append) and to in away, 1.0))
-        seen = leader.replica.log.last.position
-        doomed = leader.ask(partial(append_one, leader, b"the third gets it"))
-        await until(lambda: third.replica.log.last.position > seen, poll_s=0.001)
-        leader.crash()
-        assert doomed.exception() is not None
-        faults.clear()
-        faults.add(Rule(lambda source, _, what: isinstance(what, VoteRequest) and source == third.id, 1.0))
-        faults.add(Rule(lambda _, _to, what: isinstance(what, Append | Compare | Truncate), 1.0))
-        for host in others:
-            faults.cut_both(third.id, host.id)
-        await until(lambda: bool(cluster.leaders()), within_s=60)
-        await patient.start()
-        await until(lambda: Hindrance.UNKNOWN_TAIL not in patient.replica.core.hindrances)
-        assert patient.replica.core.least_end.position < third.replica.log.last.position
-
-
 @pytest.mark.parametrize("after_s", [0.0, 0.1, 0.3])
 @in_world
 async def test_who_comes_while_another_is_slow_to_answer_is_asked(after_s: float) -> None:
@@ -591,6 +570,117 @@ async def test_who_comes_while_another_is_slow_to_answer_is_asked(after_s: float
         await start_idle(leader)
         await asyncio.sleep(15)
         assert not [host for host in cluster.leaders() if host.replica.log.last.position < last or host is third]
+
+
+@in_world
+async def test_what_a_leader_had_in_flight_when_it_died_is_taken_with_its_answer() -> None:
+    async with rotting() as (cluster, (leader, patient, _)):
+        faults = cluster.network.faults
+        await cut_and_noticed(patient)
+        faults.add(Rule(lambda _, _to, what: isinstance(what, Append | Compare), 1.0))
+        doomed = leader.ask(partial(append_one, leader, b"nobody gets it"))
+        await asyncio.sleep(0.3)
+        await patient.start()
+        await until(lambda: Hindrance.UNKNOWN_TAIL not in patient.replica.core.hindrances)
+        leader.crash()
+        assert doomed.exception() is not None
+        cluster.network.mend()
+        faults.clear()
+        await until(lambda: bool(cluster.leaders()), within_s=120)
+
+
+async def promote_two(founder: SimHost, first: SimHost, second: SimHost) -> None:
+    """The second as soon as the first is a voter: one sync mark may cover both."""
+    members = founder.replica.members
+    promoted = asyncio.ensure_future(members.promote(first.id))
+    await append_one(founder, b"before")
+    await promoted
+    while founder.replica.core.membership.voters < {founder.id, first.id, second.id}:
+        with contextlib.suppress(ChangeRefused):
+            await members.promote(second.id)
+        await asyncio.sleep(0.0001)
+
+
+@in_world
+async def test_an_only_voter_that_cut_a_promotion_does_not_lead_beside_those_who_have_trimmed_it() -> None:
+    timings = Timings(sync_mark_interval_ms=50, sync_mark_idle_ms=100)
+    async with rotting(1, timings=timings) as (cluster, (founder,)):
+        first, second = await learner(cluster, founder), await learner(cluster, founder)
+        await asyncio.sleep(1)
+        before = founder.replica.log.last.position
+        await founder.ask(partial(promote_two, founder, first, second))
+        founder.crash()
+        lose(founder, Position(before + 2))
+        await until(lambda: any(host.leads and host.replica.core.is_ready for host in (first, second)))
+        (leader,) = cluster.leaders()
+        await append(leader, 900)
+        await trim(cluster, leader, 800)
+        await until(lambda: leader.replica.log.state.start.term > 1)
+        late = Rule(lambda _, to, what: to == founder.id and isinstance(what, Append | Compare | Reset), 1.0)
+        cluster.network.faults.add(late)
+        await founder.start()
+        assert founder.replica.core.membership.voters == {founder.id}
+        await asyncio.sleep(10)
+        assert not founder.leads
+
+
+@pytest.mark.parametrize("is_heard_by_fifth", [False, True])
+@pytest.mark.parametrize("heir_leads", [False, True])
+@in_world
+async def test_a_log_that_was_cut_between_two_answers_is_asked_from_the_cut_again(
+    is_heard_by_fifth: bool, heir_leads: bool
+) -> None:
+    """Of five; the heir has a doomed frame when it answers first, and when it answers again what the patient had
+    acknowledged to the leader that is gone by then."""
+    async with rotting(5) as (cluster, (old, heir, leader, patient, fifth)):
+        faults = cluster.network.faults
+        shared = old.replica.log.last.position
+        faults.partition([old.id, heir.id], [leader.id, patient.id, fifth.id])
+        for host in (heir, patient, fifth):
+            forbid(host)
+        faults.add(Rule(lambda _, to, what: isinstance(what, Append) and to == fifth.id, 1.0))
+        doomed = old.ask(partial(append_one, old, b"never acknowledged"))
+        await until(lambda: heir.replica.log.durable_position == shared + 1)
+        old.crash()
+        assert doomed.exception() is not None
+        await until(lambda: leader.leads)
+        followers = leader.replica.core.leadership.followers  # type: ignore[union-attr]
+        await until(lambda: followers[patient.id].match > shared, poll_s=BEFORE_A_MARK_S)
+        patient.crash()
+        lose(patient, Position(shared + 1))
+        cluster.network.mend()
+        faults.clear()
+        for host in {old, leader, fifth} - ({fifth} if is_heard_by_fifth else set()):
+            faults.cut_both(patient.id, host.id)
+        held = faults.add(Rule(lambda source, _, what: source == leader.id and isinstance(what, Append | Compare), 1.0))
+
+        def is_again(source: object, to: object, what: object) -> bool:
+            return (source, to) == (patient.id, heir.id) and isinstance(what, Fetch) and what.previous.position > shared
+
+        late = faults.add(Rule(is_again, 1.0))
+        await patient.start()
+        query = patient.replica._tail_query
+        assert query is not None
+        await until(lambda: heir.id in query._ends)
+        faults.remove(held)
+        deaf = {fifth.id, old.id, patient.id}
+        faults.add(Rule(lambda _, to, what: isinstance(what, Append | Compare | Truncate) and to in deaf, 1.0))
+        await until(lambda: leader.replica.core.commit_position > shared)
+        await until(lambda: heir.replica.log.last == leader.replica.log.last)
+        await start_idle(old)
+        leader.crash()
+        if heir_leads:
+            allow(heir)
+            await until(lambda: heir.leads)
+        faults.remove(late)
+        await asyncio.sleep(3)
+        heir.crash()
+        cluster.network.mend()
+        faults.clear()
+        for host in (old, patient, fifth):
+            allow(host)
+        await asyncio.sleep(20)
+        assert not [host for host in cluster.leaders() if host is not patient]
 
 
 @in_world
@@ -756,6 +846,10 @@ def forbid(host: SimHost) -> None:
     host.replica.core.set_may_lead(False, host.life.process.time() * 1000)
 
 
+def allow(host: SimHost) -> None:
+    host.replica.core.set_may_lead(True, host.life.process.time() * 1000)
+
+
 @pytest.mark.parametrize("is_late", [False, True], ids=["all at once", "one of them later"])
 @in_world
 async def test_what_a_disk_in_doubt_alone_has_keeps_no_majority_of_the_others_from_electing(is_late: bool) -> None:
@@ -855,7 +949,7 @@ async def test_who_was_left_behind_by_all_that_it_knows_votes_with_a_majority_of
         await founder.start()
         await start_idle(voter)
         begin_behind_the_end_of_others(voter)
-        voter.replica.core.set_may_lead(True, voter.life.process.time() * 1000)
+        allow(voter)
         await patient.start()
         assert patient.id not in patient.replica.core.membership.voters
         await until(lambda: voter.leads)
@@ -1043,10 +1137,10 @@ async def test_what_was_acknowledged_outlives_a_restart_of_who_took_another_bran
             patient.crash(power=how == "without power")
         await patient.start()
         await until(lambda: Hindrance.UNKNOWN_TAIL not in patient.replica.core.hindrances)
-        old.replica.core.set_may_lead(True, old.life.process.time() * 1000)
+        allow(old)
         await asyncio.sleep(10)
         assert not old.leads, "elected without what was acknowledged"
-        right.replica.core.set_may_lead(True, right.life.process.time() * 1000)
+        allow(right)
         await until(lambda: right.leads)
 
 
