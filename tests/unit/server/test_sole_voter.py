@@ -27,7 +27,7 @@ from tests.unit.server.rot import (
     rotting,
     until,
 )
-from tests.unit.server.test_tail_query import NOTICED_S, lose, tear
+from tests.unit.server.tails import NOTICED_S, lose, tear
 
 UNSYNCED = pytest.mark.parametrize("durability", [Durability.NONE, Durability.INTERVAL])
 

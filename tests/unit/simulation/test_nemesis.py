@@ -12,7 +12,7 @@ from tests.simulation.nemesis import Nemesis
 from tests.simulation.process import in_world
 from tests.simulation.run import Outcome, _Seed
 from tests.unit.server.rot import append, append_one, rotting, until
-from tests.unit.server.test_tail_query import tear
+from tests.unit.server.tails import tear
 
 CHOICES = 20
 
