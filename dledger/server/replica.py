@@ -188,7 +188,8 @@ class Replica:
 
     @property
     def leads(self) -> bool:
-        return self.core.leadership is not None
+        """Of ``term``: the core is ahead of both while a vote is being written."""
+        return self.core.leadership is not None and self.core.term == self.term
 
     @property
     def led_down(self) -> LedDown:

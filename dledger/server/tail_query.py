@@ -162,9 +162,10 @@ class TailQuery:
         return sorted((core.membership.members.keys() | self._others()) - {core.node_id})
 
     async def _ask(self, peer: NodeId) -> None:
-        """What ``peer`` has behind the cut, to the end of its log. Where that goes on from the end of this one, it has
-        all that this one has."""
+        """What ``peer`` has behind the cut, to the end of its log; one that is written on is asked again, with who came
+        meanwhile. Where its log goes on from the end of this one, it has all that this one has."""
         reached = self._ends.get(peer, self._context.log.last)
+        end: Position | None = None
         while self._leader is None:
             answer = await self._client.ask(peer, reached, _AS_FAR_AS_IT_GOES)
             if answer is None or self._leader is not None:
@@ -178,14 +179,19 @@ class TailQuery:
                 self._ends.pop(peer, None)  # a leader has cut what it had
                 reached = self._cut_behind
                 continue
+            if end is None:
+                end = answer.end.position
             points = self._points(answer)
             if not points:
                 self._conclude(peer, answer)
                 return
             if points[-1].position <= reached.position:
                 return  # it contradicts itself
+            is_written_on = reached.position >= end
             self._ends[peer] = reached = points[-1]
             self._least_end = further(self._least_end, reached)
+            if is_written_on:
+                return
 
     def _points(self, answer: FetchResponse) -> list[LogPoint]:
         """What of it this node may have acknowledged. A log that begins behind the point asked has it all up to there:

@@ -10,7 +10,7 @@ import pytest
 from dledger.raft.messages import Append, Compare, Fetch
 from dledger.raft.state import Hindrance
 from dledger.transport.faults import Rule
-from dledger.types import GENESIS, Durability, Position
+from dledger.types import GENESIS, Durability, Position, Term
 from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.host import SimHost
 from tests.simulation.process import in_world
@@ -249,3 +249,23 @@ async def test_the_word_of_one_that_lost_its_own_end_says_nothing() -> None:
         await hear_alone(cluster, founder, first)
         assert not founder.leads
         assert founder.replica.core.hindrances
+
+
+@in_world
+async def test_who_is_elected_tells_the_term_that_it_leads() -> None:
+    """Its disk is slow to take its vote."""
+    async with rotting(1) as (cluster, (only,)):
+        await learner(cluster, only)
+        only.crash()
+        await asyncio.sleep(NOTICED_S)
+        only.mood.sync_s = (0.2, 0.2)
+        await only.start()
+        told = list[tuple[Term, Term]]()
+
+        def leads() -> bool:
+            replica = only.replica
+            told.append((replica.term, replica.core.term if replica.leads else replica.term))
+            return replica.leads
+
+        await until(leads, poll_s=0.0005)
+        assert not [terms for terms in told if terms[0] != terms[1]]

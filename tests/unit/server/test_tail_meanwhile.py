@@ -18,6 +18,7 @@ from dledger.raft.messages import (
 from dledger.raft.state import Hindrance
 from dledger.transport.faults import Rule
 from dledger.types import Position
+from tests.simulation.host import SimHost
 from tests.simulation.process import in_world
 from tests.unit.server.rot import (
     append,
@@ -170,6 +171,37 @@ async def test_who_comes_while_another_is_slow_to_answer_is_asked(after_s: float
         await start_idle(leader)
         await asyncio.sleep(15)
         assert not [host for host in cluster.leaders() if host.replica.log.last.position < last or host is third]
+
+
+async def write_until(leader: SimHost, is_enough: asyncio.Event) -> None:
+    while not is_enough.is_set():
+        await append_one(leader, b"load")
+        await asyncio.sleep(0.002)
+
+
+@in_world
+async def test_a_follower_that_is_written_on_keeps_nobody_from_asking_the_leader() -> None:
+    """It gets more while each answer is on its way. The leader comes later, and pushes nothing here."""
+    async with rotting(5) as (cluster, (leader, patient, follower, *_)):
+        faults = cluster.network.faults
+        await cut_and_noticed(patient)
+        slow = {patient.id, follower.id}
+        faults.add(Rule(lambda source, to, what: {source, to} == slow and isinstance(what, Fetch), delay_s=0.04))
+        away = {patient.id, leader.id}
+        gone = faults.add(Rule(lambda source, to, _: {source, to} == away, 1.0))
+        faults.add(Rule(lambda _, to, what: to == patient.id and isinstance(what, Append | Compare), 1.0))
+        is_enough = asyncio.Event()
+        loads = [leader.ask(partial(write_until, leader, is_enough)) for _ in range(4)]
+        await asyncio.sleep(0.5)
+        await patient.start()
+        core = patient.replica.core
+        await asyncio.sleep(2.5)
+        assert Hindrance.UNKNOWN_TAIL in core.hindrances
+        faults.remove(gone)
+        await until(lambda: Hindrance.UNKNOWN_TAIL not in core.hindrances)
+        assert not any(load.done() for load in loads)
+        is_enough.set()
+        await asyncio.gather(*loads)
 
 
 @in_world
