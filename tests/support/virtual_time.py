@@ -87,9 +87,10 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         future.add_done_callback(self._thread_done)
         return future
 
-    async def shutdown_default_executor(self) -> None:
+    async def shutdown_default_executor(self, *timeout_s: float | None) -> None:
+        """Python 3.12 gave it a timeout."""
         self._virtual_selector.work_in_threads += 1
-        await super().shutdown_default_executor()
+        await super().shutdown_default_executor(*timeout_s)
         self._virtual_selector.work_in_threads -= 1
 
     def _thread_done(self, _future: asyncio.Future[Any]) -> None:
