@@ -90,7 +90,8 @@ for command in (gate, bulk, growth, catchup, failover, idle, members, reads, spa
 
 def main() -> int:
     """What cannot be measured is said in a line."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # what was begun is taken down
+    for number in (signal.SIGTERM, signal.SIGHUP):  # what was begun is taken down
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
     try:
         bench()
     except (MeasurementFailed, PeerMissing, OSError) as reason:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
 from pathlib import Path
@@ -18,7 +19,15 @@ from typing import Any
 import click
 
 from bench.limits import LIMITS, LIMITS_TURN
-from bench.machine import check_data_folder, data_folder, describe, measure_alone, now, wait_quiet
+from bench.machine import (
+    check_data_folder,
+    data_folder,
+    describe,
+    measure_alone,
+    now,
+    require_same_program,
+    wait_quiet,
+)
 from bench.peers import PEERS
 from bench.peers.api import BUILT, Peer
 from bench.results import replace
@@ -27,6 +36,8 @@ from bench.work import SINGLE_WORKS, MeasurementFailed, Outcome, PeerMissing
 
 RUNS = BUILT / "runs"
 ROUNDS, DURATION_S = 3, 3.0
+PASSING = ("started", "load_before", "busy_before")
+"""What is said of a machine and may be another when a run goes on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +102,8 @@ def compare(plan: Plan, *, fresh: bool) -> Run:
     measure_alone()
     check_data_folder()
     peers, about, missing = _installed(plan)
-    if plan.is_whole:
-        wait_quiet()  # builds leave their servers and their writing behind
-    machine = {**describe(), "started": now(), "load_before": os.getloadavg()[0]}
+    busy = wait_quiet() if plan.is_whole else None  # builds leave their servers and their writing behind
+    machine = {**describe(), "started": now(), "load_before": os.getloadavg()[0], "busy_before": busy}
     run = Run(plan, machine, about, missing)
     if fresh:
         finished(plan)
@@ -102,6 +112,7 @@ def compare(plan: Plan, *, fresh: bool) -> Run:
         for name in plan.order(number, [LIMITS_TURN, *peers]):
             if (number, name) in run.turns:
                 continue
+            require_same_program()
             click.echo(f"round {number + 1} of {plan.rounds}: {name}", err=True)
             _turn(run, number, name, peers.get(name))
     return run
@@ -134,10 +145,9 @@ def _turn(run: Run, number: int, name: str, peer: Peer | None) -> None:
     """A system that fails is told of, and the others go on; its turn is done again when the run is resumed."""
     lines: list[dict[str, Any]] = []
     missing: dict[str, str] = {}
-    with data_folder() as data:
-        measurements = _limits(data, run.plan.duration_s) if peer is None else _works(peer, data, run.plan.duration_s)
-        try:
-            for work, measure in measurements:
+    try:
+        with data_folder() as data, _ended(peer):
+            for work, measure in _measurements(peer, data, run.plan.duration_s):
                 try:
                     outcome = measure()
                 except PeerMissing as reason:
@@ -146,13 +156,10 @@ def _turn(run: Run, number: int, name: str, peer: Peer | None) -> None:
                 line = {"round": number, "system": name, "work": work, **outcome.as_dict()}
                 lines.append(line if peer is None else {**line, "largest_server_mb": peer.largest_server_mb()})
                 click.echo(f"  {work}: {outcome.records_per_s:,.0f}/s  p50 {outcome.p50_ms:.2f} ms", err=True)
-        except Exception as failure:  # noqa: BLE001  # whatever it is: the other systems' samples are worth minutes
-            said = str(failure) if isinstance(failure, MeasurementFailed) else repr(failure)
-            click.echo(f"  {name} failed: {said}", err=True)
-            lines.append({"round": number, "system": name, "failure": said})
-        finally:
-            if peer is not None:
-                peer.stop()
+    except Exception as failure:  # noqa: BLE001  # whatever it is: the other systems' samples are worth minutes
+        said = str(failure) if isinstance(failure, MeasurementFailed) else repr(failure)
+        click.echo(f"  {name} failed: {said}", err=True)
+        lines.append({"round": number, "system": name, "failure": said})
     run.samples += lines
     run.missing |= missing
     run.turns.add((number, name))
@@ -160,7 +167,21 @@ def _turn(run: Run, number: int, name: str, peer: Peer | None) -> None:
     _keep(run, lines)
 
 
+@contextmanager
+def _ended(peer: Peer | None) -> Iterator[None]:
+    """Behind the block nothing of it runs."""
+    try:
+        yield
+    finally:
+        if peer is not None:
+            peer.stop()
+
+
 Measurements = Iterator[tuple[str, Callable[[], Outcome]]]
+
+
+def _measurements(peer: Peer | None, data: Path, duration_s: float) -> Measurements:
+    return _limits(data, duration_s) if peer is None else _works(peer, data, duration_s)
 
 
 def _limits(data: Path, duration_s: float) -> Measurements:
@@ -198,13 +219,12 @@ def _resume(run: Run) -> None:
         finished(run.plan)
         return
     run.machine = head["machine"]
-    failed = {_turn_of(line) for line in lines if _has_failed(line)}
+    failed = {_turn_of(line) for line in lines if _has_failed(line) or "missing" in line}  # it may be there now
     good = [line for line in lines if _turn_of(line) not in failed]
     # Else what failed once would cost the turn's later try, too, when the run is resumed again.
     replace(run.plan.file, "".join(json.dumps(line) + "\n" for line in (head, *good)))
     run.turns = {_turn_of(line) for line in good}
-    run.samples = [line for line in good if "missing" not in line]
-    run.missing |= {line["work"]: line["missing"] for line in good if "missing" in line}
+    run.samples = good
     click.echo(f"going on with the run of {run.machine['started']}: {len(run.turns)} turns are done", err=True)
 
 
@@ -218,7 +238,7 @@ def _has_failed(line: dict[str, Any]) -> bool:
 
 def _conditions(run: dict[str, Any]) -> dict[str, Any]:
     """What may not change within a run."""
-    machine = {key: value for key, value in run["machine"].items() if key not in ("started", "load_before")}
+    machine = {key: value for key, value in run["machine"].items() if key not in PASSING}
     return machine | {name: about["version"] for name, about in run["systems"].items()}
 
 

@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench.peers.api import require
-from bench.processes import LOOPBACK, core_seconds
+from bench.processes import core_seconds
 from bench.work import MeasurementFailed, Outcome
+from dledger.cli.ports import LOOPBACK
 
 STREAMS, MANY_STREAMS = 64, 256
 WORK, MANY_WORK = (f"unary gRPC, {streams} streams" for streams in (STREAMS, MANY_STREAMS))

@@ -22,10 +22,14 @@ from bench.work import MeasurementFailed
 from dledger import __version__
 
 ROOT = Path(__file__).parents[1]
-LOCK = Path(tempfile.gettempdir()) / f"dledger-bench-{os.getuid()}.lock"
+LOCK = Path(f"/tmp/dledger-bench-{os.getuid()}.lock")  # one for all, whatever their TMPDIR
 IN_MEMORY = ("tmpfs", "ramfs")
 """File systems where a sync costs nothing."""
 QUIET_SHARE, QUIET_WITHIN_S = 0.1, 60.0
+DATA_PREFIX = "dledger-bench-"
+KEPT_LOGS = ROOT / ".bench" / "logs"
+"""Of turns that failed."""
+GIGABYTE = 1e9
 _HELD: list[IO[str]] = []
 _MEASURED = ("dledger", "bench", ":!bench/results", ":!bench/README.md")
 
@@ -69,6 +73,20 @@ def program() -> str:
     return f"{commit}+{blake2b(changes, digest_size=4).hexdigest()}" if changes else commit
 
 
+@cache
+def program_at_first() -> str:
+    """As it was when this process first asked: what is to be measured."""
+    return program()
+
+
+def require_same_program() -> None:
+    """Raises MeasurementFailed where the sources were changed since ``program_at_first``: what was measured before and
+    what is behind would be of two programs. A checkout that nobody works in measures in peace."""
+    if (current := program()) != program_at_first():
+        text = f"the sources are {current} now and were {program_at_first()}: measure in a checkout of its own"
+        raise MeasurementFailed(text)
+
+
 def _git(*arguments: str) -> bytes:
     return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, check=True).stdout
 
@@ -82,7 +100,8 @@ def file_system(path: Path) -> str:
 
 @cache
 def measure_alone() -> None:
-    """Until this process ends nobody else measures: two at once would measure each other. Raises MeasurementFailed."""
+    """Until this process ends nobody else measures: two at once would measure each other. What a run that was killed
+    has left behind is removed. Raises MeasurementFailed."""
     lock = LOCK.open("a+")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -95,15 +114,22 @@ def measure_alone() -> None:
     lock.write(str(os.getpid()))
     lock.flush()
     _HELD.append(lock)
+    program_at_first()
+    for left in Path(tempfile.gettempdir()).glob(f"{DATA_PREFIX}*/"):
+        if left.stat().st_uid == os.getuid():
+            click.echo(f"{left} is of a run that was killed: it is removed", err=True)
+            shutil.rmtree(left)
 
 
-def wait_quiet() -> None:
-    """Until hardly anything runs here, or that is given up; which is told."""
+def wait_quiet() -> float:
+    """Until hardly anything runs here, or that is given up; which is told. Returns the share of the machine that was
+    busy at last."""
     deadline = time.monotonic() + QUIET_WITHIN_S
-    while (busy := _busy_share(1.0)) > QUIET_SHARE:
-        if time.monotonic() > deadline:
-            click.echo(f"the machine is not quiet: {busy:.0%} of it is busy", err=True)
-            return
+    while (busy := _busy_share(1.0)) > QUIET_SHARE and time.monotonic() < deadline:
+        pass
+    if busy > QUIET_SHARE:
+        click.echo(f"the machine is not quiet: {busy:.0%} of it is busy", err=True)
+    return round(busy, 2)
 
 
 def _busy_share(over_s: float) -> float:
@@ -129,15 +155,42 @@ def check_data_folder() -> None:
         raise MeasurementFailed(text)
 
 
+def check_space(needed_gb: float) -> None:
+    """Raises MeasurementFailed where what is to be written has no room."""
+    folder = Path(tempfile.gettempdir())
+    free_gb = shutil.disk_usage(folder).free / GIGABYTE
+    if free_gb < needed_gb:
+        raise MeasurementFailed(
+            f"{folder} has {free_gb:.0f} GB free, and up to {needed_gb:.0f} GB are written: ask for less "
+            "(--duration, --gigabytes), or set TMPDIR to a folder on a larger disk"
+        )
+
+
 @contextmanager
-def data_folder() -> Iterator[Path]:
+def data_folder(needed_gb: float = 0) -> Iterator[Path]:
     """A folder for one turn's data, removed behind it; what the turn wrote costs the next one nothing. TMPDIR says
-    where. Raises MeasurementFailed where that is in memory, and while another process measures."""
+    where. Of a turn that fails the logs are kept. Raises MeasurementFailed where that is in memory or too small, and
+    while another process measures."""
     measure_alone()
     check_data_folder()
-    path = Path(tempfile.mkdtemp(prefix="dledger-bench-"))
+    check_space(needed_gb)
+    path = Path(tempfile.mkdtemp(prefix=DATA_PREFIX))
     try:
         yield path
+    except MeasurementFailed as failure:
+        raise MeasurementFailed(str(failure).replace(str(path), str(_keep_logs(path)))) from failure
+    except Exception as failure:
+        failure.add_note(f"the logs are in {_keep_logs(path)}")
+        raise
     finally:
         shutil.rmtree(path, ignore_errors=True)
         os.sync()
+
+
+def _keep_logs(data: Path) -> Path:
+    """Returns where they are now."""
+    kept = KEPT_LOGS / time.strftime("%Y%m%d-%H%M%S")
+    kept.mkdir(parents=True, exist_ok=True)
+    for log in data.glob("*.log"):
+        shutil.copy(log, kept)
+    return kept

@@ -16,7 +16,7 @@ OURS_COLOUR, SYNCED_COLOUR, UNSYNCED_COLOUR = "#1b6ca8", "#5a9367", "#c9a66b"
 
 def plot_comparison(result: dict[str, Any], path: Path) -> None:
     """A panel a work: a bar a system, the range over the rounds on it. Bars of those that do not sync are hatched."""
-    plt = _pyplot()
+    plt = _pyplot(path)
     if plt is None:
         return
     figures = Figures(result)
@@ -45,7 +45,7 @@ def plot_comparison(result: dict[str, Any], path: Path) -> None:
 
 def plot_lines(series: dict[str, tuple[list[float], list[float]]], labels: tuple[str, str, str], path: Path) -> None:
     """``labels``: of the picture, of x, of y. Each series has its x and its y."""
-    plt = _pyplot()
+    plt = _pyplot(path)
     if plt is None:
         return
     figure, panel = plt.subplots(figsize=(7, 3.5))
@@ -67,11 +67,12 @@ def _save(plt: Any, figure: Any, path: Path) -> None:
     beside.replace(path)
 
 
-def _pyplot() -> Any:
-    """None, said, where matplotlib is not installed."""
+def _pyplot(path: Path) -> Any:
+    """None, said, where matplotlib is not installed; a picture of earlier results is removed then."""
     try:
         import matplotlib as mpl  # noqa: PLC0415  # only this needs it
     except ModuleNotFoundError:
+        path.unlink(missing_ok=True)
         click.echo("no picture: matplotlib is not installed (make .venv/.bench)", err=True)
         return None
     mpl.use("svg")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import select
 import shutil
 import signal
@@ -15,8 +16,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from bench.work import MeasurementFailed
+from dledger.cli.ports import HIGHEST, LOOPBACK, LOWEST, busy_port
 
-LOOPBACK = "127.0.0.1"
 STOP_GRACE_S = 5.0
 POLL_INTERVAL_S = 0.02
 ANSWER_S = 30.0
@@ -142,12 +143,14 @@ def peak_bytes(pid: int) -> int:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of the loopback that nobody listens on now."""
-    with ExitStack() as opened:
-        sockets = [opened.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind((LOOPBACK, 0))
-        return [each.getsockname()[1] for each in sockets]
+    """Ports of the loopback that nobody listens on now, and that no connection is given before they are used."""
+    found: list[int] = []
+    for port in random.sample(range(LOWEST, HIGHEST), HIGHEST - LOWEST):
+        if len(found) == count:
+            break
+        if busy_port([port]) is None:
+            found.append(port)
+    return found
 
 
 def wait_until(
@@ -177,3 +180,19 @@ def answers(port: int) -> bool:
     with socket.socket() as probe:
         probe.settimeout(1.0)
         return probe.connect_ex((LOOPBACK, port)) == 0
+
+
+def serves_grpc(port: int) -> bool:
+    """Whether gRPC's health service answers on the port that it serves. A port that is bound takes connections before
+    anybody answers them: such an answer is waited for."""
+    import grpc  # noqa: PLC0415  # programs of ours set its switches first
+    from grpc_health.v1 import health_pb2, health_pb2_grpc  # noqa: PLC0415
+
+    if not answers(port):
+        return False
+    with grpc.insecure_channel(f"{LOOPBACK}:{port}") as channel:
+        try:
+            said = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=ANSWER_S)
+        except grpc.RpcError:
+            return False
+    return bool(said.status == health_pb2.HealthCheckResponse.SERVING)

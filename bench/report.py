@@ -31,10 +31,16 @@ class Spread:
     middle: float
     low: float
     high: float
+    is_steady: bool = True
+    """Whether all were warm whom it is of."""
+
+    @property
+    def remark(self) -> str:
+        return "" if self.is_steady else " · not steady"
 
     @classmethod
-    def of(cls, values: Sequence[float]) -> Spread:
-        return cls(median(values), min(values), max(values))
+    def of(cls, values: Sequence[float], *, is_steady: bool = True) -> Spread:
+        return cls(median(values), min(values), max(values), is_steady)
 
 
 class Figures:
@@ -45,7 +51,7 @@ class Figures:
 
     def spread(self, system: str, work: str, key: str = "records_per_s") -> Spread | None:
         values = [sample[key] for sample in self._samples(system, work)]
-        return Spread.of(values) if values else None
+        return Spread.of(values, is_steady=self._is_steady(system, work)) if values else None
 
     def middle(self, system: str, work: str, key: str = "records_per_s") -> float | None:
         found = self.spread(system, work, key)
@@ -58,7 +64,8 @@ class Figures:
         both = sorted(ours.keys() & theirs.keys())
         if work == ONE:
             ours, theirs = theirs, ours
-        return Spread.of([ours[number] / theirs[number] for number in both]) if both else None
+        ratios = [ours[number] / theirs[number] for number in both]
+        return Spread.of(ratios, is_steady=self._is_steady(system, work)) if both else None
 
     def cost(self, system: str, work: str) -> tuple[float, float] | None:
         """Microseconds of processor time a record, of the servers and of the client: medians over the rounds."""
@@ -87,7 +94,7 @@ class Figures:
     def errors(self, system: str, work: str) -> int:
         return int(sum(sample["errors"] for sample in self._samples(system, work)))
 
-    def is_steady(self, system: str, work: str) -> bool:
+    def _is_steady(self, system: str, work: str) -> bool:
         """Whether it was warm in every round."""
         return all(sample.get("is_steady", True) for sample in self._samples(system, work))
 
@@ -137,10 +144,8 @@ def _rates(figures: Figures) -> str:
         text = f"**{_thousands(rate.middle)}** ({_thousands(rate.low)} – {_thousands(rate.high)})"
         if errors := figures.errors(system, work):
             text += f" · **{errors} errors**"
-        if not figures.is_steady(system, work):
-            text += " · not steady"
         p50, p99 = (figures.middle(system, work, key) for key in ("p50_ms", "p99_ms"))
-        return f"{text} · {p50:.2f} / {p99:.1f}"
+        return f"{text}{rate.remark} · {p50:.2f} / {p99:.1f}"
 
     return _system_table(
         figures, cell, ("acknowledged when", "bulk is"), lambda about: (about["promise"], about["bulk"])
@@ -152,7 +157,7 @@ def _ratios(figures: Figures) -> str:
         ratio = figures.ratio(system, work)
         if ratio is None or system == OURS:
             return NONE
-        return f"**{_times(ratio.middle)} ×** ({_times(ratio.low)} – {_times(ratio.high)})"
+        return f"**{_times(ratio.middle)} ×** ({_times(ratio.low)} – {_times(ratio.high)}){ratio.remark}"
 
     return _system_table(figures, cell)
 

@@ -14,9 +14,10 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from bench.machine import describe, now, sentence
+from bench.machine import describe, now, require_same_program, sentence
 from bench.peers.api import BUILT
 from bench.report import table
+from bench.work import MeasurementFailed
 
 RESULTS = Path(__file__).parent / "results"
 UNPUBLISHED = BUILT / "results"
@@ -33,8 +34,14 @@ def save(
     report: str = "",
 ) -> Path:
     """NAME.json, and NAME.md with the report or the rows' table, in ``folder``: by default where results of the command
-    under way go, unpublished where it is not whole. No reader ever sees half of one. Returns the folder."""
+    under way go, unpublished where it is not whole, or the program was changed meanwhile. No reader ever sees half of
+    one. Returns the folder."""
     folder = folder or _folder(click.get_current_context(), is_whole=is_whole)
+    try:
+        require_same_program()
+    except MeasurementFailed as failure:
+        click.echo(f"not published: {failure}", err=True)
+        folder = UNPUBLISHED
     folder.mkdir(parents=True, exist_ok=True)
     machine = result.get("machine") or {**describe(), "ended": now()}
     replace(folder / f"{name}.json", json.dumps({"machine": machine} | result, indent=1) + "\n")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from dataclasses import replace as replaced
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,14 @@ from bench.h2load import MANY_WORK as UNARY_MANY
 from bench.h2load import WORK as UNARY
 from bench.limits import EMPTY_GRPC
 from bench.peers import OURS
-from bench.report import ONE, Figures, Spread, table
+from bench.report import NONE, ONE, Figures, Spread, table
 from bench.results import RESULTS, replace
 from bench.scenarios.bulk import SUMMARY
 from bench.work import SINGLE_WORKS
 
 MANY = SINGLE_WORKS[-1].name
 FILE = "targets.md"
+PROGRAM_DIGITS = 8
 
 Result = dict[str, Any]
 Reached = Callable[[Result], float | Spread]
@@ -51,7 +53,7 @@ class Target:
             return self.what, wanted, "not measured", "**no**"
         told = f"{_number(middle)}{self.unit}"
         if isinstance(found, Spread):
-            told += f" ({_number(found.low)} – {_number(found.high)})"
+            told += f" ({_number(found.low)} – {_number(found.high)}){found.remark}"
         is_met = middle <= self.bound if self.at_most else middle >= self.bound
         return self.what, wanted, told, "yes" if is_met else "**no**"
 
@@ -76,7 +78,7 @@ def _share_of_empty_service(result: Result) -> Spread:
 
 
 def _times(factor: float, spread: Spread) -> Spread:
-    return Spread(spread.middle * factor, spread.low * factor, spread.high * factor)
+    return replaced(spread, middle=spread.middle * factor, low=spread.low * factor, high=spread.high * factor)
 
 
 def _most_memory(result: Result) -> float:
@@ -120,7 +122,13 @@ TARGETS = (
     Target("256 in flight, beside etcd", "compare", 10, " ×", _ratio("etcd", MANY)),
     Target("the same, etcd loaded by a client in C", "compare", 10, " ×", _sdk_beside_etcd_in_c),
     Target("256 in flight, beside DLedger (Java)", "compare", 15, " ×", _ratio("dledger-java", MANY)),
-    Target("256 in flight, beside NATS JetStream, which syncs nothing", "compare", 2.5, " ×", _ratio("nats", MANY)),
+    Target(
+        "256 in flight, beside NATS JetStream (nats.go), which syncs nothing",
+        "compare",
+        2.5,
+        " ×",
+        _ratio("nats", MANY),
+    ),
     Target("1 in flight: etcd's p50 over ours", "compare", 1, " ×", _ratio("etcd", ONE)),
     Target("unary gRPC from a C client, of an empty grpc.aio service", "compare", 80, " %", _share_of_empty_service),
     Target("memory of a node under these loads", "compare", 300, " MB", _most_memory, at_most=True),
@@ -149,6 +157,14 @@ TARGETS = (
     Target("memory of a node meanwhile, of three", "growth-3", 300, " MB", _most("memory_mb"), at_most=True),
     Target("three nodes' rate over five nodes'", "members", 2, " ×", _fewer_with_five, at_most=True),
     Target(
+        "the same of a record's processor time",
+        "members",
+        2,
+        " ×",
+        _most("cost_times"),
+        at_most=True,
+    ),
+    Target(
         "a follower that was away catches up", "catchup", 200, " MB/s", _of_row("round", "median", "catch_up_mb_per_s")
     ),
     Target("appends meanwhile, of their rate before", "catchup", 70, " %", _of_row("round", "median", "share", 100)),
@@ -156,16 +172,31 @@ TARGETS = (
     Target("failover after kill -9, median of 50", "failover", 800, " ms", lambda r: r["median_ms"], at_most=True),
     Target("the longest of them", "failover", 1500, " ms", lambda result: result["worst_ms"], at_most=True),
     Target("elections by load alone", "failover", 0, "", lambda result: result["elections_by_load"], at_most=True),
+    Target("the same, in bulk", "bulk", 0, "", _most("elections"), at_most=True),
+    Target("the same, while a follower catches up", "catchup", 0, "", _most("elections"), at_most=True),
+    Target("memory of a node meanwhile", "catchup", 300, " MB", _most("largest_node_mb"), at_most=True),
 )
 
 
 def as_markdown(folder: Path) -> str:
     """The table, of the results in ``folder``."""
     read = {each.scenario: _load(folder / f"{each.scenario}.json") for each in TARGETS}
-    rows = [(*each.row(read[each.scenario]), f"[{each.scenario}]({each.scenario}.md)") for each in TARGETS]
+    rows = [
+        (*each.row(read[each.scenario]), f"[{each.scenario}]({each.scenario}.md)", _of(read[each.scenario]))
+        for each in TARGETS
+    ]
     met = sum(row[3] == "yes" for row in rows)
     head = f"{met} of {len(rows)} are met. Medians of the rounds (lowest – highest).\n\n"
-    return head + table(("", "target", "reached", "met", "result"), rows)
+    return head + table(("", "target", "reached", "met", "result", "of"), rows)
+
+
+def _of(result: Result) -> str:
+    """When the result was measured, and the program that it is of."""
+    machine = result.get("machine")
+    if machine is None:
+        return NONE
+    when = machine.get("started") or machine["ended"]
+    return f"{when.partition(' ')[0]}, {machine.get('program', NONE)[:PROGRAM_DIGITS]}"
 
 
 def _load(path: Path) -> Result:

@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from multiprocessing.process import BaseProcess
 from typing import Any, NoReturn
 
-from bench.processes import LOOPBACK
+from dledger.cli.ports import LOOPBACK
 
 _PR_SET_PDEATHSIG = 1
 _FORK = multiprocessing.get_context("fork")

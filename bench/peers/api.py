@@ -12,12 +12,14 @@ from pathlib import Path
 import click
 
 from bench.driver import MOST_WINDOWS, WINDOW_S, Driver
+from bench.machine import ROOT
 from bench.processes import Child, end_all, largest_mb
 from bench.work import SINGLE_WORKS, Outcome, PeerMissing, Work
 
 BENCH = Path(__file__).parent.parent
-BUILT = BENCH.parent / ".bench"
+BUILT = ROOT / ".bench"
 """What is built and fetched for the peers. Nothing of it is committed."""
+BUILD_WITHIN_S = 900.0
 
 
 class Peer(ABC):
@@ -106,7 +108,7 @@ def require(program: str, package: str) -> str:
     return found
 
 
-def build(command: list[str], folder: Path, what: str, timeout_s: float = 600.0) -> None:
+def build(command: list[str], folder: Path, what: str, timeout_s: float = BUILD_WITHIN_S) -> None:
     """Runs a build tool in ``folder``. Raises PeerMissing with what it said last."""
     try:
         ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=timeout_s, check=False)
@@ -118,6 +120,9 @@ def build(command: list[str], folder: Path, what: str, timeout_s: float = 600.0)
 
 
 def version_of(command: list[str]) -> str:
-    """The first line that it prints."""
-    ended = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30)
+    """The first line that it prints. Raises PeerMissing."""
+    try:
+        ended = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30)
+    except (OSError, subprocess.SubprocessError) as failure:
+        raise PeerMissing(f"{command[0]} does not tell its version: {failure}") from failure
     return (ended.stdout or ended.stderr).splitlines()[0].strip()

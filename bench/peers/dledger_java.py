@@ -8,8 +8,9 @@ from pathlib import Path
 from bench.driver import Driver
 from bench.peers.api import Peer
 from bench.peers.java import build_java, version_in
-from bench.processes import LOOPBACK, Child, free_ports, wait_for
+from bench.processes import Child, free_ports, wait_for
 from bench.work import BULK, MeasurementFailed, Work
+from dledger.cli.ports import LOOPBACK
 
 SERVERS = 3
 MEMORY = ("-Xms512m", "-Xmx1g", "-XX:+UseG1GC", "-XX:MaxDirectMemorySize=1g")

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from bench.peers.api import Peer
-from bench.processes import Child, answers, wait_until
+from bench.processes import Child, serves_grpc, wait_until
 from bench.work import Work
 from dledger.cli.ports import LOOPBACK, free_base
 from dledger.types import Durability
@@ -42,7 +42,7 @@ class DLedgerPython(Peer):
         self._driven_by(Child(client, data / "client.log", talks=True))
 
     def start_servers(self, data: Path) -> None:
-        """The nodes alone, until each serves clients."""
+        """The nodes alone, until each answers clients."""
         self._base = free_base(self.nodes)
         self._data = data
         self.endpoints = ",".join(f"{LOOPBACK}:{self._client_port(number)}" for number in range(self.nodes))
@@ -51,9 +51,9 @@ class DLedgerPython(Peer):
             self.wait_serving(number)
 
     def wait_serving(self, number: int) -> None:
-        """Until the node serves clients."""
+        """Until the node answers clients."""
         port = self._client_port(number)
-        wait_until(lambda: answers(port), f"n{number} serves", children=[self.servers[number]])
+        wait_until(lambda: serves_grpc(port), f"n{number} serves", children=[self.servers[number]])
 
     def _client_port(self, number: int) -> int:
         return self._base + PORT_STEP * number + 1

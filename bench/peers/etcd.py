@@ -9,8 +9,9 @@ from typing import Any
 
 from bench.peers.api import Peer, require, version_of
 from bench.peers.go import build_go
-from bench.processes import LOOPBACK, Child, free_ports, wait_for
-from bench.work import MeasurementFailed, Work
+from bench.processes import Child, free_ports, wait_for
+from bench.work import MeasurementFailed, Outcome, Work
+from dledger.cli.ports import LOOPBACK
 
 MEMBERS = 3
 CONNECTIONS = 4
@@ -43,9 +44,17 @@ class Etcd(Peer):
             flags += ["--listen-peer-urls", peers[number], "--initial-advertise-peer-urls", peers[number]]
             flags += ["--quota-backend-bytes", 8 << 30, "--log-level", "error"]
             self.servers.append(Child([self._etcd, *map(str, flags)], data / f"e{number}.log"))
-        leader = wait_for(lambda: _leader(clients), "etcd has a leader", children=self.servers)
-        self.leader_port = int(leader.rpartition(":")[2])
-        self._driven_by(Child([self._load, leader, str(CONNECTIONS)], data / "client.log", talks=True))
+        self._clients_at = clients
+        self._leader_at = wait_for(lambda: _leader(clients), "etcd has a leader", children=self.servers)
+        self.leader_port = int(self._leader_at.rpartition(":")[2])
+        self._driven_by(Child([self._load, self._leader_at, str(CONNECTIONS)], data / "client.log", talks=True))
+
+    def load(self, work: Work, duration_s: float) -> Outcome:
+        """Raises MeasurementFailed, also where another member led behind it: the client would have gone a hop more."""
+        outcome = super().load(work, duration_s)
+        if _leader(self._clients_at) != self._leader_at:
+            raise MeasurementFailed(f"etcd's leader was lost in {work.name}")
+        return outcome
 
     def puts(self) -> int:
         """How many there were so far: each is a revision. Raises MeasurementFailed."""

@@ -9,13 +9,15 @@ from pathlib import Path
 
 from bench.peers.api import Peer
 from bench.peers.java import build_java, version_in
-from bench.processes import LOOPBACK, Child, answers, free_ports, wait_until
+from bench.processes import Child, answers, free_ports, wait_until
 from bench.work import BULK, MeasurementFailed, Work
+from dledger.cli.ports import LOOPBACK
 
 BROKERS = 3
 TOPIC = "bench"
 AT_ONCE, BATCHING = ("0", str(256 << 10)), ("5", str(512 << 10))
 """Milliseconds that a producer lingers for more, and the bytes of a batch: for a call's latency, and for many."""
+FORMAT_WITHIN_S = 60.0
 MEMORY = ("-Xms1g", "-Xmx1g", "-XX:+UseG1GC")
 CONFIG = """
 process.roles=broker,controller
@@ -40,8 +42,8 @@ class Kafka(Peer):
     client = "Java, its own"
     promise = "written by all in-sync replicas, not synced"
     syncs = False
-    bulk = Work(BULK, 20_000)
-    bulk_note = "20,000 sends at a time; the producer batches: linger.ms=5, batch.size=512 KiB"
+    bulk = Work(BULK, 64_000)
+    bulk_note = "64,000 sends at a time; the producer batches: linger.ms=5, batch.size=512 KiB"
     warmup_s = 1.5
     just_in_time = True
     topic_settings: tuple[str, ...] = ()
@@ -80,7 +82,12 @@ class Kafka(Peer):
             subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
             for command in commands
         ]
-        said = [process.communicate()[0] for process in formatting]
+        try:
+            said = [process.communicate(timeout=FORMAT_WITHIN_S)[0] for process in formatting]
+        except subprocess.TimeoutExpired:
+            for process in formatting:
+                process.kill()
+            raise MeasurementFailed(f"Kafka's storage was not formatted within {FORMAT_WITHIN_S:.0f} s") from None
         for process, words in zip(formatting, said, strict=True):
             if process.returncode:
                 raise MeasurementFailed(f"Kafka's storage could not be formatted: {words.strip()}")

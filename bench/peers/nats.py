@@ -8,8 +8,9 @@ from pathlib import Path
 
 from bench.peers.api import Peer, require, version_of
 from bench.peers.go import build_go
-from bench.processes import LOOPBACK, Child, free_ports, wait_until
+from bench.processes import Child, free_ports, wait_until
 from bench.work import Work
+from dledger.cli.ports import LOOPBACK
 
 SERVERS = 3
 STREAM = "bench"

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from bench.machine import GIGABYTE
 from bench.processes import Child
 from bench.results import save, show
 from bench.scenarios.cluster import FILL_RECORD_BYTES, Cluster, cluster
@@ -19,6 +20,8 @@ SETTLE_S = 2.0
 CLOSE_FRAMES = 200
 """Behind by so few it has caught up: appends go on."""
 LONGEST_S = 300.0
+APPENDED_GB = 1.0
+"""By what is appended before and meanwhile, at most."""
 
 
 @click.command()
@@ -36,7 +39,7 @@ def catchup(*, rounds: int, gigabytes: float, inflight: int) -> None:
 
 
 def _round(size_bytes: float, inflight: int) -> dict[str, Any]:
-    with cluster(3) as running:
+    with cluster(3, needed_gb=3 * (size_bytes / GIGABYTE + APPENDED_GB)) as running:
         status = running.wait_ready()
         away = next(number for number in range(3) if f"n{number}" != status.leader)
         before = _rate(running, inflight)
@@ -49,6 +52,7 @@ def _round(size_bytes: float, inflight: int) -> dict[str, Any]:
             seconds, meanwhile = _catch_up(running, away, load)
         finally:
             load.end()
+        elections, peak_mb = running.term() - status.term, running.peak_mb()
     return {
         "missed_gb": round(missed / 1e9, 2),
         "seconds": round(seconds, 2),
@@ -57,6 +61,8 @@ def _round(size_bytes: float, inflight: int) -> dict[str, Any]:
         "appends_per_s_two_nodes": round(without),
         "appends_per_s_meanwhile": round(meanwhile),
         "share": round(meanwhile / before, 2),
+        "elections": elections,
+        "largest_node_mb": round(peak_mb),
     }
 
 
@@ -68,18 +74,17 @@ def _rate(running: Cluster, inflight: int) -> float:
 def _catch_up(running: Cluster, away: int, load: Child) -> tuple[float, float]:
     """The seconds from its start until it is close behind, and appends a second meanwhile. Raises MeasurementFailed,
     also when the load has ended."""
-    first = _commit_index(running)
-    began = time.perf_counter()
+    began, first = time.perf_counter(), _commit_index(running)
     running.start(away)
     while (spent := time.perf_counter() - began) < LONGEST_S:
         load.raise_if_ended()
         status = running.status()
         node = status.node(f"n{away}") if status else None
         if node is not None and node.lag_frames is not None and node.lag_frames < CLOSE_FRAMES:
-            appended = _commit_index(running) - first
+            appended, until = _commit_index(running) - first, time.perf_counter() - began
             if not appended:
                 raise MeasurementFailed("no append was acknowledged while the follower caught up")
-            return spent, appended / spent
+            return spent, appended / until
         time.sleep(POLL_S)
     raise MeasurementFailed(f"the follower had not caught up within {LONGEST_S:.0f} s")
 

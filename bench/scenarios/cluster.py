@@ -13,9 +13,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from bench.machine import data_folder
+from bench.machine import GIGABYTE, data_folder
 from bench.peers.dledger_python import DLedgerPython
 from bench.processes import Child, core_seconds, largest_mb, wait_until
+from bench.report import NONE
 from bench.work import MeasurementFailed
 from dledger.client import ClusterStatus, connect_blocking
 from dledger.errors import Unavailable
@@ -51,8 +52,10 @@ class Cluster:
 
     @property
     def data_bytes(self) -> int:
-        """Of the first node's files, with the room that is made ready for what comes: up to two segments."""
-        return sum(file.stat().st_blocks * 512 for file in self._files(0))
+        """Of the files of the node that has the least, with the room that is made ready for what comes: up to two
+        segments."""
+        sizes = (sum(map(_taken_bytes, self._files(number))) for number in range(len(self.nodes)))
+        return min(sizes)
 
     def cached_bytes(self, number: int) -> int | None:
         """How much of the node's files lies in the page cache; None where there is no ``fincore``."""
@@ -108,6 +111,19 @@ class Cluster:
         except Unavailable:
             return None
 
+    def cached_gb(self, number: int) -> str:
+        """As ``cached_bytes``, for a table."""
+        size_bytes = self.cached_bytes(number)
+        return NONE if size_bytes is None else f"{size_bytes / GIGABYTE:.3f}"
+
+    def leader(self) -> int:
+        """Its number, as soon as all are ready."""
+        return int(str(self.wait_ready().leader).removeprefix("n"))
+
+    def term(self) -> int:
+        """Of the leader, as soon as all are ready: where it has risen there was an election."""
+        return self.wait_ready().term
+
     def wait_ready(self) -> ClusterStatus:
         """Until somebody leads and everybody answers and has caught up."""
         seen: list[ClusterStatus] = []
@@ -152,11 +168,18 @@ class Cluster:
         return command
 
 
+def _taken_bytes(file: Path) -> int:
+    try:
+        return file.stat().st_blocks * 512
+    except FileNotFoundError:
+        return 0  # a segment was given another name, or trimmed, meanwhile
+
+
 @contextmanager
-def cluster(nodes: int) -> Iterator[Cluster]:
-    """Ready; gone, with its data, behind the block."""
+def cluster(nodes: int, *, needed_gb: float = 0) -> Iterator[Cluster]:
+    """Ready; gone, with its data, behind the block. ``needed_gb``: what its nodes write at most, all in all."""
     system = DLedgerPython(nodes)
-    with data_folder() as data:
+    with data_folder(needed_gb) as data:
         try:
             system.start_servers(data)
         except BaseException:

@@ -15,13 +15,14 @@ from typing import Any
 import click
 
 from bench.plots import plot_lines
-from bench.report import NONE
 from bench.results import save, show
 from bench.scenarios.cluster import FILL_RECORD_BYTES, Cluster, cluster
 from bench.scenarios.flags import GIGABYTES, NODES, SECONDS
 
 INFLIGHT = 256
 PLACES = 4096
+SMALL_SHARE = 0.25
+"""What the single records add to what is filled, at most."""
 STEPS_MB = (1, 64, 512, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000)
 
 
@@ -36,7 +37,7 @@ def growth(*, gigabytes: float, nodes: int, duration: float) -> None:
     steps = [step for step in STEPS_MB if step < gigabytes * 1000]
     rows = []
     filled: list[range] = []
-    with cluster(nodes) as running:
+    with cluster(nodes, needed_gb=nodes * gigabytes * (1 + SMALL_SHARE)) as running:
         for step_mb in (*steps, gigabytes * 1000):
             filled.append(running.fill(step_mb * 1e6 - sum(map(len, filled)) * FILL_RECORD_BYTES))
             rows.append(_measure(running, filled, duration))
@@ -49,11 +50,11 @@ def growth(*, gigabytes: float, nodes: int, duration: float) -> None:
 def _measure(running: Cluster, filled: list[range], duration_s: float) -> dict[str, Any]:
     log_gb = running.data_bytes / 1e9
     append = running.bench("append", inflight=INFLIGHT, duration=duration_s)
-    leader = int(str(running.wait_ready().leader).removeprefix("n"))
-    cached_before = _gb(running.cached_bytes(leader))
+    leader = running.leader()
+    cached_before = running.cached_gb(leader)
     indexes = ",".join(f"{each.start}:{each.stop}" for each in filled)
     get = running.client("get", duration_s, INFLIGHT, indexes)
-    cached_behind = _gb(running.cached_bytes(leader))
+    cached_behind = running.cached_gb(leader)
     for _ in range(2):  # the first time they are brought
         again = running.client("get", duration_s, INFLIGHT, indexes, "--places", PLACES)
     memory_mb = running.peak_mb()
@@ -80,10 +81,6 @@ def _measure(running: Cluster, filled: list[range], duration_s: float) -> dict[s
         "start_s": round(clean_s, 2),
         "start_after_kill_s": round(killed_s, 2),
     }
-
-
-def _gb(size_bytes: int | None) -> str:
-    return NONE if size_bytes is None else f"{size_bytes / 1e9:.3f}"
 
 
 def _plot(rows: list[dict[str, Any]], path: Path) -> None:

@@ -43,5 +43,5 @@ def _row(work: str, three: list[dict[str, Any]], five: list[dict[str, Any]]) -> 
         "rate": f"1 / {rates[0] / rates[1]:.2f}",
         "p50_ms": f"{p50s[0]:.2f} → {p50s[1]:.2f}",
         "core_us": f"{cores[0]:.2f} → {cores[1]:.2f}",
-        "cost": f"{cores[1] / cores[0]:.2f} ×",
+        "cost_times": round(cores[1] / cores[0], 2),
     }

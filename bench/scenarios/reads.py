@@ -28,12 +28,14 @@ def reads(*, rounds: int, duration: float) -> None:
         running.bench("append", inflight=16, batch=1000, duration=FILL_S)
         batches = [running.bench("read", duration=duration) for _ in range(rounds)]
         records = [running.client("read", duration) for _ in range(rounds)]
+        log_gb, cached_gb = running.data_bytes / 1e9, running.cached_gb(running.leader())
         gets = {n: [running.bench("get", inflight=n, duration=duration) for _ in range(rounds)] for n in (1, 64, 256)}
     works = {"read_batches": batches, "read": records}
     works |= {f"get, {inflight} in flight": results for inflight, results in gets.items()}
     rows = [_row(work, results) for work, results in works.items()]
     show(rows)
-    save("reads", {"rows": rows}, rows)
+    click.echo(f"of a log of {log_gb:.2f} GB a node, {cached_gb} GB of it in the page cache of the leader's files")
+    save("reads", {"rows": rows, "log_gb": round(log_gb, 2), "cached_gb": cached_gb}, rows)
 
 
 def _row(work: str, results: list[dict[str, Any]]) -> dict[str, object]:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from bench import machine
+from bench.peers import java
 
 
 @pytest.fixture(autouse=True)
@@ -14,5 +15,8 @@ def lock(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFacto
     """One of its own: other tests, or a run of the benchmarks, are under way on this machine."""
     path = tmp_path_factory.mktemp("lock") / "lock"
     monkeypatch.setattr(machine, "LOCK", path)
-    machine.measure_alone.cache_clear()
+    monkeypatch.setattr(machine, "KEPT_LOGS", path.parent / "logs")
+    monkeypatch.setattr("tempfile.tempdir", str(path.parent))
+    for each in (machine.measure_alone, machine.program_at_first, java.build_java):
+        each.cache_clear()
     return path

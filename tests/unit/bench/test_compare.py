@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import chain, pairwise
+from itertools import chain, count, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -167,12 +167,30 @@ def test_a_turn_with_errors_is_done_again_by_the_next_run(bench: Bench) -> None:
     assert bench.done == {LIMITS_TURN: 3, "one": 4, "two": 3}
 
 
-def test_a_run_that_goes_on_tells_what_was_missing_before(bench: Bench) -> None:
+def test_what_was_missing_is_measured_when_the_run_goes_on_and_it_is_there(bench: Bench) -> None:
     bench.failing["one"] = PeerMissing("h2load is not installed")
     interrupt(bench)
     run = bench.run()
-    assert run.missing == {"work": "h2load is not installed"}
-    assert bench.done == {LIMITS_TURN: 3, "one": 2, "two": 3}
+    assert not run.missing
+    assert bench.done == {LIMITS_TURN: 3, "one": 3, "two": 3}
+
+
+def test_what_is_missing_is_told(bench: Bench) -> None:
+    bench.failing["one"] = PeerMissing("h2load is not installed")
+    assert bench.run().missing == {"work": "h2load is not installed"}
+
+
+def test_a_run_ends_where_its_program_is_changed(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = count()
+
+    def changed() -> None:
+        if next(asked) == 4:
+            raise MeasurementFailed("the sources are another now")
+
+    monkeypatch.setattr(comparing, "require_same_program", changed)
+    with pytest.raises(MeasurementFailed, match="another now"):
+        bench.run()
+    assert bench.done.total() == 4
 
 
 def test_samples_are_kept_until_the_results_are_safe(bench: Bench) -> None:

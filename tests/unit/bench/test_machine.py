@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -33,6 +34,49 @@ def test_two_runs_do_not_measure_each_other(lock: Path) -> None:
             machine.measure_alone()
     machine.measure_alone()
     assert lock.read_text() == str(os.getpid())
+
+
+def test_what_a_run_that_was_killed_left_behind_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    left = tmp_path / "dledger-bench-killed"
+    (left / "n0").mkdir(parents=True)
+    (tmp_path / "somebody-else").mkdir()
+    machine.measure_alone()
+    assert [path.name for path in tmp_path.iterdir()] == ["somebody-else"]
+
+
+def test_what_has_no_room_is_refused_before_it_begins() -> None:
+    with pytest.raises(MeasurementFailed, match=r"has \d+ GB free, and up to 1000000000 GB are written: ask for less"):
+        machine.data_folder(1e9).__enter__()
+
+
+def fail(data: Path, failure: Exception) -> NoReturn:
+    """As a turn does."""
+    (data / "n0.log").write_text("no disk")
+    raise failure
+
+
+def test_the_logs_of_a_turn_that_failed_are_where_the_failure_says() -> None:
+    with pytest.raises(MeasurementFailed) as failed, machine.data_folder() as data:
+        fail(data, MeasurementFailed(f"n0 ended (see {data / 'n0.log'})"))
+    assert not data.exists()
+    told = str(failed.value).partition("see ")[2].rstrip(")")
+    assert Path(told).read_text() == "no disk"
+
+
+def test_a_bug_says_where_the_logs_are() -> None:
+    with pytest.raises(ValueError, match="no number") as failed, machine.data_folder() as data:
+        fail(data, ValueError("no number"))
+    (note,) = failed.value.__notes__
+    assert (Path(note.partition("in ")[2]) / "n0.log").read_text() == "no disk"
+
+
+def test_a_program_that_is_changed_while_it_is_measured_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "program", lambda: "abc")
+    machine.require_same_program()
+    monkeypatch.setattr(machine, "program", lambda: "abc+1")
+    with pytest.raises(MeasurementFailed, match=r"the sources are abc\+1 now and were abc"):
+        machine.require_same_program()
 
 
 def test_the_innermost_mount_counts() -> None:

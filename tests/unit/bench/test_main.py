@@ -74,6 +74,20 @@ def test_a_scenario_with_flags_replaces_what_is_published_when_it_is_told_to(
     assert written == [folder / "idle.json", folder / "idle.md"]
 
 
+def test_what_was_measured_of_two_programs_is_not_published(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def changed() -> None:
+        raise MeasurementFailed("the sources are another now")
+
+    written: list[Path] = []
+    monkeypatch.setattr(results, "replace", lambda path, _text: written.append(path.parent))
+    monkeypatch.setattr(results, "require_same_program", changed)
+    save("compare", {}, [{"cores": 1}], folder=RESULTS)
+    assert set(written) == {UNPUBLISHED}
+    assert "not published: the sources are another now" in capsys.readouterr().err
+
+
 def test_what_is_to_be_published_is_though_it_was_short(plans: list[Plan], monkeypatch: pytest.MonkeyPatch) -> None:
     folders: list[Path] = []
     monkeypatch.setattr(commands, "save", lambda *_, **where: folders.append(where["folder"]))

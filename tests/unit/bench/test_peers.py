@@ -10,6 +10,7 @@ from bench.driver import MOST_WINDOWS, WINDOW_S, Driver
 from bench.peers import go, java
 from bench.peers.api import Peer
 from bench.peers.dledger_java import DLedgerJava
+from bench.peers.pysyncobj import PySyncObj
 from bench.work import SINGLE_WORKS, MeasurementFailed, Outcome, PeerMissing, Work
 
 ONE, SOME, MANY = SINGLE_WORKS
@@ -103,6 +104,22 @@ def test_what_is_not_compiled_while_it_runs_is_measured_at_once(tmp_path: Path) 
     peer.warm_up()
     peer.load(ONE, 1.0)
     assert peer.noted.asked == [("measure", ONE)]
+
+
+def test_pysyncobj_is_started_anew_in_the_mode_that_a_work_wants(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[str] = []
+
+    def start(peer: PySyncObj, mode: str) -> None:
+        started.append(mode)
+        peer._mode, peer._drivers = mode, {"": Noted()}
+
+    monkeypatch.setattr(PySyncObj, "_start_in", start)
+    peer = PySyncObj()
+    peer.start(Path())
+    peer.warm_up()
+    for work in (ONE, SOME, MANY, PySyncObj.bulk):
+        peer.load(work, 1.0)
+    assert started == ["batching", "at-once", "batching", "bulk"]
 
 
 def test_dledgers_batches_need_a_leader() -> None:

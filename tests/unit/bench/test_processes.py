@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.processes import Child, end_all, wait_for, wait_until
+from bench.processes import Child, end_all, free_ports, serves_grpc, wait_for, wait_until
 from bench.work import MeasurementFailed
 
 
@@ -64,6 +64,17 @@ def test_all_are_ended_where_one_raises(tmp_path: Path, monkeypatch: pytest.Monk
     assert first.process.returncode is not None
     assert third.process.returncode is not None
     second.end()
+
+
+def test_ports_are_none_that_a_connection_may_be_given() -> None:
+    ports = free_ports(20)
+    assert len(set(ports)) == 20
+    assert all(10_000 <= port < 32_000 for port in ports)
+
+
+def test_a_port_that_answers_nothing_serves_no_grpc() -> None:
+    (port,) = free_ports(1)
+    assert not serves_grpc(port)
 
 
 def test_what_is_waited_for_is_what_was_found() -> None:

@@ -64,7 +64,7 @@ def test_spark_is_asked_for_before_anything_is_filled(command: click.Command, mo
 
     monkeypatch.setattr(spark_session, "require_extra", missing)
     for module in (spark, spark_lag):
-        monkeypatch.setattr(module, "cluster", lambda _: pytest.fail("filled"))
+        monkeypatch.setattr(module, "cluster", lambda *_, **__: pytest.fail("filled"))
     result = run(command)
     assert isinstance(result.exception, PeerMissing)
     assert str(result.exception) == "dledger spark needs pyspark"
@@ -190,7 +190,13 @@ class Running:
         self.lags = iter([5_000, 0])
 
     def wait_ready(self) -> Any:
-        return SimpleNamespace(leader="n0")
+        return SimpleNamespace(leader="n0", term=3)
+
+    def term(self) -> int:
+        return 3
+
+    def peak_mb(self) -> float:
+        return 80.0
 
     def bench(self, _kind: str, **_flags: object) -> dict[str, Any]:
         return {"records_per_s": 100}
@@ -242,7 +248,7 @@ def no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("no_waits")
 def test_a_load_that_died_is_no_share_of_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     load = Load(alive=False)
-    monkeypatch.setattr(catchup, "cluster", lambda _: given(Running(load)))
+    monkeypatch.setattr(catchup, "cluster", lambda *_, **__: given(Running(load)))
     result = run(catchup.catchup)
     assert isinstance(result.exception, MeasurementFailed)
     assert str(result.exception) == "load ended: dead"
@@ -253,7 +259,7 @@ def test_a_load_that_died_is_no_share_of_nothing(monkeypatch: pytest.MonkeyPatch
 def test_each_round_of_catchup_has_a_cluster_of_its_own(
     monkeypatch: pytest.MonkeyPatch, saved: list[dict[str, Any]]
 ) -> None:
-    monkeypatch.setattr(catchup, "cluster", lambda _: given(Running(Load(alive=True))))
+    monkeypatch.setattr(catchup, "cluster", lambda *_, **__: given(Running(Load(alive=True))))
     assert run(catchup.catchup, "--rounds", "2").exit_code == 0
     assert [row["round"] for row in saved] == [1, 2, "median", "lowest", "highest"]
     assert {row["missed_gb"] for row in saved} == {2.0}
@@ -329,11 +335,13 @@ def test_growth_gets_what_was_filled_alone(monkeypatch: pytest.MonkeyPatch) -> N
             asked.append((work, ranges, *places))
             return result
 
-        def wait_ready(self) -> Any:
-            return SimpleNamespace(leader="n0")
+        def wait_ready(self) -> Any: ...
 
-        def cached_bytes(self, _number: int) -> int:
-            return 3_000_000
+        def leader(self) -> int:
+            return 0
+
+        def cached_gb(self, _number: int) -> str:
+            return "0.003"
 
         def peak_mb(self) -> float:
             return 80.0
@@ -349,7 +357,7 @@ def test_growth_gets_what_was_filled_alone(monkeypatch: pytest.MonkeyPatch) -> N
         rows.extend(table)
         return Path()
 
-    monkeypatch.setattr(growth, "cluster", lambda _: given(cast("Running", Grown())))
+    monkeypatch.setattr(growth, "cluster", lambda *_, **__: given(cast("Running", Grown())))
     monkeypatch.setattr(growth, "save", save)
     monkeypatch.setattr(growth, "_plot", lambda *_: None)
     assert run(growth.growth, "--gigabytes", "0.008192").exit_code == 0

@@ -51,6 +51,18 @@ def test_a_cost_that_rises_somewhere_is_not_flat(tmp_path: Path) -> None:
     assert "3 × | **no**" in line
 
 
+def test_each_row_says_when_its_result_was_measured_and_of_which_program(tmp_path: Path) -> None:
+    machine = {"started": "2026-11-24 10:00:00 +0000", "program": "0123456789ab+01020304"}
+    (tmp_path / "idle.json").write_text(json.dumps({"machine": machine, "cores_percent": 3}))
+    lines = as_markdown(tmp_path).splitlines()
+    assert [line.split(" | ")[-1] for line in lines if "five idle nodes" in line] == ["2026-11-24, 01234567 |"]
+    assert [line.split(" | ")[-1] for line in lines if "the longest of them" in line] == ["– |"]
+
+
+def test_what_was_not_warm_is_said_to_be() -> None:
+    assert target(10).row({"speed": Spread(11, 7, 12, is_steady=False)})[2] == "11 MB/s (7 – 12) · not steady"
+
+
 def test_the_published_table_is_what_the_published_results_say() -> None:
     assert (RESULTS / FILE).read_text() == as_markdown(RESULTS)
 
