@@ -15,7 +15,7 @@ from dledger.client import connect_blocking
 
 ETCD_PUT = "/etcdserverpb.KV/Put"
 KEY = b"key"
-SHORT = 0.9
+SHORT = 0.8
 """Of the calls that h2load counts, so many must be in the log, with those of its warm-up."""
 
 
