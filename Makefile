@@ -11,6 +11,7 @@
 # make sim SEEDS=2000   whole clusters under virtual time, a fault at every turn; one seed again: see tests/simulation
 # make liveness every connection graph of three and of five nodes: is there soon a leader that stays?
 # make bench    our figures beside the peers' and the limits of the machine; BENCH_FLAGS="--quick" for a first look
+# make bench-all the same, every scenario and the table of targets: an hour and a half, 80 GB of room, a quiet machine
 # make fuzz COUNT=1000000   mutated messages for every port and every decoder
 # make proof    all of the long proofs, in slices that are kept until the code changes; make proof-report shows the table,
 #               make proof-quick runs a cut of each; FAMILIES="crash-points corruption" chooses
@@ -24,11 +25,12 @@ KILLS ?= 20
 JEPSEN_SECONDS ?= 290
 JEPSEN_STORE ?= .make/jepsen
 COUNT ?= 100000
+SCENARIOS ?= bulk catchup failover idle members reads growth
 
 bin := .venv/bin
 pip := $(bin)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo demo-spark test test-spark spark-kills test-root test-docker check lint format soak sim liveness fuzz jepsen bench bench-gate proof proof-quick proof-report proto clean
+.PHONY: demo demo-spark test test-spark spark-kills test-root test-docker check lint format soak sim liveness fuzz jepsen bench bench-all bench-gate proof proof-quick proof-report proto clean
 
 demo: .venv/.installed
 	@$(bin)/python -m dledger demo
@@ -80,6 +82,11 @@ liveness: .venv/.tools
 
 bench: .venv/.bench
 	@$(bin)/python -m bench compare $(BENCH_FLAGS)
+
+bench-all: bench
+	@set -e; for scenario in $(SCENARIOS); do $(bin)/python -m bench $$scenario; done
+	@$(bin)/python -m bench --publish growth --nodes 3 --gigabytes 5
+	@$(bin)/python -m bench targets
 
 bench-gate: .venv/.bench
 	@$(bin)/python -m bench gate

@@ -79,10 +79,10 @@ class Figures:
         return server, client
 
     def share(self, work: str, limit: str) -> Spread | None:
-        """Our rate over the limit's, round by round."""
+        """Our rate as per cent of the limit's, round by round."""
         ours, limits = self._by_round(OURS, work), self._by_round(LIMITS_TURN, limit)
         both = ours.keys() & limits.keys()
-        return Spread.of([ours[number] / limits[number] for number in both]) if both else None
+        return Spread.of([ours[number] / limits[number] * 100 for number in both]) if both else None
 
     def one_append(self) -> Spread | None:
         """Our p50 over what one append cannot do without: an fdatasync, and two hops there and back."""
@@ -194,9 +194,10 @@ def _limits(figures: Figures) -> str:
 def _shares(figures: Figures) -> str:
     """Ours as shares of the limits."""
     lines = []
-    for name, work, limit in (("bulk", BULK, THREE_COPIES), ("unary gRPC", UNARY, EMPTY_GRPC)):
+    in_a_frame = tuple((work.name, work.name, THREE_COPIES) for work in SINGLE_WORKS[1:])
+    for name, work, limit in (("bulk", BULK, THREE_COPIES), *in_a_frame, ("unary gRPC", UNARY, EMPTY_GRPC)):
         if share := figures.share(work, limit.name):
-            lines.append(f"- {name}: {share.middle:.0%} ({share.low:.0%} – {share.high:.0%}) of: {limit.name}")
+            lines.append(f"- {name}: {share.middle:.2g} % ({share.low:.2g} – {share.high:.2g}) of: {limit.name}")
     if one := figures.one_append():
         lines.append(
             f"- 1 in flight: p50 is {one.middle:.1f} × ({one.low:.1f} – {one.high:.1f}) an fdatasync and two hops "

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from dataclasses import replace as replaced
 from pathlib import Path
 from typing import Any
 
@@ -74,11 +73,7 @@ def _known(spread: Spread | None) -> Spread:
 
 
 def _share_of_empty_service(result: Result) -> Spread:
-    return _times(100, _known(Figures(result).share(UNARY, EMPTY_GRPC.name)))
-
-
-def _times(factor: float, spread: Spread) -> Spread:
-    return replaced(spread, middle=spread.middle * factor, low=spread.low * factor, high=spread.high * factor)
+    return _known(Figures(result).share(UNARY, EMPTY_GRPC.name))
 
 
 def _most_memory(result: Result) -> float:

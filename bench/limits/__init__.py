@@ -23,6 +23,10 @@ class Limit:
     scale: float = 1.0
     tells_p50: bool = True
 
+    def rate(self, data: Path, duration_s: float) -> float:
+        """Measures it, in its unit."""
+        return self.measure(data, duration_s).records_per_s * self.scale
+
 
 SEQUENTIAL = Limit(
     "disk, 1 MiB + fdatasync", lambda data, s: disk.synced_writes(data, disk.CHUNK_BYTES, s), "MB/s", 1.048576

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from bench.limits import SEQUENTIAL
 from bench.machine import GIGABYTE
 from bench.processes import Child
 from bench.results import save, show
@@ -20,6 +21,7 @@ SETTLE_S = 2.0
 CLOSE_FRAMES = 200
 """Behind by so few it has caught up: appends go on."""
 LONGEST_S = 300.0
+DISK_S = 1.0
 APPENDED_GB = 1.0
 """By what is appended before and meanwhile, at most."""
 
@@ -41,6 +43,7 @@ def catchup(*, rounds: int, gigabytes: float, inflight: int) -> None:
 def _round(size_bytes: float, inflight: int) -> dict[str, Any]:
     with cluster(3, needed_gb=3 * (size_bytes / GIGABYTE + APPENDED_GB)) as running:
         status = running.wait_ready()
+        disk_mb_per_s = SEQUENTIAL.rate(running.data_folder(), DISK_S)
         away = next(number for number in range(3) if f"n{number}" != status.leader)
         before = _rate(running, inflight)
         running.end(away)
@@ -57,6 +60,8 @@ def _round(size_bytes: float, inflight: int) -> dict[str, Any]:
         "missed_gb": round(missed / 1e9, 2),
         "seconds": round(seconds, 2),
         "catch_up_mb_per_s": round(missed / 1e6 / seconds),
+        "disk_mb_per_s": round(disk_mb_per_s),
+        "of_disk": round(missed / 1e6 / seconds / disk_mb_per_s, 2),
         "appends_per_s_before": round(before),
         "appends_per_s_two_nodes": round(without),
         "appends_per_s_meanwhile": round(meanwhile),

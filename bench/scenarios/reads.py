@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from bench.limits import PING_PONG, STREAM
 from bench.report import NONE
 from bench.results import save, show
 from bench.scenarios.cluster import cluster
@@ -25,6 +26,7 @@ def reads(*, rounds: int, duration: float) -> None:
     of every record. Latencies are of a batch and of a get.
     """
     with cluster(3) as running:
+        bytes_mb_per_s, pings_per_s = (each.rate(running.data_folder(), duration) for each in (STREAM, PING_PONG))
         running.bench("append", inflight=16, batch=1000, duration=FILL_S)
         batches = [running.bench("read", duration=duration) for _ in range(rounds)]
         records = [running.client("read", duration) for _ in range(rounds)]
@@ -32,13 +34,14 @@ def reads(*, rounds: int, duration: float) -> None:
         gets = {n: [running.bench("get", inflight=n, duration=duration) for _ in range(rounds)] for n in (1, 64, 256)}
     works = {"read_batches": batches, "read": records}
     works |= {f"get, {inflight} in flight": results for inflight, results in gets.items()}
-    rows = [_row(work, results) for work, results in works.items()]
+    rows = [_row(work, results, bytes_mb_per_s, pings_per_s) for work, results in works.items()]
     show(rows)
     click.echo(f"of a log of {log_gb:.2f} GB a node, {cached_gb} GB of it in the page cache of the leader's files")
     save("reads", {"rows": rows, "log_gb": round(log_gb, 2), "cached_gb": cached_gb}, rows)
 
 
-def _row(work: str, results: list[dict[str, Any]]) -> dict[str, object]:
+def _row(work: str, results: list[dict[str, Any]], bytes_mb_per_s: float, pings_per_s: float) -> dict[str, object]:
+    """Beside what one stream of the loopback carries, and how often one message goes there and back on it."""
     rates = sorted(result["records_per_s"] for result in results)
     p50s_ms = [result["p50_ms"] for result in results if result["p50_ms"] is not None]
     return {
@@ -46,7 +49,10 @@ def _row(work: str, results: list[dict[str, Any]]) -> dict[str, object]:
         "records_per_s": round(median(rates)),
         "lowest": round(rates[0]),
         "highest": round(rates[-1]),
-        "mb_per_s": median(result["mb_per_s"] for result in results),
+        "mb_per_s": (mb_per_s := median(result["mb_per_s"] for result in results)),
+        "of_loopback": f"{median(rates) / pings_per_s:.0%} of ping-pongs"
+        if work.startswith("get")
+        else f"{mb_per_s / bytes_mb_per_s:.0%} of a stream",
         "p50_ms": median(p50s_ms) if p50s_ms else NONE,
         "server_core_us": round(median(each["server_core_s"] / each["records"] * 1e6 for each in results), 2),
     }

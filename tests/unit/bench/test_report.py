@@ -63,8 +63,8 @@ def test_a_share_of_a_limit_is_taken_round_by_round() -> None:
         for number, pair in enumerate(rates)
         for system, work, rate in zip(("dledger", LIMITS_TURN), (BULK, THREE_COPIES.name), pair, strict=True)
     ]
-    assert Figures(result(*samples)).share(BULK, THREE_COPIES.name) == Spread(middle=0.3, low=0.1, high=0.5)
-    assert "- bulk: 30% (10% – 50%) of: three synced copies" in as_markdown(result(*samples))
+    assert Figures(result(*samples)).share(BULK, THREE_COPIES.name) == Spread(middle=30, low=10, high=50)
+    assert "- bulk: 30 % (10 – 50) of: three synced copies" in as_markdown(result(*samples))
 
 
 def test_memory_is_the_most_of_the_rounds() -> None:

@@ -16,6 +16,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from bench.limits import Limit
 from bench.peers.dledger_python import DLedgerPython
 from bench.peers.kafka import Kafka
 from bench.scenarios import bulk, catchup, growth, idle, members, reads, spark, spark_check, spark_lag, spark_session
@@ -189,6 +190,9 @@ class Running:
         self.committed = iter([10, 10 + appended])
         self.lags = iter([5_000, 0])
 
+    def data_folder(self) -> Path:
+        return Path()
+
     def wait_ready(self) -> Any:
         return SimpleNamespace(leader="n0", term=3)
 
@@ -242,6 +246,7 @@ def given(running: Running) -> Iterator[Running]:
 @pytest.fixture
 def no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(catchup, "SETTLE_S", 0.0)
+    monkeypatch.setattr(catchup, "SEQUENTIAL", Limit("disk", lambda *_: OUTCOME, "MB/s"))
     monkeypatch.setattr(catchup, "POLL_S", 0.0)
 
 
