@@ -5,7 +5,7 @@
 # make spark-kills KILLS=20   kill -9 of a Spark pipeline in the middle: is every record there once?
 # make test-root what needs root: loop-mounted disks that run full, hang or lose power, system calls that fail
 # make test-docker builds the image and runs docker-compose.yml, with a Docker engine of its own
-# make jepsen   five hosts, every nemesis for a moment; longer: python -m jepsen suite --time-limit 120
+# make jepsen   five hosts, every nemesis for a moment (root); longer: .venv/bin/python -m jepsen suite --time-limit 120
 # make check    lint, types, architecture, proto
 # make soak MINUTES=5 KILL_EVERY=10
 # make sim SEEDS=2000   whole clusters under virtual time, a fault at every turn; one seed again: see tests/simulation
@@ -14,7 +14,7 @@
 # make bench-all the same, every scenario and the table of targets: an hour and a half, 80 GB of room, a quiet machine
 # make fuzz COUNT=1000000   mutated messages for every port and every decoder
 # make proof    all of the long proofs, in slices that are kept until the code changes; make proof-report shows the table,
-#               make proof-quick runs a cut of each; FAMILIES="crash-points corruption" chooses
+#               make proof-quick runs a cut of each (real-faults: make test-root); FAMILIES="crash-points corruption" chooses
 # make proto    regenerates the stubs in dledger/v1
 
 PYTHON ?= python3

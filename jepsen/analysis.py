@@ -33,6 +33,8 @@ VIOLATIONS = (
     "reordered",
     "stale",
     "premature",
+    "two_terms",
+    "falling_terms",
     "gaps",
     "incomplete",
     "overfull",

@@ -11,8 +11,9 @@ import pyarrow as pa
 import pytest
 
 from dledger.errors import ConfigError
+from dledger.kernels.checks import CHECKS, found_by
 from dledger.kernels.history import HISTORY_SCHEMA
-from jepsen.analysis import availability, judge
+from jepsen.analysis import VIOLATIONS, availability, judge
 from jepsen.nemesis.schedule import Window
 from jepsen.probe import Probe, Seen
 from jepsen.report.figures import bars_of, read_roles
@@ -108,6 +109,11 @@ def test_a_run_says_why_it_is_not_valid(tmp_path: Path) -> None:
     told = judge(a_run(tmp_path, rows, [window(1, 2, bit=False)]))
     assert told["reasons"] == ["lost: 4", "stale: 1", "bridge did not bite"]
     assert "bridge did not bite" in write_report(tmp_path).read_text()
+
+
+def test_whatever_makes_a_history_invalid_is_among_the_reasons() -> None:
+    findings = found_by([] for _ in CHECKS)
+    assert {name for found in findings.values() for name in found.violations} <= set(VIOLATIONS)
 
 
 def test_a_run_without_an_acknowledgement_has_its_verdict_and_its_page(tmp_path: Path) -> None:
