@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 import click
 
@@ -77,7 +78,7 @@ def compare(*, rounds: int, duration: float, peers: str, quick: bool, fresh: boo
     result = run.as_dict()
     report = as_markdown(result)
     click.echo(report)
-    save("compare", result, folder=folder, report=report)
+    folder = save("compare", result, folder=folder, report=report)
     plots.plot_comparison(result, folder / "compare.svg")
     if run.failures:
         raise MeasurementFailed(f"{len(run.failures)} measurements failed; the next run does those turns again")
@@ -88,10 +89,18 @@ for command in (gate, bulk, growth, catchup, failover, idle, members, reads, spa
     bench.add_command(command)
 
 
+def _end(number: int, _frame: object) -> NoReturn:
+    """What was begun is taken down, and no second signal cuts that short."""
+    for each in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        signal.signal(each, signal.SIG_IGN)
+    sys.exit(128 + number)
+
+
 def main() -> int:
     """What cannot be measured is said in a line."""
-    for number in (signal.SIGTERM, signal.SIGHUP):  # what was begun is taken down
-        signal.signal(number, lambda number, _: sys.exit(128 + number))
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+            signal.signal(number, _end)
     try:
         bench()
     except (MeasurementFailed, PeerMissing, OSError) as reason:

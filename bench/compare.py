@@ -156,8 +156,11 @@ def _turn(run: Run, number: int, name: str, peer: Peer | None) -> None:
                 line = {"round": number, "system": name, "work": work, **outcome.as_dict()}
                 lines.append(line if peer is None else {**line, "largest_server_mb": peer.largest_server_mb()})
                 click.echo(f"  {work}: {outcome.records_per_s:,.0f}/s  p50 {outcome.p50_ms:.2f} ms", err=True)
+            for line in lines:
+                if line["errors"]:
+                    raise MeasurementFailed(f"{line['errors']} calls failed in {line['work']} (see {data}/client.log)")
     except Exception as failure:  # noqa: BLE001  # whatever it is: the other systems' samples are worth minutes
-        said = str(failure) if isinstance(failure, MeasurementFailed) else repr(failure)
+        said = str(failure) if isinstance(failure, MeasurementFailed) else _in_full(failure)
         click.echo(f"  {name} failed: {said}", err=True)
         lines.append({"round": number, "system": name, "failure": said})
     run.samples += lines
@@ -165,6 +168,10 @@ def _turn(run: Run, number: int, name: str, peer: Peer | None) -> None:
     run.turns.add((number, name))
     lines += [{"round": number, "system": name, "work": work, "missing": missing[work]} for work in missing]
     _keep(run, lines)
+
+
+def _in_full(failure: Exception) -> str:
+    return "; ".join([repr(failure), *getattr(failure, "__notes__", ())])
 
 
 @contextmanager

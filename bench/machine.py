@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
@@ -26,7 +26,7 @@ LOCK = Path(f"/tmp/dledger-bench-{os.getuid()}.lock")  # one for all, whatever t
 IN_MEMORY = ("tmpfs", "ramfs")
 """File systems where a sync costs nothing."""
 QUIET_SHARE, QUIET_WITHIN_S = 0.1, 60.0
-DATA_PREFIX = "dledger-bench-"
+DATA_PREFIX = "dledger-bench-turn-"
 KEPT_LOGS = ROOT / ".bench" / "logs"
 """Of turns that failed."""
 GIGABYTE = 1e9
@@ -64,10 +64,12 @@ def now() -> str:
 
 
 def program() -> str:
-    """The commit, and eight digits of what was changed since; the version, where there is no repository."""
+    """The last commit that changed what is measured, and eight digits of what was changed since; the version, where
+    there is no repository."""
     try:
-        commit = _git("rev-parse", "--short=12", "HEAD").decode().strip()
+        commit = _git("log", "-1", "--format=%h", "--abbrev=12", "--", *_MEASURED).decode().strip()
         changes = _git("diff", "HEAD", "--", *_MEASURED)
+        changes += _git("ls-files", "--others", "--exclude-standard", "--", *_MEASURED)
     except (OSError, subprocess.CalledProcessError):
         return __version__
     return f"{commit}+{blake2b(changes, digest_size=4).hexdigest()}" if changes else commit
@@ -116,9 +118,21 @@ def measure_alone() -> None:
     _HELD.append(lock)
     program_at_first()
     for left in Path(tempfile.gettempdir()).glob(f"{DATA_PREFIX}*/"):
-        if left.stat().st_uid == os.getuid():
+        with suppress(OSError), _held(left):  # somebody else's, or in use in a container that shares the folder alone
             click.echo(f"{left} is of a run that was killed: it is removed", err=True)
             shutil.rmtree(left)
+            os.sync()
+
+
+@contextmanager
+def _held(folder: Path) -> Iterator[None]:
+    """Nobody else holds it meanwhile. Raises OSError where somebody does."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def wait_quiet() -> float:
@@ -176,7 +190,8 @@ def data_folder(needed_gb: float = 0) -> Iterator[Path]:
     check_space(needed_gb)
     path = Path(tempfile.mkdtemp(prefix=DATA_PREFIX))
     try:
-        yield path
+        with _held(path):
+            yield path
     except MeasurementFailed as failure:
         raise MeasurementFailed(str(failure).replace(str(path), str(_keep_logs(path)))) from failure
     except Exception as failure:
@@ -190,7 +205,8 @@ def data_folder(needed_gb: float = 0) -> Iterator[Path]:
 def _keep_logs(data: Path) -> Path:
     """Returns where they are now."""
     kept = KEPT_LOGS / time.strftime("%Y%m%d-%H%M%S")
-    kept.mkdir(parents=True, exist_ok=True)
-    for log in data.glob("*.log"):
-        shutil.copy(log, kept)
+    with suppress(OSError):  # of a disk that is full, say: what failed is told all the same
+        kept.mkdir(parents=True, exist_ok=True)
+        for log in data.glob("*.log"):
+            shutil.copy(log, kept)
     return kept

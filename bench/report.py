@@ -197,7 +197,7 @@ def _shares(figures: Figures) -> str:
     in_a_frame = tuple((work.name, work.name, THREE_COPIES) for work in SINGLE_WORKS[1:])
     for name, work, limit in (("bulk", BULK, THREE_COPIES), *in_a_frame, ("unary gRPC", UNARY, EMPTY_GRPC)):
         if share := figures.share(work, limit.name):
-            lines.append(f"- {name}: {share.middle:.2g} % ({share.low:.2g} – {share.high:.2g}) of: {limit.name}")
+            lines.append(f"- {name}: {share.middle:.3g} % ({share.low:.3g} – {share.high:.3g}) of: {limit.name}")
     if one := figures.one_append():
         lines.append(
             f"- 1 in flight: p50 is {one.middle:.1f} × ({one.low:.1f} – {one.high:.1f}) an fdatasync and two hops "

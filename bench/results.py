@@ -40,8 +40,8 @@ def save(
     try:
         require_same_program()
     except MeasurementFailed as failure:
-        click.echo(f"not published: {failure}", err=True)
-        folder = UNPUBLISHED
+        click.echo(f"of more than one program: {failure}", err=True)
+        folder = UNPUBLISHED if folder == RESULTS else folder
     folder.mkdir(parents=True, exist_ok=True)
     machine = result.get("machine") or {**describe(), "ended": now()}
     replace(folder / f"{name}.json", json.dumps({"machine": machine} | result, indent=1) + "\n")

@@ -191,7 +191,9 @@ def _of(result: Result) -> str:
     if machine is None:
         return NONE
     when = machine.get("started") or machine["ended"]
-    return f"{when.partition(' ')[0]}, {machine.get('program', NONE)[:PROGRAM_DIGITS]}"
+    program = machine.get("program", NONE)
+    changed = "+" if "+" in program else ""
+    return f"{when.partition(' ')[0]}, {program[:PROGRAM_DIGITS]}{changed}"
 
 
 def _load(path: Path) -> Result:

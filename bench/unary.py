@@ -34,7 +34,11 @@ def measure(peer: DLedgerPython | Etcd, work: str, duration_s: float) -> Outcome
     if isinstance(peer, DLedgerPython):
         return _ours(peer, WORKS[work], duration_s)
     message = b"\x0a" + bytes([len(KEY)]) + KEY + b"\x12\x80\x01" + bytes(128)  # PutRequest(key=1, value=2)
-    return _load(peer, peer.leader_port, ETCD_PUT, message, streams=WORKS[work], duration_s=duration_s, done=peer.puts)
+    outcome = _load(
+        peer, peer.leader_port, ETCD_PUT, message, streams=WORKS[work], duration_s=duration_s, done=peer.puts
+    )
+    peer.require_leader()
+    return outcome
 
 
 def _ours(peer: DLedgerPython, streams: int, duration_s: float) -> Outcome:

@@ -39,6 +39,12 @@ class Outcome:
     def records_per_s(self) -> float:
         return self.records / self.duration_s
 
+    def without_errors(self) -> Outcome:
+        """Itself. Raises MeasurementFailed where a call failed."""
+        if self.errors:
+            raise MeasurementFailed(f"{self.errors} calls failed")
+        return self
+
     def as_dict(self) -> dict[str, Any]:
         return {**asdict(self), "records_per_s": self.records_per_s}
 

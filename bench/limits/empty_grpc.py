@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from bench.h2load import h2load
-from bench.processes import ANSWER_S, Child, answers, free_ports, wait_until
+from bench.processes import ANSWER_S, DIRECT, Child, answers, free_ports, wait_until
 from bench.work import MeasurementFailed, Outcome
 from dledger.cli.ports import LOOPBACK
 
@@ -45,7 +45,7 @@ def _check(port: int) -> None:
 
     from dledger.v1 import log_pb2, log_pb2_grpc  # noqa: PLC0415
 
-    with grpc.insecure_channel(f"{LOOPBACK}:{port}") as channel:
+    with grpc.insecure_channel(f"{LOOPBACK}:{port}", options=DIRECT) as channel:
         answer = log_pb2_grpc.LogServiceStub(channel).Append(log_pb2.AppendRequest(records=[b"one"]), timeout=ANSWER_S)
     if answer.base_index != FIRST_INDEX:
         raise MeasurementFailed(f"the empty service does not answer as it should: {answer}")

@@ -44,17 +44,21 @@ class Etcd(Peer):
             flags += ["--listen-peer-urls", peers[number], "--initial-advertise-peer-urls", peers[number]]
             flags += ["--quota-backend-bytes", 8 << 30, "--log-level", "error"]
             self.servers.append(Child([self._etcd, *map(str, flags)], data / f"e{number}.log"))
-        self._clients_at = clients
-        self._leader_at = wait_for(lambda: _leader(clients), "etcd has a leader", children=self.servers)
-        self.leader_port = int(self._leader_at.rpartition(":")[2])
-        self._driven_by(Child([self._load, self._leader_at, str(CONNECTIONS)], data / "client.log", talks=True))
+        leader = wait_for(lambda: _leader(clients), "etcd has a leader", children=self.servers)
+        self.leader_port = int(leader.rpartition(":")[2])
+        self._driven_by(Child([self._load, leader, str(CONNECTIONS)], data / "client.log", talks=True))
 
     def load(self, work: Work, duration_s: float) -> Outcome:
         """Raises MeasurementFailed, also where another member led behind it: the client would have gone a hop more."""
         outcome = super().load(work, duration_s)
-        if _leader(self._clients_at) != self._leader_at:
-            raise MeasurementFailed(f"etcd's leader was lost in {work.name}")
+        self.require_leader()
         return outcome
+
+    def require_leader(self) -> None:
+        """Raises MeasurementFailed where the member that is loaded leads no more."""
+        address = f"http://{LOOPBACK}:{self.leader_port}"
+        if _leader([address]) != address:
+            raise MeasurementFailed("etcd's leader was lost, or does not answer")
 
     def puts(self) -> int:
         """How many there were so far: each is a revision. Raises MeasurementFailed."""

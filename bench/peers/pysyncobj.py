@@ -28,7 +28,7 @@ class PySyncObj(Peer):
     promise = "in the memory of a majority"
     syncs = False
     bulk = Work(BULK, 20_000)
-    bulk_note = "20,000 calls at a time"
+    bulk_note = "20,000 calls at a time; nodes are started anew for each mode, and memory counts from there"
     _mode = ""
 
     def install(self) -> str:

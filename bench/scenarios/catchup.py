@@ -42,8 +42,8 @@ def catchup(*, rounds: int, gigabytes: float, inflight: int) -> None:
 
 def _round(size_bytes: float, inflight: int) -> dict[str, Any]:
     with cluster(3, needed_gb=3 * (size_bytes / GIGABYTE + APPENDED_GB)) as running:
+        disk_mb_per_s = SEQUENTIAL.rate(running.data_folder().parent, DISK_S)
         status = running.wait_ready()
-        disk_mb_per_s = SEQUENTIAL.rate(running.data_folder(), DISK_S)
         away = next(number for number in range(3) if f"n{number}" != status.leader)
         before = _rate(running, inflight)
         running.end(away)

@@ -19,7 +19,7 @@ from bench.processes import Child, core_seconds, largest_mb, wait_until
 from bench.report import NONE
 from bench.work import MeasurementFailed
 from dledger.client import ClusterStatus, connect_blocking
-from dledger.errors import Unavailable
+from dledger.errors import DeadlineExceeded, Unavailable
 
 LONGEST_S = 3600.0
 """No single work takes that long."""
@@ -108,7 +108,7 @@ class Cluster:
         """None where nobody can say."""
         try:
             return self.log.status()
-        except Unavailable:
+        except (DeadlineExceeded, Unavailable):
             return None
 
     def cached_gb(self, number: int) -> str:

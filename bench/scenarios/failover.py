@@ -9,11 +9,13 @@ import click
 
 from bench.results import save, show
 from bench.scenarios.cluster import Cluster, cluster
+from bench.work import MeasurementFailed
 from dledger.cli.cluster import MAX_NODES
 from dledger.errors import DeadlineExceeded, OutcomeUnknown, Unavailable
 
 LOAD_S = 20
 BEFORE_KILL_S = 0.5
+LONGEST_GAP_S = 120.0
 
 
 @click.command()
@@ -38,15 +40,21 @@ def failover(*, kills: int, nodes: int) -> None:
     save("failover", {**row, "gaps_ms": gaps_ms}, [row])
 
 
-def _append_whatever_it_takes(running: Cluster) -> None:
-    """A deadline that passes is a part of the gap, and is told as one."""
-    while True:
+def _append_whatever_it_takes(running: Cluster, victim: int) -> None:
+    """A deadline that passes is a part of the gap, and is told as one. Raises MeasurementFailed where another node has
+    ended, too, or nobody takes an append for ``LONGEST_GAP_S``."""
+    end = time.monotonic() + LONGEST_GAP_S
+    while time.monotonic() < end:
         try:
             running.log.append(b"the first behind the kill")
         except (DeadlineExceeded, OutcomeUnknown, Unavailable) as failure:
             click.echo(f"not yet: {failure}", err=True)
+            for number, node in enumerate(running.nodes):
+                if number != victim:
+                    node.raise_if_ended()
         else:
             return
+    raise MeasurementFailed(f"no append was acknowledged within {LONGEST_GAP_S:.0f} s of the kill")
 
 
 def _kill_leader(running: Cluster, number: int, kills: int) -> float:
@@ -56,7 +64,7 @@ def _kill_leader(running: Cluster, number: int, kills: int) -> float:
         running.log.append(b"one of many")
     killed = time.perf_counter()
     running.end(victim, kill=True)
-    _append_whatever_it_takes(running)
+    _append_whatever_it_takes(running, victim)
     gap_ms = (time.perf_counter() - killed) * 1000
     running.start(victim)
     click.echo(f"kill {number + 1} of {kills}: {gap_ms:.0f} ms", err=True)

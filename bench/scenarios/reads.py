@@ -14,6 +14,7 @@ from bench.scenarios.cluster import cluster
 from bench.scenarios.flags import ROUNDS, SECONDS
 
 FILL_S = 4
+ONE_GET = "get, 1 in flight"
 
 
 @click.command()
@@ -50,9 +51,14 @@ def _row(work: str, results: list[dict[str, Any]], bytes_mb_per_s: float, pings_
         "lowest": round(rates[0]),
         "highest": round(rates[-1]),
         "mb_per_s": (mb_per_s := median(result["mb_per_s"] for result in results)),
-        "of_loopback": f"{median(rates) / pings_per_s:.0%} of ping-pongs"
-        if work.startswith("get")
-        else f"{mb_per_s / bytes_mb_per_s:.0%} of a stream",
+        "of_loopback": _share(work, mb_per_s / bytes_mb_per_s, median(rates) / pings_per_s),
         "p50_ms": median(p50s_ms) if p50s_ms else NONE,
         "server_core_us": round(median(each["server_core_s"] / each["records"] * 1e6 for each in results), 2),
     }
+
+
+def _share(work: str, of_a_stream: float, of_ping_pongs: float) -> str:
+    """Of what bounds it: nothing here bounds gets that share messages."""
+    if work.startswith("read"):
+        return f"{of_a_stream:.1%} of a stream"
+    return f"{of_ping_pongs:.0%} of ping-pongs" if work == ONE_GET else NONE

@@ -66,6 +66,7 @@ def test_calls_that_the_system_did_not_do_are_no_measurement(
     counts = iter((0, did))
     monkeypatch.setattr(unary, "h2load", lambda *_, **__: Outcome(100, 0, 1.0, 1.0, 1.0, 0.0, 0.0))
     monkeypatch.setattr(Etcd, "puts", lambda _: next(counts))
+    monkeypatch.setattr(Etcd, "require_leader", lambda _: None)
     peer = Etcd()
     peer.leader_port = 1
     if is_believed:

@@ -38,11 +38,20 @@ def test_two_runs_do_not_measure_each_other(lock: Path) -> None:
 
 def test_what_a_run_that_was_killed_left_behind_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    left = tmp_path / "dledger-bench-killed"
+    left = tmp_path / "dledger-bench-turn-killed"
     (left / "n0").mkdir(parents=True)
     (tmp_path / "somebody-else").mkdir()
     machine.measure_alone()
     assert [path.name for path in tmp_path.iterdir()] == ["somebody-else"]
+
+
+def test_what_another_run_holds_is_not_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with machine.data_folder() as data:
+        machine.measure_alone.cache_clear()
+        monkeypatch.setattr(machine, "LOCK", tmp_path / "another-lock")
+        machine.measure_alone()
+        assert data.exists()
 
 
 def test_what_has_no_room_is_refused_before_it_begins() -> None:

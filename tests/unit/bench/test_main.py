@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import signal
 from pathlib import Path
 
 import pytest
@@ -85,7 +86,7 @@ def test_what_was_measured_of_two_programs_is_not_published(
     monkeypatch.setattr(results, "require_same_program", changed)
     save("compare", {}, [{"cores": 1}], folder=RESULTS)
     assert set(written) == {UNPUBLISHED}
-    assert "not published: the sources are another now" in capsys.readouterr().err
+    assert "of more than one program: the sources are another now" in capsys.readouterr().err
 
 
 def test_what_is_to_be_published_is_though_it_was_short(plans: list[Plan], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,6 +108,24 @@ def test_an_unknown_peer_is_refused_by_name(plans: list[Plan]) -> None:
     assert said.exit_code == 2
     assert "there is no peer 'zookeeper'" in said.output
     assert not plans
+
+
+@pytest.mark.parametrize("before", [signal.SIG_IGN, signal.SIG_DFL])
+def test_a_hangup_ends_a_run_but_under_nohup(monkeypatch: pytest.MonkeyPatch, before: signal.Handlers) -> None:
+    monkeypatch.setattr(commands, "bench", lambda: None)
+    earlier = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)}
+    signal.signal(signal.SIGHUP, before)
+    try:
+        commands.main()
+        if before is signal.SIG_IGN:
+            signal.raise_signal(signal.SIGHUP)
+        else:
+            with pytest.raises(SystemExit):
+                signal.raise_signal(signal.SIGHUP)
+            assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN, "what is begun is taken down in peace"
+    finally:
+        for number, handler in earlier.items():
+            signal.signal(number, handler)
 
 
 def test_what_cannot_be_measured_is_one_line(

@@ -16,6 +16,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from bench import machine
 from bench.limits import Limit
 from bench.peers.dledger_python import DLedgerPython
 from bench.peers.kafka import Kafka
@@ -126,6 +127,8 @@ def in_turns(monkeypatch: pytest.MonkeyPatch, ours: list[float], copies: list[fl
         order.append(name)
         return {bulk._rate(name): next(rates)}
 
+    for module in (bulk, machine):
+        monkeypatch.setattr(module, "check_space", lambda _: None)
     monkeypatch.setattr(bulk, "_ours", partial(turn, bulk.OURS, iter(ours)))
     monkeypatch.setattr(bulk, "_copies", partial(turn, bulk.COPIES, iter(copies)))
     return order

@@ -55,7 +55,7 @@ def test_each_row_says_when_its_result_was_measured_and_of_which_program(tmp_pat
     machine = {"started": "2026-11-24 10:00:00 +0000", "program": "0123456789ab+01020304"}
     (tmp_path / "idle.json").write_text(json.dumps({"machine": machine, "cores_percent": 3}))
     lines = as_markdown(tmp_path).splitlines()
-    assert [line.split(" | ")[-1] for line in lines if "five idle nodes" in line] == ["2026-11-24, 01234567 |"]
+    assert [line.split(" | ")[-1] for line in lines if "five idle nodes" in line] == ["2026-11-24, 01234567+ |"]
     assert [line.split(" | ")[-1] for line in lines if "the longest of them" in line] == ["– |"]
 
 
