@@ -18,6 +18,9 @@ from dledger.types import DEFAULT_GROUP, Durability
 MIB = 1 << 20
 GRPC_PORT_OFFSET = 1
 HTTP_PORT_OFFSET = 2
+MAX_STREAM_BATCHES = 64
+"""Of a producer the log knows the last so many batches: of more under way, a retry of the first could not be answered
+with its index."""
 MAX_MEMBERS = 128
 """Of a group, learners too: each node keeps what it knows of every other."""
 NODE_ID = re.compile(r"[A-Za-z0-9_.-]{1,255}")
@@ -38,8 +41,9 @@ class Limits:
     """LEADER_PENDING_FULL above: batches written and not yet committed."""
     max_pending_bytes: int = 64 * MIB
     """LEADER_PENDING_FULL above."""
-    max_stream_batches: int = 64
-    """An AppendStream is not read further while so many of its batches wait (flow control, no refusal)."""
+    max_stream_batches: int = MAX_STREAM_BATCHES
+    """An AppendStream is not read further while so many of its batches wait (flow control, no refusal); not more than
+    ``MAX_STREAM_BATCHES``."""
     push_window_frames: int = 4_000
     """No further APPEND is sent to a follower with so many frames in flight: what it takes in one go stays short."""
     push_window_bytes: int = 16 * MIB

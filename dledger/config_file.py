@@ -32,7 +32,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, TypeVar
 
-from dledger.config import MIB, NODE_ID, Limits, NodeConfig, Timings, check_reachable, split_address
+from dledger.config import MAX_STREAM_BATCHES, MIB, NODE_ID, Limits, NodeConfig, Timings, check_reachable, split_address
 from dledger.errors import ConfigError
 from dledger.types import Durability
 
@@ -217,6 +217,11 @@ def _check_numbers(config: NodeConfig) -> None:
         raise ConfigError(
             f"max_record_bytes ({limits.max_record_bytes}) is above max_batch_bytes ({limits.max_batch_bytes})"
             ": a record must fit into a batch"
+        )
+    if limits.max_stream_batches > MAX_STREAM_BATCHES:
+        raise ConfigError(
+            f"max_stream_batches ({limits.max_stream_batches}) is above {MAX_STREAM_BATCHES}: the log knows no more of "
+            "a producer's last batches"
         )
     for name in IN_ONE_MESSAGE:
         if getattr(limits, name) > MAX_IN_ONE_MESSAGE_BYTES:

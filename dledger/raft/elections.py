@@ -113,9 +113,10 @@ class Elections(NodeState):
         self._send(candidate, answer)
 
     def _judge(self, candidate: NodeId, request: VoteRequest, now_ms: float) -> VoteResult:
-        if candidate in self.doubted:
-            return VoteResult.UNKNOWN_LEADER
         candidate_is_ahead = is_ahead(request, self._log.last)
+        if candidate in self.doubted:
+            # Where its log is ahead it may have been admitted there, and this node, too: standing, it fetches that.
+            return self._call(VoteResult.UNKNOWN_LEADER) if candidate_is_ahead else VoteResult.UNKNOWN_LEADER
         by_log = judge_log(request, self.least_end if self.lacks_end else self._log.last)
         is_behind = by_log is not VoteResult.ACCEPT
         result = judge_membership(

@@ -62,7 +62,8 @@ class Leadership:
         self._doubted = doubted
         self._request_ids = count(1)
         self._round = 0
-        self._own_round = 0
+        self.own_round = 0
+        """The last one that this node has answered itself."""
         self._rounds: deque[tuple[int, float]] = deque()
         """Rounds and when they were sent, from the last one that may be the lease's on."""
         self._lease_round = 0
@@ -157,14 +158,14 @@ class Leadership:
     def on_round(self, sender: NodeId, round_number: int, *, keeps_lease: bool = False) -> bool:
         """True when a quorum has now answered a round that was not confirmed yet."""
         if sender == self._node_id:
-            self._own_round = round_number
+            self.own_round = round_number
         else:
             progress = self.followers[sender]
             progress.round = max(progress.round, round_number)
             if keeps_lease:
                 progress.lease_round = max(progress.lease_round, round_number)
-        confirmed = self._quorum_of(self._own_round, lambda progress: progress.round)
-        leased = self._quorum_of(self._own_round, lambda progress: progress.lease_round)
+        confirmed = self._quorum_of(self.own_round, lambda progress: progress.round)
+        leased = self._quorum_of(self.own_round, lambda progress: progress.lease_round)
         self._lease_round = max(self._lease_round, leased)
         while self._rounds and self._rounds[0][0] < self._lease_round:
             self._rounds.popleft()

@@ -310,6 +310,8 @@ class NodeState:
                 self.deadline_ms = now_ms
             return
         leadership.set_membership(membership, self._log.last.position, now_ms)
+        # Who had not answered a round may have been taken from those who must.
+        self._take_round(leadership, self.node_id, leadership.own_round)
         if leadership.transfer is not None and leadership.transfer.target not in membership.voters:
             self.abort_transfer()
 

@@ -106,7 +106,8 @@ class Acquaintances:
         expected = {*self._members, *self._configured_peers()}
         for gone in self._met.keys() - expected - self._strangers.keys():
             del self._met[gone]
-            self._doubts.pop(gone, None)
+            if self._doubts.pop(gone, None) is not None:
+                self._roster.trust(gone)  # whoever has the id next is another
         changed = [self._book.admit(member, self.start_of(member.id)) for member in self._members.values()]
         changed.append(self._book.keep_only(expected))
         if any(changed):

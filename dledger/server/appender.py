@@ -73,6 +73,8 @@ class Appender:
         self._gathering = Gathering(self._loop, self._flush_guarded)
         self._term = 0
         self._is_open = False
+        self._closed_by: DLedgerError | None = None
+        """Since it was open last."""
 
     @property
     def _limits_batch_bytes(self) -> int:
@@ -86,8 +88,8 @@ class Appender:
         A full disk refuses it like any frame: ``retry_open`` tries again, for until it is written and committed the
         leader serves neither appends nor linearizable reads.
         """
-        self._term = term
-        self._is_open = self._write([self._no_op()])
+        self._term, self._closed_by = term, None
+        self._is_open = self._write([self._no_op()], self._timestamp_ms())
 
     def retry_open(self) -> bool:
         """Whether it is open now."""
@@ -111,6 +113,7 @@ class Appender:
         """What was not written yet was surely not appended."""
         self._term = 0
         self._is_open = False
+        self._closed_by = refusal
         for batch in self._queue:
             _refuse(batch, refusal)
         for _, future in self._shared:
@@ -198,11 +201,13 @@ class Appender:
     async def named_producer(self, name: str) -> NamedProducer:
         """The producer of that name, a new one if the log knows none; returns once that is committed.
 
-        Two calls at a time get the same one. Raises what an append raises.
+        One that the next frame may forget is registered anew, which keeps what is known of it. Two calls at a time get
+        the same one. Raises what an append raises.
         """
         self._check_open(0)
-        known = self._log.state.producers.named(name)
-        if known is None:
+        producers = self._log.state.producers
+        known = producers.named(name)
+        if known is None or producers.forgets_at(self._timestamp_ms()):
             await self.append_control(ControlKind.PRODUCER, producer_body(name))
         elif known.id > self._context.core.commit_position:
             await self.committed(known.id)
@@ -276,24 +281,32 @@ class Appender:
             raise
 
     def _write_in_order(self, batches: list[Batch]) -> None:
+        """A batch of a producer is judged by what is in the log: what bears on it there is written first."""
+        timestamp_ms = self._timestamp_ms()
         group: list[Batch] = []
-        producers: set[int] = set()
         for batch in batches:
-            if batch.source.producer_id in producers:
-                # The sequence is checked against what is in the log, so the one before must be there first.
-                self._write(group)
+            if group and batch.source.producer_id and self._bears_on(batch, group, timestamp_ms):
+                self._write(group, timestamp_ms)
                 group = []
-                producers.clear()
             if self._is_new(batch):
                 group.append(batch)
-                if batch.source.producer_id:
-                    producers.add(batch.source.producer_id)
         if group:
-            self._write(group)
+            self._write(group, timestamp_ms)
+
+    def _bears_on(self, batch: Batch, group: Sequence[Batch], timestamp_ms: int) -> bool:
+        """Whether ``group`` has one of the same producer, or may have it forgotten: another comes, or time passes."""
+        producer_id = batch.source.producer_id
+        return self._log.state.producers.forgets_at(timestamp_ms) or any(
+            each.source.producer_id == producer_id or each.control is ControlKind.PRODUCER for each in group
+        )
+
+    def _timestamp_ms(self) -> int:
+        """Of what is written now: never before that of the last frame."""
+        return max(self._context.wall_clock_ms(), self._log.state.last_timestamp_ms)
 
     def _is_new(self, batch: Batch) -> bool:
         """False when the batch was answered already: a refusal, or a duplicate, which waits for the first's commit."""
-        refusal_before = _failure_of(batch.behind)
+        refusal_before = _failure_of(batch.behind) or self._closed_by
         if refusal_before is not None:
             _refuse(batch, refusal_before)
             return False
@@ -302,12 +315,25 @@ class Appender:
         try:
             known = self._log.state.producers.check(*batch.source, batch.count, batch.body_crc)
         except DLedgerError as refusal:
-            _refuse(batch, refusal)
+            self._refuse_by_log(batch, refusal)
             return False
         if known is None:
             return True
         self._answer_duplicate(batch, known)
         return False
+
+    def _refuse_by_log(self, batch: Batch, refusal: DLedgerError) -> None:
+        """REPEATED_REQUEST says that the batch surely was appended: not before all that is in the log is committed."""
+        last = self._log.last.position
+        if refusal.code is not Code.REPEATED_REQUEST or last <= self._context.core.commit_position:
+            _refuse(batch, refusal)
+            return
+
+        def told(committed: asyncio.Future[AppendResult]) -> None:
+            if not committed.cancelled():
+                _refuse(batch, _failure_of(committed) or refusal)
+
+        self.committed(last).add_done_callback(told)
 
     def _answer_duplicate(self, batch: Batch, known: KnownRange) -> None:
         for future, _, _ in batch.waiters:
@@ -317,10 +343,9 @@ class Appender:
             else:
                 self._checker.join(known, future, self._context.now_s())
 
-    def _write(self, batches: list[Batch]) -> bool:
+    def _write(self, batches: list[Batch], timestamp_ms: int) -> bool:
         """False when the disk refused it: nothing of it is kept, and all who wait for it are told."""
         previous, index = self._log.last, self._log.state.next_index
-        timestamp_ms = max(self._context.wall_clock_ms(), self._log.state.last_timestamp_ms)
         frames = []
         for batch in batches:
             frame = self._frame(batch, previous, index, timestamp_ms)

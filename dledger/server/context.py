@@ -89,6 +89,11 @@ class GroupContext(Protocol):
         """The last record known to be committed; −1 when there is none."""
         ...
 
+    async def confirm_leadership(self) -> None:
+        """Returns once a quorum has said, since the call, that nobody else leads: before anybody is told that things
+        are so already. Raises NOT_LEADER, LEADER_NOT_READY."""
+        ...
+
     def cluster_id_or_new(self) -> str: ...
 
     def on_appended(self, frames: Sequence[Frame]) -> None:

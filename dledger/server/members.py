@@ -75,6 +75,9 @@ class Members:
 
     async def _change(self, plan: Plan, *, dry_run: bool) -> Change:
         planned = self._planned(plan)
+        if planned is None and not dry_run:
+            await self._context.confirm_leadership()  # another leader may have said otherwise since
+            planned = self._planned(plan)
         if planned is not None and not dry_run:
             # Whom an only voter promotes it knows of ever after, however much of its log goes with its power.
             await self._context.keep_peers()

@@ -51,7 +51,7 @@ from dledger.storage.api import Log
 from dledger.storage.damage import Damaged, DamagedRange
 from dledger.storage.frame import Frame
 from dledger.storage.hard_state import HardState
-from dledger.types import GENESIS, LogPoint, NodeId, NodeStart, Position, Role, Term
+from dledger.types import GENESIS, Consistency, LogPoint, NodeId, NodeStart, Position, Role, Term
 
 logger = logging.getLogger(__name__)
 
@@ -331,6 +331,9 @@ class Replica:
 
     def run_effects(self) -> None:
         self._elector.run()
+
+    async def confirm_leadership(self) -> None:
+        await self.reader.read_point(Consistency.LINEARIZABLE)
 
     def cluster_id_or_new(self) -> str:
         return self.log.state.cluster_id or self.config.cluster_id or f"{self._random.getrandbits(64):016x}"

@@ -66,7 +66,8 @@ class Settings:
 
     async def change(self, edit: Callable[[GroupSettings], GroupSettings]) -> GroupSettings:
         """Appends what ``edit`` makes of the present settings, and waits for the commit. Where that is so already, the
-        frame that said it may not be committed yet: that is waited for, and nothing appended.
+        frame that said it may not be committed yet: that is waited for, and nothing appended; and another leader may
+        have said otherwise since, so this one asks whether it still leads.
 
         Raises LEADER_NOT_READY, and what an append raises.
         """
@@ -78,6 +79,7 @@ class Settings:
             wanted = edit(self.current)
             if wanted == self.current:
                 await self._frames.wait_until_committed()
+                await self._context.confirm_leadership()
             else:
                 await self._frames.append(settings_body(wanted))
             return wanted

@@ -12,11 +12,12 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from dledger.config import MAX_STREAM_BATCHES
 from dledger.errors import Code, error
 from dledger.storage.frame import FrameHeader
 from dledger.v1.storage_pb2 import ProducerRecord
 
-RANGES_KEPT = 64
+RANGES_KEPT = MAX_STREAM_BATCHES
 """A batch older than a producer's last so many is REPEATED_REQUEST: surely appended, its index forgotten."""
 MAX_PRODUCERS = 10_000
 """The least recently used one goes when another comes."""
@@ -163,6 +164,10 @@ class Producers:
         self._producers.move_to_end(producer_id)
         producer.last_timestamp_ms = timestamp_ms
         return producer
+
+    def forgets_at(self, timestamp_ms: int) -> bool:
+        """Whether a frame of that time may have a producer forgotten for its silence."""
+        return timestamp_ms >= self._expires_at_ms
 
     def expire(self, timestamp_ms: int) -> None:
         """The log's time is ``timestamp_ms``: who wrote nothing for too long is forgotten."""

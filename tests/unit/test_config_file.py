@@ -123,6 +123,7 @@ def test_a_node_that_joins_says_where_it_is_itself(tmp_path: Path, peers: dict[s
         ("[timings]\nstop_timeout_ms = 0", "stop_timeout_ms must be above 0"),
         ("[limits]\nmax_record_bytes = 8388608", "a record must fit into a batch"),
         ("[limits]\nmax_batch_bytes = 8388609", "it travels in one message"),
+        ("[limits]\nmax_stream_batches = 65", "(65) is above 64"),
         ("[limits]\nread_message_bytes = 8388609", "it travels in one message"),
     ],
 )

@@ -54,6 +54,28 @@ class BrokenLog(MemoryLog):
             raise self.refusal
 
 
+class FailsOnceLog(MemoryLog):
+    """Its next append fails, and leaves nothing; those behind it do not. ``written`` are theirs."""
+
+    written: list[Frame]
+    _refusal: Exception | None
+
+    @classmethod
+    def of(cls, log: MemoryLog, refusal: Exception) -> Self:
+        """Makes ``log``, which is in use, one."""
+        log.__class__ = cls
+        assert isinstance(log, cls)
+        log.written, log._refusal = [], refusal
+        return log
+
+    def append(self, frames: Sequence[Frame], *, sync_after_turn: bool = False) -> None:
+        refusal, self._refusal = self._refusal, None
+        if refusal is not None:
+            raise refusal
+        self.written += frames
+        super().append(frames, sync_after_turn=sync_after_turn)
+
+
 class SlowLog(MemoryLog):
     """Its truncations wait until they may go on."""
 

@@ -275,3 +275,16 @@ def test_a_founder_that_holds_a_log_forbids_another_founding() -> None:
 
 def test_a_founder_alone_has_nobody_to_meet() -> None:
     assert Scene(members=[member(N0)], configured=[N0]).roster.founds
+
+
+def test_who_was_in_doubt_and_was_removed_is_in_doubt_no_more_when_it_is_added_again() -> None:
+    scene = Scene()
+    scene.meet(hello(N1))
+    scene.meet(hello(N1, node_uuid=b"v"))
+    assert scene.roster.doubted == {N1}
+    without = [member(N0), member(N2)]
+    scene.of_n0.follow_members(without, is_committed=False)
+    scene.of_n0.follow_members(without, is_committed=True)
+    scene.of_n0.follow_members([member(N0), member(N1, voter=False), member(N2)], is_committed=True)
+    assert scene.meet(hello(N1, node_uuid=b"v")) is None
+    assert not scene.roster.doubted

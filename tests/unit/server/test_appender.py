@@ -15,13 +15,15 @@ from dledger.raft.messages import Append
 from dledger.server.appender import Source
 from dledger.server.gathering import MAX_GATHER_S
 from dledger.server.quorum_ack_checker import AppendResult
+from dledger.storage import producers
 from dledger.storage.control import read_control
 from dledger.storage.frame import ControlKind
+from dledger.storage.producers import RANGES_KEPT
 from dledger.transport.faults import Rule
 from dledger.types import DiskState
 from tests.support.cluster import SimCluster, SimNode, outcome
 from tests.support.virtual_time import settle, virtual_time
-from tests.unit.server.logs import BrokenLog, FullLog
+from tests.unit.server.logs import BrokenLog, FailsOnceLog, FullLog
 
 Future = asyncio.Future[AppendResult]
 
@@ -478,3 +480,94 @@ async def test_a_name_is_told_only_once_it_is_committed() -> None:
         assert not second.done()
         cluster.faults.remove(rule)
         assert await first == await second
+
+
+@virtual_time
+async def test_a_repeated_request_is_told_only_once_what_it_repeats_is_committed() -> None:
+    async with SimCluster(3) as cluster:
+        leader = await cluster.leader()
+        producer = await producer_of(leader)
+        held = stop_pushes(cluster)
+        pending = [batch(leader, b"%d" % n, producer=producer, sequence=n) for n in range(RANGES_KEPT + 1)]
+        await settle()
+        again = batch(leader, b"0", producer=producer, sequence=0)
+        await settle()
+        assert not again.done()
+        cluster.faults.remove(held)
+        await asyncio.gather(*pending)
+        assert await outcome(again) is Code.REPEATED_REQUEST
+
+
+@virtual_time
+async def test_a_repeated_request_of_what_is_never_committed_is_of_unknown_outcome() -> None:
+    async with SimCluster(3) as cluster:
+        leader = await cluster.leader()
+        producer = await producer_of(leader)
+        stop_pushes(cluster)
+        pending = [batch(leader, b"%d" % n, producer=producer, sequence=n) for n in range(RANGES_KEPT + 1)]
+        await settle()
+        again = batch(leader, b"0", producer=producer, sequence=0)
+        assert await outcome(again) is Code.WAIT_QUORUM_ACK_TIMEOUT
+        await asyncio.gather(*pending, return_exceptions=True)
+
+
+@virtual_time
+async def test_a_name_is_kept_whoever_is_registered_in_the_turn_of_its_append(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The least recently used one goes for the new one: before its append, which is refused then, or not at all."""
+    monkeypatch.setattr(producers, "MAX_PRODUCERS", 3)
+    async with SimCluster(1) as cluster:
+        leader = await cluster.leader()
+        appender = leader.replica.appender
+        oldest, other, _ = [await appender.named_producer(f"job/{number}") for number in range(3)]
+        busy = batch(leader, b"under way", producer=other.id)  # what comes now shares a turn
+        registered = appender.new_producer()
+        row = batch(leader, b"row", producer=oldest.id)
+        await asyncio.gather(busy, registered)
+        assert await outcome(row) is Code.UNKNOWN_PRODUCER
+        assert b"row" not in leader.records()
+
+
+@virtual_time
+async def test_a_name_is_kept_when_its_week_is_over_in_the_turn_of_its_append() -> None:
+    async with SimCluster(1) as cluster:
+        leader = await cluster.leader()
+        appender = leader.replica.appender
+        named = await appender.named_producer("job")
+        leader.submit(b"somebody's")  # what comes now shares a turn
+        leader.clock_offset_ms += producers.PRODUCER_EXPIRY_MS
+        before = leader.submit(b"of the next week")
+        row = batch(leader, b"row", producer=named.id)
+        await before
+        told = await outcome(row)
+        assert appender._log.state.producers.named("job") is not None or told is Code.UNKNOWN_PRODUCER
+
+
+@virtual_time
+async def test_a_producer_that_was_opened_a_moment_ago_is_known_though_nothing_was_written_for_a_week() -> None:
+    async with SimCluster(1) as cluster:
+        leader = await cluster.leader()
+        appender = leader.replica.appender
+        names = ("job/0", "job/1")
+        for name in names:
+            await appender.named_producer(name)
+        leader.clock_offset_ms += producers.PRODUCER_EXPIRY_MS
+        opened = [await appender.named_producer(name) for name in names]
+        for each in opened:
+            assert (await batch(leader, b"row", producer=each.id, epoch=1)).count == 1
+
+
+@virtual_time
+async def test_behind_a_write_that_ended_the_leadership_nothing_of_that_turn_is_written() -> None:
+    async with SimCluster(1) as cluster:
+        leader = await cluster.leader()
+        producer, other = [await producer_of(leader) for _ in range(2)]
+        leader.submit(b"under way")  # what comes now shares a turn
+        log = FailsOnceLog.of(leader.log, error(Code.DISK_ERROR, "EIO, taken back"))
+        appended = [
+            batch(leader, b"a", producer=producer),
+            batch(leader, b"b", producer=producer, sequence=1),
+            batch(leader, b"c", producer=other),
+        ]
+        assert {await outcome(each) for each in appended} == {Code.DISK_ERROR}
+        assert not log.written
+        leader.failure = None

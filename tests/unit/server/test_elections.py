@@ -12,8 +12,9 @@ from dledger.transport.faults import Rule
 from dledger.types import Role
 from tests.support.cluster import SimCluster
 from tests.support.virtual_time import virtual_time
-from tests.unit.server.changes import add, refusal_of
+from tests.unit.server.changes import add, change, refusal_of, voters_of
 from tests.unit.server.storm import UNKNOWN
+from tests.unit.server.test_members import wipe
 
 TIMINGS = Timings()
 HEARTBEAT_S = TIMINGS.heartbeat_interval_ms / 1000
@@ -275,3 +276,31 @@ async def test_a_learner_whose_log_is_needed_leads_for_a_moment() -> None:
         await leader.append(b"all is well")
         await cluster.level()
         assert learner.id not in leader.replica.core.membership.voters
+
+
+@virtual_time
+async def test_a_learner_fetches_its_promotion_from_a_candidate_that_was_readmitted_in_what_it_lacks() -> None:
+    """By the learner's log the candidate's disk is still in doubt, and gets no vote; and nobody else is left."""
+    async with SimCluster(3) as cluster:
+        leader = await cluster.leader()
+        removed, wiped = cluster.others(leader)
+        learner = await add(cluster, 3)
+        await wipe(wiped)
+        await cluster.until(lambda: all(wiped.id in node.replica.core.doubted for node in (leader, learner)))
+        await cluster.level()
+        await asyncio.sleep(TIMEOUT_S)  # the learner is fit, and stays so for as long as it is heard
+        held = cluster.faults.add(Rule(lambda _s, to, m: to == learner.id and isinstance(m, Append), drop_share=1))
+        await change(cluster, lambda members: members.readmit(wiped.id))
+        await cluster.until(lambda: wiped.commit_position == leader.commit_position)
+        for ask in (
+            lambda members: members.promote(wiped.id),
+            lambda members: members.promote(learner.id),
+            lambda members: members.remove(removed.id),
+        ):
+            await change(cluster, ask)
+        await cluster.until(lambda: wiped.commit_position == leader.commit_position)
+        assert learner.id in voters_of(wiped)
+        assert learner.id not in voters_of(learner)
+        leader.crash()
+        cluster.faults.remove(held)
+        await cluster.until(lambda: wiped.leads or learner.leads, within_s=20 * TIMEOUT_S)

@@ -658,3 +658,19 @@ async def test_a_voter_that_was_away_while_two_disks_were_replaced_is_led_by_the
         fourth.crash()
         await away.start()
         await cluster.until(lambda: any(node.leads for node in cluster.up()))
+
+
+@virtual_time
+async def test_a_wiped_node_that_is_removed_and_added_again_can_be_promoted() -> None:
+    async with SimCluster(3) as cluster:
+        leader = await cluster.leader()
+        await leader.append(b"x")
+        victim = cluster.others(leader)[0]
+        await wipe(victim)
+        await cluster.until(lambda: victim.id in leader.replica.core.doubted)
+        await remove(cluster, victim)
+        await victim.stop()
+        await cluster.level()
+        again = await add(cluster, int(victim.id[1:]))
+        await change(cluster, lambda members: members.promote(again.id))
+        assert again.id in voters_of(leader)
