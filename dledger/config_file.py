@@ -32,7 +32,16 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, TypeVar
 
-from dledger.config import MAX_STREAM_BATCHES, MIB, NODE_ID, Limits, NodeConfig, Timings, check_reachable, split_address
+from dledger.config import (
+    MAX_IN_ONE_MESSAGE_BYTES,
+    MAX_STREAM_BATCHES,
+    NODE_ID,
+    Limits,
+    NodeConfig,
+    Timings,
+    check_reachable,
+    split_address,
+)
 from dledger.errors import ConfigError
 from dledger.types import Durability
 
@@ -46,8 +55,6 @@ CHOICES = {
     "log_level": ("debug", "info", "warning", "error"),
 }
 IN_ONE_MESSAGE = ("max_batch_bytes", "push_message_bytes", "read_message_bytes")
-MAX_IN_ONE_MESSAGE_BYTES = 8 * MIB
-"""A message has up to one of the latter two and a batch that goes beyond: half of what nodes and gRPC let pass."""
 
 _NAME = re.compile(r"[a-z0-9-]+")
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dledger.config import Limits
-from dledger.config_file import MAX_IN_ONE_MESSAGE_BYTES
+from dledger.config import MAX_IN_ONE_MESSAGE_BYTES, Limits
 from dledger.errors import Code, DLedgerError, error
 
 OFFSETS_BYTES = 8

@@ -47,15 +47,16 @@ class Attempts:
         return await self._deadline.bound(search)
 
     def nobody_asked(self, refusal: DLedgerError) -> None:
-        """No leader was found. Raises what will not pass."""
+        """No leader was found. Raises what will not pass. That time was up says less than what was said before."""
         if refusal.code not in _PASSING:
             raise refusal
-        self._last = refusal
+        if self._last is None or refusal.code is not Code.TIMEOUT:
+            self._last = refusal
 
     def refused(self, address: str, refusal: DLedgerError) -> None:
         """``address`` was asked and did not do it, as far as it says. Raises unless it is to be asked for again."""
         self._last = refusal
-        if leaves_doubt(refusal.code) and was_sent(refusal):
+        if leaves_doubt(refusal) and was_sent(refusal):
             self._doubted[address] = None
             if not self.repeatable:
                 raise self._unknown() from refusal

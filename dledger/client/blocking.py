@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
+END_S = 1.0
+"""How long the calls of a client that has ended may take to say so, each to its caller."""
+
 
 class BlockingLog:
     """``Log``, blocking: ``with dledger.connect_blocking("host:port,…") as log:``. Safe to share between threads.
@@ -49,11 +52,12 @@ class BlockingLog:
         collect a reader that was forgotten, which hands something over as well."""
 
     def __enter__(self) -> Self:
+        log = self._make()
         loop = asyncio.new_event_loop()
-        thread = threading.Thread(target=self._serve, args=(loop,), name="dledger-client", daemon=True)
+        thread = threading.Thread(target=self._serve, args=(loop, log), name="dledger-client", daemon=True)
         thread.start()
         self._loop, self._thread, self._process = loop, thread, os.getpid()
-        self._log = self._run(self._enter())
+        self._log = self._run(log.__aenter__())
         return self
 
     def __exit__(
@@ -80,18 +84,14 @@ class BlockingLog:
             thread.join()
 
     @staticmethod
-    def _serve(loop: asyncio.AbstractEventLoop) -> None:
+    def _serve(loop: asyncio.AbstractEventLoop, log: Log) -> None:
         asyncio.set_event_loop(loop)
         try:
             loop.run_forever()
         finally:
-            loop.run_until_complete(_end_what_is_left())
+            loop.run_until_complete(_end_what_is_left(log))
             loop.run_until_complete(loop.shutdown_asyncgens())
             loop.close()
-
-    async def _enter(self) -> Log:
-        log = self._make()
-        return await log.__aenter__()
 
     def _run(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Runs it in the client's loop and waits; an interrupt cancels it."""
@@ -123,8 +123,10 @@ class BlockingLog:
 
     def _abandon(self, lists: AsyncGenerator[list[Batch]]) -> None:
         """Closes the stream, and does not wait: one that was forgotten is collected in any thread, the loop's too."""
+        if self._process != os.getpid():
+            return  # a thread that was not forked may have held the lock, and nobody gives it back here
         with self._handing_over:
-            if self._loop is not None and self._process == os.getpid():
+            if self._loop is not None:
                 asyncio.run_coroutine_threadsafe(_close(lists), self._loop)
 
     def _call(self, method: Callable[[Log], Awaitable[Result]]) -> Result:
@@ -262,12 +264,19 @@ class BlockingNamedProducer:
         self._run(self._producer.flush())
 
 
-async def _end_what_is_left() -> None:
-    """Calls of other threads that are still under way: they learn that the client was closed."""
-    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+async def _end_what_is_left(log: Log) -> None:
+    """Calls of other threads that are still under way, and a close that was interrupted: they learn from the log that
+    it has ended, which knows what was sent. Only who goes on nevertheless is cancelled."""
+    ending = asyncio.create_task(log.end(), name="dledger-end")
+    await asyncio.wait({ending, *_others()}, timeout=END_S)
+    tasks = _others()
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _others() -> set[asyncio.Task[Any]]:
+    return {task for task in asyncio.all_tasks() if task is not asyncio.current_task()}
 
 
 async def _next_or_none(lists: AsyncGenerator[list[Batch]]) -> list[Batch] | None:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dledger.client.closing import client_closed
 from dledger.client.members import AddressBook, Metadata
-from dledger.client.retry import PASSING
+from dledger.client.retry import ASKS_ELSEWHERE, PASSING
 from dledger.client.rpc import unary
-from dledger.errors import Code, DeadlineExceeded, DLedgerError, NotLeader, Unavailable, error
+from dledger.errors import Code, DeadlineExceeded, DLedgerError, NotLeader, PeerRefused, Unavailable, error
 from dledger.types import Consistency
 from dledger.v1 import log_pb2
 
@@ -83,6 +83,25 @@ class Leaders:
         if search.cancelled():
             raise client_closed()
         return self._channels.at(search.result().address)
+
+    async def find_for_appends(self) -> Endpoint:
+        """As ``find``, of a leader that was asked anew of which cluster it is: it may have been emptied since, and have
+        founded another one at its address, whose log would take what is meant for ours.
+
+        What remains is the moment between that answer and what is sent then, and reads: they trust the cache until the
+        members are asked for again.
+        """
+        while True:
+            endpoint = await self.find()
+            try:
+                await self.ask(endpoint.address)
+            except DLedgerError as refusal:
+                if refusal.code in ASKS_ELSEWHERE:
+                    self.lost(endpoint.address, refusal)
+                if not self._book.is_of_others(endpoint.address):
+                    raise  # otherwise whom the others follow by now is looked for: it is not found again
+            else:
+                return endpoint
 
     @property
     def closed(self) -> bool:
@@ -198,7 +217,7 @@ class Leaders:
             found = await self._ask_around()
         except DLedgerError:
             return False  # nobody says so; an endpoint that cannot be asked says nothing
-        if found.address == address or found.term < current.term:
+        if found.address == address or (found.term < current.term and not self._book.is_of_others(address)):
             self._leader = current
             return False
         return True
@@ -227,7 +246,7 @@ class Leaders:
         try:
             async for metadata, _ in round_:
                 address = metadata.address_of(metadata.leader_id)
-                if not address:
+                if not address or self._book.is_of_others(address):
                     continue
                 found = _Leader(address, metadata.term)
                 suspect = self._suspect
@@ -259,11 +278,16 @@ class Leaders:
         self.check()
 
     async def ask(self, address: str) -> Metadata:
-        """What one node knows."""
+        """What one node knows. Raises UNKNOWN_CLUSTER for one of another cluster, which leads none of ours."""
         endpoint = self._channels.at(address)
         request = log_pb2.GetMetadataRequest(group=self._group)
         answer = await unary(endpoint, endpoint.log.GetMetadata, request, ASK_TIMEOUT_MS)
-        metadata = self._book.learn(Metadata.from_wire(answer), address)
+        try:
+            metadata = self._book.learn(Metadata.from_wire(answer), address)
+        except PeerRefused:
+            if self._leader is not None and self._leader.address == address:
+                self._leader = None
+            raise
         if self._refresher is None:
             self._refresher = asyncio.create_task(self._stay_current(), name="dledger-members")
         return metadata
@@ -295,7 +319,7 @@ class _Round:
         self._asked: dict[asyncio.Task[Metadata], str] = {}
         self._answered: deque[tuple[Metadata, str]] = deque()
         self._failures: list[DLedgerError] = []
-        self._leaderless = 0
+        self._heard = False
 
     def __aiter__(self) -> _Round:
         return self
@@ -337,16 +361,17 @@ class _Round:
         except DLedgerError as refusal:
             self._failures.append(refusal)
         else:
-            self._leaderless += metadata.leader_id is None
+            self._heard = True
             self._answered.append((metadata, address))
 
     def nobody(self) -> DLedgerError:
-        """Why the round brought nothing: the client's end, a refusal that will not pass, no leader, or nobody there."""
+        """Why the round brought nothing: the client's end, a refusal that will not pass, no leader that can be asked,
+        or nobody there."""
         self._leaders.check()
         for refusal in self._failures:
             if refusal.code not in PASSING and refusal.code is not Code.UNKNOWN_CLUSTER:
                 return refusal
-        if self._leaderless:
+        if self._heard:
             text = "no leader is known: a majority of the nodes is needed to elect one"
             return error(Code.LEADER_NOT_READY, text)
         if all(refusal.code is Code.UNKNOWN_CLUSTER for refusal in self._failures):

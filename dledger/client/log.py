@@ -87,6 +87,15 @@ class Log:
         if self._closing is not None:
             await asyncio.shield(self._closing)
 
+    async def end(self) -> None:
+        """Closes without waiting for any outcome, also where ``close`` is waiting for some: those are told then."""
+        if self._closing is None and not self._open:
+            return
+        self._queue.close(client_closed())
+        for producer in self._named_producers:
+            producer.give_up()
+        await self.close()
+
     async def _close(self) -> None:
         try:
             timeout_s = self._options.timeout_ms / 1000

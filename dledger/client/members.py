@@ -63,6 +63,8 @@ class AddressBook:
         self.cluster_is_given = bool(cluster_id)
         self._of_us: set[str] = set()
         """Who has said that it is of our cluster."""
+        self._of_others: set[str] = set()
+        """Who said last that it is of another."""
         self.conflict: DLedgerError | None = None
         """Why this client can be of no use: it was given the endpoints of two clusters."""
 
@@ -95,7 +97,9 @@ class AddressBook:
         self._cluster_id = self._cluster_id or told.cluster_id
         if told.cluster_id == self._cluster_id:
             self._of_us.add(teller)
+            self._of_others.discard(teller)
             return
+        self._of_others.add(teller)
         if self.cluster_is_given:
             remedy = f"{self._cluster_id} was asked for: give the endpoints of that one"
         else:
@@ -119,6 +123,11 @@ class AddressBook:
     def is_of_us(self, address: str) -> bool:
         """Whether the node there has said that it is of our cluster."""
         return address in self._of_us
+
+    def is_of_others(self, address: str) -> bool:
+        """Whether the node there has said that it is of another cluster: it may have been emptied, while the others
+        still take it for one of ours."""
+        return address in self._of_others
 
     def names(self, node: str) -> bool:
         """Whether the leader, as last heard, has a member of that id or address; True before it was heard."""

@@ -21,7 +21,7 @@ from dledger.client.bounds import ask_bounds
 from dledger.client.closing import client_closed
 from dledger.client.conversation import Conversation
 from dledger.client.deadline import Deadline
-from dledger.client.pending import build_bodies
+from dledger.client.pending import build_bodies, check_body_size
 from dledger.client.results import AckSpan
 from dledger.client.retry import ASKS_ELSEWHERE, PASSING, Backoff
 from dledger.client.rpc import unary
@@ -142,6 +142,11 @@ class NamedProducer:
         finally:
             await self._stop(client_closed())
 
+    def give_up(self) -> None:
+        """For a client that ends at once: what waits has its outcome now."""
+        self._refuse_more(client_closed())
+        self._end()
+
     async def _stop(self, reason: DLedgerError) -> None:
         self._refuse_more(reason)
         if self._task is not None:
@@ -164,9 +169,13 @@ class NamedProducer:
         return [await self.append_body(body, count) for body, count in bodies]
 
     async def append_body(self, body: Buffer, count: int) -> asyncio.Future[AckSpan]:
-        """As ``append_many``, with a ready-made body (dledger.batch draws it) of ``count`` records."""
+        """As ``append_many``, with a ready-made body (dledger.batch draws it) of ``count`` records.
+
+        Raises BATCH_TOO_LARGE, and nothing is sent, for one that no server can be told to take.
+        """
         if not isinstance(body, bytes | bytearray | memoryview):
             raise error(Code.UNEXPECTED_ARGUMENT, f"a body is bytes, not {type(body).__name__}: build it of records")
+        check_body_size(body)
         check_amount("count", count, least=1)
         while len(self._waiting) >= self._window and self._failure is None and self._closed is None:
             self._changed.clear()
@@ -203,7 +212,7 @@ class NamedProducer:
     # Sending ----------------------------------------------------------------------------------------------------
 
     async def _register(self) -> None:
-        endpoint = await self._leaders.find()
+        endpoint = await self._leaders.find_for_appends()
         try:
             request = log_pb2.InitProducerRequest(group=self._group, name=self.name)
             answer = await unary(endpoint, endpoint.log.InitProducer, request, INIT_TIMEOUT_MS)
@@ -231,12 +240,13 @@ class NamedProducer:
             raise
         except Exception as bug:
             logger.exception("a named producer ended on a bug")
+            self._note_what_was_sent(in_doubt=True)
             self._fail(InternalError(f"producer {self.name!r} met a bug: {bug!r}; please report it"))
 
     async def _attempt(self) -> None:
         """One stream, from finding the leader to its end, and what its end means."""
         try:
-            endpoint = await self._leaders.find()
+            endpoint = await self._leaders.find_for_appends()
         except DLedgerError as refusal:
             end = refusal
         else:
@@ -247,7 +257,7 @@ class NamedProducer:
                 return
             if end.code in ASKS_ELSEWHERE or end.code is Code.OUT_OF_ORDER:
                 self._leaders.lost(endpoint.address, end)
-            self._note_what_was_sent(in_doubt=leaves_doubt(end.code))
+            self._note_what_was_sent(in_doubt=leaves_doubt(end))
         if end.code is Code.REPEATED_REQUEST and self._waiting:
             self.settle(FORGOTTEN_INDEX, 0, 0)
             return
@@ -369,6 +379,10 @@ class _Sender:
         return encode_append(head, batch.body)
 
     def settle(self, answer: log_pb2.AppendStreamResponse) -> DLedgerError | None:
+        waiting = self._producer._waiting
+        if not waiting or waiting[0].count != answer.count:
+            sent = waiting[0].count if waiting else 0
+            raise error(Code.INTERNAL_ERROR, f"the leader acknowledged {answer.count} records where {sent} were sent")
         self._sent -= 1
         self._producer.settle(answer.base_index, answer.term, answer.timestamp_ms)
         return None

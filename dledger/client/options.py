@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from dledger.client.arguments import check_endpoints, check_text, is_int, is_timeout_ms
-from dledger.config import MIB, Limits, split_address
+from dledger.config import MAX_IN_ONE_MESSAGE_BYTES, MAX_STREAM_BATCHES, MIB, Limits, split_address
 from dledger.errors import ConfigError, InvalidRequest
 from dledger.types import DEFAULT_GROUP
 
@@ -40,6 +40,7 @@ class ClientOptions:
 
     def __post_init__(self) -> None:
         self._check_types()
+        self._check_limits()
         if not is_timeout_ms(self.timeout_ms):
             raise ConfigError(f"timeout_ms is {self.timeout_ms}: it must be positive, and a year at most")
         if not 1 <= self.max_batches_in_flight <= self.limits.max_stream_batches:
@@ -47,6 +48,17 @@ class ClientOptions:
             raise ConfigError(f"max_batches_in_flight is {self.max_batches_in_flight}: it must be from 1 to {most}")
         if self.max_pending_bytes < self.limits.max_batch_bytes:
             raise ConfigError(f"max_pending_bytes is {self.max_pending_bytes}: it must hold one batch at least")
+
+    def _check_limits(self) -> None:
+        """What no server can be told to take is sent to none: beyond it the log does not know a retry for one, and gRPC
+        ends a whole stream for one message."""
+        for name, most in (
+            ("max_record_bytes", MAX_IN_ONE_MESSAGE_BYTES),
+            ("max_batch_bytes", MAX_IN_ONE_MESSAGE_BYTES),
+            ("max_stream_batches", MAX_STREAM_BATCHES),
+        ):
+            if getattr(self.limits, name) > most:
+                raise ConfigError(f"{name} is {getattr(self.limits, name)}: no server takes more than {most}")
 
     def _check_types(self) -> None:
         check_text("group", self.group)

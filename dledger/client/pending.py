@@ -17,11 +17,14 @@ from typing import TYPE_CHECKING
 
 from dledger.batch import as_records, build_body, crc32c
 from dledger.client.results import AckSpan, acks_of
+from dledger.config import MAX_IN_ONE_MESSAGE_BYTES
 from dledger.errors import Code, DLedgerError, error
 from dledger.types import Ack
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+
+    from dledger.batch import Buffer
 
 RECORD_OVERHEAD_BYTES = 64
 """What a pending record is charged beside its bytes: its future and its places in lists."""
@@ -167,8 +170,21 @@ def check_record_size(size_bytes: int, max_record_bytes: int) -> None:
 
 
 def build_bodies(records: Iterable[object], max_record_bytes: int, max_batch_bytes: int) -> list[tuple[bytes, int]]:
-    """The bodies and counts of the batches for one call. Raises as ``split_records``."""
-    return [(build_body(part), len(part)) for part in split_records(records, max_record_bytes, max_batch_bytes)]
+    """The bodies and counts of the batches for one call. Raises as ``split_records``, and BATCH_TOO_LARGE."""
+    bodies = [(build_body(part), len(part)) for part in split_records(records, max_record_bytes, max_batch_bytes)]
+    for body, _ in bodies:
+        check_body_size(body)
+    return bodies
+
+
+def check_body_size(body: Buffer) -> None:
+    """Raises BATCH_TOO_LARGE for what no server can be told to take: gRPC would end the stream of all the others."""
+    size_bytes = memoryview(body).nbytes
+    if size_bytes > MAX_IN_ONE_MESSAGE_BYTES:
+        text = (
+            f"a batch has {size_bytes} bytes; no server takes more than {MAX_IN_ONE_MESSAGE_BYTES}: append less at once"
+        )
+        raise error(Code.BATCH_TOO_LARGE, text)
 
 
 def split_records(records: Iterable[object], max_record_bytes: int, max_batch_bytes: int) -> list[Sequence[bytes]]:

@@ -73,7 +73,7 @@ class Producer:
     async def _attempt(self) -> None:
         """One stream, from finding the leader to its end, and what its end means."""
         try:
-            endpoint = await self._leaders.find()
+            endpoint = await self._leaders.find_for_appends()
             await self._identify(endpoint)
         except DLedgerError as refusal:
             self._queue.last_refusal = refusal
@@ -108,7 +108,7 @@ class Producer:
         queue = self._queue
         if not queue.in_flight:
             return
-        if leaves_doubt(refusal.code):
+        if leaves_doubt(refusal):
             for batch in queue.in_flight:
                 batch.doubtful = True
         verdict = judge(refusal.code, doubtful=queue.in_flight[0].doubtful)

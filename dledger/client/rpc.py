@@ -26,6 +26,8 @@ _DETAILS_KEY = "grpc-status-details-bin"
 _GRPC_OWN_SIZE_LIMIT = "message larger than max"
 _GRPC_NO_CONNECTION = "failed to connect"
 _SENT = "sent"
+_SAID_BY = "said_by"
+_GRPC = "grpc"
 
 _BY_STATUS: dict[grpc.StatusCode, Code] = {
     grpc.StatusCode.UNAVAILABLE: Code.NETWORK_ERROR,
@@ -50,20 +52,33 @@ def from_rpc(failure: aio.AioRpcError, address: str) -> DLedgerError:
         code = code_named(info.reason)
         if code is not None:
             return CODES[code].exception(message, code=code, metadata=info.metadata)
-    if failure.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and _GRPC_OWN_SIZE_LIMIT in message:
+    refusal = _by_status(failure.code(), message, address)
+    refusal.metadata[_SAID_BY] = _GRPC
+    return refusal
+
+
+def _by_status(status: grpc.StatusCode, message: str, address: str) -> DLedgerError:
+    if status is grpc.StatusCode.RESOURCE_EXHAUSTED and _GRPC_OWN_SIZE_LIMIT in message:
         return error(Code.BATCH_TOO_LARGE, f"{address} does not take messages of this size: {message}")
-    if failure.code() is grpc.StatusCode.UNAVAILABLE and message.startswith(_GRPC_NO_CONNECTION):
+    if status is grpc.StatusCode.UNAVAILABLE and message.startswith(_GRPC_NO_CONNECTION):
         return error(Code.NETWORK_ERROR, f"{address} cannot be reached: {message}", **{_SENT: "no"})
-    if failure.code() is grpc.StatusCode.UNIMPLEMENTED:
+    if status is grpc.StatusCode.UNIMPLEMENTED:
         text = f"{address} does not know this call: it runs an earlier version, or is no dledger node ({message})"
-        return error(Code.UNSUPPORTED, text)
-    code = _BY_STATUS.get(failure.code(), Code.INTERNAL_ERROR)
-    return error(code, f"{address} answered {failure.code().name}: {message}")
+        return error(Code.UNSUPPORTED, text, **{_SENT: "no"})
+    code = _BY_STATUS.get(status, Code.INTERNAL_ERROR)
+    return error(code, f"{address} answered {status.name}: {message}")
 
 
 def was_sent(refusal: DLedgerError) -> bool:
-    """Whether the call may have reached the node: not if there was no connection to send it on."""
+    """Whether a node may have begun the call: not if there was no connection to send it on, or nobody there knows it.
+    Of a stream it says so of its beginning only."""
     return refusal.metadata.get(_SENT) != "no"
+
+
+def is_of_grpc(refusal: DLedgerError) -> bool:
+    """Whether gRPC itself ended the call, or something on the way: unlike a node's own refusal it does not wait for the
+    answers that come before it."""
+    return refusal.metadata.get(_SAID_BY) == _GRPC
 
 
 def code_named(reason: str) -> Code | None:

@@ -2,14 +2,16 @@
 
 A stream is answered in order and ends with its first refusal, which is therefore about its oldest unanswered batch;
 since the log takes a producer's next sequence only, nothing behind that batch was appended either. What ended without
-such a word (a broken stream, a lost term) leaves its batches **doubtful**: appended or not.
+such a word (a broken stream, a lost term, a message that gRPC itself does not take) leaves its batches **doubtful**:
+appended or not.
 """
 
 from __future__ import annotations
 
 from enum import Enum
 
-from dledger.errors import Code
+from dledger.client.rpc import is_of_grpc
+from dledger.errors import Code, DLedgerError
 
 
 class Verdict(Enum):
@@ -68,9 +70,9 @@ FOR_ALL = frozenset(
 """Codes that, answered before anything is sent, refuse everything queued: it is for the caller to decide on."""
 
 
-def leaves_doubt(code: Code) -> bool:
+def leaves_doubt(refusal: DLedgerError) -> bool:
     """Whether what was in flight when a stream ended so may have been appended."""
-    return code in _LEAVE_DOUBT
+    return refusal.code in _LEAVE_DOUBT or is_of_grpc(refusal)
 
 
 def judge(code: Code, *, doubtful: bool) -> Verdict:

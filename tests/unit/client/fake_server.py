@@ -62,6 +62,10 @@ class Faults:
     """So many batches make the stream break before they are appended."""
     hold: asyncio.Event | None = None
     """No batch is appended before it is set."""
+    keeps_answers: bool = False
+    """Batches are appended, one after the other, and not answered."""
+    miscounts: int = 0
+    """So many answers tell of another number of records than were appended."""
     break_reads_after: list[int] = field(default_factory=list)
     """The next Read streams break after so many batches."""
     break_gets: int = 0
@@ -140,9 +144,18 @@ class FakeCluster:
         if silent or method in self.faults.silent:
             await asyncio.Event().wait()
 
+    async def holds(self, records: int) -> None:
+        """Returns once there are so many."""
+        async with self.appended:
+            await self.appended.wait_for(lambda: self.end_index >= records)
+
     async def heard(self, method: str) -> None:
         """Returns once some node was called so."""
         await self._called[method].wait()
+
+    def was_asked(self, method: str) -> bool:
+        """Whether some node was called so."""
+        return self._called[method].is_set()
 
     @property
     def endpoints(self) -> str:
@@ -296,8 +309,10 @@ class FakeNode(log_pb2_grpc.LogServiceServicer, FakeAdmin):
             except DLedgerError as refusal:
                 await abort(context, refusal)
                 return
+            if self.cluster.faults.keeps_answers:
+                continue
             yield log_pb2.AppendStreamResponse(
-                base_index=batch.base_index, count=batch.count, term=batch.term, timestamp_ms=TIMESTAMP_MS
+                base_index=batch.base_index, count=self._told(batch), term=batch.term, timestamp_ms=TIMESTAMP_MS
             )
 
     async def _append(self, request: Any, producer_id: int, context: Any) -> StoredBatch:
@@ -327,6 +342,11 @@ class FakeNode(log_pb2_grpc.LogServiceServicer, FakeAdmin):
                 faults.refuse_appends.append(faults.refuse_after_drop)
             await context.abort(grpc.StatusCode.UNAVAILABLE, "the answer was lost")
         return batch
+
+    def _told(self, batch: StoredBatch) -> int:
+        is_wrong = self.cluster.faults.miscounts > 0
+        self.cluster.faults.miscounts -= is_wrong
+        return batch.count + is_wrong
 
     def _misbehave(self, rng: random.Random) -> None:
         choice = rng.randrange(4)

@@ -4,13 +4,31 @@ from __future__ import annotations
 
 import asyncio
 
+import grpc
 import pytest
+from grpc import aio
 
 from dledger.client.attempts import Attempts
-from dledger.errors import ChangeRefused, Code, DeadlineExceeded, OutcomeUnknown, Unavailable, UnknownGroup, error
+from dledger.client.rpc import from_rpc
+from dledger.errors import (
+    ChangeRefused,
+    Code,
+    DeadlineExceeded,
+    DLedgerError,
+    OutcomeUnknown,
+    Unavailable,
+    UnknownGroup,
+    Unsupported,
+    error,
+)
 
 DOUBT = error(Code.TERM_CHANGED, "the leader lost its term")
 REFUSAL = error(Code.CHANGE_REFUSED, "no quorum would remain")
+
+
+def untyped(status: grpc.StatusCode) -> DLedgerError:
+    """As gRPC itself refuses, or something between."""
+    return from_rpc(aio.AioRpcError(status, aio.Metadata(), aio.Metadata()), "a:1")
 
 
 async def test_a_refusal_by_a_node_in_doubt_leaves_the_doubt() -> None:
@@ -40,6 +58,18 @@ async def test_a_call_that_found_no_connection_was_not_sent() -> None:
     attempts = Attempts(1_000, repeatable=False)
     attempts.refused("a:1", error(Code.NETWORK_ERROR, "a:1 cannot be reached", sent="no"))
     assert isinstance(attempts.overdue(), Unavailable)
+
+
+async def test_a_refusal_that_is_no_word_of_the_node_leaves_a_doubt() -> None:
+    attempts = Attempts(1_000, repeatable=False)
+    with pytest.raises(OutcomeUnknown, match="PERMISSION_DENIED"):
+        attempts.refused("a:1", untyped(grpc.StatusCode.PERMISSION_DENIED))
+
+
+async def test_a_node_that_does_not_know_the_call_has_not_done_it() -> None:
+    attempts = Attempts(1_000, repeatable=True)
+    with pytest.raises(Unsupported, match="does not know this call"):
+        attempts.refused("a:1", untyped(grpc.StatusCode.UNIMPLEMENTED))
 
 
 async def test_a_search_that_fails_is_no_doubt() -> None:

@@ -11,8 +11,8 @@ import pytest
 from dledger import client
 from dledger.client.members import AddressBook, MemberInfo, Metadata
 from dledger.errors import DeadlineExceeded, PeerRefused, Unavailable
-from dledger.types import Consistency
-from tests.unit.client.fake_server import FakeCluster
+from dledger.types import Consistency, Member, NodeId
+from tests.unit.client.fake_server import FakeCluster, FakeNode
 
 
 async def founded(cluster_id: str, count: int = 2) -> FakeCluster:
@@ -38,6 +38,16 @@ async def blue() -> AsyncIterator[FakeCluster]:
     yield cluster
     for node in cluster.nodes:
         await node.stop()
+
+
+def found_another(node: FakeNode) -> FakeCluster:
+    """It is emptied, and founds a cluster of its own at its address."""
+    green = FakeCluster()
+    green.cluster_id, green.nodes = "green", [node]
+    green.members = {node.id: Member(NodeId(node.id), f"{node.address}:peer")}
+    node.cluster = green
+    green.lead(node)
+    return green
 
 
 async def append(log: client.Log) -> object:
@@ -141,6 +151,63 @@ async def test_a_second_cluster_that_turns_up_later_is_refused_then(red: FakeClu
         with pytest.raises(PeerRefused):
             await log.bounds()
     assert (red.records(), blue.records()) == ([b"x"], [])
+
+
+async def append_named(log: client.Log) -> object:
+    async with log.producer("job") as producer:
+        return await producer.append_many([b"x"])
+
+
+@pytest.mark.parametrize("cluster_id", [None, "red"])
+@pytest.mark.parametrize("call", [append, append_named])
+async def test_a_leader_that_founded_another_cluster_is_told_of_no_append(
+    red: FakeCluster, cluster_id: str | None, call: Callable[[client.Log], Coroutine[Any, Any, object]]
+) -> None:
+    async with client.connect(red.endpoints, cluster_id=cluster_id) as log:
+        await log.bounds()
+        green = found_another(red.nodes[0])
+        red.lead(red.nodes[1])
+        await call(log)
+    assert (red.records(), green.records()) == ([b"x"], [])
+
+
+@pytest.mark.parametrize("call", [append, append_named])
+async def test_an_only_node_that_founded_another_cluster_is_refused(
+    call: Callable[[client.Log], Coroutine[Any, Any, object]],
+) -> None:
+    red = await founded("red", count=1)
+    async with client.connect(red.endpoints) as log:
+        await log.bounds()
+        green = found_another(red.nodes[0])
+        with pytest.raises(PeerRefused, match="founded another"):
+            await call(log)
+    assert green.records() == []
+    await red.nodes[0].stop()
+
+
+async def test_a_producer_that_was_opened_before_its_leader_founded_another_cluster_appends_nothing_there(
+    red: FakeCluster,
+) -> None:
+    async with client.connect(red.endpoints) as log, log.producer("job") as producer:
+        green = found_another(red.nodes[0])
+        red.lead(red.nodes[1])
+        await producer.append_many([b"x"])
+        await producer.flush()
+    assert (red.records(), green.records()) == ([b"x"], [])
+
+
+async def test_an_append_waits_while_the_others_still_take_a_node_for_their_leader_that_founded_another_cluster(
+    red: FakeCluster,
+) -> None:
+    async with client.connect(red.endpoints) as log:
+        await log.bounds()
+        green = found_another(red.nodes[0])
+        waiting = log.append(b"x")
+        done, _ = await asyncio.wait({waiting}, timeout=0.1)
+        assert not done
+        red.lead(red.nodes[1])
+        await waiting
+    assert (red.records(), green.records()) == ([b"x"], [])
 
 
 def told(cluster_id: str, *addresses: str) -> Metadata:

@@ -9,7 +9,7 @@ import pytest
 
 from dledger.client.channels import Channels
 from dledger.client.leader import Leaders
-from dledger.errors import Code, NotLeader, Unavailable, UnknownGroup, error
+from dledger.errors import Code, NotLeader, PeerRefused, Unavailable, UnknownGroup, error
 from dledger.types import Consistency
 from tests.unit.client.fake_server import FakeCluster
 
@@ -104,6 +104,26 @@ async def test_why_nobody_leads_is_said(cluster: FakeCluster, channels: Channels
     assert refusal.value.code is Code.NETWORK_ERROR
     with pytest.raises(UnknownGroup):
         await Leaders(channels, [cluster.nodes[0].address], "nowhere").find()
+
+
+async def test_a_leader_that_says_that_it_is_of_another_cluster_is_none_any_more(
+    cluster: FakeCluster, channels: Channels
+) -> None:
+    leaders = Leaders(channels, [cluster.nodes[0].address], "default")
+    address = (await leaders.find()).address
+    cluster.cluster_id = "another"
+    with pytest.raises(PeerRefused):
+        await leaders.ask(address)
+    with pytest.raises(PeerRefused):
+        await leaders.find()
+
+
+async def test_a_leader_whose_address_nobody_knows_is_waited_for(cluster: FakeCluster, channels: Channels) -> None:
+    leaders = Leaders(channels, [cluster.nodes[1].address], "default")
+    unknown = cluster.nodes.pop(0)
+    with pytest.raises(Unavailable, match="no leader is known"):
+        await leaders.find()
+    await unknown.stop()
 
 
 async def test_a_committed_read_goes_to_anyone_who_answers(cluster: FakeCluster, channels: Channels) -> None:

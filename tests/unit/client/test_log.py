@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 
 import pytest
 
 from dledger import client
 from dledger.client.options import parse_endpoints
+from dledger.config import MIB, Limits
 from dledger.errors import (
     Code,
     ConfigError,
     DLedgerError,
+    OutcomeUnknown,
     OutOfRange,
     Unavailable,
     UnknownGroup,
@@ -36,8 +38,19 @@ def test_endpoints_that_cannot_be_used_are_refused(endpoints: str | list[str]) -
         client.connect(endpoints)
 
 
-@pytest.mark.parametrize("options", [{"timeout_ms": 0}, {"max_batches_in_flight": 0}, {"max_pending_bytes": 10}])
-def test_options_that_cannot_work_are_refused(options: dict[str, int]) -> None:
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"timeout_ms": 0},
+        {"max_batches_in_flight": 0},
+        {"max_batches_in_flight": 65},
+        {"max_pending_bytes": 10},
+        {"limits": Limits(max_stream_batches=65)},
+        {"limits": Limits(max_batch_bytes=8 * MIB + 1)},
+        {"limits": Limits(max_record_bytes=8 * MIB + 1)},
+    ],
+)
+def test_options_that_cannot_work_are_refused(options: dict[str, int | Limits]) -> None:
     with pytest.raises(ConfigError):
         client.connect("a:1", **options)  # type: ignore[arg-type]
 
@@ -261,6 +274,64 @@ def test_a_client_that_was_opened_before_a_fork_says_so(served: FakeCluster, mon
                 log.append(b"x")
             log.close()
         assert log.append(b"y").index == 0
+
+
+def test_a_reader_that_is_forgotten_behind_a_fork_waits_for_no_thread_of_the_parents(
+    served: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with client.connect_blocking(served.endpoints) as log:
+        log.append(b"x")
+        reader = log.read(follow=True)
+        next(reader)
+        forgetting = threading.Thread(target=reader.close, daemon=True)  # type: ignore[attr-defined]
+        with log._handing_over, monkeypatch.context() as patch:  # as a thread does that the child has not
+            patch.setattr("os.getpid", lambda: -1)
+            forgetting.start()
+            forgetting.join(timeout=5)
+            assert not forgetting.is_alive()
+
+
+def append_named(log: client.BlockingLog) -> None:
+    with log.producer("job") as producer:
+        producer.append_many([b"x"])
+
+
+@pytest.mark.parametrize("has_begun", [True, False])
+@pytest.mark.parametrize(
+    "call",
+    [lambda log: log.append(b"x"), lambda log: log.append_many([b"x"]), append_named, lambda log: log.admin.trim(1)],
+)
+def test_what_was_asked_for_when_a_close_is_interrupted_is_of_unknown_outcome(
+    served: FakeCluster, monkeypatch: pytest.MonkeyPatch, call: Callable[[client.BlockingLog], object], has_begun: bool
+) -> None:
+    served.faults.hold = asyncio.Event()
+    served.faults.silent = frozenset({"Change"})
+    told: Future[DLedgerError] = Future()
+
+    def ask() -> None:
+        try:
+            call(log)
+        except DLedgerError as refusal:
+            told.set_result(refusal)
+
+    def interrupt(_: object) -> None:
+        assert inner is not None
+        while has_begun and inner._closing is None:
+            time.sleep(0.001)
+        raise KeyboardInterrupt
+
+    with client.connect_blocking(served.endpoints) as log:
+        inner = log._log
+        asking = threading.Thread(target=ask)
+        asking.start()
+        while not (served.nodes[0].append_messages or served.was_asked("Change")):
+            time.sleep(0.001)
+        with monkeypatch.context() as patch:
+            patch.setattr(Future, "result", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                log.close()
+        asking.join()
+    assert isinstance(told.result(), OutcomeUnknown)
 
 
 def test_threads_that_close_the_blocking_client_at_once_lose_no_append(served: FakeCluster) -> None:

@@ -10,7 +10,10 @@ from functools import partial
 import pytest
 
 from dledger import client
+from dledger.batch import build_body
+from dledger.client import named_producer
 from dledger.client.options import DEFAULT_BATCHES_IN_FLIGHT
+from dledger.config import MIB, Limits
 from dledger.errors import Code, InvalidRequest, NotLeader, OutcomeUnknown, SequenceError, Unavailable, Unsupported
 from tests.unit.client.fake_server import FakeCluster
 
@@ -92,6 +95,52 @@ async def test_what_was_sent_and_never_answered_is_of_unknown_outcome(cluster: F
     async with client.connect(cluster.endpoints, timeout_ms=300) as log:
         with pytest.raises(OutcomeUnknown, match="got nowhere"):
             await append_all(log, [b"x"])
+
+
+async def test_what_grpc_itself_refuses_does_not_say_what_became_of_the_batches_before(cluster: FakeCluster) -> None:
+    cluster.faults.keeps_answers = True
+    limits = Limits(max_record_bytes=6 * MIB, max_batch_bytes=6 * MIB)
+    async with client.connect(cluster.endpoints, limits=limits) as log:
+        producer = await log.producer("job").__aenter__()
+        [first] = await producer.append_many([b"first"])
+        await cluster.holds(1)
+        [large] = await producer.append_many([bytes(5 * MIB)])  # the fake nodes have gRPC's usual limit
+        for batch in (first, large):
+            with pytest.raises(OutcomeUnknown, match="larger than max"):
+                await batch
+    assert cluster.records() == [b"first"]
+
+
+async def test_a_batch_that_no_server_takes_is_refused_before_anything_is_sent(cluster: FakeCluster) -> None:
+    limits = Limits(max_record_bytes=8 * MIB, max_batch_bytes=8 * MIB)
+    large = bytes(8 * MIB)
+    async with client.connect(cluster.endpoints, limits=limits) as log, log.producer("job") as producer:
+        for call in (producer.append_body(build_body([large]), 1), producer.append_many([b"before it", large])):
+            with pytest.raises(InvalidRequest, match="no server takes more") as refusal:
+                await call
+            assert refusal.value.code is Code.BATCH_TOO_LARGE
+        await producer.append_many([b"x"])
+    assert cluster.records() == [b"x"]
+
+
+async def test_a_bug_leaves_unknown_what_was_sent(log: client.Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    producer = await log.producer("job").__aenter__()
+    with monkeypatch.context() as bug:
+        bug.setattr(named_producer, "encode_append", None)
+        [sent] = await producer.append_many([b"met a bug"])
+        with pytest.raises(OutcomeUnknown, match="met a bug"):
+            await sent
+    with pytest.raises(OutcomeUnknown):
+        await producer.flush()
+
+
+async def test_an_answer_that_does_not_fit_settles_nothing(cluster: FakeCluster, log: client.Log) -> None:
+    cluster.faults.miscounts = 1
+    async with log.producer("job") as producer:
+        [batch] = await producer.append_many(numbered(3))
+        assert (await batch).count == 3
+    assert len(cluster.nodes[0].append_messages) == 2, "it was not asked for again"
+    assert cluster.records() == numbered(3)
 
 
 async def test_a_producer_that_had_nothing_to_append_for_long_goes_on_after_a_change_of_leader(

@@ -10,7 +10,7 @@ import pytest
 
 from dledger import client
 from dledger.client import pending, producer
-from dledger.config import Limits
+from dledger.config import MIB, Limits
 from dledger.errors import (
     Code,
     DeadlineExceeded,
@@ -22,6 +22,9 @@ from dledger.errors import (
     UnknownGroup,
 )
 from tests.unit.client.fake_server import FakeCluster
+
+TOO_LARGE_FOR_GRPC = bytes(5 * MIB)
+"""The fake nodes have gRPC's usual limit."""
 
 
 def numbered(count: int, start: int = 0) -> list[bytes]:
@@ -195,6 +198,25 @@ async def test_a_fence_that_a_batch_in_doubt_meets_leaves_its_outcome_unknown(
         await log.append(b"1")
     assert (await log.append(b"2")).index == 1
     assert cluster.records() == [b"0", b"2"]
+
+
+async def test_what_grpc_itself_refuses_leaves_unknown_what_was_under_way_and_the_next_append_works(
+    cluster: FakeCluster,
+) -> None:
+    """It ends the stream before the answers to what the leader has appended are heard."""
+    cluster.faults.keeps_answers = True
+    limits = Limits(max_record_bytes=6 * MIB, max_batch_bytes=6 * MIB)
+    async with client.connect(cluster.endpoints, limits=limits) as log:
+        calls = []
+        for number, records in enumerate(([b"first"], [b"second"], [TOO_LARGE_FOR_GRPC])):
+            await cluster.holds(number)
+            calls.append(log.append_many(records))
+        for call in calls:
+            with pytest.raises(OutcomeUnknown, match="larger than max"):
+                await call
+        cluster.faults.keeps_answers = False
+        await log.append(b"next")
+    assert cluster.records() == [b"first", b"second", b"next"]
 
 
 async def test_a_bug_in_one_stream_of_appends_leaves_unknown_what_was_taken_and_the_next_append_works(
