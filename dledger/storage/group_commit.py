@@ -124,6 +124,11 @@ class GroupCommit:
         self.durable = min(self.durable, end.point.position)
         self._advance(end.point.position)
 
+    @property
+    def synced_position(self) -> Position:
+        """Up to where an fdatasync has completed: without fsync less than what was told as durable."""
+        return self._synced.point.position
+
     def uses(self, segment: Segment) -> bool:
         """Whether a later group may write to, or sync, the segment."""
         return segment in self._dirty or segment is self._synced.segment

@@ -231,7 +231,7 @@ class FileLog:
             await work()
         finally:
             self._sealer.resume()
-            self._sealer.synced(self.durable_position)
+            self._sealer.synced(self._commit.synced_position)
 
     async def _truncate(self, after: Position) -> None:
         async with self._commit.stopped():
@@ -427,10 +427,11 @@ class FileLog:
             return None  # then it begins anew
 
     async def keep_scrub_progress(self, progress: ScrubProgress) -> None:
-        try:
-            await self._files.disk.run(partial(self._scrub.save, progress))
-        except OSError as reason:
-            raise self._files.unwritable(reason) from reason
+        async with self._rearrangement.lock:  # a close waits for it
+            try:
+                await run_to_the_end(self._files.disk, partial(self._scrub.save, progress))
+            except OSError as reason:
+                raise self._files.unwritable(reason) from reason
 
     def _reach(self, segment: Segment) -> Reach:
         return self._files.reach_of(segment, self._state.last, self._state.next_index)
@@ -448,6 +449,7 @@ class FileLog:
         self._closed = True
         await self._inquiry.settle()
         await self._rearrangement.settle()
+        await self._collector.settle()
         async with self._rearrangement.lock:
             await self._preparer.close()
             await self._reader.settle()
@@ -460,7 +462,7 @@ class FileLog:
         for old, new in pairwise(self._files.segments):
             if not (old.sealed or self._sealer.owes(old) or self._files.damage.of(old)):
                 self._sealer.rolled(Roll(old, new, None))
-        self._sealer.synced(self.durable_position)
+        self._sealer.synced(self._commit.synced_position)
 
     def _on_os_error(self, reason: OSError) -> None:
         self._commit.fail(reason)

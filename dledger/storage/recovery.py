@@ -18,6 +18,7 @@ A crash in the middle of …
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Sequence
 from functools import partial
@@ -163,7 +164,8 @@ def _remove_leftovers(files: SegmentFiles, names: Sequence[str]) -> None:
         segment_name = parse_name(name)
         orphan = segment_name is not None and segment_name not in known
         if orphan or name.endswith((PREPARED_SUFFIX, TEMPORARY_SUFFIX)):
-            files.disk.unlink(str(files.directory / name))
+            with contextlib.suppress(FileNotFoundError):  # it was given its name meanwhile
+                files.disk.unlink(str(files.directory / name))
 
 
 def _recover(files: SegmentFiles, durable: Durable, members: Sequence[Member]) -> _Recovered:

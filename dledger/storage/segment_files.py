@@ -293,13 +293,15 @@ class SegmentFiles:
 
     def build_index(self, segment: Segment, handle: Handle) -> SparseIndex:
         """From the frames, around the holes that are known. Blocks; raises CORRUPT_LOG where there is another."""
-        end = segment.end_offset if segment.sealed else segment.size_bytes
+        was_sealed = segment.sealed  # its end is known then; and it may be cut, and written on, while this reads
+        end = segment.end_offset if was_sealed else segment.size_bytes
         index, scanner = self.index_around(segment, handle, end)
         following, holes = self.after(segment), self.damage.of(segment)
         ends_well = following is None or scanner.previous == following.previous
         if not ends_well and (not holes or holes[-1].following):
             raise corrupt(segment.path, scanner.offset, scanner.reason or "frames are missing")
-        segment.end_offset = max(segment.end_offset, scanner.offset)
+        if not was_sealed:
+            segment.end_offset = max(segment.end_offset, scanner.offset)
         return index
 
     def index_around(self, segment: Segment, handle: Handle, end: int) -> tuple[SparseIndex, FrameScanner]:
