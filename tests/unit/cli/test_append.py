@@ -17,8 +17,7 @@ from dledger.batch import build_body
 from dledger.cli.options import Target
 from dledger.client import Acks
 from dledger.client.pending import check_record_size
-from dledger.config import Limits
-from dledger.config_file import MAX_IN_ONE_MESSAGE_BYTES
+from dledger.config import MAX_IN_ONE_MESSAGE_BYTES, Limits
 from dledger.errors import Code, error
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.fake_log import FakeLog
