@@ -284,21 +284,22 @@ class Appender:
         """A batch of a producer is judged by what is in the log: what bears on it there is written first."""
         timestamp_ms = self._timestamp_ms()
         group: list[Batch] = []
+        producers: set[int] = set()
+        registers = False
         for batch in batches:
-            if group and batch.source.producer_id and self._bears_on(batch, group, timestamp_ms):
-                self._write(group, timestamp_ms)
-                group = []
+            producer_id = batch.source.producer_id
+            if group and producer_id:
+                # Another one that comes may have it forgotten, and so may the time that has passed.
+                may_forget = registers or self._log.state.producers.forgets_at(timestamp_ms)
+                if may_forget or producer_id in producers:
+                    self._write(group, timestamp_ms)
+                    group, producers, registers = [], set(), False
             if self._is_new(batch):
                 group.append(batch)
+                producers.add(producer_id)
+                registers |= batch.control is ControlKind.PRODUCER
         if group:
             self._write(group, timestamp_ms)
-
-    def _bears_on(self, batch: Batch, group: Sequence[Batch], timestamp_ms: int) -> bool:
-        """Whether ``group`` has one of the same producer, or may have it forgotten: another comes, or time passes."""
-        producer_id = batch.source.producer_id
-        return self._log.state.producers.forgets_at(timestamp_ms) or any(
-            each.source.producer_id == producer_id or each.control is ControlKind.PRODUCER for each in group
-        )
 
     def _timestamp_ms(self) -> int:
         """Of what is written now: never before that of the last frame."""

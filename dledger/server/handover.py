@@ -46,9 +46,10 @@ class Handover:
         """
         context = self._context
         chosen = self._choose(target)
-        if chosen == self._core.node_id and not dry_run:
+        if dry_run:
+            return chosen
+        if chosen == self._core.node_id:
             await context.confirm_leadership()
-        if chosen == self._core.node_id or dry_run:
             return chosen
         # Written after TAKE they would put this log ahead of the target's, and nobody would vote for it.
         self._flush()

@@ -18,7 +18,6 @@ A crash in the middle of …
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from collections.abc import Sequence
 from functools import partial
@@ -164,8 +163,7 @@ def _remove_leftovers(files: SegmentFiles, names: Sequence[str]) -> None:
         segment_name = parse_name(name)
         orphan = segment_name is not None and segment_name not in known
         if orphan or name.endswith((PREPARED_SUFFIX, TEMPORARY_SUFFIX)):
-            with contextlib.suppress(FileNotFoundError):  # it was given its name meanwhile
-                files.disk.unlink(str(files.directory / name))
+            files.disk.unlink(str(files.directory / name))
 
 
 def _recover(files: SegmentFiles, durable: Durable, members: Sequence[Member]) -> _Recovered:

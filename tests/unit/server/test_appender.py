@@ -482,15 +482,20 @@ async def test_a_name_is_told_only_once_it_is_committed() -> None:
         assert await first == await second
 
 
+async def repeated(leader: SimNode, producer: int) -> tuple[list[Future], Future]:
+    """More batches than the log knows of a producer, and the first of them again."""
+    pending = [batch(leader, b"%d" % n, producer=producer, sequence=n) for n in range(RANGES_KEPT + 1)]
+    await settle()
+    return pending, batch(leader, b"0", producer=producer, sequence=0)
+
+
 @virtual_time
 async def test_a_repeated_request_is_told_only_once_what_it_repeats_is_committed() -> None:
     async with SimCluster(3) as cluster:
         leader = await cluster.leader()
         producer = await producer_of(leader)
         held = stop_pushes(cluster)
-        pending = [batch(leader, b"%d" % n, producer=producer, sequence=n) for n in range(RANGES_KEPT + 1)]
-        await settle()
-        again = batch(leader, b"0", producer=producer, sequence=0)
+        pending, again = await repeated(leader, producer)
         await settle()
         assert not again.done()
         cluster.faults.remove(held)
@@ -504,9 +509,7 @@ async def test_a_repeated_request_of_what_is_never_committed_is_of_unknown_outco
         leader = await cluster.leader()
         producer = await producer_of(leader)
         stop_pushes(cluster)
-        pending = [batch(leader, b"%d" % n, producer=producer, sequence=n) for n in range(RANGES_KEPT + 1)]
-        await settle()
-        again = batch(leader, b"0", producer=producer, sequence=0)
+        pending, again = await repeated(leader, producer)
         assert await outcome(again) is Code.WAIT_QUORUM_ACK_TIMEOUT
         await asyncio.gather(*pending, return_exceptions=True)
 

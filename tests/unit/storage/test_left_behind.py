@@ -73,7 +73,7 @@ async def test_a_read_that_was_given_up_does_not_move_the_end_of_a_segment_that_
     await asyncio.to_thread(disk.reached.wait, WAIT_S)
     reading.cancel()
     cutting = asyncio.create_task(log.truncate(Position(segment.name.base_position + 5)))
-    await asyncio.wait([cutting], timeout=0.2)  # it waits for that thread
+    await asyncio.wait([cutting], timeout=0.2)  # nor need it wait for that thread
     disk.may_go_on.set()
     await asyncio.to_thread(loaded.wait, WAIT_S)
     await asyncio.wait([reading])
@@ -88,7 +88,7 @@ async def test_a_read_that_was_given_up_does_not_move_the_end_of_a_segment_that_
 
 
 class LateDisk(OsDisk):
-    """The scrub's progress is renamed when the log that is opened next has listed its files."""
+    """The scrub's progress waits to be renamed."""
 
     def __init__(self) -> None:
         super().__init__()
