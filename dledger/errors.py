@@ -14,7 +14,7 @@ ERROR_DOMAIN = "dledger"
 
 
 class Code(Enum):
-    """Why something was refused. ``WAIT_QUORUM_ACK_TIMEOUT`` and ``TERM_CHANGED`` alone leave the outcome unknown."""
+    """Why something was refused. ``WAIT_QUORUM_ACK_TIMEOUT`` and ``TERM_CHANGED`` say that the outcome is unknown."""
 
     # Where to ask instead, or that it pays to ask again.
     NOT_LEADER = "NOT_LEADER"

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import click
 
+from dledger.client.verdict import LEAVE_DOUBT
 from dledger.errors import CODES, ERROR_DOMAIN
 
 HEAD = f"""# Errors
 
 Every refusal has a code. The server sends it as the `reason` of a `google.rpc.ErrorInfo` (domain `{ERROR_DOMAIN}`) in
 the details of the gRPC status; the Python client raises the exception, whose `code` it is; the command line ends with
-the exit code. `OutcomeUnknown` alone leaves open whether it happened, an append or a change of the cluster. Every other
-error says that it did not, but for `REPEATED_REQUEST`: the batch was appended before, once.
+the exit code. To users of the Python client `OutcomeUnknown` alone leaves open whether it happened, an append or a
+change of the cluster. Every other exception says that it did not, but for `REPEATED_REQUEST`: the batch was appended
+before, once.
 
+Over plain gRPC a status leaves open what was sent and not answered where it has no reason, for gRPC itself made it
+then, and where the reason is one of:
+
+{"".join(f"- `{code.value}`{chr(10)}" for code in CODES if code in LEAVE_DOUBT)}
 This file is made by `python -m dledger.cli.errors_doc`.
 
 | code | gRPC status | exception | exit | meaning |

@@ -23,7 +23,7 @@ class Verdict(Enum):
     ABANDON = "this producer cannot go on and what is in flight is doubtful: outcome unknown; a new producer follows"
 
 
-_LEAVE_DOUBT = frozenset(
+LEAVE_DOUBT = frozenset(
     {
         Code.NETWORK_ERROR,
         Code.TIMEOUT,
@@ -72,7 +72,7 @@ FOR_ALL = frozenset(
 
 def leaves_doubt(refusal: DLedgerError) -> bool:
     """Whether what was in flight when a stream ended so may have been appended."""
-    return refusal.code in _LEAVE_DOUBT or is_of_grpc(refusal)
+    return refusal.code in LEAVE_DOUBT or is_of_grpc(refusal)
 
 
 def judge(code: Code, *, doubtful: bool) -> Verdict:

@@ -176,6 +176,12 @@ class Progress:
         """Whether that question is open: not answered already, not given up, and no other asked since."""
         return self.waiting_since_ms is not None and request_id == self.request_id
 
+    def took_ms(self, request_id: int, now_ms: float) -> float | None:
+        """How long the answer to that question has taken; None when it is not open any more."""
+        if self.waiting_since_ms is None or request_id != self.request_id:
+            return None
+        return now_ms - self.waiting_since_ms
+
     def on_compare(
         self, answer: CompareResponse, match_in_terms: Position, start: Position = GENESIS.position
     ) -> Position | None:

@@ -5,9 +5,19 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from dledger.config import Limits, Timings
+from dledger.config import Limits
 from dledger.errors import Code, DLedgerError
-from dledger.raft.messages import Append, Compare, CompareResponse, PushResult, Reset, ResetResponse, Truncate
+from dledger.raft.messages import (
+    Append,
+    Compare,
+    CompareResponse,
+    PushResult,
+    Reset,
+    ResetResponse,
+    Truncate,
+    TruncateResponse,
+)
+from dledger.raft.patience import Patience
 from dledger.raft.replication import Progress, PushState
 from dledger.server.context import GroupContext
 from dledger.server.pace import Pace
@@ -21,6 +31,8 @@ logger = logging.getLogger(__name__)
 
 ALONE_S = 1.0
 """After so long without an append a follower that catches up has the disk, and the processors, to itself."""
+RESEND_LIMIT = 4
+"""What was lost on a connection that stays is asked again after so many times ``push_resend_ms``, at the latest."""
 RESET_PAUSE_MS = 500
 """A follower that could not begin anew is not told again at once, nor is what it is to be told looked for."""
 
@@ -32,10 +44,10 @@ class EntryDispatcher:
         self._context = context
         self._log: Log = context.log
         self._limits: Limits = context.config.limits
-        self._timings: Timings = context.config.timings
         self._peer = peer
         self._term = term
         self.progress = progress
+        self._patience = Patience(context.config.timings.push_resend_ms, RESEND_LIMIT)
         self._pace = Pace(self._limits.catch_up_bytes_per_s)
         self._appended_bytes = context.metrics.bytes_appended
         """When it read frames for the follower last."""
@@ -89,7 +101,8 @@ class EntryDispatcher:
     def _give_up_overdue(self) -> None:
         """An answer that is overdue was lost, or its question was: compare again rather than guess."""
         asked_ms = self.progress.overdue_ms()
-        if asked_ms is not None and self._context.now_ms() - asked_ms > self._timings.push_resend_ms:
+        if asked_ms is not None and self._context.now_ms() - asked_ms > self._patience.wait_ms:
+            self._patience.give_up()
             self._context.metrics.pushes_resent += len(self.progress.in_flight)
             self.progress.restart(self._log.last.position)
 
@@ -204,10 +217,17 @@ class EntryDispatcher:
 
     def on_connected(self) -> None:
         """What was in flight on the old connection may be lost: compare again."""
+        self._patience.forget()
         self.progress.restart(self._log.last.position)
         self.wake()
 
+    def _observe(self, request_id: int) -> None:
+        took_ms = self.progress.took_ms(request_id, self._context.now_ms())
+        if took_ms is not None:
+            self._patience.answered(took_ms)
+
     def on_compare_response(self, answer: CompareResponse) -> None:
+        self._observe(answer.request_id)
         if answer.result is PushResult.DIVERGED:
             logger.critical(
                 "a follower holds other bytes at the same position and term; it is left alone",
@@ -227,7 +247,13 @@ class EntryDispatcher:
                 self._context.on_lost_frames(self._peer)
         self.wake()
 
+    def on_truncate_response(self, answer: TruncateResponse) -> None:
+        self._observe(answer.request_id)
+        self.progress.on_truncate(answer, self._log.last.position)
+        self.wake()
+
     def on_reset_response(self, answer: ResetResponse) -> None:
+        self._observe(answer.request_id)
         if answer.result is not PushResult.SUCCESS:
             self.progress.paused_until_ms = self._context.now_ms() + RESET_PAUSE_MS
         self.progress.on_reset(answer, self._log.last.position)

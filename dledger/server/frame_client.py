@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from itertools import count
 
 from dledger.errors import DLedgerError
 from dledger.raft.messages import Fetch, FetchResponse, FetchResult
+from dledger.raft.patience import Patience
 from dledger.server.frame_server import Correspondent
 from dledger.storage.frame import check_link
 from dledger.types import LogPoint, NodeId, Position
 
-ANSWER_TIMEOUT_S = 2.0
+ANSWER_TIMEOUT_MS = 2_000
+"""At first; then as raft/patience.py has it, for the node asked."""
+PATIENCE_LIMIT = 16
 
 
 class FrameClient:
@@ -19,22 +23,27 @@ class FrameClient:
         self._context = context
         # Of this process, later clients ask by higher ids: an answer to an earlier one is none to them.
         self._request_ids = count(int(context.now_s() * 1e6))
+        self._patience = defaultdict[NodeId, Patience](lambda: Patience(ANSWER_TIMEOUT_MS, PATIENCE_LIMIT))
         self._asked: dict[tuple[NodeId, int], asyncio.Future[FetchResponse]] = {}
 
     async def ask(self, peer: NodeId, previous: LogPoint, last_wanted: Position) -> FetchResponse | None:
-        """Frames behind ``previous``, each linked to the one before it, that ``peer`` has; None: no answer in time, or
-        none that can be used."""
+        """As many frames behind ``previous``, each linked to the one before it, as ``peer`` has and one message holds;
+        fewer where ``peer`` is slow to send them. None: no answer in time, or none that can be used."""
         request_id = next(self._request_ids)
         context = self._context
-        max_bytes = context.config.limits.push_message_bytes
+        patience = self._patience[peer]
+        max_bytes = max(1, int(context.config.limits.push_message_bytes * patience.share))
         fetch = Fetch(context.group, context.term, previous, last_wanted, max_bytes, request_id)
         answered = self._asked[peer, request_id] = asyncio.get_running_loop().create_future()
         try:
             if not context.send(peer, fetch):
                 return None
-            async with asyncio.timeout(ANSWER_TIMEOUT_S):
+            asked_s = context.now_s()
+            async with asyncio.timeout(patience.wait_ms / 1000):
                 answer = await answered
+            patience.answered((context.now_s() - asked_s) * 1000)
         except TimeoutError:
+            patience.give_up()
             return None
         finally:
             del self._asked[peer, request_id]

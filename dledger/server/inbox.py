@@ -148,5 +148,4 @@ class Inbox:
             case ResetResponse():
                 dispatcher.on_reset_response(answer)
             case TruncateResponse():
-                dispatcher.progress.on_truncate(answer, self._context.log.last.position)
-                dispatcher.wake()
+                dispatcher.on_truncate_response(answer)

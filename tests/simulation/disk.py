@@ -193,9 +193,7 @@ class SimDisk:
             file.lost.update(sectors.keys() - file.dirty)
             self._hit("fault failed fdatasync")
             raise self._failed(errno.EIO)
-        file.persist(sectors)
-        if len(file.medium) < len(file.data):
-            file.medium.extend(bytes(len(file.data) - len(file.medium)))
+        file.sync(sectors)
 
     def fsync_directory(self, path: str) -> None:
         self._change()

@@ -43,6 +43,8 @@ class SimFile:
     """Which of those writes the medium holds."""
     unreadable: set[int] = field(default_factory=set)
     """Pages that the device does not give back until they are written whole."""
+    cut: set[int] = field(default_factory=set)
+    """Sectors that the medium holds, and that a truncation took from the file: gone with the next sync."""
     before: dict[int, bytes] = field(default_factory=dict)
     """What the medium held of a sector before the last write that changed it: what a lost write would leave there."""
 
@@ -63,6 +65,7 @@ class SimFile:
             if version < reached.get(number, 0):
                 continue
             reached[number] = version
+            self.cut.discard(number)
             begin = number * SECTOR_BYTES
             end = begin + len(piece)
             if len(medium) < end:
@@ -72,6 +75,30 @@ class SimFile:
                 if any(old):
                     self.before[number] = bytes(old)
                 medium[begin:end] = piece
+            behind = medium[end : begin + SECTOR_BYTES]  # of a file that was longer
+            medium[end : end + len(behind)] = bytes(len(behind))
+
+    def truncate(self, size_bytes: int) -> None:
+        del self.data[size_bytes:]
+        kept, rest_bytes = divmod(size_bytes, SECTOR_BYTES)
+        if rest_bytes:  # the kernel writes the sector that holds the end, with zeros behind it
+            self.written[kept] = self.written.get(kept, 0) + 1
+            self.dirty.add(kept)
+            kept += 1
+        self.dirty = {sector for sector in self.dirty if sector < kept}
+        for number in range(kept, -(-len(self.medium) // SECTOR_BYTES)):
+            self.written[number] = self.reached[number] = self.written.get(number, 0) + 1
+            self.cut.add(number)
+
+    def sync(self, sectors: Captured) -> None:
+        """The medium holds ``sectors``, has the file's size, and nothing any more that was cut away before."""
+        for number in self.cut:
+            begin, end = number * SECTOR_BYTES, min((number + 1) * SECTOR_BYTES, len(self.medium))
+            self.medium[begin:end] = bytes(max(0, end - begin))
+        self.cut.clear()
+        self.persist(sectors)
+        del self.medium[len(self.data) :]
+        self.medium.extend(bytes(len(self.data) - len(self.medium)))
 
     def tear(self, number: int, piece: bytes, size_bytes: int) -> None:
         """Only the first bytes of ``piece`` reach the medium."""
@@ -255,8 +282,7 @@ class Platter:
             self.claim(size_bytes - len(file.data))
             file.data.extend(bytes(size_bytes - len(file.data)))
         else:
-            del file.data[size_bytes:]
-            file.dirty = {sector for sector in file.dirty if sector * SECTOR_BYTES < size_bytes}
+            file.truncate(size_bytes)
 
     def drop_cache(self, file: SimFile) -> None:
         for sector in sorted(file.lost - file.dirty):
@@ -300,6 +326,7 @@ class Platter:
         file.data = bytearray(file.medium)
         file.dirty.clear()
         file.lost.clear()
+        file.cut.clear()
 
     def kill(self) -> None:
         """The process is killed: what it wrote is in the machine's memory."""

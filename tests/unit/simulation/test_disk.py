@@ -57,6 +57,36 @@ def test_a_sector_that_was_being_written_may_be_torn_its_beginning_new_and_its_e
     assert all(sector == B[: sector.count(b"b")] + A[sector.count(b"b") :] for sector in torn)
 
 
+def left_of_a_truncated_file(seed: int, *, sync: bool, grows: bool = False) -> bytes:
+    """What a power cut leaves of four durable sectors a of which one and a half are kept, and that may grow again."""
+    platter = Platter(Random(seed))
+    disk = disk_of(platter)
+    handle = disk.open("/d/f", create=True)
+    disk.pwritev(handle, [A * 4], 0)
+    disk.fdatasync(handle)
+    disk.fsync_directory("/d")
+    disk.ftruncate(handle, 3 * SECTOR_BYTES // 2)
+    if grows:
+        disk.fallocate(handle, 0, 4 * SECTOR_BYTES)
+    if sync:
+        disk.fdatasync(handle)
+    platter.crash()
+    again = disk_of(platter)
+    handle = again.open("/d/f")
+    return again.pread(handle, again.size(handle), 0)
+
+
+def test_a_size_that_was_cut_and_synced_does_not_come_back() -> None:
+    kept = (A * 4)[: 3 * SECTOR_BYTES // 2]
+    assert {left_of_a_truncated_file(seed, sync=True) for seed in SEEDS} == {kept}
+    assert {left_of_a_truncated_file(seed, sync=False) for seed in SEEDS} >= {kept, A * 4}
+
+
+def test_nor_do_the_bytes_where_the_file_grew_again() -> None:
+    kept = (A * 4)[: 3 * SECTOR_BYTES // 2].ljust(4 * SECTOR_BYTES, b"\0")
+    assert {left_of_a_truncated_file(seed, sync=True, grows=True) for seed in SEEDS} == {kept}
+
+
 def test_a_name_that_no_directory_sync_covers_may_go_with_its_bytes() -> None:
     there = set()
     for seed in SEEDS:

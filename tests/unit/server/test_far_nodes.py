@@ -1,0 +1,68 @@
+"""Nodes so far apart, or links so slow, that every answer takes longer than it is waited for at first."""
+
+from __future__ import annotations
+
+import asyncio
+
+from dledger.config import Timings
+from dledger.raft.messages import FetchResponse
+from dledger.transport.faults import Rule
+from tests.simulation.process import in_world
+from tests.support.cluster import SimCluster
+from tests.support.virtual_time import virtual_time
+from tests.unit.server.rot import append, rotting, until
+
+FIRST_WAIT_S = 2.0
+"""Of a FETCH."""
+
+
+@virtual_time
+async def test_a_follower_whose_answers_take_longer_than_push_resend_catches_up_and_keeps_up() -> None:
+    async with SimCluster(3) as cluster:
+        leader = await cluster.leader()
+        far = cluster.others(leader)[0]
+        cluster.faults.add(Rule(lambda source, _target, _message: source == far.id, delay_s=0.6))
+        cluster.faults.add(Rule(lambda _source, target, _message: target == far.id, delay_s=0.8))
+        await asyncio.sleep(5)
+        far.crash()
+        await leader.append(b"while it was away")
+        await far.start()
+        await cluster.until(lambda: far.log.last == leader.log.last, within_s=20)
+        progress = leader.replica.dispatchers[far.id].progress
+        await cluster.until(lambda: progress.match == leader.log.last.position, within_s=20)
+        resent = leader.replica.metrics.pushes_resent
+        for _ in range(50):
+            await leader.append(b"x")
+            await asyncio.sleep(0.2)
+        await cluster.until(lambda: progress.match == leader.log.last.position, within_s=5)
+        assert leader.replica.metrics.pushes_resent == resent
+
+
+@virtual_time
+async def test_a_cluster_of_nodes_that_are_far_from_each_other_commits() -> None:
+    timings = Timings(heartbeat_interval_ms=500, election_timeout_min_ms=5_000, election_timeout_max_ms=10_000)
+    async with SimCluster(3, timings=timings) as cluster:
+        cluster.faults.add(Rule(delay_s=0.9))
+        leader = await cluster.leader(within_s=120)
+        pending = [leader.submit(b"%d" % at) for at in range(3)]
+        await asyncio.wait_for(asyncio.gather(*pending), 20)
+
+
+@in_world
+async def test_a_candidate_gets_what_it_lacks_over_a_link_that_is_slow() -> None:
+    """A FETCH for as much as a message holds is answered later each time than it is waited for."""
+    async with rotting(5) as (cluster, (leader, middle, *rest)):
+        ends = sorted(rest, key=lambda host: host.id)[:2]
+        middle.crash(power=False)
+        await append(leader, 5)
+        last = leader.replica.log.last.position
+        await until(lambda: all(host.replica.core.commit_position == last for host in ends))
+        for host in (leader, *rest):
+            await host.stop()
+        cluster.network.faults.cut_both(*(host.id for host in ends))
+        cluster.network.faults.add(
+            Rule(lambda _source, _target, message: isinstance(message, FetchResponse), delay_s=FIRST_WAIT_S * 1.1)
+        )
+        for host in (*ends, middle):
+            await host.start()
+        await until(lambda: middle.replica.log.last.position >= last, 120)
