@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+LIMIT = 4
+"""No wait is more than so many times the first one: what was lost on a connection that stays is asked for again."""
+
 
 class Patience:
     """Twice as long after each answer that did not come in time, and never more than four times what the last one that
     came took: a distant or a slow node gets its time, and one that answers fast again is waited for as at first."""
 
-    __slots__ = ("_first_ms", "_limit", "wait_ms")
+    __slots__ = ("_first_ms", "wait_ms")
 
-    def __init__(self, first_ms: float, limit: int) -> None:
-        """``limit``: no wait is more than so many times the first one."""
+    def __init__(self, first_ms: float) -> None:
         self._first_ms = first_ms
-        self._limit = limit
         self.wait_ms = first_ms
 
     @property
@@ -22,7 +23,7 @@ class Patience:
 
     def give_up(self) -> None:
         """No answer came within ``wait_ms``."""
-        self.wait_ms = min(2 * self.wait_ms, self._limit * self._first_ms)
+        self.wait_ms = min(2 * self.wait_ms, LIMIT * self._first_ms)
 
     def answered(self, took_ms: float) -> None:
         self.wait_ms = max(self._first_ms, min(self.wait_ms, 4 * took_ms))

@@ -31,8 +31,6 @@ logger = logging.getLogger(__name__)
 
 ALONE_S = 1.0
 """After so long without an append a follower that catches up has the disk, and the processors, to itself."""
-RESEND_LIMIT = 4
-"""What was lost on a connection that stays is asked again after so many times ``push_resend_ms``, at the latest."""
 RESET_PAUSE_MS = 500
 """A follower that could not begin anew is not told again at once, nor is what it is to be told looked for."""
 
@@ -47,7 +45,7 @@ class EntryDispatcher:
         self._peer = peer
         self._term = term
         self.progress = progress
-        self._patience = Patience(context.config.timings.push_resend_ms, RESEND_LIMIT)
+        self._patience = Patience(context.config.timings.push_resend_ms)
         self._pace = Pace(self._limits.catch_up_bytes_per_s)
         self._appended_bytes = context.metrics.bytes_appended
         """When it read frames for the follower last."""

@@ -15,7 +15,6 @@ from dledger.types import LogPoint, NodeId, Position
 
 ANSWER_TIMEOUT_MS = 2_000
 """At first; then as raft/patience.py has it, for the node asked."""
-PATIENCE_LIMIT = 16
 
 
 class FrameClient:
@@ -23,8 +22,8 @@ class FrameClient:
         self._context = context
         # Of this process, later clients ask by higher ids: an answer to an earlier one is none to them.
         self._request_ids = count(int(context.now_s() * 1e6))
-        self._patience = defaultdict[NodeId, Patience](lambda: Patience(ANSWER_TIMEOUT_MS, PATIENCE_LIMIT))
-        self._asked: dict[tuple[NodeId, int], asyncio.Future[FetchResponse]] = {}
+        self._patience = defaultdict[NodeId, Patience](lambda: Patience(ANSWER_TIMEOUT_MS))
+        self._asked: dict[tuple[NodeId, int], asyncio.Future[FetchResponse | None]] = {}
 
     async def ask(self, peer: NodeId, previous: LogPoint, last_wanted: Position) -> FetchResponse | None:
         """As many frames behind ``previous``, each linked to the one before it, as ``peer`` has and one message holds;
@@ -41,13 +40,21 @@ class FrameClient:
             asked_s = context.now_s()
             async with asyncio.timeout(patience.wait_ms / 1000):
                 answer = await answered
-            patience.answered((context.now_s() - asked_s) * 1000)
+            if answer is not None:
+                patience.answered((context.now_s() - asked_s) * 1000)
         except TimeoutError:
             patience.give_up()
             return None
         finally:
             del self._asked[peer, request_id]
-        return answer if _fits(answer, previous, last_wanted) else None
+        return answer if answer is not None and _fits(answer, previous, last_wanted) else None
+
+    def on_connected(self, peer: NodeId) -> None:
+        """What it was asked on the old connection may be lost: it is not waited for."""
+        self._patience.pop(peer, None)
+        for (asked, _), answered in self._asked.items():
+            if asked == peer and not answered.done():
+                answered.set_result(None)
 
     def on_response(self, sender: NodeId, answer: FetchResponse) -> None:
         asked = self._asked.get((sender, answer.request_id))

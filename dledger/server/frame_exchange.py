@@ -47,7 +47,8 @@ class FrameExchange:
             self.repairer.wake()
         return bool(damaged)
 
-    def on_connected(self) -> None:
+    def on_connected(self, peer: NodeId) -> None:
+        self.client.on_connected(peer)
         self.repairer.wake()
 
     def stop(self) -> None:

@@ -185,8 +185,8 @@ class RecoveringReplica:
     def forget(self, peer: NodeId) -> None:
         self.guard(partial(self.core.forget, peer, self.now_ms()))
 
-    def on_connected(self, _peer: NodeId) -> None:
-        self.exchange.on_connected()
+    def on_connected(self, peer: NodeId) -> None:
+        self.exchange.on_connected(peer)
 
     def on_disconnected(self, peer: NodeId) -> None:
         self.guard(partial(self.core.on_peer_disconnected, peer, self.now_ms()))

@@ -372,7 +372,7 @@ class Replica:
         dispatcher = self.dispatchers.get(peer)
         if dispatcher is not None:
             dispatcher.on_connected()
-        self.exchange.on_connected()
+        self.exchange.on_connected(peer)
         if self._tail_query is not None:
             self._tail_query.on_connected()
 

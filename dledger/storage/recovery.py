@@ -40,6 +40,7 @@ from dledger.storage.segment import (
     TEMPORARY_SUFFIX,
     Segment,
     SegmentHeader,
+    Unreadable,
     corrupt,
     parse_name,
     write_mark,
@@ -91,10 +92,11 @@ async def open_log(
     files = SegmentFiles(disk, directory, group)
     try:
         recovered = await disk.run(partial(_open, files, limits, tuple(initial_members), must_exist=must_exist))
-    except OSError as reason:
+    except (OSError, Unreadable) as failure:
         files.close_all()
+        reason = failure.reason if isinstance(failure, Unreadable) else failure
         code = Code.DISK_FULL if reason.errno in FULL else Code.DISK_ERROR
-        raise error(code, f"the log in {directory} cannot be opened: {reason.strerror}") from reason
+        raise error(code, f"the log in {directory} cannot be opened: {reason.strerror}") from failure
     except BaseException:
         files.close_all()
         raise

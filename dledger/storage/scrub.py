@@ -15,6 +15,7 @@ from dledger.storage.api import ScrubProgress
 from dledger.storage.damage import Reach
 from dledger.storage.disk import Disk
 from dledger.storage.examiner import Examiner
+from dledger.storage.patient import PatientReader
 from dledger.storage.record import RecordKind, pack_record, unpack_record
 from dledger.storage.scan import FrameScanner
 from dledger.storage.segment import FIRST_PAGE_BYTES, TEMPORARY_SUFFIX, Segment
@@ -69,7 +70,7 @@ class Scrub:
                 disk.drop_cache(handle)  # what the device holds is to be seen
             end = disk.size(handle) if reach.offset is None else reach.offset
             scanner = FrameScanner(
-                self._files.patient_reader_of(handle), cursor.offset, end, cursor.previous, cursor.next_index
+                PatientReader(self._files.disk, handle), cursor.offset, end, cursor.previous, cursor.next_index
             )
             is_good = cursor.previous == reach.point or self._walk(scanner, reach)
             if segment.sealed:

@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import count, pairwise
+from itertools import count
 from pathlib import Path
 
 from dledger.errors import Code, DLedgerError, error
@@ -17,10 +17,10 @@ from dledger.storage.disk import FULL, Disk
 from dledger.storage.frame import parse_header
 from dledger.storage.index import SparseIndex
 from dledger.storage.log_state import LogState
+from dledger.storage.patient import PatientReader
 from dledger.storage.scan import FrameScanner, ReadAt
 from dledger.storage.segment import (
     FIRST_PAGE_BYTES,
-    PAGE_BYTES,
     PREPARED_SUFFIX,
     SEGMENT_SUFFIX,
     Segment,
@@ -36,8 +36,6 @@ from dledger.types import LogPoint
 
 MAX_OPEN_SEGMENTS = 128
 """Sealed segments kept open."""
-UNREADABLE_PAGE = (bytes(range(1, 252)) * 17)[:PAGE_BYTES]
-"""No frame's bytes, as far as anybody would write them; zeros may be."""
 MAX_INDEXED_SEGMENTS = 512
 """Sealed segments whose indexes are kept in memory: of full ones, 40 to 130 MB in all."""
 
@@ -250,31 +248,6 @@ class SegmentFiles:
 
         return read
 
-    def patient_reader_of(self, handle: Handle) -> ReadAt:
-        """As ``reader_of``; a page that the device does not give back reads as ``UNREADABLE_PAGE``: what lay there is
-        missed as what has rotted, and written anew, which is what makes a device take another sector for it. Only for
-        what looks for damage: where a log ends must not depend on a device that fails."""
-
-        def read(size_bytes: int, offset: int) -> bytes:
-            try:
-                return self.disk.pread(handle, size_bytes, offset)
-            except OSError as reason:
-                if reason.errno != errno.EIO:
-                    raise
-            end = min(offset + size_bytes, self.disk.size(handle))
-            borders = [offset, *range(offset - offset % PAGE_BYTES + PAGE_BYTES, end, PAGE_BYTES), end]
-            return b"".join(self._page(handle, at, following) for at, following in pairwise(borders))
-
-        return read
-
-    def _page(self, handle: Handle, offset: int, end: int) -> bytes:
-        try:
-            return self.disk.pread(handle, end - offset, offset)
-        except OSError as reason:
-            if reason.errno != errno.EIO:
-                raise
-            return UNREADABLE_PAGE[: end - offset]
-
     def scanner(self, segment: Segment, handle: Handle) -> FrameScanner:
         """Over all frames of the segment, as far as they are good."""
         end = segment.end_offset if segment.sealed else segment.size_bytes
@@ -307,7 +280,7 @@ class SegmentFiles:
     def index_around(self, segment: Segment, handle: Handle, end: int) -> tuple[SparseIndex, FrameScanner]:
         """An index of the good frames before offset ``end``, but for those in holes, and where it got to. Blocks;
         raises CORRUPT_LOG where there is another hole."""
-        index, read = SparseIndex(), self.patient_reader_of(handle)
+        index, read = SparseIndex(), PatientReader(self.disk, handle)
         scanner = FrameScanner(read, FIRST_PAGE_BYTES, end, segment.previous, segment.name.base_index)
         for hole in self.damage.of(segment):
             scanner.end_offset = hole.offset
@@ -338,7 +311,7 @@ class SegmentFiles:
         """All holes of ``segment``, by reading every frame from the device. Blocks."""
         with self.reading(segment) as handle:
             self.disk.drop_cache(handle)
-            return find_holes(self.patient_reader_of(handle), self.disk.size(handle), segment, reach)
+            return find_holes(PatientReader(self.disk, handle), self.disk.size(handle), segment, reach)
 
 
 def _touch(used: OrderedDict[Segment, None], segment: Segment) -> None:

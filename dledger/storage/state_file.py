@@ -13,8 +13,9 @@ from pathlib import Path
 from dledger.errors import DLedgerError
 from dledger.storage.disk import FULL, Disk
 from dledger.storage.log_state import LogState
+from dledger.storage.patient import PatientReader
 from dledger.storage.record import Record, RecordKind, pack_record, unpack_record
-from dledger.storage.segment import TEMPORARY_SUFFIX, Segment
+from dledger.storage.segment import TEMPORARY_SUFFIX, Segment, Unreadable
 from dledger.types import GENESIS
 
 logger = logging.getLogger(__name__)
@@ -42,27 +43,36 @@ def write_state(disk: Disk, path: str, encoded: bytes, *, twice: bool = False) -
 
 
 def good_copies(disk: Disk, path: str) -> list[Record]:
-    """Of the small state in the file ``path``, if there is one. Blocks. Raises OSError."""
+    """Of the small state in the file ``path``, if there is one. Blocks. Raises OSError, and Unreadable where a page
+    that the device does not give back leaves no good copy."""
     if not disk.exists(path):
         return []
     handle = disk.open(path, read_only=True)
     try:
-        stored = memoryview(disk.pread(handle, disk.size(handle), 0))
+        read = PatientReader(disk, handle)
+        stored = memoryview(read(disk.size(handle), 0))
     finally:
         disk.close(handle)
-    copies = (unpack_record(RecordKind.LOG_STATE, stored[at:]) for at in range(0, len(stored), COPY_ALIGN_BYTES))
-    return [copy for copy in copies if copy is not None]
+    every = (unpack_record(RecordKind.LOG_STATE, stored[at:]) for at in range(0, len(stored), COPY_ALIGN_BYTES))
+    copies = [copy for copy in every if copy is not None]
+    if not copies and read.failure is not None:
+        raise Unreadable(path, 0, read.failure)
+    return copies
 
 
 def _own_copies(disk: Disk, segment: Segment) -> list[Record]:
-    """Those that belong to this segment."""
-    return [copy for copy in good_copies(disk, segment.state_path) if copy.sequence == segment.previous.position]
+    """Those that belong to this segment. What the device does not give back is missed as what has rotted."""
+    try:
+        return [copy for copy in good_copies(disk, segment.state_path) if copy.sequence == segment.previous.position]
+    except Unreadable as bad:
+        logger.warning("a small state cannot be read", extra={"path": segment.state_path, "why": str(bad.reason)})
+        return []
 
 
 def has_good_state(disk: Disk, segment: Segment) -> bool:
     """Whether a small state lies beside the segment that belongs to it and matches its checksum: what ``read_state``
-    finds out too, decoding it."""
-    return bool(_own_copies(disk, segment))
+    finds out too, decoding it. Raises Unreadable where the device does not say."""
+    return any(copy.sequence == segment.previous.position for copy in good_copies(disk, segment.state_path))
 
 
 def keep_twice(disk: Disk, segment: Segment) -> bool:

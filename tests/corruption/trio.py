@@ -113,7 +113,7 @@ class Trio:
     async def outcome_of(self, damage: Damage) -> tuple[Outcome, str]:
         """What the crashed node's start, and half a minute among the others, come to; and what is wrong, if anything
         is."""
-        self._put(damage)
+        self.put(damage)
         damaged = image_of(self._patient)
         try:
             await self._patient.start()
@@ -133,7 +133,7 @@ class Trio:
             return Outcome.WRONG, f"{type(wrong).__name__}: {wrong}"
         return self._seen(damage), ""
 
-    def _put(self, damage: Damage) -> None:
+    def put(self, damage: Damage) -> None:
         patient = self._patient
         path = damage.path.replace(str(DATA), f"{DATA}/{patient.id}", 1)
         platter = patient.platter

@@ -270,6 +270,15 @@ async def test_a_log_that_was_cut_between_two_answers_is_asked_from_the_cut_agai
             allow(heir)
             await until(lambda: heir.leads)
         faults.remove(late)
+        heard = list[FetchResponse]()
+
+        def hear(source: object, to: object, what: object) -> bool:
+            if (source, to) == (heir.id, patient.id) and isinstance(what, FetchResponse):
+                heard.append(what)
+            return False
+
+        faults.add(Rule(hear))
+        await until(lambda: bool(heard))
         await asyncio.sleep(3)
         heir.crash()
         cluster.network.mend()

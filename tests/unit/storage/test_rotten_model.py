@@ -105,7 +105,7 @@ class RottenLog(RuleBasedStateMachine):
 
     @rule(at=fraction)
     def truncate(self, at: float) -> None:
-        after = self.log.last.position - int(at * min(8, self.log.last.position - self._start - 1))
+        after = self.log.last.position - int(at * max(0, min(8, self.log.last.position - self._start - 1)))
         with damage() as refused:
             self.runner.run(self.log.truncate(Position(after)))
         if refused:
@@ -135,7 +135,7 @@ class RottenLog(RuleBasedStateMachine):
     @rule(first=fraction, step=st.integers(1, 7), how=st.sampled_from(["read", "get", "point"]))
     def ask(self, first: float, step: int, how: str) -> None:
         start, last = self._start, self.log.last.position
-        for position in range(start + 1 + int(first * (last - start - 1)), last + 1, step)[:READ]:
+        for position in range(start + 1 + int(first * max(0, last - start - 1)), last + 1, step)[:READ]:
             is_rotten = position in self.rotten and (how, position) != ("point", last)
             found = self.runner.run(self._ask(how, position))
             if is_rotten:

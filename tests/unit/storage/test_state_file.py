@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
 
 from dledger.config import Limits
-from dledger.errors import CorruptLog
+from dledger.errors import CorruptLog, DiskError
 from dledger.storage.disk import OsDisk
 from dledger.storage.log import FileLog
 from dledger.storage.state_file import COPY_ALIGN_BYTES, good_copies, keep_twice
+from dledger.storage.syncer import Handle
 from dledger.types import Position
-from tests.unit.storage.harness import Witness, files_of, frames_after, open_at, opened, state_behind
+from tests.unit.storage.harness import Witness, files_of, frames_after, open_at, opened, segments_of, state_behind
 from tests.unit.storage.test_reserve import SmallDisk
 
 LIMITS = Limits(segment_max_frames=10)
@@ -108,4 +111,58 @@ async def test_a_full_disk_is_trimmed_with_one_and_has_two_once_there_is_room(tm
     await log.trim(log.boundaries()[0].trim)
     assert first_state(tmp_path) == second
     assert copies(tmp_path) == 2, "what was trimmed made room"
+    await log.close()
+
+
+class BadPages(OsDisk):
+    """Does not give back some pages of files; a file that takes the name of one has pages of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._bad: set[tuple[int, int]] = set()
+
+    def spoil(self, path: Path, *offsets: int) -> None:
+        self._bad |= {(path.stat().st_ino, offset // COPY_ALIGN_BYTES) for offset in offsets}
+
+    def pread(self, handle: Handle, size_bytes: int, offset: int) -> bytes:
+        inode = os.fstat(handle).st_ino
+        if any((inode, at // COPY_ALIGN_BYTES) in self._bad for at in range(offset, offset + size_bytes)):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return super().pread(handle, size_bytes, offset)
+
+
+@pytest.mark.parametrize("offset", BOTH, ids=["first", "second"])
+async def test_one_copy_does_where_the_device_does_not_give_back_the_other(tmp_path: Path, offset: int) -> None:
+    await (await trimmed(tmp_path)).close()
+    disk = BadPages()
+    disk.spoil(first_state(tmp_path), offset)
+    log = await open_at(tmp_path, disk, LIMITS)
+    assert len(good_copies(disk, str(first_state(tmp_path)))) == 2
+    await log.close()
+
+
+async def test_where_the_device_gives_back_neither_a_start_is_refused_for_the_disk(tmp_path: Path) -> None:
+    await (await trimmed(tmp_path)).close()
+    disk = BadPages()
+    disk.spoil(first_state(tmp_path), *BOTH)
+    with pytest.raises(DiskError, match="Input/output error"):
+        await open_at(tmp_path, disk, LIMITS)
+
+
+async def test_and_a_scrub_goes_on(tmp_path: Path) -> None:
+    disk = BadPages()
+    log = await trimmed(tmp_path, disk)
+    disk.spoil(first_state(tmp_path), *BOTH)
+    assert await log.scrub(Position(1)) > 21
+    await log.close()
+
+
+async def test_a_trim_derives_what_the_device_does_not_give_back(tmp_path: Path) -> None:
+    disk = BadPages()
+    log = await trimmed(tmp_path, disk)
+    boundary = log.boundaries()[0].trim
+    disk.spoil(files_of(tmp_path, ".state")[1], 0)
+    await log.trim(boundary)
+    assert int(segments_of(tmp_path)[0].stem.split("-")[1]) == boundary.point.position + 1
+    assert len(good_copies(disk, str(first_state(tmp_path)))) == 2
     await log.close()
