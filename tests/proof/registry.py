@@ -117,7 +117,7 @@ def full() -> list[Slice]:
 
 
 def quick() -> list[Slice]:
-    """A cut of each family that ends within minutes on two cores."""
+    """A cut of each family but the real faults, which ``make test-root`` runs: it ends within minutes on two cores."""
     return [
         Slice("crash-points", ("tests.crashes", "--quick"), _CRASH_POINTS),
         _corruption(10_000, "--quick"),
