@@ -87,8 +87,8 @@ class Timings:
     max_clock_drift: float = 0.05
     """With leases: by how much of itself one node's clock may run slower than another's (raft/leadership.py)."""
     push_resend_ms: int = 1_000
-    """An APPEND without an answer for so long makes the EntryDispatcher compare again. Each time that this was too soon
-    for a follower, as for a question, it waits twice as long, up to 4 times."""
+    """An APPEND without an answer for so long makes the EntryDispatcher compare again. For a follower that takes longer
+    it waits longer, up to four times as long (raft/patience.py)."""
     quorum_ack_timeout_ms: int = 5_000
     """An append that waits longer for its quorum is answered WAIT_QUORUM_ACK_TIMEOUT (outcome unknown), a linearizable
     read LEADER_NOT_READY."""

@@ -1,14 +1,16 @@
-"""How long an answer is waited for where nobody knows how far the other node is."""
+"""How long a leader waits for a follower's answers where nobody knows how far away it is."""
 
 from __future__ import annotations
 
 LIMIT = 4
-"""No wait is more than so many times the first one: what was lost on a connection that stays is asked for again."""
+"""No wait is more than so many times the first one: what was lost on a connection that stays is sent again."""
+MARGIN = 4
+"""How much longer than the last acknowledgement took the next one may."""
 
 
 class Patience:
-    """Twice as long after each answer that did not come in time, and never more than four times what the last one that
-    came took: a distant or a slow node gets its time, and one that answers fast again is waited for as at first."""
+    """Twice as long after each answer that did not come in time, and ``MARGIN`` times what the last acknowledged push
+    took at most: a distant or a slow node gets its time, and one that is fast again is waited for as at first."""
 
     __slots__ = ("_first_ms", "wait_ms")
 
@@ -16,17 +18,12 @@ class Patience:
         self._first_ms = first_ms
         self.wait_ms = first_ms
 
-    @property
-    def share(self) -> float:
-        """1 at first; the part that is to be asked for at a time, so that it fits a slow link, else."""
-        return self._first_ms / self.wait_ms
-
     def give_up(self) -> None:
         """No answer came within ``wait_ms``."""
         self.wait_ms = min(2 * self.wait_ms, LIMIT * self._first_ms)
 
-    def answered(self, took_ms: float) -> None:
-        self.wait_ms = max(self._first_ms, min(self.wait_ms, 4 * took_ms))
+    def acknowledged(self, took_ms: float) -> None:
+        self.wait_ms = max(self._first_ms, min(self.wait_ms, MARGIN * took_ms))
 
     def forget(self) -> None:
         """The connection is another one."""

@@ -60,6 +60,7 @@ class Progress:
         "_spoke_ms",
         "_window_bytes",
         "_window_frames",
+        "acknowledged_after_ms",
         "clock_offset_ms",
         "compare_at",
         "contact_ms",
@@ -109,9 +110,10 @@ class Progress:
         """When it was last asked or sent something."""
         self._acknowledged_ms = now_ms
         """When it last acknowledged something that was in flight."""
+        self.acknowledged_after_ms: float | None = None
+        """How long that had been under way; None once it was looked at."""
         self.in_flight: deque[InFlight] = deque()
-        self.in_flight_bytes = 0
-        self.in_flight_frames = 0
+        self.in_flight_frames = self.in_flight_bytes = 0
         self.paused_until_ms = 0.0
         """Back-off after a refusal (DISK_FULL); for ever when the logs are no copies of each other (DIVERGED)."""
         self.contact_ms = now_ms
@@ -175,12 +177,6 @@ class Progress:
     def _awaits(self, request_id: int) -> bool:
         """Whether that question is open: not answered already, not given up, and no other asked since."""
         return self.waiting_since_ms is not None and request_id == self.request_id
-
-    def took_ms(self, request_id: int, now_ms: float) -> float | None:
-        """How long the answer to that question has taken; None when it is not open any more."""
-        if self.waiting_since_ms is None or request_id != self.request_id:
-            return None
-        return now_ms - self.waiting_since_ms
 
     def on_compare(
         self, answer: CompareResponse, match_in_terms: Position, start: Position = GENESIS.position
@@ -265,6 +261,7 @@ class Progress:
             self.in_flight_frames -= acknowledged.frames
             self.in_flight_bytes -= acknowledged.size_bytes
             self._acknowledged_ms = now_ms
+            self.acknowledged_after_ms = now_ms - acknowledged.sent_ms
         if answer.position <= self.match:
             return False
         assert answer.position <= last, "a follower cannot acknowledge what was never sent"

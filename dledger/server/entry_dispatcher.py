@@ -7,16 +7,7 @@ import logging
 
 from dledger.config import Limits
 from dledger.errors import Code, DLedgerError
-from dledger.raft.messages import (
-    Append,
-    Compare,
-    CompareResponse,
-    PushResult,
-    Reset,
-    ResetResponse,
-    Truncate,
-    TruncateResponse,
-)
+from dledger.raft.messages import Append, Compare, CompareResponse, PushResult, Reset, ResetResponse, Truncate
 from dledger.raft.patience import Patience
 from dledger.raft.replication import Progress, PushState
 from dledger.server.context import GroupContext
@@ -98,6 +89,9 @@ class EntryDispatcher:
 
     def _give_up_overdue(self) -> None:
         """An answer that is overdue was lost, or its question was: compare again rather than guess."""
+        if self.progress.acknowledged_after_ms is not None:
+            self._patience.acknowledged(self.progress.acknowledged_after_ms)
+            self.progress.acknowledged_after_ms = None
         asked_ms = self.progress.overdue_ms()
         if asked_ms is not None and self._context.now_ms() - asked_ms > self._patience.wait_ms:
             self._patience.give_up()
@@ -219,13 +213,7 @@ class EntryDispatcher:
         self.progress.restart(self._log.last.position)
         self.wake()
 
-    def _observe(self, request_id: int) -> None:
-        took_ms = self.progress.took_ms(request_id, self._context.now_ms())
-        if took_ms is not None:
-            self._patience.answered(took_ms)
-
     def on_compare_response(self, answer: CompareResponse) -> None:
-        self._observe(answer.request_id)
         if answer.result is PushResult.DIVERGED:
             logger.critical(
                 "a follower holds other bytes at the same position and term; it is left alone",
@@ -245,13 +233,7 @@ class EntryDispatcher:
                 self._context.on_lost_frames(self._peer)
         self.wake()
 
-    def on_truncate_response(self, answer: TruncateResponse) -> None:
-        self._observe(answer.request_id)
-        self.progress.on_truncate(answer, self._log.last.position)
-        self.wake()
-
     def on_reset_response(self, answer: ResetResponse) -> None:
-        self._observe(answer.request_id)
         if answer.result is not PushResult.SUCCESS:
             self.progress.paused_until_ms = self._context.now_ms() + RESET_PAUSE_MS
         self.progress.on_reset(answer, self._log.last.position)

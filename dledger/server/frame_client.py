@@ -3,55 +3,66 @@
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
+from collections import Counter
 from itertools import count
 
 from dledger.errors import DLedgerError
 from dledger.raft.messages import Fetch, FetchResponse, FetchResult
-from dledger.raft.patience import Patience
 from dledger.server.frame_server import Correspondent
 from dledger.storage.frame import check_link
 from dledger.types import LogPoint, NodeId, Position
 
-ANSWER_TIMEOUT_MS = 2_000
-"""At first; then as raft/patience.py has it, for the node asked."""
+ANSWER_TIMEOUT_S = 2.0
+"""At least; and two election timeouts, which are set longer where nodes are far from each other."""
+MAX_HALVINGS = 4
 
 
 class FrameClient:
+    """A node that is slow to send as much as a message holds is asked for half as much, and less: down to one frame, or
+    a sixteenth of a message."""
+
     def __init__(self, context: Correspondent) -> None:
         self._context = context
+        self._timeout_s = max(ANSWER_TIMEOUT_S, 2 * context.config.timings.election_timeout_max_ms / 1000)
         # Of this process, later clients ask by higher ids: an answer to an earlier one is none to them.
         self._request_ids = count(int(context.now_s() * 1e6))
-        self._patience = defaultdict[NodeId, Patience](lambda: Patience(ANSWER_TIMEOUT_MS))
+        self._halvings = Counter[NodeId]()
         self._asked: dict[tuple[NodeId, int], asyncio.Future[FetchResponse | None]] = {}
 
     async def ask(self, peer: NodeId, previous: LogPoint, last_wanted: Position) -> FetchResponse | None:
-        """As many frames behind ``previous``, each linked to the one before it, as ``peer`` has and one message holds;
-        fewer where ``peer`` is slow to send them. None: no answer in time, or none that can be used."""
+        """Frames behind ``previous``, each linked to the one before it, that ``peer`` has; None: no answer in time, or
+        none that can be used."""
         request_id = next(self._request_ids)
         context = self._context
-        patience = self._patience[peer]
-        max_bytes = max(1, int(context.config.limits.push_message_bytes * patience.share))
+        max_bytes = max(1, context.config.limits.push_message_bytes >> self._halvings[peer])
         fetch = Fetch(context.group, context.term, previous, last_wanted, max_bytes, request_id)
-        answered = self._asked[peer, request_id] = asyncio.get_running_loop().create_future()
+        answered: asyncio.Future[FetchResponse | None] = asyncio.get_running_loop().create_future()
+        self._asked[peer, request_id] = answered
         try:
             if not context.send(peer, fetch):
                 return None
             asked_s = context.now_s()
-            async with asyncio.timeout(patience.wait_ms / 1000):
+            async with asyncio.timeout(self._timeout_s):
                 answer = await answered
-            if answer is not None:
-                patience.answered((context.now_s() - asked_s) * 1000)
         except TimeoutError:
-            patience.give_up()
+            self._halvings[peer] = min(self._halvings[peer] + 1, MAX_HALVINGS)
             return None
         finally:
             del self._asked[peer, request_id]
-        return answer if answer is not None and _fits(answer, previous, last_wanted) else None
+        if answer is None or not _fits(answer, previous, last_wanted):
+            return None
+        self._observe(peer, answer, max_bytes, context.now_s() - asked_s)
+        return answer
+
+    def _observe(self, peer: NodeId, answer: FetchResponse, max_bytes: int, took_s: float) -> None:
+        """Twice as much comes in half of the time that there is, or it is not asked for."""
+        is_full = 2 * sum(frame.header.stored_bytes for frame in answer.frames) >= max_bytes
+        if is_full and took_s < self._timeout_s / 4 and self._halvings[peer]:
+            self._halvings[peer] -= 1
 
     def on_connected(self, peer: NodeId) -> None:
         """What it was asked on the old connection may be lost: it is not waited for."""
-        self._patience.pop(peer, None)
+        self._halvings.pop(peer, None)
         for (asked, _), answered in self._asked.items():
             if asked == peer and not answered.done():
                 answered.set_result(None)

@@ -148,4 +148,5 @@ class Inbox:
             case ResetResponse():
                 dispatcher.on_reset_response(answer)
             case TruncateResponse():
-                dispatcher.on_truncate_response(answer)
+                dispatcher.progress.on_truncate(answer, self._context.log.last.position)
+                dispatcher.wake()

@@ -28,7 +28,7 @@ from dledger.storage.segment import (
     write_header,
 )
 from dledger.storage.segment_files import SegmentFiles
-from dledger.storage.state_file import good_copies
+from dledger.storage.state_file import readable_copies
 from dledger.types import GENESIS, LogPoint
 
 logger = logging.getLogger(__name__)
@@ -75,7 +75,7 @@ def _previous(files: SegmentFiles, name: SegmentName, before: Trailer | None) ->
 
 
 def _read_state(files: SegmentFiles, name: SegmentName) -> LogState | None:
-    for copy in good_copies(files.disk, str(files.directory / name.file(STATE_SUFFIX))):
+    for copy in readable_copies(files.disk, str(files.directory / name.file(STATE_SUFFIX))):
         with suppress(DLedgerError):
             return LogState.read(copy)
     return None

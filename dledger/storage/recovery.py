@@ -40,7 +40,6 @@ from dledger.storage.segment import (
     TEMPORARY_SUFFIX,
     Segment,
     SegmentHeader,
-    Unreadable,
     corrupt,
     parse_name,
     write_mark,
@@ -92,11 +91,10 @@ async def open_log(
     files = SegmentFiles(disk, directory, group)
     try:
         recovered = await disk.run(partial(_open, files, limits, tuple(initial_members), must_exist=must_exist))
-    except (OSError, Unreadable) as failure:
+    except OSError as reason:
         files.close_all()
-        reason = failure.reason if isinstance(failure, Unreadable) else failure
         code = Code.DISK_FULL if reason.errno in FULL else Code.DISK_ERROR
-        raise error(code, f"the log in {directory} cannot be opened: {reason.strerror}") from failure
+        raise error(code, f"the log in {directory} cannot be opened: {reason.strerror}") from reason
     except BaseException:
         files.close_all()
         raise

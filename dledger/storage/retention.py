@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -128,7 +129,9 @@ def _tells_its_state(files: SegmentFiles, segment: Segment, members: Sequence[Me
         return True
     try:
         derived = encode_start(files, TrimPoint(segment.previous, segment.name.base_index), members)
-    except CorruptLog as bad:
+    except (CorruptLog, OSError) as bad:
+        if isinstance(bad, OSError) and bad.errno != errno.EIO:
+            raise
         logger.warning("a small state cannot be derived", extra={"path": segment.state_path, "why": str(bad)})
         return False
     try:

@@ -7,6 +7,7 @@ gone. The second copy begins on a page of its own, so that one bad sector or pag
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from dledger.storage.disk import FULL, Disk
 from dledger.storage.log_state import LogState
 from dledger.storage.patient import PatientReader
 from dledger.storage.record import Record, RecordKind, pack_record, unpack_record
-from dledger.storage.segment import TEMPORARY_SUFFIX, Segment, Unreadable
+from dledger.storage.segment import TEMPORARY_SUFFIX, Segment
 from dledger.types import GENESIS
 
 logger = logging.getLogger(__name__)
@@ -43,8 +44,8 @@ def write_state(disk: Disk, path: str, encoded: bytes, *, twice: bool = False) -
 
 
 def good_copies(disk: Disk, path: str) -> list[Record]:
-    """Of the small state in the file ``path``, if there is one. Blocks. Raises OSError, and Unreadable where a page
-    that the device does not give back leaves no good copy."""
+    """Of the small state in the file ``path``, if there is one. Blocks. Raises OSError, EIO only where a page that
+    the device does not give back leaves no good copy."""
     if not disk.exists(path):
         return []
     handle = disk.open(path, read_only=True)
@@ -53,25 +54,32 @@ def good_copies(disk: Disk, path: str) -> list[Record]:
         stored = memoryview(read(disk.size(handle), 0))
     finally:
         disk.close(handle)
-    every = (unpack_record(RecordKind.LOG_STATE, stored[at:]) for at in range(0, len(stored), COPY_ALIGN_BYTES))
-    copies = [copy for copy in every if copy is not None]
-    if not copies and read.failure is not None:
-        raise Unreadable(path, 0, read.failure)
-    return copies
+    copies = (unpack_record(RecordKind.LOG_STATE, stored[at:]) for at in range(0, len(stored), COPY_ALIGN_BYTES))
+    good = [copy for copy in copies if copy is not None]
+    if not good and read.failure is not None:
+        raise read.failure
+    return good
+
+
+def readable_copies(disk: Disk, path: str) -> list[Record]:
+    """As ``good_copies``; what the device does not give back is missed as what has rotted."""
+    try:
+        return good_copies(disk, path)
+    except OSError as reason:
+        if reason.errno != errno.EIO:
+            raise
+        logger.warning("a small state cannot be read", extra={"path": path, "why": str(reason)})
+        return []
 
 
 def _own_copies(disk: Disk, segment: Segment) -> list[Record]:
-    """Those that belong to this segment. What the device does not give back is missed as what has rotted."""
-    try:
-        return [copy for copy in good_copies(disk, segment.state_path) if copy.sequence == segment.previous.position]
-    except Unreadable as bad:
-        logger.warning("a small state cannot be read", extra={"path": segment.state_path, "why": str(bad.reason)})
-        return []
+    """Those that belong to this segment."""
+    return [copy for copy in readable_copies(disk, segment.state_path) if copy.sequence == segment.previous.position]
 
 
 def has_good_state(disk: Disk, segment: Segment) -> bool:
     """Whether a small state lies beside the segment that belongs to it and matches its checksum: what ``read_state``
-    finds out too, decoding it. Raises Unreadable where the device does not say."""
+    finds out too, decoding it. Raises OSError, EIO where the device gives no copy back."""
     return any(copy.sequence == segment.previous.position for copy in good_copies(disk, segment.state_path))
 
 
@@ -103,5 +111,5 @@ def read_state(disk: Disk, segment: Segment) -> LogState | None:
         if state.last == segment.previous:
             return state
     if disk.exists(segment.state_path):
-        logger.warning("a small state is damaged; an older one is used", extra={"path": segment.state_path})
+        logger.warning("no copy of a small state is good; an older one is used", extra={"path": segment.state_path})
     return None

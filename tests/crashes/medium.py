@@ -157,6 +157,8 @@ def _put(content: bytearray, number: int, piece: bytes) -> None:
     begin = number * SECTOR_BYTES
     content.extend(bytes(max(0, begin + len(piece) - len(content))))
     content[begin : begin + len(piece)] = piece
+    rest = range(len(content))[begin + len(piece) : begin + SECTOR_BYTES]  # of what was longer
+    content[begin + len(piece) : begin + len(piece) + len(rest)] = bytes(len(rest))
 
 
 def _torn(content: bytearray, number: int, piece: bytes) -> bytes:
@@ -200,6 +202,14 @@ class RecordedPlatter(Platter):
             begin = number * SECTOR_BYTES
             piece = bytes(file.data[begin : begin + SECTOR_BYTES])
             versions.setdefault(number, []).append((file.written[number], piece))
+
+    def resize(self, file: SimFile, size_bytes: int) -> None:
+        before = dict(file.written)
+        super().resize(file, size_bytes)
+        captured = file.capture()
+        versions = self._writes.setdefault(file, {})
+        for number in sorted(number for number, version in file.written.items() if version != before.get(number)):
+            versions.setdefault(number, []).append(captured[number])
 
     def fail_writes(self) -> None:
         """Nothing of what waits for a sync reaches the disk any more: its pages look clean from now on."""

@@ -23,8 +23,15 @@ HEAD_BYTES = 64
 TORN_SHARE = 0.2
 """Of the sectors that were being written when the power went."""
 
-Captured = dict[int, tuple[int, bytes]]
-"""Sectors as they were: by number, which write and its bytes."""
+Sectors = dict[int, tuple[int, bytes]]
+"""As they were: by number, which write and its bytes; none of what a truncation took away."""
+
+
+class Captured(Sectors):
+    """What a sync that begins has to make durable."""
+
+    size_bytes = 0
+    """Of the file."""
 
 
 @dataclass(eq=False, slots=True)
@@ -43,20 +50,23 @@ class SimFile:
     """Which of those writes the medium holds."""
     unreadable: set[int] = field(default_factory=set)
     """Pages that the device does not give back until they are written whole."""
-    cut: set[int] = field(default_factory=set)
-    """Sectors that the medium holds, and that a truncation took from the file: gone with the next sync."""
+    truncated: set[int] = field(default_factory=set)
+    """Sectors that a truncation took from the file, and that no sync has taken from the medium yet."""
     before: dict[int, bytes] = field(default_factory=dict)
     """What the medium held of a sector before the last write that changed it: what a lost write would leave there."""
 
     def capture(self) -> Captured:
         """What a sync that begins now has to make durable."""
         data, written = self.data, self.written
-        return {
-            number: (written[number], bytes(data[number * SECTOR_BYTES : (number + 1) * SECTOR_BYTES]))
+        captured = Captured(
+            (number, (written[number], bytes(data[number * SECTOR_BYTES : (number + 1) * SECTOR_BYTES])))
             for number in sorted(self.dirty)
-        }
+        )
+        captured.update((number, (written[number], b"")) for number in sorted(self.truncated))
+        captured.size_bytes = len(data)
+        return captured
 
-    def persist(self, sectors: Captured) -> None:
+    def persist(self, sectors: Sectors) -> None:
         """The medium holds ``sectors`` from now on, or what was written to them since and is there already."""
         medium, reached = self.medium, self.reached
         if sectors and (missing := min((max(sectors) + 1) * SECTOR_BYTES, len(self.data)) - len(medium)) > 0:
@@ -65,20 +75,22 @@ class SimFile:
             if version < reached.get(number, 0):
                 continue
             reached[number] = version
-            self.cut.discard(number)
             begin = number * SECTOR_BYTES
             end = begin + len(piece)
-            if len(medium) < end:
+            if piece and len(medium) < end:
                 medium.extend(bytes(end - len(medium)))
             old = medium[begin:end]
             if old != piece:
                 if any(old):
                     self.before[number] = bytes(old)
                 medium[begin:end] = piece
-            behind = medium[end : begin + SECTOR_BYTES]  # of a file that was longer
-            medium[end : end + len(behind)] = bytes(len(behind))
+            if len(piece) < SECTOR_BYTES:  # the file was longer
+                rest = range(len(medium))[end : begin + SECTOR_BYTES]
+                medium[end : end + len(rest)] = bytes(len(rest))
 
     def truncate(self, size_bytes: int) -> None:
+        """What lies behind is gone for whoever reads, and with the next sync that begins."""
+        end_bytes = max(len(self.data), len(self.medium))
         del self.data[size_bytes:]
         kept, rest_bytes = divmod(size_bytes, SECTOR_BYTES)
         if rest_bytes:  # the kernel writes the sector that holds the end, with zeros behind it
@@ -86,19 +98,22 @@ class SimFile:
             self.dirty.add(kept)
             kept += 1
         self.dirty = {sector for sector in self.dirty if sector < kept}
-        for number in range(kept, -(-len(self.medium) // SECTOR_BYTES)):
-            self.written[number] = self.reached[number] = self.written.get(number, 0) + 1
-            self.cut.add(number)
+        self.lost = {sector for sector in self.lost if sector < kept}
+        self.unreadable = {page for page in self.unreadable if page * PAGE_BYTES < size_bytes}
+        for number in range(kept, -(-end_bytes // SECTOR_BYTES)):
+            self.written[number] = self.written.get(number, 0) + 1
+            self.truncated.add(number)
 
-    def sync(self, sectors: Captured) -> None:
-        """The medium holds ``sectors``, has the file's size, and nothing any more that was cut away before."""
-        for number in self.cut:
-            begin, end = number * SECTOR_BYTES, min((number + 1) * SECTOR_BYTES, len(self.medium))
-            self.medium[begin:end] = bytes(max(0, end - begin))
-        self.cut.clear()
-        self.persist(sectors)
-        del self.medium[len(self.data) :]
-        self.medium.extend(bytes(len(self.data) - len(self.medium)))
+    def sync(self, captured: Captured) -> None:
+        """The medium is as the file was when the sync began, but for what was written back since."""
+        self.persist(captured)
+        gone = {
+            number for number, (version, piece) in captured.items() if not piece and self.written[number] == version
+        }
+        self.truncated -= gone
+        if len(self.data) <= captured.size_bytes:
+            del self.medium[captured.size_bytes :]
+        self.medium.extend(bytes(max(0, captured.size_bytes - len(self.medium))))
 
     def tear(self, number: int, piece: bytes, size_bytes: int) -> None:
         """Only the first bytes of ``piece`` reach the medium."""
@@ -108,7 +123,7 @@ class SimFile:
             self.medium.extend(bytes(begin + size_bytes - len(self.medium)))
         self.medium[begin : begin + size_bytes] = piece[:size_bytes]
 
-    def settle(self, sectors: Captured) -> None:
+    def settle(self, sectors: Sectors) -> None:
         """They are clean, unless they were written again meanwhile."""
         self.dirty.difference_update(number for number, (at, _) in sectors.items() if self.written[number] == at)
 
@@ -254,6 +269,7 @@ class Platter:
         for number in touched:
             written[number] = written.get(number, 0) + 1
         file.dirty.update(touched)
+        file.truncated.difference_update(touched)
         if file.lost:
             file.lost.difference_update(touched)
         if self.random.random() < 0.05:
@@ -281,7 +297,9 @@ class Platter:
         if size_bytes > len(file.data):
             self.claim(size_bytes - len(file.data))
             file.data.extend(bytes(size_bytes - len(file.data)))
-        else:
+        elif size_bytes < len(file.data):
+            if size_bytes % PAGE_BYTES and file.is_unreadable(size_bytes, size_bytes + 1):
+                raise OSError(errno.EIO, os.strerror(errno.EIO))  # what is kept of the page has to be read
             file.truncate(size_bytes)
 
     def drop_cache(self, file: SimFile) -> None:
@@ -310,14 +328,14 @@ class Platter:
     def _crash_file(self, file: SimFile) -> None:
         random = self.random
         share = random.choice((0.0, 0.5, 0.5, 0.9, 1.0))
-        kept: Captured = {}
+        kept: Sectors = {}
         for number, (version, piece) in file.capture().items():
             if random.random() < share:
                 kept[number] = version, piece
             elif random.random() < TORN_SHARE:
                 file.tear(number, piece, random.randrange(random.choice((HEAD_BYTES, SECTOR_BYTES))))
                 self.sectors_torn += 1
-        self.sectors_lost += len(file.dirty) - len(kept)
+        self.sectors_lost += len(file.dirty - kept.keys())
         file.persist(kept)
         # The size is of its own: it may be there without the bytes, which read as zeros then.
         size_bytes = random.choice((len(file.data), max(len(file.medium), 0)))
@@ -326,7 +344,7 @@ class Platter:
         file.data = bytearray(file.medium)
         file.dirty.clear()
         file.lost.clear()
-        file.cut.clear()
+        file.truncated.clear()
 
     def kill(self) -> None:
         """The process is killed: what it wrote is in the machine's memory."""

@@ -78,6 +78,21 @@ def test_every_subset_of_what_is_pending_is_an_outcome() -> None:
     assert any(A[:256] in image[:512] and B[:256] in image[:512] for image in images), "a sector is torn, too"
 
 
+def test_what_was_cut_away_before_a_sync_is_in_no_outcome() -> None:
+    platter = RecordedPlatter()
+    disk = RecordingDisk(platter)
+    handle = disk.open("/f", create=True)
+    disk.fsync_directory("/")
+    disk.pwritev(handle, [A * 4], 0)
+    disk.ftruncate(handle, 0)
+    disk.pwritev(handle, [B], 0)
+    before = {image.files[0][1] for image in platter.shot().images(Depth(10, 0), platter.random)}
+    disk.fdatasync(handle)
+    after = {image.files[0][1] for image in platter.shot().images(Depth(10, 0), platter.random)}
+    assert len(before) > 1
+    assert after == {B}
+
+
 def test_a_sector_written_twice_may_hold_what_it_held_before_between_or_after() -> None:
     platter = RecordedPlatter()
     disk = RecordingDisk(platter)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
+from collections.abc import Callable
 from random import Random
 
 import pytest
 
+from dledger.storage.syncer import Handle
 from tests.simulation.disk import DiskMood, SimDisk
-from tests.simulation.platter import SECTOR_BYTES, Platter
+from tests.simulation.platter import PAGE_BYTES, SECTOR_BYTES, Platter
+from tests.support.virtual_time import virtual_time
 
 A, B = b"a" * SECTOR_BYTES, b"b" * SECTOR_BYTES
 SEEDS = range(60)
@@ -85,6 +89,78 @@ def test_a_size_that_was_cut_and_synced_does_not_come_back() -> None:
 def test_nor_do_the_bytes_where_the_file_grew_again() -> None:
     kept = (A * 4)[: 3 * SECTOR_BYTES // 2].ljust(4 * SECTOR_BYTES, b"\0")
     assert {left_of_a_truncated_file(seed, sync=True, grows=True) for seed in SEEDS} == {kept}
+
+
+def test_without_a_sync_the_bytes_or_zeros_may_be_there() -> None:
+    left = {left_of_a_truncated_file(seed, sync=False, grows=True) for seed in range(300)}
+    kept = (A * 4)[: 3 * SECTOR_BYTES // 2].ljust(4 * SECTOR_BYTES, b"\0")
+    assert {A * 4, kept} <= left
+
+
+@virtual_time
+async def test_a_sync_that_began_before_a_truncation_does_not_always_cover_it() -> None:
+    left = set()
+    for seed in SEEDS:
+        platter = Platter(Random(seed))
+        disk = disk_of(platter)
+        handle = disk.open("/d/f", create=True)
+        disk.pwritev(handle, [A * 4], 0)
+        disk.fdatasync(handle)
+        disk.fsync_directory("/d")
+        await synced_meanwhile(disk, handle, lambda: disk.ftruncate(handle, SECTOR_BYTES))  # noqa: B023
+        platter.crash()
+        again = disk_of(platter)
+        left.add(again.size(again.open("/d/f")))
+    assert left == {SECTOR_BYTES, 4 * SECTOR_BYTES}
+
+
+@virtual_time
+async def test_what_such_a_sync_brings_to_the_medium_the_next_one_takes_away() -> None:
+    platter = Platter(Random(1))
+    disk = disk_of(platter)
+    handle = disk.open("/d/f", create=True)
+    disk.fsync_directory("/d")
+    disk.pwritev(handle, [A * 4], 0)
+
+    def cut_and_grow() -> None:
+        disk.ftruncate(handle, SECTOR_BYTES)
+        disk.fallocate(handle, 0, 4 * SECTOR_BYTES)
+
+    await synced_meanwhile(disk, handle, cut_and_grow)
+    disk.fdatasync(handle)
+    platter.crash()
+    again = disk_of(platter)
+    handle = again.open("/d/f")
+    assert again.pread(handle, again.size(handle), 0) == A + bytes(3 * SECTOR_BYTES)
+
+
+async def synced_meanwhile(disk: SimDisk, handle: Handle, change: Callable[[], None]) -> None:
+    """``change`` is done while a sync is under way."""
+    done = asyncio.Event()
+    disk.syncer("s").sync([handle], [], lambda _failure: done.set())
+    change()
+    await done.wait()
+
+
+def test_pages_and_lost_sectors_that_were_cut_away_are_gone() -> None:
+    mood = DiskMood()
+    platter = Platter(Random(1))
+    disk = disk_of(platter, mood)
+    handle = disk.open("/d/f", create=True)
+    disk.pwritev(handle, [bytes(3 * PAGE_BYTES)], 0)
+    disk.fdatasync(handle)
+    disk.pwritev(handle, [A], 2 * PAGE_BYTES)
+    mood.fails_next_sync = True
+    with pytest.raises(OSError, match="Input/output error"):
+        disk.fdatasync(handle)
+    platter.find("/d/f").unreadable.add(2)
+    with pytest.raises(OSError, match="Input/output error"):
+        disk.ftruncate(handle, 2 * PAGE_BYTES + 1)  # it has to read what it keeps of the page
+    disk.ftruncate(handle, 2 * PAGE_BYTES)
+    disk.drop_cache(handle)
+    assert disk.size(handle) == 2 * PAGE_BYTES
+    disk.fallocate(handle, 0, 3 * PAGE_BYTES)
+    assert disk.pread(handle, PAGE_BYTES, 2 * PAGE_BYTES) == bytes(PAGE_BYTES)
 
 
 def test_a_name_that_no_directory_sync_covers_may_go_with_its_bytes() -> None:

@@ -12,10 +12,20 @@ from dledger.config import Limits
 from dledger.errors import CorruptLog, DiskError
 from dledger.storage.disk import OsDisk
 from dledger.storage.log import FileLog
+from dledger.storage.segment import TRAILER_BYTES
 from dledger.storage.state_file import COPY_ALIGN_BYTES, good_copies, keep_twice
 from dledger.storage.syncer import Handle
 from dledger.types import Position
-from tests.unit.storage.harness import Witness, files_of, frames_after, open_at, opened, segments_of, state_behind
+from tests.unit.storage.harness import (
+    Witness,
+    abandon,
+    files_of,
+    frames_after,
+    open_at,
+    opened,
+    segments_of,
+    state_behind,
+)
 from tests.unit.storage.test_reserve import SmallDisk
 
 LIMITS = Limits(segment_max_frames=10)
@@ -165,4 +175,29 @@ async def test_a_trim_derives_what_the_device_does_not_give_back(tmp_path: Path)
     await log.trim(boundary)
     assert int(segments_of(tmp_path)[0].stem.split("-")[1]) == boundary.point.position + 1
     assert len(good_copies(disk, str(first_state(tmp_path)))) == 2
+    await log.close()
+
+
+async def test_a_start_that_needs_none_of_it_passes_over_what_the_device_does_not_give_back(tmp_path: Path) -> None:
+    """The segment before it was not sealed: its small state would say where it begins, if its header did not."""
+    log = await open_at(tmp_path, OsDisk(), LIMITS)
+    witness = Witness(log)
+    log.append(frames_after(log, 15))
+    await witness.all_durable()
+    await log._sealer.drain()
+    await abandon(log)
+    first, disk = segments_of(tmp_path)[0], BadPages()
+    first.write_bytes(first.read_bytes()[:-TRAILER_BYTES] + bytes(TRAILER_BYTES))
+    disk.spoil(files_of(tmp_path, ".state")[1], 0)
+    async with opened(tmp_path, disk, LIMITS) as again:
+        assert again.last.position == 15
+
+
+async def test_who_has_to_tell_what_no_device_gives_back_says_so(tmp_path: Path) -> None:
+    """Rot would be another matter: what the device gives back again is good."""
+    disk = BadPages()
+    log = await trimmed(tmp_path, disk)
+    disk.spoil(first_state(tmp_path), *BOTH)
+    with pytest.raises(DiskError, match="Input/output error"):
+        await log.state_at_start()
     await log.close()
