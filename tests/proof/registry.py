@@ -23,7 +23,7 @@ SEEDS_A_SLICE = 500
 MUTANT_SEEDS = 1_000
 GRAPH_CASES = len(Kind) * sum(shape.graph_count * shape.size for shape in (UNDIRECTED_FIVE, DIRECTED_THREE))
 """Each graph, with each node as the earlier leader."""
-POINTS_A_SCENARIO = 2_000
+POINTS_A_SCENARIO = 1_500
 """At least: the smallest has some more."""
 CORRUPTION_SLICES = 16
 DAMAGES_A_SLICE = 150_000
