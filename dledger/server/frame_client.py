@@ -61,8 +61,11 @@ class FrameClient:
             self._halvings[peer] -= 1
 
     def on_connected(self, peer: NodeId) -> None:
-        """What it was asked on the old connection may be lost: it is not waited for."""
         self._halvings.pop(peer, None)
+        self.on_disconnected(peer)
+
+    def on_disconnected(self, peer: NodeId) -> None:
+        """What it was asked may be lost: it is not waited for."""
         for (asked, _), answered in self._asked.items():
             if asked == peer and not answered.done():
                 answered.set_result(None)

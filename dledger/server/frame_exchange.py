@@ -51,6 +51,9 @@ class FrameExchange:
         self.client.on_connected(peer)
         self.repairer.wake()
 
+    def on_disconnected(self, peer: NodeId) -> None:
+        self.client.on_disconnected(peer)
+
     def stop(self) -> None:
         self.repairer.stop()
         self._server.stop()

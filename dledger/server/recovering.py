@@ -189,6 +189,7 @@ class RecoveringReplica:
         self.exchange.on_connected(peer)
 
     def on_disconnected(self, peer: NodeId) -> None:
+        self.exchange.on_disconnected(peer)
         self.guard(partial(self.core.on_peer_disconnected, peer, self.now_ms()))
 
     # Messages ----------------------------------------------------------------------------------------------------

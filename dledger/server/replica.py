@@ -380,6 +380,7 @@ class Replica:
         if self._is_shut:
             return
         self.handover.on_disconnected(peer)
+        self.exchange.on_disconnected(peer)
         self.guard(partial(self.core.on_peer_disconnected, peer, self.now_ms()))
 
     # The log -----------------------------------------------------------------------------------------------------

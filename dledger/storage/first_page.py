@@ -28,7 +28,7 @@ from dledger.storage.segment import (
     write_header,
 )
 from dledger.storage.segment_files import SegmentFiles
-from dledger.storage.state_file import readable_copies
+from dledger.storage.state_file import good_copies
 from dledger.types import GENESIS, LogPoint
 
 logger = logging.getLogger(__name__)
@@ -45,10 +45,10 @@ def restore_headers(files: SegmentFiles, names: Sequence[str]) -> None:
             trailer = read_trailer(files.disk, handle, files.disk.size(handle))
         finally:
             files.disk.close(handle)
-        previous = _previous(files, name, before)
         was_durable = unpack_mark(page) is not None or trailer is not None or _leads_to(before, name)
         is_whole = len(page) >= FIRST_PAGE_BYTES
-        if is_whole and was_durable and previous is not None and _is_rotten(page) and _fits(page, previous, name):
+        previous = _previous(files, name, before) if is_whole and was_durable and _is_rotten(page) else None
+        if previous is not None and _fits(page, previous, name):
             logger.error("the header of a segment is damaged; it is written anew", extra={"path": path})
             write_header(files.disk, path, SegmentHeader(files.group, name.base_index, previous))
         before = trailer
@@ -75,7 +75,7 @@ def _previous(files: SegmentFiles, name: SegmentName, before: Trailer | None) ->
 
 
 def _read_state(files: SegmentFiles, name: SegmentName) -> LogState | None:
-    for copy in readable_copies(files.disk, str(files.directory / name.file(STATE_SUFFIX))):
+    for copy in good_copies(files.disk, str(files.directory / name.file(STATE_SUFFIX))):
         with suppress(DLedgerError):
             return LogState.read(copy)
     return None

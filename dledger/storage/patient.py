@@ -24,26 +24,24 @@ class PatientReader:
         self._disk = disk
         self._handle = handle
         self.failure: OSError | None = None
-        """Why a page was not given back, the last time that one was not."""
+        """Why a page was not given back, if one was not."""
 
     def __call__(self, size_bytes: int, offset: int) -> bytes:
         """Raises OSError for any reason but EIO."""
-        whole = self._try(size_bytes, offset)
-        if whole is not None:
-            return whole
-        end = min(offset + size_bytes, self._disk.size(self._handle))
-        borders = [offset, *range(offset - offset % PAGE_BYTES + PAGE_BYTES, end, PAGE_BYTES), end]
-        return b"".join(self._page(at, following) for at, following in pairwise(borders))
-
-    def _page(self, offset: int, end: int) -> bytes:
-        page = self._try(end - offset, offset)
-        return UNREADABLE_PAGE[: end - offset] if page is None else page
-
-    def _try(self, size_bytes: int, offset: int) -> bytes | None:
         try:
             return self._disk.pread(self._handle, size_bytes, offset)
         except OSError as reason:
             if reason.errno != errno.EIO:
                 raise
+        end = min(offset + size_bytes, self._disk.size(self._handle))
+        borders = [offset, *range(offset - offset % PAGE_BYTES + PAGE_BYTES, end, PAGE_BYTES), end]
+        return b"".join(self._page(at, following) for at, following in pairwise(borders))
+
+    def _page(self, offset: int, end: int) -> bytes:
+        try:
+            return self._disk.pread(self._handle, end - offset, offset)
+        except OSError as reason:
+            if reason.errno != errno.EIO:
+                raise
             self.failure = reason
-            return None
+            return UNREADABLE_PAGE[: end - offset]

@@ -12,7 +12,7 @@ from dledger.storage.log_state import LogState
 from dledger.storage.scan import FrameScanner
 from dledger.storage.segment import Segment, corrupt
 from dledger.storage.segment_files import SegmentFiles
-from dledger.storage.state_file import has_good_state, read_state
+from dledger.storage.state_file import read_state
 from dledger.types import GENESIS, LogPoint, Member
 
 
@@ -93,11 +93,10 @@ class Replay:
 def _load_state(files: SegmentFiles, ordinal: int, members: Sequence[Member]) -> tuple[int, LogState]:
     for at in range(ordinal, -1, -1):
         segment = files.segments[at]
-        state = read_state(files.disk, segment)
+        state = read_state(files.disk, segment, is_last=at == 0 and segment.previous != GENESIS)
         if state is not None:
             return at, state
         if segment.previous == GENESIS:
             return at, LogState(files.group, members)
     first = files.segments[0]
-    has_good_state(files.disk, first)  # a device that does not give it back is another matter than rot
     raise corrupt(first.state_path, 0, "no small state is left to begin from")

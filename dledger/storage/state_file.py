@@ -61,7 +61,7 @@ def good_copies(disk: Disk, path: str) -> list[Record]:
     return good
 
 
-def readable_copies(disk: Disk, path: str) -> list[Record]:
+def _readable_copies(disk: Disk, path: str) -> list[Record]:
     """As ``good_copies``; what the device does not give back is missed as what has rotted."""
     try:
         return good_copies(disk, path)
@@ -72,15 +72,15 @@ def readable_copies(disk: Disk, path: str) -> list[Record]:
         return []
 
 
-def _own_copies(disk: Disk, segment: Segment) -> list[Record]:
+def _own(segment: Segment, copies: list[Record]) -> list[Record]:
     """Those that belong to this segment."""
-    return [copy for copy in readable_copies(disk, segment.state_path) if copy.sequence == segment.previous.position]
+    return [copy for copy in copies if copy.sequence == segment.previous.position]
 
 
 def has_good_state(disk: Disk, segment: Segment) -> bool:
     """Whether a small state lies beside the segment that belongs to it and matches its checksum: what ``read_state``
     finds out too, decoding it. Raises OSError, EIO where the device gives no copy back."""
-    return any(copy.sequence == segment.previous.position for copy in good_copies(disk, segment.state_path))
+    return bool(_own(segment, good_copies(disk, segment.state_path)))
 
 
 def keep_twice(disk: Disk, segment: Segment) -> bool:
@@ -88,7 +88,7 @@ def keep_twice(disk: Disk, segment: Segment) -> bool:
     has to do. Returns whether there is any. Blocks. Raises OSError."""
     if segment.previous == GENESIS:
         return True  # nothing lies before it
-    copies = _own_copies(disk, segment)
+    copies = _own(segment, _readable_copies(disk, segment.state_path))
     if len(copies) == 1:
         encoded = pack_record(RecordKind.LOG_STATE, *copies[0])
         try:
@@ -100,9 +100,11 @@ def keep_twice(disk: Disk, segment: Segment) -> bool:
     return bool(copies)
 
 
-def read_state(disk: Disk, segment: Segment) -> LogState | None:
-    """None when there is none, or none that is good and belongs to this segment: an older one does as well."""
-    for copy in _own_copies(disk, segment):
+def read_state(disk: Disk, segment: Segment, *, is_last: bool = False) -> LogState | None:
+    """None when there is none, or none that is good and belongs to this segment: an older one does as well. If
+    ``is_last`` there is no older one, and EIO is raised where the device gives no copy back."""
+    read = good_copies if is_last else _readable_copies
+    for copy in _own(segment, read(disk, segment.state_path)):
         try:
             state = LogState.read(copy)
         except DLedgerError as bad:

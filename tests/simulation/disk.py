@@ -190,7 +190,7 @@ class SimDisk:
         file.settle(sectors)
         if self._mood.fails_next_sync:
             self._mood.fails_next_sync = False
-            file.lost.update(number for number, (_, piece) in sectors.items() if piece and number not in file.dirty)
+            file.lost.update(number for number, (at, piece) in sectors.items() if piece and file.written[number] == at)
             self._hit("fault failed fdatasync")
             raise self._failed(errno.EIO)
         file.sync(sectors)

@@ -32,6 +32,8 @@ class Captured(Sectors):
 
     size_bytes = 0
     """Of the file."""
+    truncations = 0
+    """Of the file, until then."""
 
 
 @dataclass(eq=False, slots=True)
@@ -52,6 +54,9 @@ class SimFile:
     """Pages that the device does not give back until they are written whole."""
     truncated: set[int] = field(default_factory=set)
     """Sectors that a truncation took from the file, and that no sync has taken from the medium yet."""
+    truncations: int = 0
+    synced_truncations: int = 0
+    """How many of them are on the medium."""
     before: dict[int, bytes] = field(default_factory=dict)
     """What the medium held of a sector before the last write that changed it: what a lost write would leave there."""
 
@@ -63,7 +68,7 @@ class SimFile:
             for number in sorted(self.dirty)
         )
         captured.update((number, (written[number], b"")) for number in sorted(self.truncated))
-        captured.size_bytes = len(data)
+        captured.size_bytes, captured.truncations = len(data), self.truncations
         return captured
 
     def persist(self, sectors: Sectors) -> None:
@@ -90,6 +95,7 @@ class SimFile:
 
     def truncate(self, size_bytes: int) -> None:
         """What lies behind is gone for whoever reads, and with the next sync that begins."""
+        self.truncations += 1
         end_bytes = max(len(self.data), len(self.medium))
         del self.data[size_bytes:]
         kept, rest_bytes = divmod(size_bytes, SECTOR_BYTES)
@@ -111,9 +117,11 @@ class SimFile:
             number for number, (version, piece) in captured.items() if not piece and self.written[number] == version
         }
         self.truncated -= gone
-        if len(self.data) <= captured.size_bytes:
-            del self.medium[captured.size_bytes :]
-        self.medium.extend(bytes(max(0, captured.size_bytes - len(self.medium))))
+        if captured.truncations == self.truncations:
+            del self.medium[len(self.data) :]
+        if captured.truncations >= self.synced_truncations:
+            self.synced_truncations = captured.truncations
+            self.medium.extend(bytes(max(0, captured.size_bytes - len(self.medium))))
 
     def tear(self, number: int, piece: bytes, size_bytes: int) -> None:
         """Only the first bytes of ``piece`` reach the medium."""
@@ -332,7 +340,7 @@ class Platter:
         for number, (version, piece) in file.capture().items():
             if random.random() < share:
                 kept[number] = version, piece
-            elif random.random() < TORN_SHARE:
+            elif piece and random.random() < TORN_SHARE:
                 file.tear(number, piece, random.randrange(random.choice((HEAD_BYTES, SECTOR_BYTES))))
                 self.sectors_torn += 1
         self.sectors_lost += len(file.dirty - kept.keys())

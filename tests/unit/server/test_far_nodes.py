@@ -7,6 +7,7 @@ import asyncio
 from dledger.config import Timings
 from dledger.raft.messages import AppendResponse, FetchResponse, Message
 from dledger.transport.faults import Rule
+from dledger.types import GENESIS, Position
 from tests.simulation.process import in_world
 from tests.support.cluster import SimCluster
 from tests.support.virtual_time import virtual_time
@@ -81,6 +82,17 @@ async def test_a_candidate_gets_what_it_lacks_over_a_link_that_is_slow() -> None
         for host in (*ends, middle):
             await host.start()
         await until(lambda: middle.replica.log.last.position >= last, 120)
+
+
+@in_world
+async def test_what_a_node_was_asked_that_dies_is_waited_for_until_its_connection_ends() -> None:
+    """Nodes that are far from each other are given long to answer."""
+    far = Timings(heartbeat_interval_ms=500, election_timeout_min_ms=5_000, election_timeout_max_ms=10_000)
+    async with rotting(timings=far) as (_, (_, asking, asked)):
+        asked.crash(power=False)
+        began_s = asyncio.get_running_loop().time()
+        assert await asking.replica.exchange.client.ask(asked.id, GENESIS, Position(5)) is None
+        assert asyncio.get_running_loop().time() - began_s < 5
 
 
 def size_bytes(message: Message) -> int:

@@ -86,14 +86,21 @@ async def test_not_by_an_answer_that_is_small_or_slow(after_s: float, frame_byte
     assert asked.sizes == [4096, 2048, 2048, 2048]
 
 
+@pytest.mark.parametrize("event", ["on_connected", "on_disconnected"])
 @virtual_time
-async def test_what_was_asked_on_another_connection_is_not_waited_for() -> None:
+async def test_what_was_asked_on_a_connection_that_is_gone_is_not_waited_for(event: str) -> None:
     asked = Asked()
-    await asked.ask()
     pending = asyncio.create_task(asked.ask())
     await asyncio.sleep(0)
-    asked.client.on_connected(PEER)
+    getattr(asked.client, event)(PEER)
     async with asyncio.timeout(0.001):
         assert await pending is None
+
+
+@virtual_time
+async def test_a_new_connection_is_asked_for_as_much_as_a_message_holds() -> None:
+    asked = Asked()
     await asked.ask()
-    assert asked.sizes[-1] == WHOLE_BYTES
+    asked.client.on_connected(PEER)
+    await asked.ask()
+    assert asked.sizes == [WHOLE_BYTES, WHOLE_BYTES]

@@ -134,6 +134,25 @@ async def test_what_such_a_sync_brings_to_the_medium_the_next_one_takes_away() -
     assert again.pread(handle, again.size(handle), 0) == A + bytes(3 * SECTOR_BYTES)
 
 
+@virtual_time
+async def test_one_that_ends_later_than_another_takes_nothing_back() -> None:
+    platter = Platter(Random(1))
+    disk = disk_of(platter)
+    handle = disk.open("/d/f", create=True)
+    disk.pwritev(handle, [A * 4], 0)
+    disk.fdatasync(handle)
+    disk.fsync_directory("/d")
+
+    def cut_and_sync() -> None:
+        disk.ftruncate(handle, SECTOR_BYTES)
+        disk.fdatasync(handle)
+
+    await synced_meanwhile(disk, handle, cut_and_sync)
+    platter.crash()
+    again = disk_of(platter)
+    assert again.size(again.open("/d/f")) == SECTOR_BYTES
+
+
 async def synced_meanwhile(disk: SimDisk, handle: Handle, change: Callable[[], None]) -> None:
     """``change`` is done while a sync is under way."""
     done = asyncio.Event()

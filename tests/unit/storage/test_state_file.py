@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from pathlib import Path
@@ -130,13 +131,18 @@ class BadPages(OsDisk):
     def __init__(self) -> None:
         super().__init__()
         self._bad: set[tuple[int, int]] = set()
+        self._times = 0
 
-    def spoil(self, path: Path, *offsets: int) -> None:
+    def spoil(self, path: Path, *offsets: int, times: int = 1 << 30) -> None:
+        """The next ``times`` reads of them fail."""
+        self._times = times
         self._bad |= {(path.stat().st_ino, offset // COPY_ALIGN_BYTES) for offset in offsets}
 
     def pread(self, handle: Handle, size_bytes: int, offset: int) -> bytes:
         inode = os.fstat(handle).st_ino
-        if any((inode, at // COPY_ALIGN_BYTES) in self._bad for at in range(offset, offset + size_bytes)):
+        pages = range(offset // COPY_ALIGN_BYTES, (offset + size_bytes - 1) // COPY_ALIGN_BYTES + 1)
+        if self._times and any((inode, page) in self._bad for page in pages):
+            self._times -= 1
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         return super().pread(handle, size_bytes, offset)
 
@@ -197,7 +203,21 @@ async def test_who_has_to_tell_what_no_device_gives_back_says_so(tmp_path: Path)
     """Rot would be another matter: what the device gives back again is good."""
     disk = BadPages()
     log = await trimmed(tmp_path, disk)
+    begin = await log.state_at_start()
+    for times in range(1, 7):
+        disk.spoil(first_state(tmp_path), *BOTH, times=times)
+        with contextlib.suppress(DiskError):
+            assert await log.state_at_start() == begin
     disk.spoil(first_state(tmp_path), *BOTH)
     with pytest.raises(DiskError, match="Input/output error"):
         await log.state_at_start()
     await log.close()
+
+
+async def test_a_header_that_it_alone_could_tell_is_not_taken_for_lost(tmp_path: Path) -> None:
+    await (await trimmed(tmp_path)).close()
+    first, disk = segments_of(tmp_path)[0], BadPages()
+    first.write_bytes(bytes(64) + first.read_bytes()[64:])
+    disk.spoil(first_state(tmp_path), *BOTH)
+    with pytest.raises(DiskError, match="Input/output error"):
+        await open_at(tmp_path, disk, LIMITS)
