@@ -365,7 +365,7 @@ async def test_a_voter_whose_log_was_cut_to_where_it_names_nobody_does_not_vote_
         cluster.network.faults.clear()
         await start(leader, third)
         await level(cluster)
-        assert patient.replica.core.may_vote
+        await until(lambda: patient.replica.core.may_vote, 60)
 
 
 @in_world
