@@ -88,7 +88,7 @@ class Timings:
     """With leases: by how much of itself one node's clock may run slower than another's (raft/leadership.py)."""
     push_resend_ms: int = 1_000
     """An APPEND without an answer for so long makes the EntryDispatcher compare again. For a follower that takes longer
-    it waits longer, up to four times as long (raft/patience.py)."""
+    it waits longer, up to twice as long (raft/patience.py)."""
     quorum_ack_timeout_ms: int = 5_000
     """An append that waits longer for its quorum is answered WAIT_QUORUM_ACK_TIMEOUT (outcome unknown), a linearizable
     read LEADER_NOT_READY."""

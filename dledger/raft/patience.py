@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-LIMIT = 4
-"""No wait is more than so many times the first one: what was lost on a connection that stays is sent again."""
+LIMIT = 2
+"""No wait is more than so many times the first one. It begins with what came last, and that may be late, too: what was
+lost on a connection that stays is to be sent again within seconds all the same."""
 MARGIN = 4
 """How much longer than the last acknowledgement took the next one may."""
 
 
 class Patience:
-    """Twice as long after each answer that did not come in time, and ``MARGIN`` times what the last acknowledged push
+    """Twice as long after an answer that did not come in time, and ``MARGIN`` times what the last acknowledged push
     took at most: a distant or a slow node gets its time, and one that is fast again is waited for as at first."""
 
     __slots__ = ("_first_ms", "wait_ms")

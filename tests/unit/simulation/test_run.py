@@ -77,6 +77,7 @@ BETRAYED = {
     20128: "the same, of a time before any member was added",
     22180: "rot of a founder's log back to before anybody joined: it did not start, for want of anybody to ask",
     19637: "a follower that was to begin anew first cut its log back to what it knew to be committed",
+    2956: "a leader that had learned to wait for a follower sent it nothing for five seconds, when a push was lost",
 }
 """Seeds that failed once, and what they found: a bug of the product, or of what watches it."""
 
