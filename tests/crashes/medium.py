@@ -22,7 +22,7 @@ from typing import NamedTuple
 from dledger.batch import Buffer
 from dledger.storage.syncer import Handle
 from tests.simulation.disk import DiskMood, SimDisk
-from tests.simulation.platter import SECTOR_BYTES, Captured, Platter, SimFile
+from tests.simulation.platter import SECTOR_BYTES, Captured, Platter, SimFile, put_sector
 
 
 class Depth(NamedTuple):
@@ -125,7 +125,7 @@ class Shot(NamedTuple):
                 if ordinal in torn:
                     piece = _torn(content, number, piece)  # noqa: PLW2901
                 if next(chosen) or ordinal in torn:
-                    _put(content, number, piece)
+                    put_sector(content, number, piece)
                 ordinal += 1
             contents.append(content)
         for content, file in zip(contents, self.files, strict=True):
@@ -151,14 +151,6 @@ def _sampled(ways: list[int], random: Random, samples: int) -> Iterator[tuple[in
     for _ in range(samples):
         share = random.choice((0.2, 0.5, 0.8))
         yield tuple(random.randrange(count) if random.random() < share else count - 1 for count in ways)
-
-
-def _put(content: bytearray, number: int, piece: bytes) -> None:
-    begin = number * SECTOR_BYTES
-    content.extend(bytes(max(0, begin + len(piece) - len(content))))
-    content[begin : begin + len(piece)] = piece
-    rest = range(len(content))[begin + len(piece) : begin + SECTOR_BYTES]  # of what was longer
-    content[begin + len(piece) : begin + len(piece) + len(rest)] = bytes(len(rest))
 
 
 def _torn(content: bytearray, number: int, piece: bytes) -> bytes:

@@ -81,17 +81,10 @@ class SimFile:
                 continue
             reached[number] = version
             begin = number * SECTOR_BYTES
-            end = begin + len(piece)
-            if piece and len(medium) < end:
-                medium.extend(bytes(end - len(medium)))
-            old = medium[begin:end]
-            if old != piece:
-                if any(old):
-                    self.before[number] = bytes(old)
-                medium[begin:end] = piece
-            if len(piece) < SECTOR_BYTES:  # the file was longer
-                rest = range(len(medium))[end : begin + SECTOR_BYTES]
-                medium[end : end + len(rest)] = bytes(len(rest))
+            old = medium[begin : begin + len(piece)]
+            if old != piece and any(old):
+                self.before[number] = bytes(old)
+            put_sector(medium, number, piece)
 
     def truncate(self, size_bytes: int) -> None:
         """What lies behind is gone for whoever reads, and with the next sync that begins."""
@@ -176,6 +169,17 @@ class Rot:
         now = self.file.data[self.offset : end]
         is_written_anew = now != self.rotten and self.file.written.get(self.offset // SECTOR_BYTES, 0) > self.written
         return (now == self.good or is_written_anew) and self.file.holds(self.offset, end)
+
+
+def put_sector(content: bytearray, number: int, piece: bytes) -> None:
+    """What ``content`` holds of the sector behind ``piece`` is of a file that was longer: zeros from now on."""
+    begin, end = number * SECTOR_BYTES, number * SECTOR_BYTES + len(piece)
+    if piece and len(content) < end:
+        content.extend(bytes(end - len(content)))
+    content[begin:end] = piece
+    if len(piece) < SECTOR_BYTES:
+        rest = range(len(content))[end : begin + SECTOR_BYTES]
+        content[end : end + len(rest)] = bytes(len(rest))
 
 
 NameChange = tuple[str, SimFile | None]
