@@ -7,6 +7,8 @@ import click
 from dledger.client.verdict import LEAVE_DOUBT
 from dledger.errors import CODES, ERROR_DOMAIN
 
+_DOUBTFUL = "".join(f"- `{code.value}`\n" for code in CODES if code in LEAVE_DOUBT)
+
 HEAD = f"""# Errors
 
 Every refusal has a code. The server sends it as the `reason` of a `google.rpc.ErrorInfo` (domain `{ERROR_DOMAIN}`) in
@@ -18,7 +20,7 @@ before, once.
 Over plain gRPC a status leaves open what was sent and not answered where it has no reason, for gRPC itself made it
 then, and where the reason is one of:
 
-{"".join(f"- `{code.value}`{chr(10)}" for code in CODES if code in LEAVE_DOUBT)}
+{_DOUBTFUL}
 This file is made by `python -m dledger.cli.errors_doc`.
 
 | code | gRPC status | exception | exit | meaning |

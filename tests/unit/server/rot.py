@@ -43,6 +43,21 @@ async def rotting(
         await cluster.bury()
 
 
+async def leave_constrained(cluster: SimulatedCluster, hosts: list[SimHost], *, appends: int) -> list[SimHost]:
+    """All of five are down, the second without what the others appended last; when it starts with two of those, they
+    do not reach each other. Returns the two, by id."""
+    leader, middle, *rest = hosts
+    ends = sorted(rest, key=lambda host: host.id)[:2]
+    middle.crash(power=False)
+    await append(leader, appends)
+    last = leader.replica.log.last.position
+    await until(lambda: all(host.replica.core.commit_position == last for host in ends))
+    for host in (leader, *rest):
+        await host.stop()
+    cluster.network.faults.cut_both(*(host.id for host in ends))
+    return ends
+
+
 async def append(leader: SimHost, count: int) -> None:
     for at in range(count):
         await leader.ask(partial(append_one, leader, b"%05d" % at * 30))

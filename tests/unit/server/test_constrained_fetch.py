@@ -5,25 +5,20 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation.process import in_world
-from tests.unit.server.rot import append, rot, rotting, until
+from tests.unit.server.rot import leave_constrained, places, rot, rotting, until
 
 
 @pytest.mark.parametrize("rotten", [None, 0, 1], ids=["none", "first by id", "second by id"])
 @in_world
 async def test_a_candidate_fetches_from_whoever_has_it(rotten: int | None) -> None:
     """Two of five are gone; of the others the middle one reaches both, they not each other."""
-    async with rotting(5) as (cluster, (leader, middle, *rest)):
-        ends = sorted(rest, key=lambda host: host.id)[:2]
-        middle.crash(power=False)
-        await append(leader, 5)
-        last = leader.replica.log.last.position
-        await until(lambda: all(host.replica.core.commit_position == last for host in ends))
-        for host in (leader, *rest):
-            await host.stop()
+    async with rotting(5) as (cluster, hosts):
+        ends = await leave_constrained(cluster, hosts, appends=5)
+        last = max(places(ends[0]))
         if rotten is not None:
             rot(ends[rotten], last - 2)
             ends[rotten].has_rotted = True
-        cluster.network.faults.cut_both(*(host.id for host in ends))
+        middle = hosts[1]
         for host in (*ends, middle):
             await host.start()
         await until(lambda: middle.replica.log.last.position >= last, 120)

@@ -11,7 +11,7 @@ from dledger.types import GENESIS, Position
 from tests.simulation.process import in_world
 from tests.support.cluster import SimCluster
 from tests.support.virtual_time import virtual_time
-from tests.unit.server.rot import append, rotting, until
+from tests.unit.server.rot import leave_constrained, places, rotting, until
 
 
 @virtual_time
@@ -68,17 +68,10 @@ async def test_what_a_slow_disk_takes_long_to_acknowledge_is_not_sent_again_and_
 @in_world
 async def test_a_candidate_gets_what_it_lacks_over_a_link_that_is_slow() -> None:
     """As much as a message holds comes later than it is waited for."""
-    async with rotting(5) as (cluster, (leader, middle, *rest)):
-        ends = sorted(rest, key=lambda host: host.id)[:2]
-        middle.crash(power=False)
-        await append(leader, 40)
-        last = leader.replica.log.last.position
-        await until(lambda: all(host.replica.core.commit_position == last for host in ends))
-        faults, whole_bytes = cluster.network.faults, leader.replica.config.limits.push_message_bytes
-        for host in (leader, *rest):
-            await host.stop()
-        faults.cut_both(*(host.id for host in ends))
-        faults.add(Rule(lambda _source, _to, what: size_bytes(what) > 0.6 * whole_bytes, delay_s=2.2))
+    async with rotting(5) as (cluster, hosts):
+        ends, middle = await leave_constrained(cluster, hosts, appends=40), hosts[1]
+        whole_bytes, last = cluster.config_of(middle).limits.push_message_bytes, max(places(ends[0]))
+        cluster.network.faults.add(Rule(lambda _from, _to, what: size_bytes(what) > 0.6 * whole_bytes, delay_s=2.2))
         for host in (*ends, middle):
             await host.start()
         await until(lambda: middle.replica.log.last.position >= last, 120)

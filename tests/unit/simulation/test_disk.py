@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Callable
+from functools import partial
 from random import Random
 
 import pytest
@@ -24,20 +25,32 @@ def disk_of(platter: Platter, mood: DiskMood | None = None) -> SimDisk:
     return SimDisk(platter, mood or DiskMood(), "boot")
 
 
-def survivors(seed: int, *, sync: bool) -> bytes:
-    """What a power cut leaves of four sectors a, each then overwritten with b, unsynced."""
-    platter = Platter(Random(seed))
+def durable_file(platter: Platter) -> tuple[SimDisk, Handle]:
+    """Four sectors a, synced under a name that is."""
     disk = disk_of(platter)
     handle = disk.open("/d/f", create=True)
     disk.pwritev(handle, [A * 4], 0)
     disk.fdatasync(handle)
     disk.fsync_directory("/d")
+    return disk, handle
+
+
+def after_a_crash(platter: Platter) -> bytes:
+    """What a power cut leaves of the file."""
+    platter.crash()
+    disk = disk_of(platter)
+    handle = disk.open("/d/f")
+    return disk.pread(handle, disk.size(handle), 0)
+
+
+def survivors(seed: int, *, sync: bool) -> bytes:
+    """What a power cut leaves of four sectors a, each then overwritten with b, unsynced."""
+    platter = Platter(Random(seed))
+    disk, handle = durable_file(platter)
     disk.pwritev(handle, [B * 4], 0)
     if sync:
         disk.fdatasync(handle)
-    platter.crash()
-    again = disk_of(platter)
-    return again.pread(again.open("/d/f"), 4 * SECTOR_BYTES, 0)
+    return after_a_crash(platter)
 
 
 def test_what_was_synced_survives() -> None:
@@ -64,20 +77,13 @@ def test_a_sector_that_was_being_written_may_be_torn_its_beginning_new_and_its_e
 def left_of_a_truncated_file(seed: int, *, sync: bool, grows: bool = False) -> bytes:
     """What a power cut leaves of four durable sectors a of which one and a half are kept, and that may grow again."""
     platter = Platter(Random(seed))
-    disk = disk_of(platter)
-    handle = disk.open("/d/f", create=True)
-    disk.pwritev(handle, [A * 4], 0)
-    disk.fdatasync(handle)
-    disk.fsync_directory("/d")
+    disk, handle = durable_file(platter)
     disk.ftruncate(handle, 3 * SECTOR_BYTES // 2)
     if grows:
         disk.fallocate(handle, 0, 4 * SECTOR_BYTES)
     if sync:
         disk.fdatasync(handle)
-    platter.crash()
-    again = disk_of(platter)
-    handle = again.open("/d/f")
-    return again.pread(handle, again.size(handle), 0)
+    return after_a_crash(platter)
 
 
 def test_a_size_that_was_cut_and_synced_does_not_come_back() -> None:
@@ -102,15 +108,9 @@ async def test_a_sync_that_began_before_a_truncation_does_not_always_cover_it() 
     left = set()
     for seed in SEEDS:
         platter = Platter(Random(seed))
-        disk = disk_of(platter)
-        handle = disk.open("/d/f", create=True)
-        disk.pwritev(handle, [A * 4], 0)
-        disk.fdatasync(handle)
-        disk.fsync_directory("/d")
-        await synced_meanwhile(disk, handle, lambda: disk.ftruncate(handle, SECTOR_BYTES))  # noqa: B023
-        platter.crash()
-        again = disk_of(platter)
-        left.add(again.size(again.open("/d/f")))
+        disk, handle = durable_file(platter)
+        await synced_meanwhile(disk, handle, partial(disk.ftruncate, handle, SECTOR_BYTES))
+        left.add(len(after_a_crash(platter)))
     assert left == {SECTOR_BYTES, 4 * SECTOR_BYTES}
 
 
@@ -128,29 +128,20 @@ async def test_what_such_a_sync_brings_to_the_medium_the_next_one_takes_away() -
 
     await synced_meanwhile(disk, handle, cut_and_grow)
     disk.fdatasync(handle)
-    platter.crash()
-    again = disk_of(platter)
-    handle = again.open("/d/f")
-    assert again.pread(handle, again.size(handle), 0) == A + bytes(3 * SECTOR_BYTES)
+    assert after_a_crash(platter) == A + bytes(3 * SECTOR_BYTES)
 
 
 @virtual_time
 async def test_one_that_ends_later_than_another_takes_nothing_back() -> None:
     platter = Platter(Random(1))
-    disk = disk_of(platter)
-    handle = disk.open("/d/f", create=True)
-    disk.pwritev(handle, [A * 4], 0)
-    disk.fdatasync(handle)
-    disk.fsync_directory("/d")
+    disk, handle = durable_file(platter)
 
     def cut_and_sync() -> None:
         disk.ftruncate(handle, SECTOR_BYTES)
         disk.fdatasync(handle)
 
     await synced_meanwhile(disk, handle, cut_and_sync)
-    platter.crash()
-    again = disk_of(platter)
-    assert again.size(again.open("/d/f")) == SECTOR_BYTES
+    assert len(after_a_crash(platter)) == SECTOR_BYTES
 
 
 async def synced_meanwhile(disk: SimDisk, handle: Handle, change: Callable[[], None]) -> None:
