@@ -112,11 +112,15 @@ class Overruling:
         if mine is not None and mine.term == point.term:
             logger.critical("the leader has another frame of the same term", extra={"position": point.position})
             return
-        if mine is not None or log.last.term < point.term:
+        if mine is not None or log.last.term < point.term or self._ends_otherwise(point):
             # Terms never fall along a log: one whose last is lower has none so high.
             self._part(point.position)
         if self._parts_at is not None:
             await self._lead_down(leader, ask)
+
+    def _ends_otherwise(self, point: LogPoint) -> bool:
+        """The term of this log's last frame is known, though that be damaged."""
+        return point.position == self._log.last.position and point.term != self._log.last.term
 
     async def _lead_down(self, leader: NodeId, ask: Compare) -> None:
         """To the highest good frame before the point asked whose term is not above its own, but not below what is
@@ -124,9 +128,12 @@ class Overruling:
         point = ask.point
         for position in range(point.position - 1, self._floor - 1, -1):
             found = await self._good(Position(position))
-            if found is not None and found.term <= point.term:
+            if found is None:
+                continue
+            if found.term <= point.term:
                 self._answer(leader, ask, found)
                 return
+            self._part(found.position)  # no term of the leader's, up to the point asked, is so high
 
     @property
     def _floor(self) -> int:

@@ -114,6 +114,11 @@ def owes_catch_up(platter: Platter, path: str) -> bool:
     return IdentityRecord.FromString(_durable_payload(platter, path, RecordKind.IDENTITY, SLOT_BYTES)).owes_catch_up
 
 
+def asks_for_tail(platter: Platter, path: str) -> bool:
+    """Whether a start after a power cut would ask the others what its log held behind its end."""
+    return IdentityRecord.FromString(_durable_payload(platter, path, RecordKind.IDENTITY, SLOT_BYTES)).tail_is_unknown
+
+
 def has_mark(platter: Platter, path: str) -> bool:
     """Whether ``path`` is a segment with a sync mark that a power cut now would leave."""
     file = platter.durable(path) if path.endswith(SEGMENT_SUFFIX) else None

@@ -231,6 +231,36 @@ async def test_damaged_frames_that_were_never_committed_are_cut_by_the_leaders_w
         assert last > shared
 
 
+@pytest.mark.parametrize("terms", [1, 3])
+@in_world
+async def test_a_damaged_end_of_a_higher_term_than_the_leader_has_there_is_cut(
+    terms: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of two leaders that reached nobody, the earlier one's log became everybody's, and is the longer one. The other
+    led for some terms, each with one frame: what is damaged of them cannot be equal, so nothing is owed."""
+    async with rotting() as (cluster, (early, *others)):
+        shared, _ = await with_a_tail_of_its_own(early, others)
+        withheld = cluster.network.faults.add(Rule(_is_append, drop_share=1.0))
+        for led in range(1, terms + 1):
+            await start(*others)
+            await until(lambda led=led: any(each.replica.log.durable_position == shared + led for each in others))  # type: ignore[misc]
+            patient, other = sorted(others, key=lambda host: not host.leads)
+            await stop(patient, other)
+        cluster.network.faults.remove(withheld)
+        rot(patient, *range(shared + min(terms, 2), shared + terms + 1))
+        await start(early, other)
+        await until(lambda: any(host.leads and host.replica.core.is_ready for host in (early, other)))
+        await patient.start()
+        await level(cluster)
+        assert frames(patient) == frames(early)
+        owed = [record.__dict__["owes_catch_up"] for record in caplog.records if hasattr(record, "owes_catch_up")]
+        assert owed == [False]
+
+
+def _is_append(_source: NodeId, _target: NodeId, message: Message) -> bool:
+    return isinstance(message, Append)
+
+
 async def with_a_tail_behind_damage(cluster: SimulatedCluster, hosts: list[SimHost], count: int) -> Position:
     """The patient, down, with a tail of its own behind frames that were committed with its help, and are damaged: it
     will be led down to below them. The others run. Returns the last position before the damage."""
@@ -239,7 +269,7 @@ async def with_a_tail_behind_damage(cluster: SimulatedCluster, hosts: list[SimHo
     other.crash()
     await append(leader, count)
     leader.crash()  # before it can tell that the last of them is committed
-    withheld = faults.add(Rule(lambda _source, _target, message: isinstance(message, Append), drop_share=1.0))
+    withheld = faults.add(Rule(_is_append, drop_share=1.0))
     await other.start()
     await until(lambda: patient.leads and patient.replica.log.durable_position == shared + count + 1)
     await stop(patient, other)
