@@ -18,7 +18,7 @@ from dledger.types import GENESIS, LogPoint, NodeId, Position, Role, Term
 from tests.simulation.disk import DiskMood, SimDisk
 from tests.simulation.excuses import may_end
 from tests.simulation.life import Life
-from tests.simulation.platter import ROOMY_BYTES, Platter, Rot
+from tests.simulation.platter import ROOMY_BYTES, SECTOR_BYTES, Platter, Rot
 from tests.simulation.process import GoneError, ProcessLoop
 from tests.simulation.trace import told
 from tests.simulation.truth import end_of, has_mark, known_disk
@@ -98,6 +98,14 @@ class SimHost:
         self.promised = GENESIS
         self.rot.clear()
         self.has_rotted = self.is_beyond_repair = self.lost_tail = False
+
+    def spoil(self, path: str, at: int, rotten: bytes) -> None:
+        """What stands there on the medium is ``rotten`` from now on."""
+        file = self.platter.find(path)
+        good = bytes(file.data[at : at + len(rotten)])
+        self.rot.append(Rot(path, file, at, good, rotten, file.written.get(at // SECTOR_BYTES, 0)))
+        self.has_rotted = True
+        file.spoil(at, rotten)
 
     @property
     def is_rotten(self) -> bool:

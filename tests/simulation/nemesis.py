@@ -11,6 +11,7 @@ from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.host import SimHost
 from tests.simulation.troubles.disks import DiskTroubles
 from tests.simulation.troubles.members import MemberTroubles
+from tests.simulation.troubles.parting import PartingTroubles
 from tests.simulation.troubles.processes import ProcessTroubles
 from tests.simulation.troubles.scene import Scene
 from tests.simulation.troubles.tails import TailTroubles
@@ -29,8 +30,8 @@ class Nemesis:
         self._disks = DiskTroubles(self._scene)
         self._members = MemberTroubles(self._scene)
         kinds = (ProcessTroubles(self._scene), NetworkTroubles(self._scene), self._members, self._disks)
-        tails = TailTroubles(self._scene, self._disks.may_lose)
-        self._troubles = [trouble for kind in (*kinds, tails) for trouble in kind.all()]
+        rots = (TailTroubles(self._scene, self._disks.may_lose), PartingTroubles(self._scene, self._disks.may_lose))
+        self._troubles = [trouble for kind in (*kinds, *rots) for trouble in kind.all()]
         self._gentle = [trouble for trouble in self._troubles if trouble.is_gentle]
 
     async def run(self, is_over: Callable[[], bool], is_late: Callable[[], bool]) -> None:

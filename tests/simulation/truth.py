@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from dledger.storage.frame import Frame, parse_header
@@ -131,10 +131,18 @@ def end_of(segment: bytes, was_there: Sequence[tuple[int, bytes]], position: Pos
     whole = bytearray(segment)
     for offset, good in reversed(was_there):  # the first to rot knew it best
         whole[offset : offset + len(good)] = good
-    end = FIRST_PAGE_BYTES
-    while whole.startswith(FRAME_MAGIC, end) and (header := parse_header(whole, end)).position <= position:
-        end += header.stored_bytes
-    return end
+    ends = [end for found, _, end in stored_frames(bytes(whole)) if found <= position]
+    return max(ends, default=FIRST_PAGE_BYTES)
+
+
+def stored_frames(segment: bytes) -> Iterator[tuple[Position, int, int]]:
+    """Each one's position, and where in ``segment`` it begins and ends."""
+    begin = FIRST_PAGE_BYTES
+    while segment.startswith(FRAME_MAGIC, begin):
+        header = parse_header(segment, begin)
+        end = begin + header.stored_bytes
+        yield Position(header.position), begin, end
+        begin = end
 
 
 def beginning(platter: Platter) -> list[tuple[str, bool]]:

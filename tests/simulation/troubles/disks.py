@@ -12,10 +12,10 @@ from dledger.storage.segment import FIRST_PAGE_BYTES, SEGMENT_SUFFIX, STATE_SUFF
 from dledger.storage.state_file import COPY_ALIGN_BYTES
 from dledger.storage.two_slot import SLOT_BYTES
 from dledger.types import NodeStart, Position
-from tests.simulation.debts import owes
+from tests.simulation.debts import lacks_tail, owes
 from tests.simulation.disk import NORMAL_S, Trap
 from tests.simulation.host import SimHost
-from tests.simulation.platter import PAGE_BYTES, ROOMY_BYTES, SECTOR_BYTES, Platter, Rot
+from tests.simulation.platter import PAGE_BYTES, ROOMY_BYTES, SECTOR_BYTES, Platter
 from tests.simulation.troubles.scene import Scene, Trouble
 
 _SLOTS = {"hard_state": RecordKind.HARD_STATE, "identity": RecordKind.IDENTITY}
@@ -138,7 +138,7 @@ class DiskTroubles:
             return False
         if len(voters) < FEWEST_VOTERS:
             return False
-        if any(other.is_beyond_repair or other.awaits_repair or owes(other) for other in others):
+        if any(other.is_beyond_repair or other.awaits_repair or owes(other) or lacks_tail(other) for other in others):
             return False
         known = [other.knows(host.id) for other in others]
         return all(uuid == before.node_uuid and count > before.start_count for uuid, count in known)
@@ -228,10 +228,7 @@ class DiskTroubles:
             rotten = source[at - sector : min(SECTOR_BYTES, end - sector)]
         if not rotten or file.data[at : at + len(rotten)] == rotten:
             return ""
-        good = bytes(file.data[at : at + len(rotten)])
-        host.rot.append(Rot(path, file, at, good, rotten, file.written.get(number, 0)))
-        host.has_rotted = True
-        file.spoil(at, rotten)
+        host.spoil(path, at, rotten)
         return kind
 
     async def rot_of_a_slot(self) -> None:

@@ -48,6 +48,19 @@ class Scene:
         if not task.cancelled() and (failure := task.exception()) is not None:
             self.cluster.world.fail(failure)
 
+    def make_peace(self) -> None:
+        """All hear each other, and no disk is slow, fails or hangs."""
+        self.cluster.network.mend()
+        for host in self.cluster.hosts.values():
+            host.resume()
+            host.mend_disk()
+
+    def cut_off(self, hosts: list[SimHost]) -> None:
+        """They hear each other alone."""
+        others = [host.id for host in self.cluster.hosts.values() if host not in hosts]
+        self.cluster.network.mend()
+        self.cluster.network.faults.partition([host.id for host in hosts], others)
+
     def any(self) -> SimHost:
         return self.random.choice(list(self.cluster.hosts.values()))
 

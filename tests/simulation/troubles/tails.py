@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dledger.raft.state import Hindrance
 from dledger.storage.segment import FIRST_PAGE_BYTES, unpack_mark
 from tests.simulation.host import SimHost
-from tests.simulation.platter import Rot
 from tests.simulation.troubles.scene import Scene, Trouble
 
 LOOKS = 100
@@ -38,7 +37,7 @@ class TailTroubles:
     async def rot_of_the_tail(self) -> None:
         """All the others answer, or the disk is replaced: where one does not, "the majority that holds such a frame may
         have no other node in common with the one that answered" is the documented limit (tail_query.py)."""
-        self._make_peace()
+        self._scene.make_peace()
         host = await self._spoiled(list(self._cluster.hosts.values()))
         if host is not None:
             host.crash()
@@ -55,9 +54,9 @@ class TailTroubles:
         followers = [voter for voter in voters if not voter.leads]
         if len(voters) < FEWEST_VOTERS or not followers:
             return
-        self._make_peace()
+        self._scene.make_peace()
         away = self._random.choice(followers)
-        self._cut_off([away])
+        self._scene.cut_off([away])
         await asyncio.sleep(AWAY_S)
         host = await self._spoiled([voter for voter in voters if voter is not away])
         if host is not None:
@@ -65,24 +64,18 @@ class TailTroubles:
             host.crash()
             if is_minority:
                 await self._be_alone(host, away)
-        self._make_peace()
+        self._scene.make_peace()
         if host is not None:
             await host.start()
             await self._see_to(host)
 
     async def _be_alone(self, host: SimHost, away: SimHost) -> None:
-        self._cut_off([host, away])
+        self._scene.cut_off([host, away])
         await host.start()
         await asyncio.sleep(ALONE_S)
         self._scene.hit("minority asked", host.id, away.id)
         if not host.is_down:
             host.crash(power=False)
-
-    def _cut_off(self, hosts: list[SimHost]) -> None:
-        """They hear each other alone."""
-        others = [host.id for host in self._cluster.hosts.values() if host not in hosts]
-        self._cluster.network.mend()
-        self._cluster.network.faults.partition([host.id for host in hosts], others)
 
     async def _spoiled(self, hosts: list[SimHost]) -> SimHost | None:
         """One of them, that has just acknowledged what rots now; None where there is none for a while."""
@@ -95,24 +88,15 @@ class TailTroubles:
             await asyncio.sleep(LOOK_S)
         return None
 
-    def _make_peace(self) -> None:
-        self._cluster.network.mend()
-        for host in self._cluster.hosts.values():
-            host.resume()
-            host.mend_disk()
-
     def _is_whole(self, host: SimHost) -> bool:
         """All other members can answer."""
         others = [self._cluster.hosts[member.id] for member in self._scene.members() if member.id != host.id]
         return bool(others) and all(other.is_up and not other.is_paused and not other.is_rotten for other in others)
 
     def _spoil(self, host: SimHost, path: str, begin: int, end: int) -> None:
-        file, at = host.platter.find(path), self._random.randrange(begin, end)
-        good = bytes(file.data[at : at + 1])
-        rotten = bytes([good[0] ^ 1 << self._random.randrange(8)])
-        host.rot.append(Rot(path, file, at, good, rotten, file.written.get(at // 512, 0)))
-        host.has_rotted = host.lost_tail = True
-        file.spoil(at, rotten)
+        at = self._random.randrange(begin, end)
+        host.spoil(path, at, bytes([host.platter.find(path).data[at] ^ 1 << self._random.randrange(8)]))
+        host.lost_tail = True
         self._scene.hit("rotten tail", host.id, path)
 
     async def _see_to(self, host: SimHost) -> None:

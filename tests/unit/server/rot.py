@@ -9,14 +9,12 @@ from functools import partial
 
 from dledger.config import Timings
 from dledger.errors import ChangeRefused
-from dledger.storage.frame import HEADER_BYTES, parse_header
-from dledger.storage.segment import FIRST_PAGE_BYTES
 from dledger.types import Durability, Position
 from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.host import SimHost
 from tests.simulation.platter import SimFile
 from tests.simulation.trace import Trace
-from tests.simulation.truth import FRAME_MAGIC
+from tests.simulation.truth import stored_frames
 
 POLL_S = 0.01
 
@@ -102,13 +100,8 @@ def places(host: SimHost) -> dict[Position, tuple[SimFile, int, int]]:
     """Where each frame lies: file, offset, size. All of them must be good."""
     found = {}
     for file in segments(host):
-        offset = FIRST_PAGE_BYTES
-        while any(file.data[offset : offset + HEADER_BYTES]):
-            if not file.data.startswith(FRAME_MAGIC, offset):
-                break  # the footer
-            header = parse_header(file.data, offset)
-            found[Position(header.position)] = (file, offset, header.stored_bytes)
-            offset += header.stored_bytes
+        for position, begin, end in stored_frames(bytes(file.data)):
+            found[position] = (file, begin, end - begin)
     return found
 
 

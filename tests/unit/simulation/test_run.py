@@ -78,6 +78,8 @@ BETRAYED = {
     22180: "rot of a founder's log back to before anybody joined: it did not start, for want of anybody to ask",
     19637: "a follower that was to begin anew first cut its log back to what it knew to be committed",
     2956: "a leader that had learned to wait for a follower sent it nothing for five seconds, when a push was lost",
+    8136: "a damaged log whose last frame had a higher term than the leader's there waited for a copy for ever",
+    8482: "the nemesis: frames rotted that nobody else had, while another voter had yet to hear what it had cut",
 }
 """Seeds that failed once, and what they found: a bug of the product, or of what watches it."""
 
