@@ -119,7 +119,7 @@ class Overruling:
             await self._lead_down(leader, ask)
 
     def _ends_otherwise(self, point: LogPoint) -> bool:
-        """The term of this log's last frame is known, though that be damaged."""
+        """The term of this log's last frame is known by the mark, though the frame be damaged."""
         return point.position == self._log.last.position and point.term != self._log.last.term
 
     async def _lead_down(self, leader: NodeId, ask: Compare) -> None:
@@ -128,12 +128,9 @@ class Overruling:
         point = ask.point
         for position in range(point.position - 1, self._floor - 1, -1):
             found = await self._good(Position(position))
-            if found is None:
-                continue
-            if found.term <= point.term:
+            if found is not None and found.term <= point.term:
                 self._answer(leader, ask, found)
                 return
-            self._part(found.position)  # no term of the leader's, up to the point asked, is so high
 
     @property
     def _floor(self) -> int:
@@ -156,12 +153,14 @@ class Overruling:
 
     async def _found_equal(self, position: Position) -> None:
         """Below it everything can be repaired, from this leader if from nobody else. Of what is committed nothing goes
-        but what is damaged."""
+        but what is damaged. An end that is damaged is known by a mark alone. Where the newest mark rotted, it is one of
+        before a TRUNCATE, of frames that are gone: where the logs part by it, they may be equal."""
         parts_at, damaged = self._parts_at, self._log.damaged()
         if parts_at is None or not damaged or damaged[0].first <= position:
             return
         if position >= self._log.commit_hint or damaged[0].previous.position == position:
-            await self._cut(position, owes=damaged[0].first < parts_at)
+            is_end_damaged = damaged[-1].last >= self._log.last.position
+            await self._cut(position, owes=is_end_damaged or damaged[0].first < parts_at)
 
     async def _cut(self, after: Position, *, owes: bool) -> None:
         logger.error(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterator, Sequence
+from itertools import takewhile
 from typing import NamedTuple
 
 from dledger.storage.frame import Frame, parse_header
@@ -131,8 +132,8 @@ def end_of(segment: bytes, was_there: Sequence[tuple[int, bytes]], position: Pos
     whole = bytearray(segment)
     for offset, good in reversed(was_there):  # the first to rot knew it best
         whole[offset : offset + len(good)] = good
-    ends = [end for found, _, end in stored_frames(bytes(whole)) if found <= position]
-    return max(ends, default=FIRST_PAGE_BYTES)
+    up_to_it = takewhile(lambda frame: frame[0] <= position, stored_frames(bytes(whole)))
+    return max((end for _, _, end in up_to_it), default=FIRST_PAGE_BYTES)
 
 
 def stored_frames(segment: bytes) -> Iterator[tuple[Position, int, int]]:

@@ -32,13 +32,14 @@ class PartingTroubles:
 
     async def rot_where_logs_part(self) -> None:
         host = next((leader for leader in self._scene.cluster.leaders() if leader.replica.core.is_ready), None)
-        if host is None or host.is_rotten or not self._may_lose(host):
+        if host is None or not self._may_lose(host):
             return
         self._scene.make_peace()
         self._scene.cut_off([host])
         await asyncio.sleep(ALONE_S)
-        places = _around_the_commit(host, self._random.randint(1, FRAMES_BEFORE)) if host.is_up and host.leads else []
-        if places and self._may_lose(host):
+        is_fit = host.leads and not host.is_rotten and self._may_lose(host)
+        places = _around_the_commit(host, self._random.randint(1, FRAMES_BEFORE)) if is_fit else []
+        if places:
             path = host.replica.log._files.active.path  # type: ignore[attr-defined]
             for begin, end in places:
                 at = self._random.randrange(begin, end)
