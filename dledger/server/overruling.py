@@ -5,8 +5,9 @@ a leader's word ends the wait. The answers to its COMPAREs lead it down from the
 point that both have; when it has shown on the way that its log is another one further up, everything behind that point
 is cut. So is what lies behind the trim point of the leader's log, when a damaged range lies before that.
 
-Below where the logs are known to part, damaged frames may have been equal, acknowledged and committed. So a debt is
-made durable before they go: the node does not vote until a leader has caught it up.
+Below where the logs are known to part, damaged frames may have been equal, acknowledged and committed; so may those of
+a damaged end, which a mark alone tells of. So a debt is made durable before they go: the node does not vote until a
+leader has caught it up.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from dledger.raft.state import Hindrance
 from dledger.types import LogPoint, Position
 from tests.simulation.chronicle import Chronicle, holds
-from tests.simulation.truth import asks_for_tail, owes_catch_up
+from tests.simulation.truth import identity
 from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 def owes(host: SimHost) -> bool:
     """Whether its disk says that it may have lost what it acknowledged, and that no leader has caught it up since."""
-    return owes_catch_up(host.platter, f"/data/{host.id}/identity")
+    return identity(host.platter, f"/data/{host.id}/identity").owes_catch_up
 
 
 def lacks_tail(host: SimHost) -> bool:
     """Whether its disk says that the end of a log was cut, and that the others have not told yet what was there."""
-    return asks_for_tail(host.platter, f"/data/{host.id}/identity")
+    return identity(host.platter, f"/data/{host.id}/identity").tail_is_unknown
 
 
 class Debts:

@@ -110,14 +110,9 @@ def promised(platter: Platter, path: str) -> HardState:
     return HardState(Term(record.term), NodeId(record.vote))
 
 
-def owes_catch_up(platter: Platter, path: str) -> bool:
-    """Whether a start after a power cut would know that this node owes one."""
-    return IdentityRecord.FromString(_durable_payload(platter, path, RecordKind.IDENTITY, SLOT_BYTES)).owes_catch_up
-
-
-def asks_for_tail(platter: Platter, path: str) -> bool:
-    """Whether a start after a power cut would ask the others what its log held behind its end."""
-    return IdentityRecord.FromString(_durable_payload(platter, path, RecordKind.IDENTITY, SLOT_BYTES)).tail_is_unknown
+def identity(platter: Platter, path: str) -> IdentityRecord:
+    """What a start after a power cut would know of the node and its disk."""
+    return IdentityRecord.FromString(_durable_payload(platter, path, RecordKind.IDENTITY, SLOT_BYTES))
 
 
 def has_mark(platter: Platter, path: str) -> bool:
@@ -132,11 +127,11 @@ def end_of(segment: bytes, was_there: Sequence[tuple[int, bytes]], position: Pos
     whole = bytearray(segment)
     for offset, good in reversed(was_there):  # the first to rot knew it best
         whole[offset : offset + len(good)] = good
-    up_to_it = takewhile(lambda frame: frame[0] <= position, stored_frames(bytes(whole)))
+    up_to_it = takewhile(lambda frame: frame[0] <= position, stored_frames(whole))
     return max((end for _, _, end in up_to_it), default=FIRST_PAGE_BYTES)
 
 
-def stored_frames(segment: bytes) -> Iterator[tuple[Position, int, int]]:
+def stored_frames(segment: bytes | bytearray) -> Iterator[tuple[Position, int, int]]:
     """Each one's position, and where in ``segment`` it begins and ends."""
     begin = FIRST_PAGE_BYTES
     while segment.startswith(FRAME_MAGIC, begin):

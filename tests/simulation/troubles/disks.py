@@ -151,7 +151,7 @@ class DiskTroubles:
         host = self._rotting(self._cluster.up())
         if host is None:
             return
-        found = [(path, *extent) for path in host.platter.paths() if (extent := _durable_extent(host, path))]
+        found = [(path, *extent) for path in host.platter.paths() if (extent := durable_extent(host, path))]
         if not found:
             return
         path, begin, end = self._random.choice(found)
@@ -168,7 +168,7 @@ class DiskTroubles:
         if host is None:
             return
         paths = [path for path in host.platter.paths() if path.endswith(SEGMENT_SUFFIX)]
-        extents = [(path, extent) for path in paths if (extent := _durable_extent(host, path))]
+        extents = [(path, extent) for path in paths if (extent := durable_extent(host, path))]
         pages = [
             (path, page) for path, (begin, end) in extents for page in range(-(-begin // PAGE_BYTES), end // PAGE_BYTES)
         ]
@@ -307,7 +307,7 @@ def _copies(stored: bytes) -> list[tuple[int, int]]:
     return [(at, at + RECORD_HEADER_BYTES + len(record.payload)) for at, record in records.items() if record]
 
 
-def _durable_extent(host: SimHost, path: str) -> tuple[int, int] | None:
+def durable_extent(host: SimHost, path: str) -> tuple[int, int] | None:
     """Which bytes of a file say something that is durable for certain, and not to be written again."""
     file = host.platter.find(path)
     if path.endswith(STATE_SUFFIX) and not file.dirty and path != _beginning(host):

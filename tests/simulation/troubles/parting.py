@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from dledger.storage.segment import FIRST_PAGE_BYTES, unpack_mark
 from tests.simulation.host import SimHost
+from tests.simulation.troubles.disks import durable_extent
 from tests.simulation.troubles.scene import Scene, Trouble
 from tests.simulation.truth import stored_frames
 
@@ -38,26 +38,22 @@ class PartingTroubles:
         self._scene.cut_off([host])
         await asyncio.sleep(ALONE_S)
         is_fit = host.leads and not host.is_rotten and self._may_lose(host)
-        places = _around_the_commit(host, self._random.randint(1, FRAMES_BEFORE)) if is_fit else []
-        if places:
-            path = host.replica.log._files.active.path  # type: ignore[attr-defined]
-            for begin, end in places:
-                at = self._random.randrange(begin, end)
-                host.spoil(path, at, bytes([host.platter.find(path).data[at] ^ 1 << self._random.randrange(8)]))
-            self._scene.hit("rot where logs part", host.id, path)
-            host.crash()
+        if is_fit:
+            self._spoil(host, self._random.randint(1, FRAMES_BEFORE))
         self._scene.make_peace()
 
-
-def _around_the_commit(host: SimHost, count: int) -> list[tuple[int, int]]:
-    """Where so many frames up to the commit index lie, and as many behind it; empty where they are not all in the
-    active segment, and marked as durable."""
-    active, commit = host.replica.log._files.active, host.replica.core.commit_position  # type: ignore[attr-defined]
-    file = host.platter.find(active.path)
-    mark = unpack_mark(bytes(file.medium[:FIRST_PAGE_BYTES]))
-    found = [
-        (begin, end)
-        for position, begin, end in stored_frames(bytes(file.data))
-        if commit - count < position <= commit + count and mark is not None and end <= mark.offset
-    ]
-    return found if len(found) == 2 * count else []
+    def _spoil(self, host: SimHost, count: int) -> None:
+        """So many frames up to the commit index, and as many behind it, where they are all in the active segment and
+        marked as durable. Then the power goes."""
+        path = host.replica.log._files.active.path  # type: ignore[attr-defined]
+        extent, commit = durable_extent(host, path), host.replica.core.commit_position
+        places = [
+            (begin, end)
+            for position, begin, end in stored_frames(host.platter.find(path).data)
+            if commit - count < position <= commit + count and extent is not None and end <= extent[1]
+        ]
+        if len(places) == 2 * count:
+            for begin, end in places:
+                self._scene.flip_a_bit(host, path, begin, end)
+            self._scene.hit("rot where logs part", host.id, path)
+            host.crash()

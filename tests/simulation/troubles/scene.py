@@ -61,6 +61,11 @@ class Scene:
         self.cluster.network.mend()
         self.cluster.network.faults.partition([host.id for host in hosts], others)
 
+    def flip_a_bit(self, host: SimHost, path: str, begin: int, end: int) -> None:
+        """One somewhere in these bytes rots."""
+        at = self.random.randrange(begin, end)
+        host.spoil(path, at, bytes([host.platter.find(path).data[at] ^ 1 << self.random.randrange(8)]))
+
     def any(self) -> SimHost:
         return self.random.choice(list(self.cluster.hosts.values()))
 

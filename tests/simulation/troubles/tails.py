@@ -94,8 +94,7 @@ class TailTroubles:
         return bool(others) and all(other.is_up and not other.is_paused and not other.is_rotten for other in others)
 
     def _spoil(self, host: SimHost, path: str, begin: int, end: int) -> None:
-        at = self._random.randrange(begin, end)
-        host.spoil(path, at, bytes([host.platter.find(path).data[at] ^ 1 << self._random.randrange(8)]))
+        self._scene.flip_a_bit(host, path, begin, end)
         host.lost_tail = True
         self._scene.hit("rotten tail", host.id, path)
 

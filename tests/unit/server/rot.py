@@ -100,7 +100,7 @@ def places(host: SimHost) -> dict[Position, tuple[SimFile, int, int]]:
     """Where each frame lies: file, offset, size. All of them must be good."""
     found = {}
     for file in segments(host):
-        for position, begin, end in stored_frames(bytes(file.data)):
+        for position, begin, end in stored_frames(file.data):
             found[position] = (file, begin, end - begin)
     return found
 

@@ -244,7 +244,7 @@ async def test_a_damaged_end_of_a_higher_term_than_the_leader_has_there_is_cut(
         withheld = cluster.network.faults.add(Rule(_is_append, drop_share=1.0))
         for led in range(1, terms + 1):
             await start(*others)
-            await until(lambda led=led: any(each.replica.log.durable_position == shared + led for each in others))  # type: ignore[misc]
+            await until(partial(_is_durable_on_one, others, shared + led))
             patient, other = sorted(others, key=lambda host: not host.leads)
             await stop(patient, other)
         cluster.network.faults.remove(withheld)
@@ -257,6 +257,10 @@ async def test_a_damaged_end_of_a_higher_term_than_the_leader_has_there_is_cut(
         owed = [record.__dict__["owes_catch_up"] for record in caplog.records if hasattr(record, "owes_catch_up")]
         assert owed == [True]
         await until(lambda: patient.replica.core.may_vote)
+
+
+def _is_durable_on_one(hosts: list[SimHost], position: int) -> bool:
+    return any(host.replica.log.durable_position == position for host in hosts)
 
 
 def _is_append(_source: NodeId, _target: NodeId, message: Message) -> bool:
