@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from dledger.batch import as_records
 from dledger.client.blocking_admin import BlockingAdmin
 from dledger.client.closing import client_closed
-from dledger.errors import Code, DLedgerError, error
+from dledger.errors import Code, DLedgerError, Unavailable, error
 from dledger.types import Ack, Consistency, Entry
 
 if TYPE_CHECKING:
@@ -98,12 +98,16 @@ class BlockingLog:
         if refusal := self._why_not():
             work.close()
             raise refusal
+        future: Future[Result] | None = None
         with self._handing_over:
-            if self._loop is None:
-                work.close()
-                text = "the client is not open: use it inside `with dledger.connect_blocking(…)`"
-                raise error(Code.SHUTTING_DOWN, text)
-            future: Future[Result] = asyncio.run_coroutine_threadsafe(work, self._loop)
+            if self._loop is not None:
+                future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        if future is None:
+            work.close()
+            if self._thread is not None:
+                self._thread.join()  # so that whatever was under way has its outcome by now
+            text = "the client is not open: use it inside `with dledger.connect_blocking(…)`"
+            raise error(Code.SHUTTING_DOWN, text)
         try:
             return future.result()
         except CancelledError:
@@ -249,7 +253,7 @@ class BlockingNamedProducer:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._run(self._producer.__aexit__(kind, value, traceback))
+        self._end(self._producer.__aexit__(kind, value, traceback), tells=value is None)
 
     def append_many(self, records: Sequence[Buffer]) -> None:
         """Appends the records; waits for room, not for the outcome: that is what ``flush`` is for, and leaving."""
@@ -261,7 +265,17 @@ class BlockingNamedProducer:
 
     def flush(self) -> None:
         """Returns when everything appended so far is in the log. Raises what the producer failed of."""
-        self._run(self._producer.flush())
+        self._end(self._producer.flush(), tells=True)
+
+    def _end(self, work: Coroutine[Any, Any, None], *, tells: bool) -> None:
+        """Also where the client was closed meanwhile: the producer knows what became of what it had been given."""
+        try:
+            self._run(work)
+        except Unavailable:
+            if not self._producer.has_ended:
+                raise
+            if tells:
+                self._producer.check()
 
 
 async def _end_what_is_left(log: Log) -> None:

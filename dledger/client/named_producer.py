@@ -196,9 +196,18 @@ class NamedProducer:
         """Returns when everything appended so far is in the log. Raises what the producer failed of; OutcomeUnknown
         where something had been sent by then."""
         await self._settled()
+        self.check()
+
+    def check(self) -> None:
+        """Raises, of what has its outcome, what ``flush`` would."""
         if refusal := self._doubt or self._failure:
             raise refusal.copy()
         self._check_entered()
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing is taken any more, and all that was has its outcome."""
+        return self._closed is not None and not self._waiting
 
     async def _settled(self) -> None:
         while self._waiting and self._failure is None:

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import AbstractContextManager, nullcontext
 
 import pytest
 
@@ -307,6 +308,7 @@ def test_what_was_asked_for_when_a_close_is_interrupted_is_of_unknown_outcome(
     served.faults.hold = asyncio.Event()
     served.faults.silent = frozenset({"Change"})
     told: Future[DLedgerError] = Future()
+    wait = Future.result
 
     def ask() -> None:
         try:
@@ -314,7 +316,9 @@ def test_what_was_asked_for_when_a_close_is_interrupted_is_of_unknown_outcome(
         except DLedgerError as refusal:
             told.set_result(refusal)
 
-    def interrupt(_: object) -> None:
+    def interrupt(future: Future[object]) -> object:
+        if threading.current_thread() is asking:  # it may have asked, and not begun to wait
+            return wait(future)
         assert inner is not None
         while has_begun and inner._closing is None:
             time.sleep(0.001)
@@ -332,6 +336,31 @@ def test_what_was_asked_for_when_a_close_is_interrupted_is_of_unknown_outcome(
                 log.close()
         asking.join()
     assert isinstance(told.result(), OutcomeUnknown)
+
+
+@pytest.mark.parametrize(("is_answered", "outcome"), [(True, nullcontext()), (False, pytest.raises(OutcomeUnknown))])
+def test_a_named_producer_tells_what_became_of_its_records_also_when_its_client_was_closed(
+    served: FakeCluster, is_answered: bool, outcome: AbstractContextManager[object]
+) -> None:
+    if not is_answered:
+        served.faults.hold = asyncio.Event()
+    with client.connect_blocking(served.endpoints, timeout_ms=500) as log:
+        producer = log.producer("job").__enter__()
+        producer.append_many([b"x"])
+        while not served.nodes[0].append_messages:
+            time.sleep(0.001)
+        log.close()
+        with outcome:
+            producer.flush()
+        with outcome:
+            producer.__exit__(None, None, None)
+
+
+def test_a_named_producer_of_a_closed_client_that_is_left_by_an_exception_raises_no_other(served: FakeCluster) -> None:
+    with client.connect_blocking(served.endpoints) as log:
+        producer = log.producer("job").__enter__()
+        log.close()
+        producer.__exit__(ZeroDivisionError, ZeroDivisionError(), None)
 
 
 def test_threads_that_close_the_blocking_client_at_once_lose_no_append(served: FakeCluster) -> None:
