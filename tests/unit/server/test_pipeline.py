@@ -97,6 +97,40 @@ async def test_work_that_fails_ends_the_stream_and_abandons_what_is_behind_it_qu
 
 
 @virtual_time
+async def test_a_read_under_way_when_the_stream_ends_is_not_cancelled_and_what_it_brings_is_dropped() -> None:
+    """gRPC never frees the message that a cancelled read was to bring."""
+    work, brought = Work(), asyncio.get_running_loop().create_future()
+    work.refused = {1}
+
+    async def requests() -> AsyncIterator[int]:
+        yield 0
+        yield await brought
+
+    collecting = asyncio.create_task(collect(answers_in_order(requests(), work.begin, 10), []))
+    await settle()
+    work.begun[0].set_exception(error(Code.TERM_CHANGED, "request 0"))
+    with pytest.raises(DLedgerError, match="request 0"):
+        await collecting
+    assert not brought.done()
+    brought.set_result(1)
+    await settle()
+    assert list(work.begun) == [0]
+
+
+@virtual_time
+async def test_a_request_that_waits_for_room_when_the_stream_ends_is_not_begun() -> None:
+    work = Work()
+    collecting = asyncio.create_task(collect(answers_in_order(requests_of(0, 1), work.begin, 1), []))
+    await settle()
+    work.begun[0].set_exception(error(Code.TERM_CHANGED, "request 0"))
+    with pytest.raises(DLedgerError, match="request 0"):
+        await collecting
+    await settle()
+    assert list(work.begun) == [0]
+    assert len(asyncio.all_tasks()) == 1
+
+
+@virtual_time
 async def test_a_caller_that_goes_away_abandons_its_requests() -> None:
     work = Work()
     answers = answers_in_order(requests_of(1, 2), work.begin, 10)
