@@ -57,8 +57,7 @@ async def answers_in_order(
 def _forget(reader: asyncio.Task[None]) -> None:
     """Whether or not somebody heard what it failed of: the stream has ended, of that or before it."""
     _readers.discard(reader)
-    if not reader.cancelled():
-        reader.exception()
+    _abandon(reader)
 
 
 def _abandon(future: asyncio.Future[Any]) -> None:
