@@ -29,9 +29,10 @@ from tests.integration.nodes import CALL_TIMEOUT_S, Nodes, Stubs, everything, ru
 
 LEARNER = "n9"
 WORKERS = 24
+TAIL_CACHE_BYTES = 1 * MIB
+"""What a node keeps of its log in memory: with more it would still be filling at the end, and be taken for a leak."""
 MAX_GROWTH_BYTES = 16 * MIB
-"""Of a node's memory in the second half of a run: of one of 100,000 it takes two thirds of that, for what its log
-holds, so 200 bytes lost with every message would be seen."""
+"""Of a node's memory in the second half of a run."""
 MAX_LOG_BYTES = 8 * MIB
 """Of a node's own log, however many were turned away."""
 SWARM = 150
@@ -306,8 +307,12 @@ def fuzz_ports(
     kinds = record()
     messages = [each for kind in sorted(kinds) for each in kinds[kind]]
 
+    data.mkdir(parents=True, exist_ok=True)
+    config = data / "limits.toml"
+    config.write_text(f"[limits]\ntail_cache_bytes = {TAIL_CACHE_BYTES}\n")
+
     async def run() -> Counter[str]:
-        async with running(data, nodes=3) as nodes:
+        async with running(data, nodes=3, serve_flags=["--config", str(config)]) as nodes:
             ports = Ports(nodes, messages, seed, swarm)
             await ports.run(count, progress)
             return ports.outcomes

@@ -13,6 +13,7 @@ from tests.liveness.graphs import DIRECTED_THREE, UNDIRECTED_FIVE
 from tests.liveness.run import Kind
 from tests.simulation.plant import CANARIES, Mutant, mutants
 from tests.support.fingerprint import ROOT, fingerprint
+from tests.support.imports import imported
 
 SIMULATION, MUTANTS, CORRUPTION, FUZZ = "simulation", "mutants", "corruption", "fuzz"
 SUMMARISED = (SIMULATION, MUTANTS, CORRUPTION, FUZZ)
@@ -35,22 +36,9 @@ MESSAGES_TO_PORTS = 1_000_000
 MESSAGES_TO_DECODERS = 500_000
 MESSAGES_OF_A_MEMBER = 150_000
 MESSAGES_A_SLICE = 100_000
-SIMULATED = (
-    "dledger/metrics",
-    "dledger/raft",
-    "dledger/server",
-    "dledger/storage",
-    "dledger/transport",
-    "dledger/v1",
-    "tests/simulation",
-)
 REAL_FAULTS = "tests/root"
-SHARED = (
-    "tests/crashes",
-    "tests/unit/storage/harness.py",
-    "tests/unit/server/rot.py",
-    "tests/integration/nodes.py",
-)
+OWN_PROCESS = ("tests/simulation", "tests/crashes", "tests/corruption", "tests/liveness")
+"""Their nodes run in the process of the proof: what it does not import it does not prove. The others start programs."""
 
 
 class Slice(NamedTuple):
@@ -81,15 +69,13 @@ class Slice(NamedTuple):
 
 
 def places(package: str) -> list[Path]:
-    """Files and directories that the outcome of a package's proofs rests on. The simulation stands on what decides and
-    keeps the log; the others on clients and commands too, and on each other."""
-    names: tuple[str, ...] = ("dledger", "tests/simulation", *SHARED, package)
-    if package == "tests/simulation":
-        names = SIMULATED
-    elif package == REAL_FAULTS:
-        names += ("tests/power", "jepsen", "tests/conftest.py", "pyproject.toml")
-    files = sorted((ROOT / "dledger").glob("*.py"))
-    return [*files, *(ROOT / name for name in ("tests/support", *names))]
+    """Files and directories that the outcome of a package's proofs rests on."""
+    mine = imported((ROOT / package).rglob("*.py"))
+    if package in OWN_PROCESS:
+        return sorted(mine)
+    others = ("tests/power", "jepsen", "tests/conftest.py", "pyproject.toml") if package == REAL_FAULTS else ()
+    named = [ROOT / name for name in ("dledger", "tests/support", package, *others)]
+    return [*named, *sorted(file for file in mine if not {*file.parents} & {*named})]
 
 
 def full() -> list[Slice]:

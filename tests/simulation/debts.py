@@ -12,17 +12,22 @@ from tests.simulation.truth import identity
 from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
+    from dledger.v1.storage_pb2 import IdentityRecord
     from tests.simulation.host import SimHost
 
 
 def owes(host: SimHost) -> bool:
     """Whether its disk says that it may have lost what it acknowledged, and that no leader has caught it up since."""
-    return identity(host.platter, f"/data/{host.id}/identity").owes_catch_up
+    return _on_disk(host).owes_catch_up
 
 
 def lacks_tail(host: SimHost) -> bool:
     """Whether its disk says that the end of a log was cut, and that the others have not told yet what was there."""
-    return identity(host.platter, f"/data/{host.id}/identity").tail_is_unknown
+    return _on_disk(host).tail_is_unknown
+
+
+def _on_disk(host: SimHost) -> IdentityRecord:
+    return identity(host.platter, f"/data/{host.id}/identity")
 
 
 class Debts:

@@ -113,7 +113,11 @@ class Nemesis:
 
     async def mend(self) -> None:
         """What an operator would see to: all members run, those in doubt are admitted anew, and one that never found
-        the others, since all it was told of are gone, is told of the present ones."""
+        the others, since all it was told of are gone, is told of the present ones. And what a kernel does by itself: a
+        repair whose node was killed before its sync is on the medium after a while."""
+        for host in self._cluster.hosts.values():
+            if host.awaits_repair:
+                host.platter.write_back_all()
         members = self._scene.members()
         for host in self._cluster.up():
             peers = {str(member.id): member.peer_address for member in members if member.id != host.id}

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Container
 from dataclasses import dataclass, field
 from random import Random
 
@@ -57,6 +58,8 @@ class SimFile:
     truncations: int = 0
     synced_truncations: int = 0
     """How many of them are on the medium."""
+    written_over: dict[tuple[int, int], int] = field(default_factory=dict)
+    """By the bytes, of one sector, that rotted: which write of it was the last that went over them; 0 for none."""
     before: dict[int, bytes] = field(default_factory=dict)
     """What the medium held of a sector before the last write that changed it: what a lost write would leave there."""
 
@@ -102,6 +105,8 @@ class SimFile:
         for number in range(kept, -(-end_bytes // SECTOR_BYTES)):
             self.written[number] = self.written.get(number, 0) + 1
             self.truncated.add(number)
+        if self.written_over:
+            self.write_over(size_bytes, end_bytes)
 
     def sync(self, captured: Captured) -> None:
         """The medium is as the file was when the sync began, but for what was written back since."""
@@ -130,8 +135,27 @@ class SimFile:
 
     def spoil(self, offset: int, rotten: bytes) -> None:
         """The medium, and whatever is read from it, says ``rotten`` from now on."""
-        self.medium[offset : offset + len(rotten)] = rotten
-        self.data[offset : offset + len(rotten)] = rotten
+        end = offset + len(rotten)
+        self.medium[offset:end] = self.data[offset:end] = rotten
+        self.written_over[offset, end] = 0
+
+    def write_over(self, begin: int, end: int) -> None:
+        """The last write of the sectors there was of all these bytes."""
+        for first, after in self.written_over:
+            if begin <= first and after <= end:
+                self.written_over[first, after] = self.written[first // SECTOR_BYTES]
+
+    def is_written_over(self, begin: int, end: int) -> bool:
+        """Whether the medium holds something else than what rotted there, be it the same bytes."""
+        write = self.written_over.get((begin, end), 0)
+        return 0 < write <= self.reached.get(begin // SECTOR_BYTES, 0)
+
+    def take_back(self, sectors: Container[int]) -> None:
+        """They are what the medium holds: a write that did not reach it never was."""
+        for place, write in self.written_over.items():
+            number = place[0] // SECTOR_BYTES
+            if number in sectors and self.reached.get(number, 0) < write:
+                self.written_over[place] = 0
 
     def is_unreadable(self, begin: int, end: int) -> bool:
         return any(page * PAGE_BYTES < end and begin < (page + 1) * PAGE_BYTES for page in self.unreadable)
@@ -162,10 +186,13 @@ class Rot:
     """How often its sector was written until then."""
 
     def is_healed(self, platter: Platter) -> bool:
-        """It is as it was, or something else was written there, durably; or nobody has the file any more."""
+        """It is as it was, or something else was written there, durably; or nobody has the file any more. What is
+        written in its place may be the same byte."""
         if not platter.exists(self.path) or platter.find(self.path) is not self.file:
             return True
         end = self.offset + len(self.good)
+        if self.file.is_written_over(self.offset, end):
+            return True
         now = self.file.data[self.offset : end]
         is_written_anew = now != self.rotten and self.file.written.get(self.offset // SECTOR_BYTES, 0) > self.written
         return (now == self.good or is_written_anew) and self.file.holds(self.offset, end)
@@ -284,6 +311,8 @@ class Platter:
         file.truncated.difference_update(touched)
         if file.lost:
             file.lost.difference_update(touched)
+        if file.written_over:
+            file.write_over(offset, end)
         if self.random.random() < 0.05:
             self._write_back(file)
 
@@ -301,8 +330,13 @@ class Platter:
         for file in self._names.values():
             file.unreadable.clear()
 
+    def write_back_all(self) -> None:
+        """The kernel has written out what was written a while ago; it stays dirty, for nobody may rely on it."""
+        for file in self._names.values():
+            file.persist(file.capture())
+
     def _write_back(self, file: SimFile) -> None:
-        """The kernel writes out whatever it likes, whenever it likes; it stays dirty, for nobody may rely on it."""
+        """As above, whatever it likes, whenever it likes."""
         file.persist({number: piece for number, piece in file.capture().items() if self.random.random() < 0.5})
 
     def resize(self, file: SimFile, size_bytes: int) -> None:
@@ -315,7 +349,9 @@ class Platter:
             file.truncate(size_bytes)
 
     def drop_cache(self, file: SimFile) -> None:
-        for sector in sorted(file.lost - file.dirty):
+        gone = file.lost - file.dirty
+        file.take_back(gone)
+        for sector in sorted(gone):
             begin = sector * SECTOR_BYTES
             piece = file.medium[begin : begin + SECTOR_BYTES].ljust(SECTOR_BYTES, b"\0")
             file.data[begin : begin + SECTOR_BYTES] = piece[: len(file.data) - begin]
@@ -354,6 +390,7 @@ class Platter:
         file.medium.extend(bytes(max(0, size_bytes - len(file.medium))))
         del file.medium[size_bytes:]
         file.data = bytearray(file.medium)
+        file.take_back(range(len(file.data) // SECTOR_BYTES + 1))
         file.dirty.clear()
         file.lost.clear()
         file.truncated.clear()

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import ast
 import re
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.proof.__main__ import _prove, _run, _verdict
-from tests.proof.registry import Slice, counted, full, places, quick
+from tests.proof.registry import OWN_PROCESS, Slice, counted, full, places, quick
 from tests.proof.report import Report
 from tests.proof.results import Result, Results
 from tests.simulation.branches import BRANCHES, FAULTS, RARE_BRANCHES, RARE_FAULTS, SELDOM_BRANCHES, SELDOM_FAULTS
 from tests.simulation.plant import mutants
 from tests.support.fingerprint import ROOT
+from tests.support.imports import imported
 
 SEEDS = Slice("simulation", ("tests.simulation", "--seeds", "0:1"), r"(?P<passed>\d+) passed, (?P<failed>\d+) failed")
 
@@ -72,31 +71,20 @@ def test_what_was_proved_of_other_sources_is_not_proved(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("package", sorted({each.package for each in full()}))
 def test_a_proof_rests_on_all_that_it_imports(package: str) -> None:
-    known = places(package)
-    unknown = {file for file in imported((ROOT / package).rglob("*.py")) if not {file, *file.parents} & {*known}}
-    assert not unknown
+    known = {*places(package)}
+    assert not [file for file in imported((ROOT / package).rglob("*.py")) if not {file, *file.parents} & known]
 
 
-def imported(files: Iterable[Path]) -> set[Path]:
-    """They, and every file of ours that they import, or that one of these imports."""
-    found, left = set[Path](), [*files]
-    while left:
-        file = left.pop()
-        if file not in found:
-            found.add(file)
-            left += modules(file)
-    return found
+@pytest.mark.parametrize("package", sorted({each.package for each in full()} - {*OWN_PROCESS}))
+def test_a_proof_that_starts_programs_rests_on_all_of_the_product(package: str) -> None:
+    assert ROOT / "dledger" in places(package)
 
 
-def modules(file: Path) -> Iterator[Path]:
-    for statement in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-        names = []
-        if isinstance(statement, ast.Import):
-            names = [each.name for each in statement.names]
-        elif isinstance(statement, ast.ImportFrom) and statement.module:
-            names = [statement.module, *(f"{statement.module}.{each.name}" for each in statement.names)]
-        paths = [ROOT.joinpath(*name.split(".")) for name in names]
-        yield from (path.with_suffix(".py") for path in paths if path.with_suffix(".py").is_file())
+def test_the_simulation_rests_on_what_decides_and_stores_and_on_no_client() -> None:
+    names = {str(file.relative_to(ROOT)) for file in places("tests/simulation")}
+    assert {"dledger/raft/node.py", "dledger/storage/log.py", "dledger/server/replica.py"} <= names
+    assert {"dledger/__init__.py", "tests/simulation/troubles/disks.py", "tests/support/pool.py"} <= names
+    assert not [name for name in names if name.startswith("dledger/client/")]
 
 
 def test_a_planted_bug_is_another_source_and_so_is_another_one() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from dledger.storage.syncer import Handle
 from tests.simulation.disk import DiskMood, SimDisk
-from tests.simulation.platter import PAGE_BYTES, SECTOR_BYTES, Platter
+from tests.simulation.platter import PAGE_BYTES, SECTOR_BYTES, Platter, Rot
 from tests.support.virtual_time import virtual_time
 
 A, B = b"a" * SECTOR_BYTES, b"b" * SECTOR_BYTES
@@ -198,6 +198,75 @@ def test_a_failed_sync_leaves_pages_that_look_clean_and_are_lost() -> None:
     assert disk.pread(handle, SECTOR_BYTES, 0) == A
     disk.drop_cache(handle)
     assert disk.pread(handle, SECTOR_BYTES, 0) == bytes(SECTOR_BYTES)
+
+
+def rotten_file(platter: Platter) -> tuple[SimDisk, Handle, Rot]:
+    """Four sectors a, of which the second begins with a b now."""
+    disk, handle = durable_file(platter)
+    file = platter.find("/d/f")
+    file.spoil(SECTOR_BYTES, b"b")
+    return disk, handle, Rot("/d/f", file, SECTOR_BYTES, b"a", b"b", file.written[1])
+
+
+@pytest.mark.parametrize("written", [b"a", b"b", b"c"])
+def test_what_rotted_is_healed_once_something_that_was_written_there_is_durable(written: bytes) -> None:
+    platter = Platter(Random(1))
+    disk, handle, rot = rotten_file(platter)
+    disk.pwritev(handle, [written], SECTOR_BYTES)
+    assert not rot.is_healed(platter) or platter.find("/d/f").reached[1] == 2
+    disk.fdatasync(handle)
+    assert rot.is_healed(platter)
+
+
+def test_what_rotted_is_healed_by_a_cut_whatever_is_written_in_its_place() -> None:
+    platter = Platter(Random(1))
+    disk, handle, rot = rotten_file(platter)
+    disk.ftruncate(handle, SECTOR_BYTES // 2)
+    assert not rot.is_healed(platter)
+    disk.pwritev(handle, [b"b" * SECTOR_BYTES], SECTOR_BYTES // 2)
+    disk.fdatasync(handle)
+    assert rot.is_healed(platter)
+
+
+def test_what_rotted_is_not_healed_by_what_is_written_beside_it() -> None:
+    platter = Platter(Random(1))
+    disk, handle, rot = rotten_file(platter)
+    disk.pwritev(handle, [b"c"], SECTOR_BYTES + 1)
+    disk.fdatasync(handle)
+    assert not rot.is_healed(platter)
+
+
+def lose_by_power(platter: Platter, disk: SimDisk, handle: Handle) -> SimDisk:
+    del disk, handle
+    platter.crash()
+    return disk_of(platter)
+
+
+def lose_by_a_failed_sync(platter: Platter, disk: SimDisk, handle: Handle) -> SimDisk:
+    failing = disk_of(platter, DiskMood(fails_next_sync=True))
+    with pytest.raises(OSError, match="Input/output error"):
+        failing.fdatasync(failing.open("/d/f"))
+    disk.drop_cache(handle)
+    return disk
+
+
+@pytest.mark.parametrize("lose", [lose_by_power, lose_by_a_failed_sync])
+def test_what_rotted_stays_so_where_what_was_written_there_is_lost(
+    lose: Callable[[Platter, SimDisk, Handle], SimDisk],
+) -> None:
+    healed = set()
+    for seed in SEEDS:
+        platter = Platter(Random(seed))
+        disk, handle, rot = rotten_file(platter)
+        disk.pwritev(handle, [b"b"], SECTOR_BYTES)
+        disk = lose(platter, disk, handle)
+        has_reached = platter.find("/d/f").reached.get(1, 0) >= 2
+        handle = disk.open("/d/f")
+        disk.pwritev(handle, [b"c"], SECTOR_BYTES + 1)
+        disk.fdatasync(handle)
+        assert rot.is_healed(platter) == has_reached
+        healed.add(has_reached)
+    assert False in healed
 
 
 def test_a_full_disk_refuses_to_grow_and_still_overwrites() -> None:
