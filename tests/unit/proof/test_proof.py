@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +87,21 @@ def test_the_simulation_rests_on_what_decides_and_stores_and_on_no_client() -> N
     assert {"dledger/raft/node.py", "dledger/storage/log.py", "dledger/server/replica.py"} <= names
     assert {"dledger/__init__.py", "tests/simulation/troubles/disks.py", "tests/support/pool.py"} <= names
     assert not [name for name in names if name.startswith("dledger/client/")]
+
+
+def test_a_seed_loads_nothing_that_the_simulation_does_not_rest_on() -> None:
+    """Nor by a name that is put together while it runs, which no reading finds."""
+    program = """if True:
+        import sys
+        from tests.simulation.run import run_seed
+        assert not run_seed(0).failure
+        print(*(module.__file__ for module in [*sys.modules.values()] if getattr(module, "__file__", None)), sep="\\n")
+    """
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, capture_output=True, text=True)
+    files = {Path(line) for line in done.stdout.splitlines()}
+    ours = {file for file in files if {ROOT / "dledger", ROOT / "tests"} & {*file.parents}}
+    assert ROOT / "dledger" / "raft" / "node.py" in ours
+    assert ours <= {*places("tests/simulation")}
 
 
 def test_a_planted_bug_is_another_source_and_so_is_another_one() -> None:
