@@ -1,4 +1,8 @@
-"""Processes of this one, forked: what the limits over sockets are made of."""
+"""Processes of their own: what the limits over sockets are made of.
+
+They are begun anew, not forked: this process has threads, and objects whose end waits for them (a server of grpc.aio
+waits for its poller), which a fork has without the threads, and its collector would wait for ever.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +14,15 @@ import socket
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any, NoReturn
 
+from bench.work import MeasurementFailed
 from dledger.cli.ports import LOOPBACK
 
 _PR_SET_PDEATHSIG = 1
-_FORK = multiprocessing.get_context("fork")
+_SPAWN = multiprocessing.get_context("spawn")
 
 
 def listener() -> socket.socket:
@@ -42,10 +48,15 @@ def accept(listening: socket.socket) -> socket.socket:
 
 @contextmanager
 def role(run: Callable[..., None], *arguments: Any) -> Iterator[BaseProcess]:
-    """``run`` in a process of its own, until the block ends. It ends with this one, however that ends."""
-    process = _FORK.Process(target=_run, args=(run, arguments), daemon=True)
+    """``run`` in a process of its own, which has begun, until the block ends. It ends with this one, however that ends.
+    What is given is pickled. Raises MeasurementFailed where it does not begin."""
+    begun, beginning = _SPAWN.Pipe(duplex=False)
+    process = _SPAWN.Process(target=_run, args=(beginning, run, arguments), daemon=True)
     process.start()
+    beginning.close()
     try:
+        with begun:
+            _wait_for(begun, run)
         yield process
     finally:
         process.kill()
@@ -69,9 +80,18 @@ def end_with(failure: Exception) -> NoReturn:
     os._exit(1)
 
 
-def _run(run: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+def _wait_for(begun: Connection, run: Callable[..., None]) -> None:
+    try:
+        begun.recv_bytes()
+    except EOFError as ended:
+        raise MeasurementFailed(f"the process of {run.__qualname__} has ended before it began: see above") from ended
+
+
+def _run(beginning: Connection, run: Callable[..., None], arguments: tuple[Any, ...]) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     multiprocessing.current_process().name = run.__name__.strip("_")
+    with beginning:
+        beginning.send_bytes(b"begun")
     try:
         run(*arguments)
     except OSError as failure:

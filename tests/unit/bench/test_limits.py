@@ -21,6 +21,20 @@ class Small(Kept):
     cached_bytes = 64 * KIB
 
 
+class SmallOnAFullDisk(Small):
+    """In a process of its own."""
+
+    def __init__(self, path: Path) -> None:
+        given = count()
+
+        def fallocate(*_: object) -> None:
+            if next(given) == 20:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        os.posix_fallocate = fallocate
+        super().__init__(path)
+
+
 @pytest.fixture
 def dropped(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Descriptors whose pages were given up."""
@@ -73,13 +87,6 @@ def test_files_are_as_large_as_our_segments() -> None:
     assert (Kept.file_bytes, Kept.cached_bytes) == (64 << 20, 64 << 20)
 
 
-def test_a_copy_that_has_no_room_left_ends_the_measurement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    given = count()
-
-    def fallocate(*_: object) -> None:
-        if next(given) == 20:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(os, "posix_fallocate", fallocate)
+def test_a_copy_that_has_no_room_left_ends_the_measurement(tmp_path: Path) -> None:
     with pytest.raises(MeasurementFailed, match="has ended"):
-        three_copies(tmp_path, 30, Small)
+        three_copies(tmp_path, 30, SmallOnAFullDisk)
