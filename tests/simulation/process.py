@@ -26,6 +26,7 @@ from itertools import count
 from math import inf
 from typing import Any, ParamSpec, TypeVar, TypeVarTuple
 
+from dledger.errors import DLedgerError
 from tests.simulation.violation import Violation
 from tests.support.virtual_time import Deadlock, LimitReached, VirtualTimeLoop, run_virtual
 
@@ -289,10 +290,16 @@ class ProcessLoop(asyncio.AbstractEventLoop):
             result = await work()
         except asyncio.CancelledError:
             self._answer(answer, functools.partial(answer.set_exception, GoneError()))
-        except BaseException as failure:  # noqa: BLE001 – it is the caller's
-            self._answer(answer, functools.partial(answer.set_exception, failure))
+        except BaseException as failure:  # noqa: BLE001 – it is the caller's, while there is one
+            self._tell(answer, failure)
         else:
             self._answer(answer, functools.partial(answer.set_result, result))
+
+    def _tell(self, answer: asyncio.Future[T], failure: BaseException) -> None:
+        """A refusal that nobody waits for any more is nobody's; anything else is told, whoever has left."""
+        if isinstance(failure, Violation) or (answer.done() and not isinstance(failure, DLedgerError)):
+            self.call_exception_handler({"message": "asked of a process, which failed", "exception": failure})
+        self._answer(answer, functools.partial(answer.set_exception, failure))
 
     def _answer(self, answer: asyncio.Future[T], tell: Callable[[], None]) -> None:
         self._asked.pop(answer, None)
