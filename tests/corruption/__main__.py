@@ -2,10 +2,10 @@
 what became of it.
 
 Every bit of every byte by itself, then all eight; every sector zeroed, or holding another one's bytes; every file gone,
-or cut short: once for a node that is alone, once given good copies of what it says is damaged. Then every byte, sector
-and file of one of three nodes that see to it themselves; and rot on all three, for each way to leave one good copy of
-every frame. Exits with 1 when one outcome is WRONG: something else was served, or missing, or forgotten, and nothing
-said so.
+or cut short: once for a node that is alone, once given good copies of what it says is damaged. Then every byte (of
+room not in use every 64th), sector and file of one of three nodes that see to it themselves; and rot on all three, for
+each way to leave one good copy of every frame. Exits with 1 when one outcome is WRONG: something else was served, or
+missing, or forgotten, and nothing said so.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""``python -m tests.fuzz --count 1000000 --seed 1 [--results FILE]``: mutated messages for every port and decoder.
+"""``python -m tests.fuzz --count 1000000 --seed 1``: mutated messages for every port and decoder.
 
 Three targets: the decoders in this process, nodes in memory with a member among them that sends nonsense, and real
 nodes over sockets. The count is divided among them, and into slices; a slice is a function of the seed and its number,
-but for what real sockets and disks do in between. With ``--results`` what is done is kept there, and a later run of the
-same command goes on behind it. ``--target`` runs one of the three alone.
+but for what real sockets and disks do in between. ``--target`` runs one of the three alone.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import NamedTuple
 
 from tests.fuzz.decoders import Decoders
 from tests.fuzz.members import NonsenseMember
@@ -108,18 +107,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("--count", type=positive, default=100_000)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--results", type=writable, help="keeps what is done, and goes on behind it")
     parser.add_argument("--target", choices=SHARES, help="this one alone")
     parser.add_argument("--jobs", type=positive, default=2)
     parser.add_argument("--summary", type=writable, help="writes here, as JSON, how often each outcome came")
     options = parser.parse_args()
-    kept = _read(options.results)
-    known = {done.slice for done in kept if not done.failure}
-    todo = [each for each in plan(options.count, options.seed, options.target) if each not in known]
-    file = options.results.open("a") if options.results is not None else None
+    finished: list[Done] = []
     began_s, looked_at = time.monotonic(), 0
     with processes(options.jobs) as pool:
-        for done in pool.map(run_slice, todo):
+        for done in pool.map(run_slice, plan(options.count, options.seed, options.target)):
             looked_at += done.looked_at
             rate = looked_at / (time.monotonic() - began_s)
             verdict = "FAILED" if done.failure else "passed"
@@ -127,37 +122,21 @@ def main() -> int:
             print(said, file=sys.stderr, flush=True)
             if done.failure:
                 print(done.failure)
-            kept.append(done)
-            _keep(file, done)
-    planned = set(plan(options.count, options.seed, options.target))
-    return _report([done for done in kept if done.slice in planned], options.summary)
+            finished.append(done)
+    return _report(finished, options.summary)
 
 
-def _read(results: Path | None) -> list[Done]:
-    if results is None or not results.exists():
-        return []
-    whole = [line for line in results.read_text().splitlines(keepends=True) if line.endswith("\n")]
-    return [Done(Slice(*job), *rest) for job, *rest in map(json.loads, whole)]
-
-
-def _keep(file: IO[str] | None, done: Done) -> None:
-    if file is not None:
-        file.write(json.dumps(done) + "\n")
-        file.flush()
-
-
-def _report(kept: Iterable[Done], summary: Path | None) -> int:
-    kept = list({done.slice: done for done in kept}.values())  # the last word on each
+def _report(finished: Sequence[Done], summary: Path | None) -> int:
     outcomes: Counter[str] = Counter()
-    for done in kept:
+    for done in finished:
         outcomes.update({f"{done.slice.target}  {outcome}": count for outcome, count in done.outcomes.items()})
     for outcome, count in sorted(outcomes.items()):
         print(f"{count:9d}  {outcome}")
     if summary is not None:
         summary.write_text(json.dumps({"outcomes": dict(sorted(outcomes.items()))}), encoding="utf-8")
-    print(f"{sum(done.looked_at for done in kept):9d}  messages, calls and connections in all")
-    failed = sum(bool(done.failure) for done in kept)
-    print(f"{len(kept) - failed} passed, {failed} failed")
+    print(f"{sum(done.looked_at for done in finished):9d}  messages, calls and connections in all")
+    failed = sum(bool(done.failure) for done in finished)
+    print(f"{len(finished) - failed} passed, {failed} failed")
     return int(bool(failed))
 
 

@@ -1,24 +1,22 @@
-"""``python -m tests.liveness [--results FILE]``: every connection graph, with every earlier leader, in every manner.
+"""``python -m tests.liveness``: every connection graph, with every earlier leader, in every manner.
 
-All 1,024 undirected graphs of five nodes and all 64 directed ones of three. With ``--results`` what is done is kept
-there, and a later run of the same command goes on behind it. ``--graph N [--directed]`` shows one graph's cases.
+All 1,024 undirected graphs of five nodes and all 64 directed ones of three. ``--graph N [--directed]`` shows one
+graph's cases.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import os
 import sys
 import time
 from collections.abc import Iterable
-from pathlib import Path
-from typing import IO, NamedTuple
+from typing import NamedTuple
 
 from tests.liveness.graphs import DIRECTED_THREE, UNDIRECTED_FIVE, Shape
 from tests.liveness.run import GRANTED, STABLE, TIMEOUT_S, Case, Kind, Outcome, run_case
-from tests.support.choices import positive, writable
+from tests.support.choices import positive
 from tests.support.pool import processes, until_interrupted
 
 SHAPES = (DIRECTED_THREE, UNDIRECTED_FIVE)
@@ -44,7 +42,6 @@ def _run_graph(job: tuple[int, int]) -> Done:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.liveness", description=__doc__)
-    parser.add_argument("--results", type=writable, help="keeps what is done, and goes on behind it")
     parser.add_argument("--jobs", type=positive, default=os.cpu_count() or 1)
     parser.add_argument("--graph", type=int, help="one graph, case by case")
     parser.add_argument("--directed", action="store_true", help="--graph is one of three nodes")
@@ -56,7 +53,7 @@ def main() -> int:
         if options.graph not in range(shape.graph_count):
             parser.error(f"there is no graph {options.graph}; there are 0 to {shape.graph_count - 1}")
         return _show(SHAPES.index(shape), options.graph)
-    return _all(options.results, options.jobs)
+    return _all(options.jobs)
 
 
 def _show(shape: int, number: int) -> int:
@@ -76,45 +73,23 @@ def _say(outcome: Outcome) -> str:
     return f"nobody led within {GRANTED} election timeouts" if outcome.is_eligible else "nobody has a quorum"
 
 
-def _all(results: Path | None, jobs: int) -> int:
-    kept = _read(results)
-    known = {(done.shape, done.number) for done in kept}
-    todo = [
-        (at, number)
-        for at, shape in enumerate(SHAPES)
-        for number in range(shape.graph_count)
-        if (at, number) not in known
-    ]
-    file = results.open("a") if results is not None else None
+def _all(jobs: int) -> int:
+    todo = [(at, number) for at, shape in enumerate(SHAPES) for number in range(shape.graph_count)]
+    finished: list[Done] = []
     began_s = time.monotonic()
     with processes(jobs) as pool:
         for count, done in enumerate(pool.map(_run_graph, todo), 1):
-            kept.append(done)
-            _keep(file, done)
+            finished.append(done)
             if count % 50 == 0:
                 rate = count / (time.monotonic() - began_s)
                 print(f"{count} of {len(todo)} graphs, {rate:.1f} a second", file=sys.stderr, flush=True)
-    return _report(kept)
+    return _report(finished)
 
 
-def _read(results: Path | None) -> list[Done]:
-    if results is None or not results.exists():
-        return []
-    whole = [line for line in results.read_text().splitlines(keepends=True) if line.endswith("\n")]
-    found = [json.loads(line) for line in whole]
-    return [Done(shape, number, [Outcome(*each) for each in outcomes]) for shape, number, outcomes in found]
-
-
-def _keep(file: IO[str] | None, done: Done) -> None:
-    if file is not None:
-        file.write(json.dumps(done) + "\n")
-        file.flush()
-
-
-def _report(kept: Iterable[Done]) -> int:
+def _report(finished: Iterable[Done]) -> int:
     found = [
         (case, outcome)
-        for done in kept
+        for done in finished
         for case, outcome in zip(cases_of(SHAPES[done.shape], done.number), done.outcomes, strict=True)
     ]
     failed = [(case, outcome) for case, outcome in found if outcome.is_failed]

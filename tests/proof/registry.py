@@ -12,12 +12,14 @@ from tests.crashes.scenarios import SCENARIOS
 from tests.liveness.graphs import DIRECTED_THREE, UNDIRECTED_FIVE
 from tests.liveness.run import Kind
 from tests.simulation.plant import CANARIES, Mutant, mutants
-from tests.support.fingerprint import ROOT, fingerprint
+from tests.support.fingerprint import ROOT, fingerprint, is_apart
 from tests.support.imports import imported
 
 SIMULATION, MUTANTS, CORRUPTION, FUZZ = "simulation", "mutants", "corruption", "fuzz"
 SUMMARISED = (SIMULATION, MUTANTS, CORRUPTION, FUZZ)
 """Families whose command writes with ``--summary`` what the report shows of it."""
+WRONGS = ("failed", "wrong", "missed", "lost", "doubled", "out_of_order", "skipped")
+"""Of these no slice that holds counts any."""
 PASSED_FAILED = r"(?P<passed>\d+) passed, (?P<failed>\d+) failed"
 SEEDS = 20_000
 SEEDS_A_SLICE = 500
@@ -37,6 +39,7 @@ MESSAGES_TO_DECODERS = 500_000
 MESSAGES_OF_A_MEMBER = 150_000
 MESSAGES_A_SLICE = 100_000
 REAL_FAULTS = "tests/root"
+STARTED_BY_REAL_FAULTS = ("tests/power", "jepsen")
 OWN_PROCESS = ("tests/simulation", "tests/crashes", "tests/corruption", "tests/liveness")
 """Their nodes run in the process of the proof: what it does not import it does not prove. The others start programs."""
 
@@ -62,6 +65,10 @@ class Slice(NamedTuple):
         """Where the proving programs are."""
         return self.arguments[1] if self.arguments[0] == "pytest" else self.arguments[0].replace(".", "/")
 
+    def holds(self, counts: dict[str, int]) -> bool:
+        """Whether they are as many as were asked for, and none of a kind that must not be."""
+        return next(iter(counts.values()), 0) >= self.asked and not any(counts.get(name) for name in WRONGS)
+
     @property
     def sources(self) -> str:
         """A fingerprint of all that the outcome rests on, as it is now: what is proved, and what proves it."""
@@ -70,12 +77,13 @@ class Slice(NamedTuple):
 
 def places(package: str) -> list[Path]:
     """Files and directories that the outcome of a package's proofs rests on."""
-    mine = imported((ROOT / package).rglob("*.py"))
+    programs = [ROOT / name for name in (package, *(STARTED_BY_REAL_FAULTS if package == REAL_FAULTS else ()))]
+    mine = imported(chain.from_iterable(program.rglob("*.py") for program in programs))
     if package in OWN_PROCESS:
         return sorted(mine)
-    others = ("tests/power", "jepsen", "tests/conftest.py", "pyproject.toml") if package == REAL_FAULTS else ()
-    named = [ROOT / name for name in ("dledger", "tests/support", package, *others)]
-    return [*named, *sorted(file for file in mine if not {*file.parents} & {*named})]
+    settings = [ROOT / name for name in ("tests/conftest.py", "pyproject.toml") if package == REAL_FAULTS]
+    named = [ROOT / "dledger", *programs, *settings]
+    return [*named, *sorted(file for file in mine if is_apart(file) or not {*file.parents} & {*named})]
 
 
 def full() -> list[Slice]:

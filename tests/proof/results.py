@@ -17,6 +17,13 @@ FAILURES = ROOT / ".proof" / "failures"
 """Where what a failed slice said is kept."""
 
 
+OUTCOMES = ("held", "failed", "skipped")
+
+
+class DamagedResults(Exception):
+    """The file is not what was written. What it says is not to be believed, and not to be written over."""
+
+
 class Result(NamedTuple):
     """What became of one slice."""
 
@@ -35,13 +42,18 @@ class Result(NamedTuple):
 
 
 def commit() -> str:
-    """The commit that is checked out."""
+    """The commit that is checked out; where git does not say, ``unknown``: a result is one without it, too."""
     command = ["git", "rev-parse", "--short=12", "HEAD"]
-    return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
+    try:
+        return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
+    except (FileNotFoundError, subprocess.CalledProcessError):
+        return "unknown"
 
 
 class Results:
-    """In one file. What is added is on the disk at once; of several of one slice the last counts."""
+    """In one file. What is added is on the disk at once; of several of one slice the last counts.
+
+    Raises DamagedResults."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -72,9 +84,18 @@ class Results:
     def _read(self) -> list[Result]:
         if not self._file.exists():
             return []
-        lines = self._file.read_text(encoding="utf-8").splitlines(keepends=True)
-        whole = [json.loads(line) for line in lines if line.endswith("\n")]  # the last may be torn
-        return [Result(**{"details": {}, **fields}) for fields in whole]
+        lines = self._file.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
+        whole = [line for line in lines if line.endswith("\n")]  # the last may be torn
+        return [self._parse(number, line) for number, line in enumerate(whole, 1)]
+
+    def _parse(self, number: int, line: str) -> Result:
+        try:
+            result = Result(**{"details": {}, **json.loads(line)})
+        except (ValueError, TypeError):
+            result = None
+        if result is None or result.outcome not in OUTCOMES:
+            raise DamagedResults(f"line {number} of {self._file} is no result: take it from the repository again")
+        return result
 
 
 def _line(result: Result) -> str:

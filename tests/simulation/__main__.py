@@ -9,11 +9,12 @@ import sys
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tests.simulation.branches import missing
-from tests.simulation.plant import Mutant, Results, Verdict, hunt, mutants
+from tests.simulation.plant import Mutant, Verdict, hunt, mutants
 from tests.simulation.run import Outcome, run_seed
 from tests.support.choices import Parser, number, positive, span, writable
 from tests.support.pool import processes, until_interrupted
@@ -27,7 +28,6 @@ def main() -> int:
     what.add_argument("--until-failure", type=span, metavar="FIRST:END", help="the first seed that fails, or clean")
     what.add_argument("--mutants", nargs="*", metavar="NAME", help="the planted bugs, or those of these names")
     parser.add_argument("--trace", action="store_true", help="shows what happens")
-    parser.add_argument("--results", type=Path, help="keeps the verdicts on planted bugs here, and goes on from there")
     parser.add_argument("--max-seeds", type=positive, default=1000, help="for each mutant")
     parser.add_argument("--jobs", type=positive, default=os.cpu_count() or 1)
     parser.add_argument("--summary", type=writable, help="writes here, as JSON, what many seeds or mutants came to")
@@ -43,7 +43,7 @@ def main() -> int:
             chosen = mutants(*options.mutants)
         except LookupError as unknown:
             parser.error(str(unknown))
-        return _mutants(chosen, options.max_seeds, options.jobs, Results(options.results), options.summary)
+        return _mutants(chosen, options.max_seeds, options.jobs, options.summary)
     return _many(options.seeds, options.jobs, options.summary)
 
 
@@ -62,19 +62,11 @@ def _until_failure(seeds: range) -> int:
     return 0
 
 
-def _mutants(chosen: list[Mutant], max_seeds: int, jobs: int, results: Results, summary: Path | None) -> int:
+def _mutants(chosen: list[Mutant], max_seeds: int, jobs: int, summary: Path | None) -> int:
     """A line each; 1 when one was missed."""
-
-    def verdict_on(mutant: Mutant) -> Verdict:
-        verdict = results.find(mutant, max_seeds)
-        if verdict is None:
-            verdict = hunt(mutant, max_seeds)
-            results.keep(verdict)
-        return verdict
-
     verdicts: list[Verdict] = []
     with ThreadPoolExecutor(jobs) as pool:
-        for verdict in pool.map(verdict_on, chosen):
+        for verdict in pool.map(partial(hunt, max_seeds=max_seeds), chosen):
             print(verdict, flush=True)
             verdicts.append(verdict)
     missed = sum(not verdict.invariant for verdict in verdicts)
@@ -116,7 +108,8 @@ def _many(seeds: range, jobs: int, summary: Path | None) -> int:
     for name in never_met:
         print(f"NEVER MET: {name}")
     seconds = time.monotonic() - began_s
-    _summarise(summary, {"simulated_s": round(simulated_s), "hits": dict(sorted(hits.items()))})
+    known = {"failed": [(outcome.seed, outcome.invariant) for outcome in failed]} if failed else {}
+    _summarise(summary, {"simulated_s": round(simulated_s), "hits": dict(sorted(hits.items())), **known})
     print(f"{len(seeds) / seconds:.2f} seeds a second, {simulated_s / 3600:.2f} simulated hours")
     print(f"{len(seeds) - len(failed)} passed, {len(failed) + len(never_met)} failed")
     return 1 if failed or never_met else 0

@@ -15,7 +15,6 @@ tree and recorded, which takes it out again; patches that the code has moved awa
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 import subprocess
 import sys
@@ -26,7 +25,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.simulation.run import BROKEN
-from tests.support.fingerprint import ROOT, fingerprint
+from tests.support.fingerprint import ROOT
 
 MUTANTS = Path(__file__).parent / "mutants"
 CANARIES = ("own-ack-before-sync", "minority-commits", "vote-before-persist", "no-truncate", "read-without-a-round")
@@ -116,33 +115,6 @@ def hunt(mutant: Mutant, max_seeds: int) -> Verdict:
         raise RuntimeError(f"{mutant.name}: the simulation itself broke\n{done.stdout}{done.stderr}")
     seed, _, invariant = rest.partition(" ")
     return Verdict(mutant, invariant, int(seed))
-
-
-class Results:
-    """Verdicts kept in a file, a line each, for as long as neither the code nor the patch changes: a hunt that was
-    interrupted goes on where it was."""
-
-    def __init__(self, path: Path | None) -> None:
-        self._path = path
-        self._code = fingerprint(ROOT / part for part in _COPIED)
-        self._known: dict[str, tuple[str, int]] = {}
-        if path is not None and path.exists():
-            for line in path.read_text().splitlines():
-                key, invariant, seeds = json.loads(line)
-                self._known[key] = invariant, seeds
-
-    def find(self, mutant: Mutant, max_seeds: int) -> Verdict | None:
-        invariant, seeds = self._known.get(self._key(mutant), ("", 0))
-        return Verdict(mutant, invariant, seeds) if invariant or seeds >= max_seeds else None
-
-    def keep(self, verdict: Verdict) -> None:
-        if self._path is not None:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            with self._path.open("a") as file:
-                file.write(json.dumps([self._key(verdict.mutant), verdict.invariant, verdict.seeds]) + "\n")
-
-    def _key(self, mutant: Mutant) -> str:
-        return f"{mutant.name} {self._code} {fingerprint([mutant.patch])}"
 
 
 # Making patches ------------------------------------------------------------------------------------------------------

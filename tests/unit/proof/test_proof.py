@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import pytest
 from tests.proof.__main__ import _prove, _run, _verdict
 from tests.proof.registry import OWN_PROCESS, Slice, counted, full, places, quick
 from tests.proof.report import Report
-from tests.proof.results import Result, Results
+from tests.proof.results import DamagedResults, Result, Results, commit
 from tests.simulation.branches import BRANCHES, FAULTS, RARE_BRANCHES, RARE_FAULTS, SELDOM_BRANCHES, SELDOM_FAULTS
 from tests.simulation.plant import mutants
 from tests.support.fingerprint import ROOT
@@ -126,6 +127,50 @@ def test_only_what_was_proved_of_sources_that_stayed_counts(
     assert ("changed while it ran" in capsys.readouterr().err) == (sources == "others")
 
 
+@pytest.mark.parametrize(
+    "counts",
+    [{}, {"passed": 2, "failed": 0}, {"passed": 3, "failed": 1}, {"passed": 3, "lost": 1}, {"passed": 3, "skipped": 1}],
+)
+def test_what_counted_too_little_is_not_proved_though_it_is_said_to_have_held(
+    tmp_path: Path, counts: dict[str, int]
+) -> None:
+    """More may be asked for by now."""
+    each, results = SEEDS._replace(asked=3), Results(tmp_path / "results.jsonl")
+    results.add(result("held", each, None, **counts))
+    report = Report([each], results)
+    assert report.shortcomings() == [f"failed: {each.name}"]
+    assert report.table()[1].split()[:6] == ["simulation", "0", "of", "1", "0", "1"]
+
+
+def test_seeds_that_failed_are_named(tmp_path: Path) -> None:
+    results = Results(tmp_path / "results.jsonl")
+    results.add(result("failed", details={"failed": [[7, "liveness"], [9, "no duplicates"]]}, passed=1, failed=2))
+    [said] = [said for said in Report([SEEDS], results).shortcomings() if said.startswith("failed")]
+    assert said == f"failed: {SEEDS.name}; seed 7: liveness; seed 9: no duplicates"
+
+
+@pytest.mark.parametrize("line", ["no JSON", "[1]", '{"slice": "x"}', '{"outcome": "hled"}', "\xff"])
+def test_results_that_are_damaged_are_refused_and_left_as_they_are(tmp_path: Path, line: str) -> None:
+    file = tmp_path / "results.jsonl"
+    Results(file).add(result("held", passed=2))
+    whole = file.read_text()
+    damaged = json.dumps(json.loads(whole) | json.loads(line)) if line.startswith('{"outcome') else line
+    file.write_text(f"{whole}{damaged}\n{whole}", encoding="latin-1")
+    before = file.read_bytes()
+    with pytest.raises(DamagedResults, match=r"^line 2 of .*results.jsonl is no result"):
+        Results(file)
+    assert file.read_bytes() == before
+
+
+def test_where_git_cannot_say_what_is_checked_out_a_result_is_one_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    assert commit() == "unknown"
+
+
+def test_what_judges_real_faults_is_a_part_of_their_proof() -> None:
+    assert ROOT / "dledger" / "kernels" / "checks.py" in places("tests/root")
+
+
 def test_the_table_adds_up_a_family(tmp_path: Path) -> None:
     results = Results(tmp_path / "results.jsonl")
     results.add(result("held", passed=1000))
@@ -141,7 +186,7 @@ def test_the_table_adds_up_a_family(tmp_path: Path) -> None:
 def test_only_what_was_run_and_held_is_proved(tmp_path: Path, outcome: str, shortcoming: list[str]) -> None:
     results = Results(tmp_path / "results.jsonl")
     if outcome:
-        results.add(result(outcome))
+        results.add(result(outcome, passed=1))
     report = Report([SEEDS], results)
     assert [said[: len(shortcoming[0])] for said in report.shortcomings()] == shortcoming
     assert _verdict(report) == len(shortcoming)
@@ -149,9 +194,9 @@ def test_only_what_was_run_and_held_is_proved(tmp_path: Path, outcome: str, shor
 
 def test_what_was_proved_of_other_sources_is_said_with_its_commits(tmp_path: Path) -> None:
     results = Results(tmp_path / "results.jsonl")
-    for each, commit in ((SEEDS, "abc"), (MORE, "def"), (ROT, "def")):
-        results.add(result("held", each)._replace(sources="others", commit=commit))
-    results.add(result("held", MUTANT))
+    for each, found in ((SEEDS, "abc"), (MORE, "def"), (ROT, "def")):
+        results.add(result("held", each)._replace(sources="others", commit=found))
+    results.add(result("held", MUTANT, caught=1))
     assert Report([SEEDS, MORE, ROT, MUTANT], results).shortcomings() == [
         "3 slices are yet to be run: make proof",
         "3 of them have results that do not count, for their sources were others: 2 of def, 1 of abc",

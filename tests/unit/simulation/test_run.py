@@ -36,12 +36,15 @@ BETRAYED = {
     118: "rot in the one small state of a trimmed log: a node led, and stopped, again and again",
     152: "the simulator: only what a log begins with is lost with both of its copies",
     446: "the simulator: a task was closed while a generator stood in it",
+    513: "a node that had cut itself back to before its own promotion counted the answers by an old membership",
     615: "a roll whose sync had failed: the next start believed a header that was in the cache alone",
     743: _STOOD_STILL,
     780: "the nemesis: it took a disk while another voter owed a catch-up",
     797: "the watch: it held a disk's acknowledgements against the older copy that replaced it",
+    821: "a pass of the scrub that had begun in the future was never late",
     852: _STOOD_STILL,
     912: "a follower whose write could not be taken back stopped with the code of an unknown outcome",
+    1208: "what a node had lacked while a leader was about to bring it, it did not ask for again",
     1331: "the watch: logs were compared while the leader trimmed of its own accord",
     1993: "a disk that failed while a damaged log was looked at: an error without a type",
     2322: "the watch: it looked at a replica that was shut, whose cut had ended half-way",
@@ -71,6 +74,7 @@ BETRAYED = {
     13181: "the watch: a vote for one that has what the voter lacks",
     13185: "the watch: acknowledgements of a disk since replaced, which a leader that had stood still took late",
     16001: "a start whose read failed ended with an untyped error, as its spare segment could not be removed either",
+    16478: "an answer at an older end cut what had been fetched behind it meanwhile",
     16619: "the simulator: it took two voters of three for a minority",
     18166: "a slow read, of frames that were repaired meanwhile, ended the node",
     18854: "a trim kept a segment to derive a rotten small state from, and that rotted too",
@@ -110,7 +114,7 @@ def test_two_seeds_differ_and_each_has_its_share_of_trouble() -> None:
         assert outcome.elections >= MIN_ELECTIONS
         assert outcome.acknowledged >= MIN_ACKNOWLEDGED
         assert outcome.simulated_s >= SAFETY_S
-        assert outcome.hits["fault sectors lost"] + outcome.hits["fault power cut of all"] > 0
+        assert outcome.hits["fault sectors lost"] > 0
     assert outcomes[0].digest != outcomes[1].digest
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import fingerprint as fingerprints
-from tests.support.fingerprint import fingerprint, program
+from tests.support.fingerprint import ROOT, fingerprint, is_apart, program
 
 PLAIN = '''
 import os
@@ -65,6 +65,19 @@ def test_a_comment_behind_a_docstring_goes_with_it() -> None:
 
 def test_how_a_statement_is_laid_out_in_lines_does_not_count() -> None:
     assert program("a = (1 + 2)\n") == program("a = (1\n     + 2)\n")
+
+
+def test_an_f_string_is_itself_whichever_python_reads_it() -> None:
+    """From 3.12 on it is many tokens."""
+    source = """told = f"{{ {name!r:>{width}} }} # {f'{inner}'}" f'behind'\n"""
+    assert program(source) == source
+
+
+def test_what_stands_apart_counts_where_it_is_named_alone() -> None:
+    judge = ROOT / "dledger" / "kernels" / "checks.py"
+    assert is_apart(judge)
+    assert fingerprint([judge.parent]) == fingerprint([])
+    assert fingerprint([judge]) != fingerprint([])
 
 
 @pytest.mark.parametrize("source", ['"""Begun', "if x:\n        y\n    z\n", "def f("])
