@@ -3,8 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 
-from dledger.server.gathering import MANY_CALLERS, MAX_GATHER_S, MOST, Gathering
+from dledger.server.gathering import (
+    COUNT_EVERY_FRAMES,
+    MANY_CALLERS,
+    MAX_GATHER_S,
+    MAX_WAIT_S,
+    MOST,
+    PER_CALLER_S,
+    TICK_S,
+    Gathering,
+)
 from tests.support.virtual_time import virtual_time
 
 MANY = 2 * MANY_CALLERS
@@ -31,6 +41,10 @@ class Frames:
         self._here = 0
         self._under_way.append(self._loop.create_future())
         self.gathering.left(self._under_way[-1])
+
+    @property
+    def is_under_way(self) -> bool:
+        return not self._under_way[-1].done()
 
     async def answer(self) -> None:
         """The frame that was written last."""
@@ -116,6 +130,80 @@ async def test_when_nobody_comes_back_nothing_is_written() -> None:
     assert len(frames.left) == 2
     frames.come()
     assert frames.left[2:] == [1]
+
+
+@virtual_time
+async def test_who_keep_coming_are_waited_for_longer() -> None:
+    frames = await with_many_callers()
+    began_s = asyncio.get_running_loop().time()
+    while len(frames.left) == 2:
+        await asyncio.sleep(TICK_S / 2)
+        frames.come()
+    assert frames.left[2] >= MOST * (MANY - 1)
+    assert asyncio.get_running_loop().time() - began_s > MANY * PER_CALLER_S
+
+
+@virtual_time
+async def test_however_many_keep_coming_nobody_waits_for_ever() -> None:
+    frames = await of_frames_answered_before_the_next_caller_comes()
+    began_s = asyncio.get_running_loop().time()
+    left = len(frames.left)
+    while len(frames.left) == left:
+        await asyncio.sleep(TICK_S / 2)
+        frames.come()
+    assert MAX_WAIT_S <= asyncio.get_running_loop().time() - began_s <= MAX_WAIT_S + 2 * TICK_S
+
+
+@virtual_time
+async def test_callers_whose_frames_are_answered_before_the_others_come_are_found_out() -> None:
+    """They wait, unread, for one another."""
+    frames = await of_frames_answered_before_the_next_caller_comes()
+    for _ in range(MANY):
+        frames.come()
+        await asyncio.sleep(TICK_S / 10)
+    await asyncio.sleep(2 * TICK_S)
+    assert frames.left[-1] == MANY
+    await frames.answer()
+    frames.come(MANY // 2)
+    assert frames.left[-1] == MANY, "most of them are waited for now"
+
+
+async def of_frames_answered_before_the_next_caller_comes() -> Frames:
+    """Several call, and are about to be counted."""
+    frames = Frames()
+    frames.come(2)
+    await frames.answer()
+    for _ in range(COUNT_EVERY_FRAMES - 2):
+        await frames.answer()
+        frames.come()
+    assert {*frames.left} == {1}
+    await frames.answer()
+    return frames
+
+
+@virtual_time
+async def test_who_is_alone_is_never_counted() -> None:
+    frames = Frames()
+    for _ in range(3 * COUNT_EVERY_FRAMES):
+        frames.come()
+        await frames.answer()
+    assert frames.left == [1] * (3 * COUNT_EVERY_FRAMES)
+
+
+@virtual_time
+async def test_few_are_counted_ever_more_seldom() -> None:
+    frames = Frames()
+    counted: list[int] = []
+    frames.come(2)
+    for _ in range(20 * COUNT_EVERY_FRAMES):
+        await frames.answer()
+        if not frames.gathering.may_go and not frames.is_under_way:
+            counted.append(len(frames.left))
+            await asyncio.sleep(3 * TICK_S)
+        frames.come()
+    first, *later = (after - before for before, after in pairwise([0, *counted]))
+    assert first == COUNT_EVERY_FRAMES
+    assert later == [2 * first, 4 * first, 8 * first]
 
 
 @virtual_time
