@@ -66,6 +66,8 @@ def bench(context: click.Context, *, publish: bool) -> None:  # noqa: ARG001 –
 def compare(*, rounds: int, duration: float, peers: str, quick: bool, fresh: bool, results: Path | None) -> None:
     """All systems, the same work in turn: a table, and compare.json, .md and .svg among the results."""
     names = tuple(names_in(peers))
+    if not names:
+        raise click.UsageError(f"--peers names nobody: there are {', '.join(PEERS)}")
     if unknown := [name for name in names if name not in PEERS]:
         raise click.UsageError(f"there is no peer {unknown[0]!r}: there are {', '.join(PEERS)}")
     plan = comparing.Plan(1, QUICK_DURATION_S, names) if quick else comparing.Plan(rounds, duration, names)

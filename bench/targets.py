@@ -7,7 +7,7 @@ all rows where a bound is for all of them. ``bench/results/targets.md`` is made 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -86,14 +86,18 @@ def _of_bulk(value: str, factor: float = 1) -> Reached:
 
 def _of_row(key: str, name: str, value: str, factor: float = 1) -> Reached:
     """``value`` of the row whose ``key`` is ``name``."""
-    return lambda result: next(_rows(result, key, name))[value] * factor
+    return lambda result: _row(result, key, name)[value] * factor
 
 
-def _rows(result: Result, key: str, name: str) -> Iterator[dict[str, Any]]:
-    found = [row for row in result["rows"] if row[key] == name]
-    if not found:
-        raise LookupError
-    return iter(found)
+def _row(result: Result, key: str, name: str) -> dict[str, Any]:
+    for row in result["rows"]:
+        if row[key] == name:
+            return dict(row)
+    raise LookupError
+
+
+def _last(key: str) -> Reached:
+    return lambda result: float(result["rows"][-1][key])
 
 
 def _rise(key: str) -> Reached:
@@ -124,6 +128,7 @@ TARGETS = (
         " ×",
         _ratio("nats", MANY),
     ),
+    Target("the same, as we would like it", "compare", 3, " ×", _ratio("nats", MANY)),
     Target("1 in flight: etcd's p50 over ours", "compare", 1, " ×", _ratio("etcd", ONE)),
     Target("unary gRPC from a C client, of an empty grpc.aio service", "compare", 80, " %", _share_of_empty_service),
     Target("memory of a node under these loads", "compare", 300, " MB", _most_memory, at_most=True),
@@ -133,8 +138,14 @@ TARGETS = (
     Target("memory of a node in bulk", "bulk", 300, " MB", _most("largest_node_mb"), at_most=True),
     Target("one reader's stream, records/s", "reads", 1e6, "", _of_row("work", "read", "records_per_s")),
     Target(
-        "gets at random, 256 in flight", "reads", 4e4, " /s", _of_row("work", "get, 256 in flight", "records_per_s")
+        "gets at random of a log that the page cache has come to hold, 256 in flight",
+        "reads",
+        4e4,
+        " /s",
+        _of_row("work", "get, 256 in flight", "records_per_s"),
     ),
+    Target("the same of 20 GB, one node, most of it on the disk alone", "growth-1", 4e4, " /s", _last("get_per_s")),
+    Target("the same of 5 GB, three nodes, half of it on the disk alone", "growth-3", 4e4, " /s", _last("get_per_s")),
     Target(
         "an append's cost from 1 MB to 20 GB, one node", "growth-1", FLAT, " ×", _rise("append_core_us"), at_most=True
     ),
@@ -169,7 +180,9 @@ TARGETS = (
     Target("elections by load alone", "failover", 0, "", lambda result: result["elections_by_load"], at_most=True),
     Target("the same, in bulk", "bulk", 0, "", _most("elections"), at_most=True),
     Target("the same, while a follower catches up", "catchup", 0, "", _most("elections"), at_most=True),
-    Target("memory of a node meanwhile", "catchup", 300, " MB", _most("largest_node_mb"), at_most=True),
+    Target(
+        "memory of a node while a follower catches up", "catchup", 300, " MB", _most("largest_node_mb"), at_most=True
+    ),
 )
 
 
@@ -197,7 +210,10 @@ def _of(result: Result) -> str:
 
 
 def _load(path: Path) -> Result:
-    return json.loads(path.read_text()) if path.exists() else {}
+    try:
+        return json.loads(path.read_text()) if path.exists() else {}
+    except ValueError:
+        raise click.ClickException(f"{path} is damaged: take it from the repository, or measure it again") from None
 
 
 def _number(value: float) -> str:

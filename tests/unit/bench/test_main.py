@@ -44,6 +44,14 @@ def test_the_flags_of_the_readme_are_understood(flags: str, plans: list[Plan], t
     assert plans
 
 
+@pytest.mark.parametrize("peers", ["", ","])
+def test_a_comparison_with_nobody_is_refused(peers: str, plans: list[Plan]) -> None:
+    done = CliRunner().invoke(commands.bench, ["compare", "--peers", peers])
+    assert done.exit_code == 2
+    assert "names nobody" in done.output
+    assert not plans
+
+
 def test_make_hands_its_flags_to_compare() -> None:
     assert FLAGS
     assert "python -m bench compare $(BENCH_FLAGS)" in (ROOT / "Makefile").read_text()

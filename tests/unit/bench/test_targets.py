@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
 from bench.report import Spread
@@ -49,6 +50,18 @@ def test_a_cost_that_rises_somewhere_is_not_flat(tmp_path: Path) -> None:
         line for line in as_markdown(tmp_path).splitlines() if line.startswith("| an append's cost from 1 MB to 20")
     )
     assert "3 × | **no**" in line
+
+
+def test_a_damaged_result_is_told_by_its_name(tmp_path: Path) -> None:
+    (tmp_path / "idle.json").write_text('{"cores_per')
+    with pytest.raises(click.ClickException, match=r"idle.json is damaged"):
+        as_markdown(tmp_path)
+
+
+def test_gets_count_where_the_log_is_largest(tmp_path: Path) -> None:
+    (tmp_path / "growth-1.json").write_text(json.dumps({"rows": [{"get_per_s": 70_000}, {"get_per_s": 16_258}]}))
+    [line] = [line for line in as_markdown(tmp_path).splitlines() if line.startswith("| the same of 20 GB")]
+    assert "16,258 /s | **no**" in line
 
 
 def test_each_row_says_when_its_result_was_measured_and_of_which_program(tmp_path: Path) -> None:
