@@ -297,7 +297,7 @@ class ProcessLoop(asyncio.AbstractEventLoop):
 
     def _tell(self, answer: asyncio.Future[T], failure: BaseException) -> None:
         """A refusal that nobody waits for any more is nobody's; anything else is told, whoever has left."""
-        if isinstance(failure, Violation) or (answer.done() and not isinstance(failure, DLedgerError)):
+        if answer.done() and not isinstance(failure, DLedgerError):
             self.call_exception_handler({"message": "asked of a process, which failed", "exception": failure})
         self._answer(answer, functools.partial(answer.set_exception, failure))
 
