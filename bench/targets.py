@@ -90,9 +90,10 @@ def _of_row(key: str, name: str, value: str, factor: float = 1) -> Reached:
 
 
 def _row(result: Result, key: str, name: str) -> dict[str, Any]:
-    for row in result["rows"]:
+    rows: list[dict[str, Any]] = result["rows"]
+    for row in rows:
         if row[key] == name:
-            return dict(row)
+            return row
     raise LookupError
 
 

@@ -40,6 +40,7 @@ MESSAGES_OF_A_MEMBER = 150_000
 MESSAGES_A_SLICE = 100_000
 REAL_FAULTS = "tests/root"
 STARTED_BY_REAL_FAULTS = ("tests/power", "jepsen")
+"""As programs of their own, which nothing in those tests imports."""
 OWN_PROCESS = ("tests/simulation", "tests/crashes", "tests/corruption", "tests/liveness")
 """Their nodes run in the process of the proof: what it does not import it does not prove. The others start programs."""
 

@@ -142,6 +142,18 @@ def test_what_counted_too_little_is_not_proved_though_it_is_said_to_have_held(
     assert report.table()[1].split()[:6] == ["simulation", "0", "of", "1", "0", "1"]
 
 
+def test_what_counted_too_little_is_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "some_proof.py").write_text("print('3 passed, 0 failed')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(Slice, "sources", "of that program")
+    each, results = SEEDS._replace(arguments=("some_proof",), asked=3), Results(tmp_path / "results.jsonl")
+    results.add(result("held", each, None, passed=2))
+    assert _run([each], results)
+    proved = results.of(each)
+    assert proved is not None
+    assert proved.counts["passed"] == 3
+
+
 def test_seeds_that_failed_are_named(tmp_path: Path) -> None:
     results = Results(tmp_path / "results.jsonl")
     results.add(result("failed", details={"failed": [[7, "liveness"], [9, "no duplicates"]]}, passed=1, failed=2))
