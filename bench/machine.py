@@ -162,8 +162,10 @@ def _busy_share(over_s: float) -> float:
 
 
 def check_data_folder() -> None:
-    """Raises MeasurementFailed where data would lie in memory."""
+    """Raises MeasurementFailed where data would lie in memory, or elsewhere than where TMPDIR says."""
     folder = Path(tempfile.gettempdir())
+    if (named := os.environ.get("TMPDIR")) and not (Path(named).is_dir() and os.access(named, os.W_OK | os.X_OK)):
+        raise MeasurementFailed(f"TMPDIR is {named}, where nothing can be written: create it, or name another folder")
     if (kind := file_system(folder)) in IN_MEMORY:
         text = f"{folder} is a {kind}, where a sync costs nothing: set TMPDIR to a folder on a disk"
         raise MeasurementFailed(text)
@@ -193,16 +195,16 @@ def data_folder(needed_gb: float = 0) -> Iterator[Path]:
         with _held(path):
             yield path
     except MeasurementFailed as failure:
-        raise MeasurementFailed(str(failure).replace(str(path), str(_keep_logs(path)))) from failure
+        raise MeasurementFailed(str(failure).replace(str(path), str(keep_logs(path)))) from failure
     except Exception as failure:
-        failure.add_note(f"the logs are in {_keep_logs(path)}")
+        failure.add_note(f"the logs are in {keep_logs(path)}")
         raise
     finally:
         shutil.rmtree(path, ignore_errors=True)
         os.sync()
 
 
-def _keep_logs(data: Path) -> Path:
+def keep_logs(data: Path) -> Path:
     """Returns where they are now."""
     kept = KEPT_LOGS / time.strftime("%Y%m%d-%H%M%S")
     with suppress(OSError):  # of a disk that is full, say: what failed is told all the same

@@ -55,7 +55,7 @@ def _round(size_bytes: float, inflight: int) -> dict[str, Any]:
             seconds, meanwhile = _catch_up(running, away, load)
         finally:
             load.end()
-        elections, peak_mb = running.term() - status.term, running.peak_mb()
+        elections, peak_mb = running.elections_since(status.term), running.peak_mb()
     return {
         "missed_gb": round(missed / 1e9, 2),
         "seconds": round(seconds, 2),

@@ -13,7 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from bench.machine import GIGABYTE, data_folder
+import click
+
+from bench.machine import GIGABYTE, data_folder, keep_logs
 from bench.peers.dledger_python import DLedgerPython
 from bench.processes import Child, core_seconds, largest_mb, wait_until
 from bench.report import NONE
@@ -123,6 +125,14 @@ class Cluster:
     def term(self) -> int:
         """Of the leader, as soon as all are ready: where it has risen there was an election."""
         return self.wait_ready().term
+
+    def elections_since(self, term: int) -> int:
+        """How many there were. Of any the nodes' logs are kept: somebody will want to know why."""
+        elections = self.term() - term
+        if elections:
+            kept = keep_logs(self._data)
+            click.echo(f"elections though no leader was killed: {elections}; the nodes' logs are in {kept}", err=True)
+        return elections
 
     def wait_ready(self) -> ClusterStatus:
         """Until somebody leads and everybody answers and has caught up."""

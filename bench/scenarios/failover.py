@@ -27,7 +27,7 @@ def failover(*, kills: int, nodes: int) -> None:
         term = running.term()
         running.bench("append", inflight=256, duration=LOAD_S / 2)
         running.bench("append", inflight=16, batch=1000, duration=LOAD_S / 2)
-        terms_by_load = running.term() - term
+        terms_by_load = running.elections_since(term)
         gaps_ms = [_kill_leader(running, number, kills) for number in range(kills)]
     row = {
         "kills": kills,

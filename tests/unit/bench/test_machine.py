@@ -25,6 +25,12 @@ def test_a_folder_in_memory_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert not list(tmp_path.iterdir())
 
 
+def test_a_folder_that_is_not_there_is_not_replaced_by_another(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "missing"))
+    with pytest.raises(MeasurementFailed, match=f"TMPDIR is {tmp_path}/missing, where nothing can be written"):
+        machine.data_folder().__enter__()
+
+
 def test_two_runs_do_not_measure_each_other(lock: Path) -> None:
     with lock.open("w") as other:
         other.write("4711")

@@ -20,7 +20,19 @@ from bench import machine
 from bench.limits import Limit
 from bench.peers.dledger_python import DLedgerPython
 from bench.peers.kafka import Kafka
-from bench.scenarios import bulk, catchup, growth, idle, members, reads, spark, spark_check, spark_lag, spark_session
+from bench.scenarios import (
+    bulk,
+    catchup,
+    failover,
+    growth,
+    idle,
+    members,
+    reads,
+    spark,
+    spark_check,
+    spark_lag,
+    spark_session,
+)
 from bench.scenarios.cluster import FILL_RECORD_BYTES, Cluster
 from bench.scenarios.rounds import over_rounds
 from bench.work import BULK, MeasurementFailed, Outcome, PeerMissing, Work
@@ -114,7 +126,7 @@ def test_rounds_have_a_median_and_a_range() -> None:
 def saved(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """The rows of what a scenario saves."""
     rows: list[dict[str, Any]] = []
-    for module in (bulk, catchup):
+    for module in (bulk, catchup, failover, idle, members):
         monkeypatch.setattr(module, "save", lambda _name, _result, table, **_: rows.extend(table))
     return rows
 
@@ -199,8 +211,8 @@ class Running:
     def wait_ready(self) -> Any:
         return SimpleNamespace(leader="n0", term=3)
 
-    def term(self) -> int:
-        return 3
+    def elections_since(self, term: int) -> int:
+        return 3 - term
 
     def peak_mb(self) -> float:
         return 80.0
@@ -273,6 +285,83 @@ def test_each_round_of_catchup_has_a_cluster_of_its_own(
     assert {row["missed_gb"] for row in saved} == {2.0}
 
 
+@pytest.mark.usefixtures("no_waits")
+def test_appends_while_a_follower_catches_up_are_a_share_of_those_before(
+    monkeypatch: pytest.MonkeyPatch, saved: list[dict[str, Any]]
+) -> None:
+    rates = iter([100, 80])
+    clock_s = iter([0, 1, 20, 20])
+    running = Running(Load(alive=True), appended=1000)
+    monkeypatch.setattr(running, "bench", lambda *_, **__: {"records_per_s": next(rates)})
+    monkeypatch.setattr(catchup, "cluster", lambda *_, **__: given(running))
+    monkeypatch.setattr(catchup, "time", SimpleNamespace(sleep=lambda _: None, perf_counter=lambda: next(clock_s)))
+    assert run(catchup.catchup, "--rounds", "1").exit_code == 0
+    assert (saved[0]["catch_up_mb_per_s"], saved[0]["seconds"]) == (100, 20)
+    assert (saved[0]["appends_per_s_before"], saved[0]["appends_per_s_two_nodes"]) == (100, 80)
+    assert (saved[0]["appends_per_s_meanwhile"], saved[0]["share"]) == (50, 0.5)
+
+
+# What nodes cost -----------------------------------------------------------------------------------------------------
+
+
+def test_idle_nodes_cost_what_they_used_while_nothing_was_asked(
+    monkeypatch: pytest.MonkeyPatch, saved: list[dict[str, Any]]
+) -> None:
+    used_s = iter([7.0, 9.0])
+    slept_s: list[float] = []
+    nodes = SimpleNamespace(core_s=lambda: next(used_s), peak_mb=lambda: 60.4)
+    monkeypatch.setattr(idle, "cluster", lambda _: given(cast("Running", nodes)))
+    monkeypatch.setattr(idle, "time", SimpleNamespace(sleep=slept_s.append))
+    assert run(idle.idle, "--nodes", "3", "--duration", "40").exit_code == 0
+    assert slept_s == [idle.SETTLE_S, 40]
+    assert saved == [{"nodes": 3, "cores_percent": 5.0, "memory_mb": 60}]
+
+
+def test_what_two_nodes_more_cost_is_told_of_rate_and_of_processor_time(
+    monkeypatch: pytest.MonkeyPatch, saved: list[dict[str, Any]]
+) -> None:
+    loaded: list[tuple[int, dict[str, object]]] = []
+
+    def nodes(count: int) -> Any:
+        def bench(_work: str, **flags: object) -> dict[str, Any]:
+            loaded.append((count, flags))
+            rate, core_s = (300, 0.3) if count == 3 else (200, 0.5)
+            return {"records_per_s": rate, "records": 1000, "p50_ms": 1 / rate, "server_core_s": core_s}
+
+        return given(cast("Running", SimpleNamespace(bench=bench)))
+
+    monkeypatch.setattr(members, "cluster", nodes)
+    assert run(members.members, "--rounds", "2").exit_code == 0
+    assert [row["work"] for row in saved] == list(members.WORKS)
+    assert {(row["rate"], row["cost_times"]) for row in saved} == {("1 / 1.50", 1.67)}
+    works = 2 * len(members.WORKS)  # each warmed up
+    assert [count for count, _ in loaded] == [3] * works + [5] * 2 * works + [3] * works
+
+
+def test_elections_under_load_are_counted_before_anybody_is_killed(
+    monkeypatch: pytest.MonkeyPatch, saved: list[dict[str, Any]]
+) -> None:
+    done: list[object] = []
+    terms = iter([3, 5])
+
+    def term() -> int:
+        done.append("term")
+        return next(terms)
+
+    def kill(_running: object, number: int, _kills: int) -> float:
+        done.append(number)
+        return [90.0, 100.0, 400.0][number]
+
+    nodes = SimpleNamespace(
+        term=term, bench=lambda *_, **__: done.append("load"), elections_since=lambda first: term() - first
+    )
+    monkeypatch.setattr(failover, "cluster", lambda _: given(cast("Running", nodes)))
+    monkeypatch.setattr(failover, "_kill_leader", kill)
+    assert run(failover.failover, "--kills", "3").exit_code == 0
+    assert done == ["term", "load", "load", "term", 0, 1, 2]
+    assert saved == [{"kills": 3, "median_ms": 100, "p90_ms": 100, "worst_ms": 400, "elections_by_load": 2}]
+
+
 # The cluster's own client --------------------------------------------------------------------------------------------
 
 
@@ -296,6 +385,19 @@ def test_a_bench_that_fails_says_why(said: str, told: str, running: Cluster, mon
     with pytest.raises(MeasurementFailed) as failed:
         running.bench("get")
     assert str(failed.value) == told
+
+
+def test_the_logs_of_an_election_that_nobody_asked_for_are_kept(
+    running: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(machine, "KEPT_LOGS", tmp_path / "kept")
+    monkeypatch.setattr(running, "term", lambda: 5)
+    (tmp_path / "n0.log").write_text("n0 stands for election")
+    assert running.elections_since(5) == 0
+    assert not (tmp_path / "kept").exists()
+    assert running.elections_since(3) == 2
+    assert [log.read_text() for log in (tmp_path / "kept").rglob("n0.log")] == ["n0 stands for election"]
+    assert f"the logs are in {tmp_path / 'kept'}" in capsys.readouterr().err
 
 
 def test_a_fill_is_of_as_many_records_as_it_takes(running: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
