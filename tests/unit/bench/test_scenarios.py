@@ -397,7 +397,7 @@ def test_the_logs_of_an_election_that_nobody_asked_for_are_kept(
     assert not (tmp_path / "kept").exists()
     assert running.elections_since(3) == 2
     assert [log.read_text() for log in (tmp_path / "kept").rglob("n0.log")] == ["n0 stands for election"]
-    assert f"the logs are in {tmp_path / 'kept'}" in capsys.readouterr().err
+    assert f"the nodes' logs are in {tmp_path / 'kept'}" in capsys.readouterr().err
 
 
 def test_a_fill_is_of_as_many_records_as_it_takes(running: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
