@@ -99,7 +99,8 @@ class Timings:
     sync_interval_ms: int = 50
     """How often ``durability = interval`` syncs."""
     disk_timeout_ms: int = 700
-    """A leader whose fdatasync is under way for longer gives up the leadership until it comes back."""
+    """A leader whose fdatasync is under way for longer gives up the leadership until it comes back, unless the others'
+    disks stand still as well (server/disk_watch.py)."""
     scrub_period_s: int = 7 * 24 * 3600
     """Every frame of the log is read and checked once in so many seconds."""
     stop_timeout_ms: int = 5_000

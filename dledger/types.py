@@ -60,7 +60,7 @@ class DiskState(IntEnum):
 
     @property
     def takes_appends(self) -> bool:
-        """Whether a leader with such a disk takes them."""
+        """Whether a node with such a disk is one to lead."""
         return self < DiskState.FULL
 
 

@@ -14,6 +14,7 @@ from dledger.raft.membership import Membership
 from dledger.raft.messages import Heartbeat, Message
 from dledger.raft.quorum import quorum_value
 from dledger.raft.replication import Progress
+from dledger.raft.standstill import OthersProgress
 from dledger.types import GroupSettings, NodeId, Position, Term
 
 
@@ -70,6 +71,7 @@ class Leadership:
         self._ends: deque[tuple[float, Position]] = deque([(now_ms, last)])
         """When, and where the log ended then: as far back as it matters who lacks what was there."""
         self._told_to_take = False
+        self._others = OthersProgress(timings.disk_timeout_ms / 2)
         self.followers: dict[NodeId, Progress] = {}
         self.set_membership(membership, last, now_ms)
 
@@ -233,9 +235,16 @@ class Leadership:
 
     def note_end(self, last: Position, now_ms: float) -> None:
         """Called with every heartbeat: where the log ends now."""
+        held = quorum_value((each.match for each in self._counting()), len(self._membership.voters))
+        self._others.look(Position(held), last, now_ms)
         self._ends.append((now_ms, last))
         while self._ends[1][0] < now_ms - self.measure.max_lag_ms:
             self._ends.popleft()
+
+    def others_go_on(self, now_ms: float) -> bool:
+        """Whether the other voters' disks do their work, and have for as long as they would be given to do none: where
+        this leader's stands still, they could do without it. False where too few are there to elect another."""
+        return self._others.lasts_ms(now_ms) > self._timings.disk_timeout_ms / 2
 
     def _lag_ms(self, match: Position, now_ms: float) -> float:
         """For how long the log has gone on behind ``match``, at least."""

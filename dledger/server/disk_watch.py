@@ -7,16 +7,19 @@ ok
 low           below ``disk_warn_free_bytes``          a warning
 full          below ``disk_refuse_free_bytes``,       appends are refused with DISK_FULL; reads, elections, trims go on
               or the device said so
-hung          an fdatasync under way for longer       a leader steps down, a node does not stand; it follows, for what
-              than ``disk_timeout_ms``                it is sent, and acknowledges nothing until the disk comes back
+hung          an fdatasync under way for longer       a leader steps down, if the others' disks do their work; a node
+              than ``disk_timeout_ms``                does not stand; it follows, for what it is sent, and acknowledges
+                                                      nothing until the disk comes back
 ============  ======================================  ==================================================================
 
 Each is left by itself when its cause is gone, and each change is one line in the log. What the device said (ENOSPC, a
 quota) is a fact, whatever the watermarks say: it stands until room is proven by taking some (``Log.prove_room``).
 
 An fdatasync waits off the event loop, so a node whose disk hangs there still speaks, and must give up its leadership
-by itself. A **pwritev** that hangs stops the event loop, the whole process: it sends no heartbeats, and its peers elect
-another within an election timeout. An fdatasync that **fails** is the log's to report, and ends the process.
+by itself. Where the others' disks stand still as well, as those that share a device do when it is asked for too much,
+an election helps nobody: the leader stays, and goes on where it was as soon as they come back. A **pwritev** that hangs
+stops the event loop, the whole process: it sends no heartbeats, and its peers elect another within an election timeout.
+An fdatasync that **fails** is the log's to report, and ends the process.
 """
 
 from __future__ import annotations
@@ -45,6 +48,8 @@ class DiskWatch:
         self._next_look_s = 0.0
         self._space = DiskState.OK
         self._is_hung = False
+        self._may_lead = True
+        """As the core was last told."""
         self._is_refused = False
         """The device had no room, and has not been seen to have any since."""
         self._is_proven = False
@@ -67,6 +72,14 @@ class DiskWatch:
             self._begin_proof()
         if self.state is not before:
             self._tell(before)
+        self._judge_may_lead()
+
+    def _judge_may_lead(self) -> None:
+        core, now_ms = self._context.core, self._context.now_ms()
+        stays = core.leadership is not None and not core.leadership.others_go_on(now_ms)
+        before, self._may_lead = self._may_lead, stays or not self._is_hung
+        if self._may_lead is not before:
+            core.set_may_lead(self._may_lead, now_ms)
 
     def check_room(self) -> None:
         """Raises DISK_FULL while appends are refused."""
@@ -129,8 +142,6 @@ class DiskWatch:
     def _tell(self, before: DiskState) -> None:
         state = self.state
         self._context.metrics.disk_state = self._context.core.disk = state
-        if DiskState.HUNG in (before, state):
-            self._context.core.set_may_lead(state is not DiskState.HUNG, self._context.now_ms())
         logger.log(
             _LEVELS[state],
             "the disk's state changed",

@@ -20,7 +20,7 @@ from dledger.errors import Code, DLedgerError
 from dledger.raft.fitness import Lack
 from dledger.server.context import GroupContext
 from dledger.server.handover import Handover
-from dledger.types import NodeId, Position, Role
+from dledger.types import DiskState, NodeId, Position, Role
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ class PreferredLeaders:
 
     def check(self) -> None:
         """Called now and then."""
-        now_s, is_full = self._context.now_s(), not self._context.core.disk.takes_appends
+        now_s, is_full = self._context.now_s(), self._context.core.disk is DiskState.FULL
         if self._transfer is not None or (now_s < self._next_look_s and not is_full):
             return
         self._next_look_s = now_s + LOOK_INTERVAL_S
@@ -92,7 +92,7 @@ class PreferredLeaders:
         if context.role is not Role.LEADER or leadership is None or leadership.transfer is not None:
             self._why_not, self._untold = "", None
             return None
-        is_full = not context.core.disk.takes_appends
+        is_full = context.core.disk is DiskState.FULL
         is_to_go = is_full or self._cannot_tell
         has_preference = bool(settings.preferred) or not leadership.self_votes
         if not is_to_go and not (has_preference and context.core.is_ready):

@@ -57,7 +57,12 @@ class Life:
         self.matched: dict[tuple[Term, NodeId], Position] = {}
         """How far what it counts for each node, as a leader, was found to be acknowledged."""
         self.stands_since: tuple[Position, float] | None = None
-        """How far it was durable, and since when it was so at every look, while it led and there was more."""
+        """How far it was durable, and since when it was so at every look, while it led, there was more, and others went
+        on."""
+        self.others_held = 0
+        """What a majority without it held, as far as it knew, when its disk was behind at the last look."""
+        self.others_moved_ms = 0.0
+        """When that was more than before, or all that there was."""
         self.unheard_since_ms: float | None = None
         """Since when it was seen to lead, at every look, without having heard a majority lately."""
         self.seen_members: object = None

@@ -26,7 +26,7 @@ from dledger.raft.messages import (
     VoteResponse,
     VoteResult,
 )
-from dledger.raft.quorum import majority
+from dledger.raft.quorum import majority, quorum_value
 from dledger.storage.frame import ControlKind, Frame
 from dledger.types import GENESIS, LogPoint, Member, NodeId, Position, Role, Term
 from tests.simulation.chronicle import Chronicle, Fact, holds
@@ -45,8 +45,10 @@ DEPOSED_MS = 2_000
 lead for ever."""
 FORGOTTEN_MS = 5_000
 """Whom a leader hears, and who lacks something, is sent something, or asked, within it."""
-HUNG_MS = 2_000
-"""Nothing of a leader became durable for so long: it has given up its leadership before."""
+HUNG_MS = 1_300
+"""Nothing of a leader became durable for so long, while the others went on: it has given up its leadership before."""
+STANDSTILL_MS = 300
+"""A majority of the others that lacks something, and makes nothing durable for so long, does not go on."""
 SLOW_DISK_S = 1.0
 """A leader that reads so slowly may be late."""
 
@@ -348,6 +350,8 @@ class Watch:
         log = life.replica.log
         durable = log.durable_position
         if life.replica.core.leadership is None or life.process.is_paused or durable == log.last.position:
+            life.stands_since, life.others_moved_ms = None, now_ms
+        elif not self._others_go_on(life, now_ms):
             life.stands_since = None
         elif life.stands_since is None or life.stands_since[0] != durable:
             life.stands_since = durable, now_ms
@@ -355,6 +359,17 @@ class Watch:
             raise Violation(
                 "a leader's disk answers", f"{life.host.id} leads, and nothing behind {durable} becomes durable"
             )
+
+    def _others_go_on(self, life: Life, now_ms: float) -> bool:
+        """Whether a majority without this leader holds more and more of the log, or all of it."""
+        core = life.replica.core
+        assert core.leadership is not None
+        voters, followers = core.membership.voters, core.leadership.followers
+        matches = [progress.match for peer, progress in followers.items() if progress.counts and peer in voters]
+        before, life.others_held = life.others_held, quorum_value(matches, len(voters))
+        if life.others_held > before or life.others_held >= life.replica.log.last.position:
+            life.others_moved_ms = now_ms
+        return now_ms < life.others_moved_ms + STANDSTILL_MS
 
     def _check_match(self, life: Life, term: Term, peer: NodeId, match: Position) -> None:
         """What a leader counts was acknowledged to it in this term, by a disk of that node."""

@@ -81,7 +81,7 @@ class DiskTroubles:
             self._scene.hit("full disk", host.id)
 
     async def hung_disk(self) -> None:
-        host = self._scene.any()
+        host = self._random.choice([*self._cluster.leaders(), self._scene.any()])
         host.mood.is_hung = not host.mood.is_hung
         if host.mood.is_hung:
             self._scene.hit("hung disk", host.id)

@@ -242,6 +242,58 @@ async def test_a_leader_whose_disk_hangs_gives_up_within_a_second_and_another_le
 
 
 @virtual_time
+async def test_disks_that_all_hang_together_cost_nobody_the_leadership() -> None:
+    """As those on one device do, or under one host, when they are asked for too much."""
+    async with SimCluster(3) as cluster:
+        leader = await cluster.leader()
+        await leader.append(b"before")
+        term = leader.replica.core.term
+        hung = [HungLog.of(node.log) for node in cluster.nodes.values()]
+        pending = asyncio.ensure_future(leader.append(b"under way"))
+        await cluster.until(
+            lambda: all(state_of(node) is DiskState.HUNG for node in cluster.nodes.values()), within_s=1
+        )
+        await asyncio.sleep(2)
+        for log in hung:
+            log.come_back()
+            await asyncio.sleep(0.1)  # one after the other
+        await pending
+        assert leader.leads
+        assert leader.replica.core.term == term
+
+
+@virtual_time
+async def test_a_leader_whose_disk_does_not_come_back_with_the_others_gives_up() -> None:
+    async with SimCluster(3) as cluster:
+        leader = await cluster.leader()
+        hung = {node.id: HungLog.of(node.log) for node in cluster.nodes.values()}
+        pending = asyncio.ensure_future(outcome(leader.append(b"under way")))
+        await asyncio.sleep(2)
+        assert leader.leads
+        for node in cluster.others(leader):
+            hung[node.id].come_back()
+        await cluster.until(lambda: any(node.leads for node in cluster.others(leader)), within_s=1)
+        hung[leader.id].come_back()
+        await cluster.level()
+        await pending
+
+
+@virtual_time
+async def test_a_leader_whose_disk_hangs_stays_where_too_few_others_are_there_to_elect_one() -> None:
+    async with SimCluster(3) as cluster:
+        leader = await cluster.leader()
+        hung = [HungLog.of(node.log) for node in (leader, cluster.others(leader)[0])]
+        pending = asyncio.ensure_future(leader.append(b"under way"))
+        await asyncio.sleep(2)
+        assert state_of(leader) is DiskState.HUNG
+        assert leader.leads
+        for log in hung:
+            log.come_back()
+        await pending
+        assert leader.leads
+
+
+@virtual_time
 async def test_a_node_whose_disk_hangs_does_not_stand_and_does_when_it_is_back() -> None:
     async with SimCluster(3) as cluster:
         leader = await cluster.leader()

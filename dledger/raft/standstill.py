@@ -1,0 +1,40 @@
+"""Whether the others' disks work, as a leader can tell whose own disk does not."""
+
+from __future__ import annotations
+
+from math import inf
+
+from dledger.types import Position
+
+
+class OthersProgress:
+    """For how long the others have been holding more and more of the log, or all of it, without a standstill::
+
+        held      ▁▂▃▄▅▅▅▅▅▅▅▅▆▇      ▅▅▅ longer than ``standstill_ms``: nothing came of what they were sent
+                  ├────┤      ├─▶     since when they go on, ``lasts_ms``
+
+    What they hold is what a majority of the voters has acknowledged without this leader. Only such a majority can elect
+    another, as a vote is written down first, and commit anything then.
+    """
+
+    __slots__ = ("_held", "_moved_ms", "_since_ms", "_standstill_ms")
+
+    def __init__(self, standstill_ms: float) -> None:
+        self._standstill_ms = standstill_ms
+        self._held = Position(0)
+        self._since_ms = self._moved_ms = -inf
+
+    def look(self, held: Position, last: Position, now_ms: float) -> None:
+        """Called every heartbeat interval. ``last``: where the leader's log ends."""
+        if held > self._held or held >= last:
+            if self._stands_still(now_ms):
+                self._since_ms = now_ms
+            self._moved_ms = now_ms
+        self._held = held
+
+    def lasts_ms(self, now_ms: float) -> float:
+        """0.0 where they stand still."""
+        return 0.0 if self._stands_still(now_ms) else now_ms - self._since_ms
+
+    def _stands_still(self, now_ms: float) -> bool:
+        return now_ms - self._moved_ms > self._standstill_ms
