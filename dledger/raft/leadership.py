@@ -235,8 +235,7 @@ class Leadership:
 
     def note_end(self, last: Position, now_ms: float) -> None:
         """Called with every heartbeat: where the log ends now."""
-        held = quorum_value((each.match for each in self._counting()), len(self._membership.voters))
-        self._others.look(Position(held), last, now_ms)
+        self._others.look(self.quorum_position(Position(0)), last, now_ms)
         self._ends.append((now_ms, last))
         while self._ends[1][0] < now_ms - self.measure.max_lag_ms:
             self._ends.popleft()
@@ -244,7 +243,7 @@ class Leadership:
     def others_go_on(self, now_ms: float) -> bool:
         """Whether the other voters' disks do their work, and have for as long as they would be given to do none: where
         this leader's stands still, they could do without it. False where too few are there to elect another."""
-        return self._others.lasts_ms(now_ms) > self._timings.disk_timeout_ms / 2
+        return self._others.go_on(now_ms)
 
     def _lag_ms(self, match: Position, now_ms: float) -> float:
         """For how long the log has gone on behind ``match``, at least."""

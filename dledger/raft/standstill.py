@@ -32,6 +32,10 @@ class OthersProgress:
             self._moved_ms = now_ms
         self._held = held
 
+    def go_on(self, now_ms: float) -> bool:
+        """Whether they have for longer than ``standstill_ms``."""
+        return self.lasts_ms(now_ms) > self._standstill_ms
+
     def lasts_ms(self, now_ms: float) -> float:
         """0.0 where they stand still."""
         return 0.0 if self._stands_still(now_ms) else now_ms - self._since_ms

@@ -75,9 +75,9 @@ class DiskWatch:
         self._judge_may_lead()
 
     def _judge_may_lead(self) -> None:
-        core, now_ms = self._context.core, self._context.now_ms()
-        stays = core.leadership is not None and not core.leadership.others_go_on(now_ms)
-        before, self._may_lead = self._may_lead, stays or not self._is_hung
+        core, now_ms, before = self._context.core, self._context.now_ms(), self._may_lead
+        leadership = core.leadership
+        self._may_lead = not self._is_hung or (leadership is not None and not leadership.others_go_on(now_ms))
         if self._may_lead is not before:
             core.set_may_lead(self._may_lead, now_ms)
 
