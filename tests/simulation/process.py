@@ -42,6 +42,13 @@ class GoneError(Exception):
     """The process ended before it answered: whether it did what it was asked is unknown."""
 
 
+class Declined(Exception):  # noqa: N818 – an answer, as a refusal is
+    """What was asked of a process found there that it is not to be done."""
+
+
+REFUSALS = (DLedgerError, Declined)
+
+
 class WorldLoop(VirtualTimeLoop):
     """Virtual time without a selector: timers in the order of their time, and of their making where that is one."""
 
@@ -296,8 +303,9 @@ class ProcessLoop(asyncio.AbstractEventLoop):
             self._answer(answer, functools.partial(answer.set_result, result))
 
     def _tell(self, answer: asyncio.Future[T], failure: BaseException) -> None:
-        """A refusal that nobody waits for any more is nobody's; anything else is told, whoever has left."""
-        if answer.done() and not isinstance(failure, DLedgerError):
+        """A refusal that nobody waits for any more is nobody's; anything else is told, whoever has left. A violation
+        always: who asked may give up at this very instant."""
+        if isinstance(failure, Violation) or (answer.done() and not isinstance(failure, REFUSALS)):
             self.call_exception_handler({"message": "asked of a process, which failed", "exception": failure})
         self._answer(answer, functools.partial(answer.set_exception, failure))
 

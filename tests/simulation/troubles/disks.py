@@ -16,6 +16,7 @@ from tests.simulation.debts import lacks_tail, owes
 from tests.simulation.disk import NORMAL_S, Trap
 from tests.simulation.host import SimHost
 from tests.simulation.platter import PAGE_BYTES, ROOMY_BYTES, SECTOR_BYTES, Platter
+from tests.simulation.process import Declined
 from tests.simulation.troubles.scene import Scene, Trouble
 
 _SLOTS = {"hard_state": RecordKind.HARD_STATE, "identity": RecordKind.IDENTITY}
@@ -267,7 +268,7 @@ class DiskTroubles:
 
         async def readmit(replica: Replica) -> None:
             if not _has_met(replica, host):
-                raise LookupError  # what it says of the disk would be said of the one before
+                raise Declined  # what it says of the disk would be said of the one before
             await replica.members.readmit(host.id)
             await replica.members.promote(host.id)
 

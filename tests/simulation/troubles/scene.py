@@ -7,13 +7,12 @@ from collections.abc import Awaitable, Callable, Coroutine
 from random import Random
 from typing import NamedTuple
 
-from dledger.errors import DLedgerError
 from dledger.server.replica import Replica
 from dledger.types import Member, NodeId, NodeStart
 from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.host import SimHost
 from tests.simulation.platter import Platter
-from tests.simulation.process import GoneError
+from tests.simulation.process import REFUSALS, GoneError
 
 
 class Trouble(NamedTuple):
@@ -98,7 +97,7 @@ class Scene:
             try:
                 async with asyncio.timeout(timeout_s):
                     await each.ask(lambda each=each: work(each.replica))  # type: ignore[misc]
-            except (DLedgerError, TimeoutError, GoneError, LookupError) as refusal:
+            except (*REFUSALS, TimeoutError, GoneError) as refusal:
                 self.cluster.trace.note("refused", name, getattr(refusal, "code", type(refusal).__name__))
                 return False
             self.hit(name, each.id)

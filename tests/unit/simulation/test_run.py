@@ -40,6 +40,7 @@ BETRAYED = {
     615: "a roll whose sync had failed: the next start believed a header that was in the cache alone",
     743: _STOOD_STILL,
     780: "the nemesis: it took a disk while another voter owed a catch-up",
+    795: "the nemesis: whoever had asked it to readmit a disk had left when it declined",
     797: "the watch: it held a disk's acknowledgements against the older copy that replaced it",
     821: "a pass of the scrub that had begun in the future was never late",
     852: _STOOD_STILL,
