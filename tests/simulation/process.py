@@ -42,7 +42,7 @@ class GoneError(Exception):
     """The process ended before it answered: whether it did what it was asked is unknown."""
 
 
-class Declined(Exception):  # noqa: N818 – an answer, as a refusal is
+class Declined(Exception):
     """What was asked of a process found there that it is not to be done."""
 
 
