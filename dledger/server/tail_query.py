@@ -246,9 +246,13 @@ class TailQuery:
                 break
 
     async def _has_end(self, peer: NodeId) -> bool:
+        """Of one that is damaged right behind it, and cannot say so, by what it was heard to have."""
         least = self._least_end
         answer = await self._client.ask(peer, least, Position(least.position + 1))
-        return answer is not None and (answer.result is FetchResult.SUCCESS or answer.end == least)
+        if answer is None:
+            return False
+        was_heard = answer.result is FetchResult.DAMAGED and self._ends.get(peer) == least
+        return was_heard or answer.result is FetchResult.SUCCESS or answer.end == least
 
     def _append(self, offered: tuple[Frame, ...], previous: LogPoint) -> None:
         """As many of these frames, which follow ``previous``, as there is room for."""

@@ -27,7 +27,6 @@ from tests.corruption.expected import Outcome
 from tests.corruption.node import StoredDisk, stored_node
 from tests.corruption.outcome import outcome_of
 from tests.corruption.trio import crashed, outcome_among_three
-from tests.simulation.process import WorldLoop
 from tests.support.choices import number, positive, writable
 from tests.support.pool import processes, until_interrupted
 from tests.support.virtual_time import run_virtual
@@ -115,14 +114,14 @@ def _of_one(quick: bool, *, has_peers: bool) -> Scene:
 
 
 def _of_three(quick: bool) -> Scene:
-    disk = run_virtual(crashed(), loop_factory=WorldLoop)
+    disk = crashed()
     damages = islice(_damages(disk, (INVERTED,), QUICK_STRIDE), 0, None, QUICK_EVERY if quick else 1)
-    return damages, lambda damage: run_virtual(outcome_among_three(disk, damage), loop_factory=WorldLoop)
+    return damages, partial(outcome_among_three, disk)
 
 
 def _everywhere(quick: bool) -> Scene:
     cases = islice(assignments(), 0, None, QUICK_EVERY if quick else 1)
-    return cases, lambda case: run_virtual(outcome_everywhere(case), loop_factory=WorldLoop)
+    return cases, outcome_everywhere
 
 
 SCENES: dict[str, Callable[[bool], Scene]] = {

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from dataclasses import replace
+from typing import Any
 
 from dledger.config import NodeConfig
 from dledger.storage.log import FileLog
 from dledger.storage.verify import _Verifier
+from tests.corruption.expected import Outcome
 from tests.corruption.outcome import everything
 from tests.crashes.medium import Image, RecordedPlatter, RecordingDisk
 from tests.crashes.promises import DATA, GROUP, LIMITS
 from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.host import SimHost
+from tests.simulation.process import WorldLoop
 from tests.simulation.trace import Trace
+from tests.simulation.violation import Violation
+from tests.support.virtual_time import run_virtual
 from tests.unit.server.rot import until
 
 SEED = 1
@@ -51,6 +57,14 @@ def image_of(host: SimHost) -> Image:
     found = {path: bytes(host.platter.find(path).data) for path in host.platter.paths()}
     files = [(path.replace(own, str(DATA), 1), content) for path, content in found.items()]
     return Image(tuple(sorted(files)), (str(DATA), str(GROUP.parent), str(GROUP)))
+
+
+def judged(case: Coroutine[Any, Any, tuple[Outcome, str]]) -> tuple[Outcome, str]:
+    """What ``case`` comes to, in a world of its own, and what is wrong, if anything is."""
+    try:
+        return run_virtual(case, loop_factory=WorldLoop)
+    except Violation as broken:
+        return Outcome.WRONG, f"{type(broken).__name__}: {broken}"
 
 
 async def check_logs(cluster: SimulatedCluster) -> tuple[bytes, ...]:

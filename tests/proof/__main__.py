@@ -41,7 +41,7 @@ def main() -> int:
     except DamagedResults as damaged:
         parser.error(str(damaged))
     if not options.report:
-        results.compact()
+        results.compact(slices)
         if not _run(chosen, results):
             return 130
     report = Report(chosen, results)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -78,8 +79,11 @@ class Results:
         with self._file.open("a", encoding="utf-8") as file:
             file.write(_line(result))
 
-    def compact(self) -> None:
-        """Rewrites the file with a line a slice, and without what an interrupted run has left half-written."""
+    def compact(self, slices: Iterable[Slice]) -> None:
+        """Rewrites the file with a line for each of ``slices``, all there are: without what an interrupted run has left
+        half-written, and what nobody runs any more."""
+        names = {each.name for each in slices}
+        self._results = {name: result for name, result in self._results.items() if name in names}
         self._file.parent.mkdir(parents=True, exist_ok=True)
         partial = self._file.with_suffix(".partial")
         partial.write_text("".join(map(_line, self._results.values())), encoding="utf-8")

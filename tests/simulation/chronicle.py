@@ -34,6 +34,7 @@ class Chronicle:
         self.committed_index = -1
         """Of the last committed record."""
         self._trims: dict[LogPoint, TrimPoint] = {}
+        self.committed_trims: set[TrimPoint] = set()
         self.trimmed_to = 0
         """The first index that committed trims leave."""
         self._headers: list[FrameHeader] = []
@@ -126,6 +127,7 @@ class Chronicle:
         if header.count:
             self._headers.append(header)
         if (trim := self.trim(fact.point)) is not None:
+            self.committed_trims.add(trim)
             self.trimmed_to = max(self.trimmed_to, trim.first_index)
         self._last_timestamp_ms = header.timestamp_ms
         self.committed_index += header.count

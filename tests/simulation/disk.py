@@ -35,7 +35,7 @@ class Trap:
 
     countdown: int
     spring: Callable[[], None]
-    """What happens then; after it the operation fails with EIO, without having done anything."""
+    """What happens then; after it the operation fails with EIO. Of a write some of the first bytes may be there."""
 
 
 @dataclass(slots=True)
@@ -81,6 +81,8 @@ class SimDisk:
         self._begun = 0
         self._under_way: dict[int, bool] = {}
         """By number, and whether it is a sync; other jobs may be those of a start, whose order means nothing."""
+        self._jobs: dict[int, Callable[[], None]] = {}
+        """By number: does it, and tells who waits for it, if anybody does."""
         self.failures: set[int] = set()
         """What it answered in this life, by errno: what a node may say failed."""
         self.least_free_bytes = 1 << 62
@@ -94,22 +96,20 @@ class SimDisk:
         if self.is_dead:
             raise OSError(errno.EIO, "the power is gone")
 
-    def _change(self) -> None:
-        """Before every operation that changes something."""
+    def _change(self, begin: Callable[[], None] = lambda: None) -> None:
+        """Before every operation that changes something. ``begin``: what one that fails has done of it."""
         self._check()
-        if self._springs(self._mood.trap):
+        trap = self._mood.trap
+        if trap is not None and self._is_reached(trap):
+            begin()
             self._mood.trap = None
+            trap.spring()
             raise self._failed(errno.EIO)
 
     @staticmethod
-    def _springs(trap: Trap | None) -> bool:
-        if trap is None:
-            return False
+    def _is_reached(trap: Trap) -> bool:
         trap.countdown -= 1
-        if trap.countdown > 0:
-            return False
-        trap.spring()
-        return True
+        return trap.countdown <= 0
 
     def _failed(self, number: int) -> OSError:
         self.failures.add(number)
@@ -156,8 +156,10 @@ class SimDisk:
 
     def pread(self, handle: Handle, size_bytes: int, offset: int) -> bytes:
         file = self.file(handle)
-        if self._springs(self._mood.read_trap):
+        trap = self._mood.read_trap
+        if trap is not None and self._is_reached(trap):
             self._mood.read_trap = None
+            trap.spring()
             raise self._failed(errno.EIO)
         if file.unreadable and file.is_unreadable(offset, offset + size_bytes):
             raise self._failed(errno.EIO)
@@ -172,13 +174,16 @@ class SimDisk:
         return data if len(data) == size_bytes else None
 
     def pwritev(self, handle: Handle, buffers: Sequence[Buffer], offset: int) -> None:
-        self._change()
-        file = self.file(handle)
+        file, data = self.file(handle), b"".join(buffers)
+        self._change(lambda: self._write(file, data[: self._platter.random.randrange(len(data) + 1)], offset))
         was_unreadable = len(file.unreadable)
-        with self._claiming():
-            self._platter.write(file, b"".join(buffers), offset)
+        self._write(file, data, offset)
         if len(file.unreadable) < was_unreadable:
             self._hit("branch unreadable page written anew")
+
+    def _write(self, file: SimFile, data: bytes, offset: int) -> None:
+        with self._claiming():
+            self._platter.write(file, data, offset)
 
     def fdatasync(self, handle: Handle) -> None:
         file = self.file(handle)
@@ -268,15 +273,35 @@ class SimDisk:
         return SimSyncer(self, self._world or asyncio.get_running_loop())
 
     async def run(self, job: Callable[[], Result]) -> Result:
-        """Jobs overlap, and end in any order."""
-        ticket = self.begin()
-        await asyncio.sleep(self.delay_s())
-        while self._mood.is_hung and not self.is_dead:  # noqa: ASYNC110 – the mood is a plain field, as chance sets it
-            await asyncio.sleep(0.05)
-        self.end(ticket)
+        """Jobs overlap, and end in any order. A caller that is cancelled stops none: a thread goes on with it."""
+        ticket, loop = self.begin(), asyncio.get_running_loop()
+        answer: asyncio.Future[Result] = loop.create_future()
+
+        def work() -> None:
+            try:
+                result = job()
+            except Exception as failure:  # noqa: BLE001 – it is the caller's, while there is one
+                if not answer.done():
+                    answer.set_exception(failure)
+            else:
+                if not answer.done():
+                    answer.set_result(result)
+
+        self._jobs[ticket] = work
+        loop.call_later(self.delay_s(), self._try, ticket, answer)
+        return await answer
+
+    def _try(self, ticket: int, answer: asyncio.Future[Result]) -> None:
         if self.is_dead:
-            raise asyncio.CancelledError  # whoever waits for a dead machine's thread is gone himself
-        return job()
+            answer.cancel()  # whoever waits for a dead machine's thread is gone himself
+        elif self._mood.is_hung:
+            answer.get_loop().call_later(0.05, self._try, ticket, answer)
+        elif ticket in self._jobs:
+            self._do(ticket)
+
+    def _do(self, ticket: int) -> None:
+        self.end(ticket)
+        self._jobs.pop(ticket)()
 
     @property
     def is_hung(self) -> bool:
@@ -299,7 +324,9 @@ class SimDisk:
         self._hit("fault late completion")
 
     def shutdown(self) -> None:
-        """Nothing: there are no threads."""
+        """Waits for what threads have begun."""
+        for ticket in list(self._jobs):
+            self._do(ticket)
 
 
 class SimSyncer:

@@ -200,7 +200,7 @@ class Observer:
 
     async def _on_trim(self, to: TrimPoint) -> None:
         if to.point.position > self._log.state.start.position:
-            self._watch.trimming(self._host)
+            self._watch.trimming(self._host, to)
             self._hit("branch trim", self._host.id)
         await self._trim(to)
 

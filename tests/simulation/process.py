@@ -27,7 +27,6 @@ from math import inf
 from typing import Any, ParamSpec, TypeVar, TypeVarTuple
 
 from dledger.errors import DLedgerError
-from tests.simulation.violation import Violation
 from tests.support.virtual_time import Deadlock, LimitReached, VirtualTimeLoop, run_virtual
 
 P = ParamSpec("P")
@@ -102,10 +101,7 @@ class WorldLoop(VirtualTimeLoop):
     def _run_once(self) -> None:
         """Until the loop is stopped: one round after the other."""
         queue, timers = self._queue, self._timers
-        while not self._stopping:  # type: ignore[attr-defined]  # BaseEventLoop's
-            if self._failure is not None:
-                failure, self._failure = self._failure, None
-                raise failure
+        while not self._stopping and self._failure is None:  # type: ignore[attr-defined]  # BaseEventLoop's
             while timers and timers[0][2]._cancelled:
                 heappop(timers)
             if not queue:
@@ -117,6 +113,9 @@ class WorldLoop(VirtualTimeLoop):
                 handle = queue.popleft()
                 if not handle._cancelled:
                     handle._run()
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
 
     def _leap(self) -> None:
         timers = self._timers
@@ -259,14 +258,9 @@ class ProcessLoop(asyncio.AbstractEventLoop):
 
     def _forget(self, task: asyncio.Task[Any]) -> None:
         self._tasks.pop(task, None)
-        failure = task._exception  # looked at, not taken: nobody may pick it up
-        if isinstance(failure, Violation):
-            self.world.fail(failure)
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        if isinstance(violation := context.get("exception"), Violation):
-            self.world.fail(violation)
-        elif not self.has_ended and not self._is_buried:
+        if not self.has_ended and not self._is_buried:
             self.world.call_exception_handler(context)
 
     def get_debug(self) -> bool:
@@ -298,16 +292,11 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         except asyncio.CancelledError:
             self._answer(answer, functools.partial(answer.set_exception, GoneError()))
         except BaseException as failure:  # noqa: BLE001 – it is the caller's, while there is one
-            self._tell(answer, failure)
+            if answer.done() and not isinstance(failure, REFUSALS):  # a refusal that nobody waits for is nobody's
+                self.call_exception_handler({"message": "asked of a process, which failed", "exception": failure})
+            self._answer(answer, functools.partial(answer.set_exception, failure))
         else:
             self._answer(answer, functools.partial(answer.set_result, result))
-
-    def _tell(self, answer: asyncio.Future[T], failure: BaseException) -> None:
-        """A refusal that nobody waits for any more is nobody's; anything else is told, whoever has left. A violation
-        always: who asked may give up at this very instant."""
-        if isinstance(failure, Violation) or (answer.done() and not isinstance(failure, REFUSALS)):
-            self.call_exception_handler({"message": "asked of a process, which failed", "exception": failure})
-        self._answer(answer, functools.partial(answer.set_exception, failure))
 
     def _answer(self, answer: asyncio.Future[T], tell: Callable[[], None]) -> None:
         self._asked.pop(answer, None)

@@ -28,7 +28,7 @@ from dledger.raft.messages import (
 )
 from dledger.raft.quorum import majority, quorum_value
 from dledger.storage.frame import ControlKind, Frame
-from dledger.types import GENESIS, LogPoint, Member, NodeId, Position, Role, Term
+from dledger.types import GENESIS, LogPoint, Member, NodeId, Position, Role, Term, TrimPoint
 from tests.simulation.chronicle import Chronicle, Fact, holds
 from tests.simulation.debts import Debts
 from tests.simulation.deletion import Deletion
@@ -228,10 +228,9 @@ class Watch:
         self._hit("branch damaged log cut", host.id, after)
         self.debts.cutting(host, after)
 
-    def trimming(self, host: SimHost) -> None:
-        state = host.replica.log.state
-        if not self.chronicle.is_committed(state.trim_position, host.replica.log.term_at(state.trim_position)):
-            raise Violation("a trim is committed first", f"{host.id} trims by frame {state.trim_position}")
+    def trimming(self, host: SimHost, to: TrimPoint) -> None:
+        if to not in self.chronicle.committed_trims:
+            raise Violation("a trim is committed first", f"{host.id} trims to {to}, which no committed frame says")
 
     def restated(self, host: SimHost) -> None:
         """After a start, a truncation or a reset: the small state is that of the log's own frames."""

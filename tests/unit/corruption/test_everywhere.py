@@ -7,14 +7,8 @@ import pytest
 from dledger.server import repairer
 from tests.corruption.everywhere import Assignment, assignments, outcome_everywhere
 from tests.corruption.expected import Outcome
-from tests.simulation.process import WorldLoop
-from tests.support.virtual_time import run_virtual
 
 SCATTERED = (0, 1, 2, 1, 2, 0)
-
-
-def outcome_of(case: Assignment) -> tuple[Outcome, str]:
-    return run_virtual(outcome_everywhere(case), loop_factory=WorldLoop)
 
 
 def test_every_frame_may_have_its_good_copy_on_any_node() -> None:
@@ -24,7 +18,7 @@ def test_every_frame_may_have_its_good_copy_on_any_node() -> None:
 @pytest.mark.parametrize("has_lost_power", [True, False])
 @pytest.mark.parametrize("good", [SCATTERED, (0,) * 6, (2, 2, 2, 2, 2, 1)])
 def test_they_give_each_other_what_they_lack(good: tuple[int, ...], has_lost_power: bool) -> None:
-    assert outcome_of(Assignment(good, has_lost_power)) == (Outcome.REPAIRED, "")
+    assert outcome_everywhere(Assignment(good, has_lost_power)) == (Outcome.REPAIRED, "")
 
 
 def test_nodes_that_repair_nothing_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -32,6 +26,6 @@ def test_nodes_that_repair_nothing_are_found_out(monkeypatch: pytest.MonkeyPatch
         return False
 
     monkeypatch.setattr(repairer.Repairer, "_repair", in_vain)
-    outcome, reason = outcome_of(Assignment(SCATTERED, has_lost_power=False))
+    outcome, reason = outcome_everywhere(Assignment(SCATTERED, has_lost_power=False))
     assert outcome is Outcome.WRONG
     assert reason.startswith("TimeoutError")

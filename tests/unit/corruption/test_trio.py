@@ -22,12 +22,12 @@ STRIDE = 4096
 
 @pytest.fixture(scope="module")
 def disk() -> StoredDisk:
-    return run_virtual(crashed(), loop_factory=WorldLoop)
+    return crashed()
 
 
 def outcome_of(disk: StoredDisk, damage: Damage) -> Outcome:
     """Fails when it is wrong."""
-    outcome, reason = run_virtual(outcome_among_three(disk, damage), loop_factory=WorldLoop)
+    outcome, reason = outcome_among_three(disk, damage)
     assert outcome is not Outcome.WRONG, f"{damage}: {reason}"
     return outcome
 

@@ -61,9 +61,19 @@ def test_results_outlive_the_run_and_a_torn_line(tmp_path: Path) -> None:
     with file.open("a") as opened:
         opened.write('{"slice": "x", "outc')
     assert Results(file).of(SEEDS) == result("held", passed=2)
-    Results(file).compact()
+    Results(file).compact([SEEDS])
     assert Results(file).of(SEEDS) == result("held", passed=2)
     assert file.read_text().endswith("}\n")
+
+
+def test_what_nobody_runs_any_more_is_not_kept(tmp_path: Path) -> None:
+    file = tmp_path / "results.jsonl"
+    results = Results(file)
+    results.add(result("failed", MORE))
+    results.add(result("held", passed=2))
+    results.compact([SEEDS])
+    assert Results(file).of_any_sources(MORE) is None
+    assert Results(file).of(SEEDS) == result("held", passed=2)
 
 
 def test_what_was_proved_of_other_sources_is_not_proved(tmp_path: Path) -> None:

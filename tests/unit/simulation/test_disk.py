@@ -11,9 +11,9 @@ from random import Random
 import pytest
 
 from dledger.storage.syncer import Handle
-from tests.simulation.disk import DiskMood, SimDisk
+from tests.simulation.disk import DiskMood, SimDisk, Trap
 from tests.simulation.platter import PAGE_BYTES, SECTOR_BYTES, Platter, Rot
-from tests.support.virtual_time import virtual_time
+from tests.support.virtual_time import settle, virtual_time
 
 A, B = b"a" * SECTOR_BYTES, b"b" * SECTOR_BYTES
 SEEDS = range(60)
@@ -289,3 +289,40 @@ def test_a_lock_ends_with_the_power() -> None:
     platter.crash()
     third = disk_of(platter)
     assert third.lock(third.open("/d/LOCK", create=True))
+
+
+@virtual_time
+async def test_a_job_whose_caller_is_cancelled_is_done_all_the_same() -> None:
+    disk = disk_of(Platter(Random(1)))
+    done = asyncio.Event()
+    caller = asyncio.create_task(disk.run(done.set))
+    await settle()
+    caller.cancel()
+    await done.wait()
+    assert caller.cancelled()
+
+
+@virtual_time
+async def test_a_shutdown_waits_for_the_jobs_that_have_begun() -> None:
+    disk = disk_of(Platter(Random(1)))
+    caller = asyncio.create_task(disk.run(lambda: "done"))
+    await settle()
+    disk.shutdown()
+    assert await caller == "done"
+
+
+def test_a_write_that_fails_may_have_begun() -> None:
+    assert {left_of_a_failed_write(seed) for seed in SEEDS} == {b"aaaa", b"baaa", b"bbaa", b"bbba", b"bbbb"}
+
+
+def left_of_a_failed_write(seed: int) -> bytes:
+    """What is read of four bytes a that were to be overwritten with b."""
+    platter = Platter(Random(seed))
+    mood = DiskMood()
+    disk = disk_of(platter, mood)
+    handle = disk.open("/d/f", create=True)
+    disk.pwritev(handle, [b"aaaa"], 0)
+    mood.trap = Trap(1, lambda: None)
+    with pytest.raises(OSError, match="Input/output error"):
+        disk.pwritev(handle, [b"bbbb"], 0)
+    return disk.pread(handle, 4, 0)

@@ -85,6 +85,8 @@ BETRAYED = {
     2956: "a leader that had learned to wait for a follower sent it nothing for five seconds, when a push was lost",
     8136: "a damaged log whose last frame had a higher term than the leader's there waited for a copy for ever",
     8482: "the nemesis: frames rotted that nobody else had, while another voter had yet to hear what it had cut",
+    19770: "two voters without their tails took nothing of who had rot right behind what he could give",
+    15197: "the watch: an earlier trim was carried out while a later one was not committed yet",
 }
 """Seeds that failed once, and what they found: a bug of the product, or of what watches it."""
 
