@@ -150,6 +150,9 @@ class Observer:
         log.truncate = self._on_truncate  # type: ignore[method-assign]
         log.reset = self._on_reset  # type: ignore[method-assign]
         log.trim = self._on_trim  # type: ignore[method-assign]
+        self._cut, self._begin_anew = log._truncate, log._reset
+        log._truncate = self._on_cut  # type: ignore[method-assign]
+        log._reset = self._on_begin_anew  # type: ignore[method-assign]
         replica = life.replica
         core, commits, appender = replica.core, log._commit, replica.appender
         self._commit, self._done, self._answer = core._commit, commits._done, appender._answer_duplicate
@@ -180,23 +183,31 @@ class Observer:
         if self._log.state.members_position > after:
             self._hit("branch members taken back", self._host.id)
         self._life.was_cut = True
+        await self._truncate(after)
+        self._watch.restated(self._host)
+
+    async def _on_cut(self, after: Position) -> None:
+        """In a task of the log's own, which goes on when whoever asked for it is gone."""
         self._life.cut_to = after
         self._host.cluster.on_cut(self._host)
         try:
-            await self._truncate(after)
+            await self._cut(after)
         finally:
             if self._log._commit.failure is None:
                 self._life.cut_to = None
         self._life.truth.cut(after)
-        self._watch.restated(self._host)
 
     async def _on_reset(self, log_state: bytes) -> None:
         self._life.was_cut = True
         self._host.cluster.on_cut(self._host)
         await self._reset(log_state)
         self._hit("branch reset", self._host.id)
-        self._life.truth.begun_anew()
         self._watch.restated(self._host)
+
+    async def _on_begin_anew(self, log_state: bytes) -> None:
+        """As ``_on_cut``, of a log that is replaced."""
+        await self._begin_anew(log_state)
+        self._life.truth.begun_anew()
 
     async def _on_trim(self, to: TrimPoint) -> None:
         if to.point.position > self._log.state.start.position:

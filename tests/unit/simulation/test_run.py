@@ -71,6 +71,7 @@ BETRAYED = {
     9099: "the simulator: the one copy of an identity that a power cut had left rotted",
     10106: "the watch: what a leader may have cut from a damaged log is not promised any more",
     11498: "of several trims under way the last one counted, though an earlier one went further",
+    11736: "the watch: a cut went on when whoever had asked for it was gone",
     12739: "a leader that could not tell what its log begins with ended, though others could",
     13181: "the watch: a vote for one that has what the voter lacks",
     13185: "the watch: acknowledgements of a disk since replaced, which a leader that had stood still took late",
