@@ -7,7 +7,7 @@
         entry = await log.get(ack.index)
 
 ``connect`` and ``connect_blocking`` reach a cluster; ``Node`` is a cluster's member inside your own program. What is
-raised is in ``dledger.errors``.
+raised is in ``dledger.common.errors``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from dledger.errors import (
+from dledger.common.errors import (
     ChangePending,
     ChangeRefused,
     ConfigError,
@@ -36,13 +36,13 @@ from dledger.errors import (
     UnknownMember,
     Unsupported,
 )
-from dledger.types import Ack, Consistency, Durability, Entry, Role
+from dledger.common.types import Ack, Consistency, Durability, Entry, Role
 from dledger.version import __version__
 
 if TYPE_CHECKING:
     from dledger.client import BlockingLog, Log, connect, connect_blocking
-    from dledger.config import Limits, NodeConfig, Timings
-    from dledger.server.node import Node
+    from dledger.common.config import Limits, NodeConfig, Timings
+    from dledger.node.node import Node
 
 __all__ = [
     "Ack",
@@ -83,11 +83,11 @@ __all__ = [
 # Loaded at first use: a host of a Node does not pay for the client, nor a client for the server.
 _LAZY = {
     "BlockingLog": "dledger.client",
-    "Limits": "dledger.config",
+    "Limits": "dledger.common.config",
     "Log": "dledger.client",
-    "Node": "dledger.server.node",
-    "NodeConfig": "dledger.config",
-    "Timings": "dledger.config",
+    "Node": "dledger.node.node",
+    "NodeConfig": "dledger.common.config",
+    "Timings": "dledger.common.config",
     "connect": "dledger.client",
     "connect_blocking": "dledger.client",
 }

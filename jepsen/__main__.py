@@ -17,8 +17,8 @@ import click
 
 from dledger.cli.runtime import exit_code_of, run
 from dledger.cli.streams import discard_output
-from dledger.config import Limits
-from dledger.errors import ConfigError
+from dledger.common.config import Limits
+from dledger.common.errors import ConfigError
 from jepsen import analysis
 from jepsen.hosts.namespaces import check_root_and_tools
 from jepsen.mutants import Verdict, hunt_down, hunts

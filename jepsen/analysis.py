@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dledger.errors import ConfigError
+from dledger.common.errors import ConfigError
 from dledger.kernels.checks import check_history, verdict
 from dledger.kernels.history import Column
 from dledger.kernels.kernel import Findings, whole_partial

@@ -9,8 +9,8 @@ from typing import Protocol
 import grpc
 
 from dledger.client import connect
-from dledger.client.rpc import from_rpc
-from dledger.errors import DLedgerError, NotLeader
+from dledger.common.errors import DLedgerError, NotLeader
+from dledger.rpc.client.failures import from_rpc
 from dledger.v1 import log_pb2, log_pb2_grpc
 from jepsen.verdicts import Acknowledged, Failed, Outcome, outcome_of_rpc, outcome_of_sdk
 

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 import pyarrow.parquet as pq
 
-from dledger.errors import ConfigError
+from dledger.common.errors import ConfigError
 from dledger.kernels.history import APPEND, HISTORY_SCHEMA, INFO, NOWHERE, OK, problem_of
 from dledger.kernels.lines import LINES_SCHEMA
 

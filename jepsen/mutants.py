@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dledger.errors import ConfigError
+from dledger.common.errors import ConfigError
 from jepsen.analysis import VIOLATIONS
 from jepsen.run import Plan, Run
 

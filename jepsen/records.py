@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dledger.batch import Buffer
+from dledger.common.batch import Buffer
 from dledger.kernels.history import Column
 
 VALUE_BYTES = 8
@@ -31,7 +31,7 @@ def records_of(first_value: int, count: int, size_bytes: int) -> Sequence[bytes]
 
 
 def values_in(body: Buffer, count: int, size_bytes: int) -> Column:
-    """The values of a batch's body (drawn in dledger.batch); FOREIGN where the bytes are not what was appended."""
+    """The values of a batch's body (drawn in common.batch); FOREIGN where the bytes are not what was appended."""
     offsets = np.frombuffer(body, "<i4", count + 1)
     data = np.frombuffer(body, np.uint8, offset=4 * (count + 1))
     if len(data) != count * size_bytes or not (np.diff(offsets) == size_bytes).all():

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from dledger.client import Log, connect
-from dledger.errors import ConfigError, DLedgerError
+from dledger.common.errors import ConfigError, DLedgerError
+from dledger.common.types import Consistency
 from dledger.kernels.history import FINAL
-from dledger.types import Consistency
 from jepsen import analysis, history
 from jepsen.clients import Client, PlainClient, SdkClient
 from jepsen.hosts.api import Ability, Hosts

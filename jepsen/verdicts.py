@@ -9,8 +9,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import NamedTuple
 
-from dledger.client.rpc import was_sent
-from dledger.errors import Code, DeadlineExceeded, DLedgerError, OutcomeUnknown
+from dledger.common.errors import Code, DeadlineExceeded, DLedgerError, OutcomeUnknown
+from dledger.rpc.client.failures import was_sent
 
 
 class SurelyNot(Enum):

@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator
 import numpy as np
 
 from dledger.client import Batch, Log
-from dledger.errors import DLedgerError, OutOfRange
+from dledger.common.errors import DLedgerError, OutOfRange
+from dledger.common.types import Consistency
 from dledger.kernels.history import LOCAL_READ, PROCESS_SHIFT, READ
-from dledger.types import Consistency
 from jepsen.clients import Client
 from jepsen.recorder import ReadRows, Recorder
 from jepsen.records import records_of, runs_in, value_in, values_in

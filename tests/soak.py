@@ -29,8 +29,8 @@ from dledger.cli.cluster import LocalCluster
 from dledger.cli.output import Progress
 from dledger.cli.runtime import exit_code_of, run
 from dledger.client import Log, connect
-from dledger.errors import DLedgerError, OutcomeUnknown, PendingFull
-from dledger.types import Ack
+from dledger.common.errors import DLedgerError, OutcomeUnknown, PendingFull
+from dledger.common.types import Ack
 from jepsen.nemesis.api import happens
 from tests.support.reading import SETTLE_TIMEOUT_S, whole_log
 

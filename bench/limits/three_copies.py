@@ -28,7 +28,7 @@ from bench.limits.disk import FILE_BYTES, prepared_file
 from bench.limits.roles import accept, connect, end_with, server
 from bench.processes import core_seconds
 from bench.work import MeasurementFailed, Outcome
-from dledger.config import Limits
+from dledger.common.config import Limits
 
 BUFFER_BYTES = 1 << 20
 WINDOW_BYTES = 8 << 20
@@ -120,7 +120,7 @@ class Kept(Overwritten):
             self._ready.put(descriptor)
 
     def _drop_for_ever(self) -> None:
-        """Beside the syncs, as our storage does it (dledger/storage/sealer.py)."""
+        """Beside the syncs, as our storage does it (dledger/log/segment/sealer.py)."""
         while True:
             descriptor = self._done.get()
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)

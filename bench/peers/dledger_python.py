@@ -9,7 +9,7 @@ from bench.peers.api import Peer
 from bench.processes import Child, serves_grpc, wait_until
 from bench.work import Work
 from dledger.cli.ports import LOOPBACK, free_base
-from dledger.types import Durability
+from dledger.common.types import Durability
 from dledger.version import __version__
 
 PORT_STEP = 10

@@ -21,7 +21,7 @@ from bench.processes import Child, core_seconds, largest_mb, wait_until
 from bench.report import NONE
 from bench.work import MeasurementFailed
 from dledger.client import ClusterStatus, connect_blocking
-from dledger.errors import DeadlineExceeded, Unavailable
+from dledger.common.errors import DeadlineExceeded, Unavailable
 
 LONGEST_S = 3600.0
 """No single work takes that long."""

@@ -11,7 +11,7 @@ from bench.results import save, show
 from bench.scenarios.cluster import Cluster, cluster
 from bench.work import MeasurementFailed
 from dledger.cli.cluster import MAX_NODES
-from dledger.errors import DeadlineExceeded, OutcomeUnknown, Unavailable
+from dledger.common.errors import DeadlineExceeded, OutcomeUnknown, Unavailable
 
 LOAD_S = 20
 BEFORE_KILL_S = 0.5

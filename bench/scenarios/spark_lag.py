@@ -20,7 +20,7 @@ from bench.scenarios.spark_session import spark_session
 from bench.work import MeasurementFailed
 from dledger.cli.options import Number
 from dledger.client import connect
-from dledger.config import Limits
+from dledger.common.config import Limits
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

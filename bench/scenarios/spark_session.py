@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from bench.work import PeerMissing
 from dledger.cli.spark import require_extra
-from dledger.errors import DLedgerError
+from dledger.common.errors import DLedgerError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -6,13 +6,13 @@ import re
 
 import click
 
-from dledger.cli import membership, retention
+from dledger.cli import member_commands, retention_commands
 from dledger.cli.options import Target, option
 from dledger.cli.output import print_fields, print_json
 from dledger.cli.runtime import run
 from dledger.cli.units import number_up_to
 from dledger.cli.waiting import telling
-from dledger.errors import quoted
+from dledger.common.errors import quoted
 
 HIGHEST_PRIORITY = (1 << 32) - 1
 _PREFERENCE = re.compile(r"([A-Za-z0-9_.-]+)=(\d+)", re.ASCII)
@@ -38,7 +38,7 @@ def admin() -> None:
 
 @admin.command(short_help="Hands the leadership over.")
 @option("--to", "node", env="TO", metavar="ID", help="The next leader; by default whoever lags the least.")
-@membership.change_options
+@member_commands.change_options
 def transfer(*, target: Target, node: str | None, dry_run: bool, output: str) -> None:
     """Hands the leadership over, without a lost or failed append; waits until the other node leads.
 
@@ -61,7 +61,7 @@ async def _transfer(target: Target, node: str | None, *, dry_run: bool) -> tuple
 @admin.command()
 @click.argument("priorities", metavar="[ID=PRIORITY,…]", required=False)
 @option("--clear", env="CLEAR", is_flag=True, help="Nobody is preferred: whoever leads goes on.")
-@membership.change_options
+@member_commands.change_options
 def preferred(*, target: Target, priorities: str | None, clear: bool, dry_run: bool, output: str) -> None:
     """Says who should lead, or shows it.
 
@@ -108,6 +108,11 @@ async def _preferred(target: Target, wanted: dict[str, int] | None, *, dry_run: 
 
 
 for command in (
-    membership.add, membership.promote, membership.remove, membership.readmit, retention.trim, retention.retention,
-):  # fmt: skip
+    member_commands.add,
+    member_commands.promote,
+    member_commands.remove,
+    member_commands.readmit,
+    retention_commands.trim,
+    retention_commands.retention,
+):
     admin.add_command(command)

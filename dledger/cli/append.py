@@ -23,8 +23,8 @@ from dledger.cli.record_limits import LARGEST_RECORD_BYTES, limits_for, with_who
 from dledger.cli.records import line_batches, whole
 from dledger.cli.runtime import EXIT_INTERRUPTED, EXIT_OUTPUT, complain, run
 from dledger.cli.streams import OutputError, discard_output
-from dledger.config import Limits
-from dledger.errors import Code, ConfigError, DLedgerError, OutcomeUnknown, error
+from dledger.common.config import Limits
+from dledger.common.errors import Code, ConfigError, DLedgerError, OutcomeUnknown, error
 
 if TYPE_CHECKING:
     from dledger.client import Acks, Log

@@ -17,7 +17,7 @@ from dledger.cli.memory import keep_freed_memory
 from dledger.cli.options import Seconds, Target, client_options, option, output_option
 from dledger.cli.record_limits import LARGEST_RECORD_BYTES, limits_for, with_whose_limit
 from dledger.cli.runtime import run
-from dledger.errors import Code, DLedgerError, error
+from dledger.common.errors import Code, DLedgerError, error
 
 if TYPE_CHECKING:
     from dledger.client import Log

@@ -20,10 +20,10 @@ from pathlib import Path
 from dledger.cli.lifeline import Lifeline
 from dledger.cli.options import DEV_PORT_STEP
 from dledger.cli.ports import LOOPBACK, busy_port, free_base, ports_of
-from dledger.config import GRPC_PORT_OFFSET, HTTP_PORT_OFFSET
-from dledger.config_file import format_peers
-from dledger.errors import Code, ConfigError, DLedgerError, error
-from dledger.types import Durability
+from dledger.common.config import GRPC_PORT_OFFSET, HTTP_PORT_OFFSET
+from dledger.common.config_file import format_peers
+from dledger.common.errors import Code, ConfigError, DLedgerError, error
+from dledger.common.types import Durability
 
 # gRPC would warn on stderr of every process started beside its threads; ours only ever fork to exec.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")

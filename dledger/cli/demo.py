@@ -20,8 +20,8 @@ from dledger.cli.demo_input import Source, one_file, standard_library
 from dledger.cli.options import DEV_NODES, option, output_option
 from dledger.cli.output import Progress, print_json, table
 from dledger.cli.runtime import EXIT_BAD, EXIT_OK, run
-from dledger.errors import Code, error
-from dledger.types import Consistency
+from dledger.common.errors import Code, error
+from dledger.common.types import Consistency
 
 if TYPE_CHECKING:
     from dledger.client import Batch, Log

@@ -15,7 +15,7 @@ from dledger.cli.output import Progress
 
 if TYPE_CHECKING:
     from dledger.client import Log
-    from dledger.types import Ack
+    from dledger.common.types import Ack
 
 WINDOW = 8_192
 """Appends in flight."""

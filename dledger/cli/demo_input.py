@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dledger.cli.records import CHUNK_BYTES, LineSplitter
-from dledger.errors import ConfigError
+from dledger.common.errors import ConfigError
 
 LISTS_AT_LEAST = 64
 """Also a small file comes in so many pieces, so that there is a half-way."""

@@ -22,7 +22,7 @@ from dledger.cli.demo_feed import Feed, Milestone
 from dledger.cli.demo_input import Source
 from dledger.cli.output import Progress
 from dledger.cli.runtime import run
-from dledger.errors import Code, ConfigError, error
+from dledger.common.errors import Code, ConfigError, error
 
 if TYPE_CHECKING:
     import pyarrow as pa

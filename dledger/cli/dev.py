@@ -14,8 +14,8 @@ from dledger.cli.cluster import LocalCluster, LocalNode, last_words
 from dledger.cli.options import DEV_NODES, DEV_PORT, node_logging_options, option
 from dledger.cli.output import print_fields
 from dledger.cli.runtime import run
-from dledger.config_file import CHOICES
-from dledger.types import Durability
+from dledger.common.config_file import CHOICES
+from dledger.common.types import Durability
 
 DEFAULT_DATA = "dledger-data"
 

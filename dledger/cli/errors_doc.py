@@ -1,11 +1,11 @@
-"""``python -m dledger.cli.errors_doc > docs/errors.md``: the table of every refusal, from ``dledger.errors.CODES``."""
+"""``python -m dledger.cli.errors_doc > docs/errors.md``: the table of every refusal, ``common.errors.CODES``."""
 
 from __future__ import annotations
 
 import click
 
-from dledger.client.verdict import LEAVE_DOUBT
-from dledger.errors import CODES, ERROR_DOMAIN
+from dledger.common.errors import CODES, ERROR_DOMAIN
+from dledger.rpc.client.verdict import LEAVE_DOUBT
 
 _DOUBTFUL = "".join(f"- `{code.value}`\n" for code in CODES if code in LEAVE_DOUBT)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
+from dledger.cli.index_ranges import Range, parse_range
 from dledger.cli.options import Target, client_options, option, output_option
-from dledger.cli.ranges import Range, parse_range
 from dledger.cli.reading import Reading
 from dledger.cli.runtime import run
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dledger.cli.runtime import run
-from dledger.config import split_address
-from dledger.errors import ConfigError, DLedgerError, Unavailable
-from dledger.types import DEFAULT_GROUP
+from dledger.common.config import split_address
+from dledger.common.errors import ConfigError, DLedgerError, Unavailable
+from dledger.common.types import DEFAULT_GROUP
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -72,7 +72,7 @@ async def _ask(endpoints: str, group: str) -> Metadata:
 
 def _has_frames(data_dir: Path) -> bool:
     """Whether a leader has sent this node something already: then it knows its cluster."""
-    from dledger.storage.verify import dump  # noqa: PLC0415
+    from dledger.log.verify import dump  # noqa: PLC0415
 
     with suppress(DLedgerError):  # no log, or one that the start will complain about
         return next(dump(data_dir), None) is not None

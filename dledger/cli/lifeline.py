@@ -12,7 +12,7 @@ import signal
 import threading
 from pathlib import Path
 
-from dledger.errors import ConfigError
+from dledger.common.errors import ConfigError
 
 
 class Lifeline:

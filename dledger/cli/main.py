@@ -10,7 +10,7 @@ import click
 
 from dledger.cli.runtime import ReaderGoneError, exit_code_of
 from dledger.cli.streams import STDOUT, fill_closed_streams, guard_streams
-from dledger.errors import ConfigError
+from dledger.common.errors import ConfigError
 from dledger.version import __version__
 
 GRPC_ENGINE = "-event_engine_fork,-event_engine_client,-event_engine_listener,-event_engine_callback_cq"
@@ -18,10 +18,10 @@ GRPC_ENGINE = "-event_engine_fork,-event_engine_client,-event_engine_listener,-e
 message and side, which is 40 % of a round trip on a small machine. Read by gRPC when it is first imported."""
 
 SECTIONS = {
-    "Run nodes": {"serve": "serve", "dev": "dev", "demo": "demo"},
+    "Run nodes": {"serve": "serve_command", "dev": "dev", "demo": "demo"},
     "Use the log": {"append": "append", "get": "get", "tail": "tail", "bench": "bench"},
     "Analyse it": {"spark": "spark"},
-    "Look after it": {"status": "status", "health": "status", "log": "log", "admin": "admin"},
+    "Look after it": {"status": "status", "health": "status", "log": "log_command", "admin": "admin"},
 }
 
 

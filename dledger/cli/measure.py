@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from dledger.cli.output import Progress, print_json, table
-from dledger.errors import DLedgerError, OutcomeUnknown
+from dledger.common.errors import DLedgerError, OutcomeUnknown
 
 PAUSE_AFTER_ERROR_S = 0.01
 TICK_S = 0.2

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-from dledger.config import GRPC_PORT_OFFSET
-from dledger.config_file import CHOICES
-from dledger.types import DEFAULT_GROUP
+from dledger.common.config import GRPC_PORT_OFFSET
+from dledger.common.config_file import CHOICES
+from dledger.common.types import DEFAULT_GROUP
 
 if TYPE_CHECKING:
     from dledger.client import Log
-    from dledger.config import Limits
+    from dledger.common.config import Limits
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

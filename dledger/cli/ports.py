@@ -7,8 +7,8 @@ import socket
 from contextlib import ExitStack
 
 from dledger.cli.options import DEV_PORT_STEP
-from dledger.config import GRPC_PORT_OFFSET, HTTP_PORT_OFFSET
-from dledger.errors import ConfigError
+from dledger.common.config import GRPC_PORT_OFFSET, HTTP_PORT_OFFSET
+from dledger.common.errors import ConfigError
 
 LOOPBACK = "127.0.0.1"
 LOWEST, HIGHEST = 10_000, 32_000

@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from dledger.cli.index_ranges import Bounds, Range, resolve
 from dledger.cli.output import Progress, RecordWriter
-from dledger.cli.ranges import Bounds, Range, resolve
-from dledger.errors import Code, error
-from dledger.types import Consistency
+from dledger.common.errors import Code, error
+from dledger.common.types import Consistency
 
 if TYPE_CHECKING:
     from dledger.client import Log

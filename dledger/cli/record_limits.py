@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dledger.config import MAX_IN_ONE_MESSAGE_BYTES, Limits
-from dledger.errors import Code, DLedgerError, error
+from dledger.common.config import MAX_IN_ONE_MESSAGE_BYTES, Limits
+from dledger.common.errors import Code, DLedgerError, error
 
 OFFSETS_BYTES = 8
 """Of a batch of one record, beside it."""

@@ -7,7 +7,7 @@ import errno
 import os
 from collections.abc import AsyncGenerator, Iterator
 
-from dledger.errors import Code, ConfigError, error
+from dledger.common.errors import Code, ConfigError, error
 
 CHUNK_BYTES = 1 << 18
 BATCH_RECORDS = 4_096

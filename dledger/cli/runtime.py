@@ -14,7 +14,7 @@ import click
 import uvloop
 
 from dledger.cli.streams import OutputError, discard_output
-from dledger.errors import MAX_QUOTED_CHARS, DLedgerError
+from dledger.common.errors import MAX_QUOTED_CHARS, DLedgerError
 
 Result = TypeVar("Result")
 

@@ -14,7 +14,7 @@ import click
 from dledger.cli.options import DEV_NODES, Target, client_options, option, output_option
 from dledger.cli.output import Progress, print_fields, print_json
 from dledger.cli.runtime import EXIT_BAD, EXIT_OK
-from dledger.errors import ConfigError, DLedgerError
+from dledger.common.errors import ConfigError, DLedgerError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -153,7 +153,7 @@ def audit(*, directories: tuple[Path, ...], engine: str, master: str, output: st
     nodes. Exits with 1 when anything is wrong, and names the frames; with 2 where a DIR holds no log.
     """
     require_extra(NEEDED_LOCALLY)
-    from dledger.kernels.audit import audit_locally, require_logs  # noqa: PLC0415  # not for --help
+    from dledger.kernels.log_audit import audit_locally, require_logs  # noqa: PLC0415  # not for --help
 
     paths = [directory.absolute() for directory in directories]
     require_logs(paths)

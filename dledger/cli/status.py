@@ -8,10 +8,10 @@ import click
 
 from dledger.cli.options import Target, client_options, output_option
 from dledger.cli.output import print_fields, print_json, table
-from dledger.cli.retention import describe
+from dledger.cli.retention_commands import describe
 from dledger.cli.runtime import EXIT_BAD, EXIT_OK, run
 from dledger.cli.units import format_size
-from dledger.errors import ConfigError, DLedgerError, InvalidRequest, UnknownGroup
+from dledger.common.errors import ConfigError, DLedgerError, InvalidRequest, UnknownGroup
 
 if TYPE_CHECKING:
     from dledger.client import ClusterStatus, NodeStatus
@@ -135,8 +135,8 @@ def _reason(found: ClusterStatus) -> str:
 def _hindered(found: ClusterStatus) -> list[str]:
     """Why nodes do not stand, or do not vote either, and where it is told what to do."""
     told = [
-        f"{', '.join(node.id for node in found.nodes if why in node.hindrances)}: {why}"
-        for why in sorted({why for node in found.nodes for why in node.hindrances})
+        f"{', '.join(node.id for node in found.nodes if why in node.vote_blockers)}: {why}"
+        for why in sorted({why for node in found.nodes for why in node.vote_blockers})
     ]
     return [*told, f"see 'There is no leader' in {DOCS}"] if told else []
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import click
 
+from dledger.cli.index_ranges import Kind, Place, Range, parse_place
 from dledger.cli.options import Target, client_options, option, output_option
-from dledger.cli.ranges import Kind, Place, Range, parse_place
 from dledger.cli.reading import Reading
 from dledger.cli.runtime import run
-from dledger.errors import ConfigError
+from dledger.common.errors import ConfigError
 
 LAST = 10
 

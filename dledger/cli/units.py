@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dledger.errors import quoted
-from dledger.types import MAX_INDEX
+from dledger.common.errors import quoted
+from dledger.common.types import MAX_INDEX
 
 if TYPE_CHECKING:
     _ParamType = click.ParamType[int]

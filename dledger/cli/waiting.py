@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 
 import click
 
-from dledger.errors import ChangeRefused, DeadlineExceeded
+from dledger.common.errors import ChangeRefused, DeadlineExceeded
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dledger.client.admin import Admin
+from dledger.client.admin_calls import Admin
 from dledger.client.admin_results import MembershipChange, RetentionChange, TrimResult
 from dledger.client.blocking import BlockingLog, BlockingNamedProducer
 from dledger.client.blocking_admin import BlockingAdmin
-from dledger.client.cluster import ClusterStatus, DiskInfo, FollowerInfo, NodeStatus
-from dledger.client.log import Log
-from dledger.client.members import MemberInfo, Metadata
-from dledger.client.named_producer import FORGOTTEN_INDEX, NamedProducer
-from dledger.client.options import (
+from dledger.client.client_options import (
     DEFAULT_BATCHES_IN_FLIGHT,
     DEFAULT_MAX_PENDING_BYTES,
     DEFAULT_TIMEOUT_MS,
     ClientOptions,
 )
+from dledger.client.cluster_status import ClusterStatus, DiskInfo, FollowerInfo, NodeStatus
+from dledger.client.log import Log
+from dledger.client.metadata import MemberInfo, Metadata
+from dledger.client.named_producer import FORGOTTEN_INDEX, NamedProducer
 from dledger.client.results import Acks, AckSpan, Batch, SegmentInfo
-from dledger.config import Limits
-from dledger.types import DEFAULT_GROUP
+from dledger.common.config import Limits
+from dledger.common.types import DEFAULT_GROUP
 
 if TYPE_CHECKING:
     import random

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from dledger.types import GroupSettings, Member, NodeId, PreferredLeader
+from dledger.common.types import GroupSettings, Member, NodeId, PreferredLeader
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

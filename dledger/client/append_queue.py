@@ -14,7 +14,6 @@ from collections import deque
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from dledger.batch import as_record
 from dledger.client.arguments import check_timeout_ms
 from dledger.client.pending import (
     RECORD_OVERHEAD_BYTES,
@@ -24,15 +23,16 @@ from dledger.client.pending import (
     split_records,
 )
 from dledger.client.results import Acks, AckSpan
-from dledger.client.verdict import SAYS_ITSELF
-from dledger.errors import Code, DeadlineExceeded, DLedgerError, OutcomeUnknown, error
+from dledger.common.batch import as_record
+from dledger.common.errors import Code, DeadlineExceeded, DLedgerError, OutcomeUnknown, error
+from dledger.rpc.client.verdict import SAYS_ITSELF
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dledger.batch import Buffer
-    from dledger.config import Limits
-    from dledger.types import Ack
+    from dledger.common.batch import Buffer
+    from dledger.common.config import Limits
+    from dledger.common.types import Ack
 
 TICK_S = 0.02
 """Calls within one tick share a deadline; one that runs out is noticed within another tick. Never early."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TypeGuard
 
-from dledger.errors import InvalidRequest
-from dledger.types import MAX_INDEX, Consistency
+from dledger.common.errors import InvalidRequest
+from dledger.common.types import MAX_INDEX, Consistency
 
 MAX_PRIORITY = (1 << 32) - 1
 """Of a preferred leader."""

@@ -8,24 +8,24 @@ import threading
 from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from dledger.batch import as_records
 from dledger.client.blocking_admin import BlockingAdmin
-from dledger.client.closing import client_closed
-from dledger.errors import Code, DLedgerError, Unavailable, error
-from dledger.types import Ack, Consistency, Entry
+from dledger.common.batch import as_records
+from dledger.common.errors import Code, DLedgerError, Unavailable, error
+from dledger.common.types import Ack, Consistency, Entry
+from dledger.rpc.client.cancellation import client_closed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator, Sequence
     from concurrent.futures import Future
     from types import TracebackType
 
-    from dledger.batch import Buffer
-    from dledger.client.admin import Admin
-    from dledger.client.cluster import ClusterStatus
+    from dledger.client.admin_calls import Admin
+    from dledger.client.cluster_status import ClusterStatus
     from dledger.client.log import Log
-    from dledger.client.members import Metadata
+    from dledger.client.metadata import Metadata
     from dledger.client.named_producer import NamedProducer
     from dledger.client.results import Acks, Batch, SegmentInfo
+    from dledger.common.batch import Buffer
 
 Result = TypeVar("Result")
 

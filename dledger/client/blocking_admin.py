@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from dledger.client.admin import Admin
+    from dledger.client.admin_calls import Admin
     from dledger.client.admin_results import MembershipChange, RetentionChange, TrimResult
-    from dledger.types import GroupSettings
+    from dledger.common.types import GroupSettings
 
 Result = TypeVar("Result")
 

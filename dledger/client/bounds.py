@@ -5,21 +5,21 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, TypeVar
 
-from dledger.client.deadline import Deadline
 from dledger.client.getter import WIRE_CONSISTENCY
 from dledger.client.results import SegmentInfo
-from dledger.client.retry import ASKS_ELSEWHERE, PASSING, Backoff
-from dledger.client.rpc import unary
-from dledger.errors import Code, DLedgerError, OutOfRange, error
-from dledger.types import MAX_INDEX, Consistency
+from dledger.common.deadline import Deadline
+from dledger.common.errors import Code, DLedgerError, OutOfRange, error
+from dledger.common.types import MAX_INDEX, Consistency
+from dledger.rpc.client.failures import unary
+from dledger.rpc.client.retry import ASKS_ELSEWHERE, PASSING, Backoff
 from dledger.v1 import log_pb2
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Awaitable, Callable
 
-    from dledger.client.channels import Endpoint
-    from dledger.client.leader import Leaders
+    from dledger.client.leader_locator import LeaderLocator
+    from dledger.rpc.client.channels import Endpoint
 
 Result = TypeVar("Result")
 
@@ -29,7 +29,7 @@ ATTEMPT_TIMEOUT_MS = 2_000
 
 
 async def find_bounds(
-    leaders: Leaders, group: str, consistency: Consistency, timeout_ms: float, rng: random.Random
+    leaders: LeaderLocator, group: str, consistency: Consistency, timeout_ms: float, rng: random.Random
 ) -> tuple[int, int]:
     """The first index and the commit index. Asks again through a failover; raises the last refusal after that."""
 
@@ -50,7 +50,7 @@ async def ask_bounds(endpoint: Endpoint, group: str, consistency: Consistency, t
 
 
 async def list_segments(
-    leaders: Leaders, group: str, node: str | None, timeout_ms: float, rng: random.Random
+    leaders: LeaderLocator, group: str, node: str | None, timeout_ms: float, rng: random.Random
 ) -> list[SegmentInfo]:
     """The segments on ``node``, or on any node. Asks again as ``find_bounds`` does."""
     request = log_pb2.ListSegmentsRequest(group=group)
@@ -66,7 +66,7 @@ async def list_segments(
 
 
 async def _persist(
-    leaders: Leaders,
+    leaders: LeaderLocator,
     node: str | None,
     consistency: Consistency,
     ask: Callable[[Endpoint, float], Awaitable[Result]],

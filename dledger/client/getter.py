@@ -13,18 +13,18 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from dledger.client.append_queue import TICK_S
-from dledger.client.closing import client_closed
-from dledger.client.conversation import Conversation
-from dledger.client.retry import ASKS_ELSEWHERE, PASSING, Backoff
-from dledger.client.rpc import code_named
-from dledger.errors import CODES, Code, DeadlineExceeded, DLedgerError, InternalError, Unavailable, error
-from dledger.types import Consistency, Entry
+from dledger.common.errors import CODES, Code, DeadlineExceeded, DLedgerError, InternalError, Unavailable, error
+from dledger.common.types import Consistency, Entry
+from dledger.rpc.client.cancellation import client_closed
+from dledger.rpc.client.failures import code_named
+from dledger.rpc.client.pipelined_stream import PipelinedStream
+from dledger.rpc.client.retry import ASKS_ELSEWHERE, PASSING, Backoff
 from dledger.v1 import log_pb2
 
 if TYPE_CHECKING:
     import random
 
-    from dledger.client.leader import Leaders
+    from dledger.client.leader_locator import LeaderLocator
 
 WINDOW = 4
 """Messages in flight."""
@@ -54,7 +54,7 @@ class Getter:
     """The gets of one consistency at one place: the leader, any node, or the node named."""
 
     def __init__(
-        self, leaders: Leaders, group: str, consistency: Consistency, node: str | None, rng: random.Random
+        self, leaders: LeaderLocator, group: str, consistency: Consistency, node: str | None, rng: random.Random
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._leaders = leaders
@@ -157,7 +157,7 @@ class Getter:
             endpoint = await self._leaders.route(self._node, self._consistency)
             address = endpoint.address
             leaders = self._leaders if self._node is None else None
-            refusal = await Conversation(endpoint.log.GetStream(), address, self, leaders).hold()
+            refusal = await PipelinedStream(endpoint.log.GetStream(), address, self, leaders).hold()
         except DLedgerError as unreachable:
             refusal = unreachable
         self._take_back()

@@ -7,35 +7,35 @@ import random
 from typing import TYPE_CHECKING, Self
 from weakref import WeakSet
 
-from dledger.client.admin import Admin
+from dledger.client.admin_calls import Admin
 from dledger.client.append_queue import AppendQueue
 from dledger.client.arguments import check_index, check_place, check_producer, check_timeout_ms
 from dledger.client.bounds import find_bounds, list_segments
-from dledger.client.channels import Channels
-from dledger.client.closing import client_closed
-from dledger.client.cluster import ClusterStatus, cluster_status
+from dledger.client.client_options import ClientOptions, parse_endpoints
+from dledger.client.cluster_status import ClusterStatus, cluster_status
 from dledger.client.getter import Getter
-from dledger.client.leader import Leaders
-from dledger.client.members import Metadata
+from dledger.client.leader_locator import LeaderLocator
+from dledger.client.metadata import Metadata
 from dledger.client.named_producer import NamedProducer
-from dledger.client.options import ClientOptions, parse_endpoints
 from dledger.client.producer import Producer
-from dledger.client.reader import Range, Reader
-from dledger.errors import Code, error
-from dledger.types import Ack, Consistency, Entry
+from dledger.client.range_reader import Range, Reader
+from dledger.common.errors import Code, error
+from dledger.common.types import Ack, Consistency, Entry
+from dledger.rpc.client.cancellation import client_closed
+from dledger.rpc.client.channels import Channels
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
     from types import TracebackType
 
-    from dledger.batch import Buffer
     from dledger.client.results import Acks, Batch, SegmentInfo
+    from dledger.common.batch import Buffer
 
 
 class Log:
     """A client of one group, used as ``async with dledger.connect("host:port,…") as log:``, in one event loop.
 
-    Every method may raise the errors of dledger.errors; each has a deadline (``timeout_ms``, by default that of
+    Every method may raise the errors of dledger.common.errors; each has a deadline (``timeout_ms``, by default that of
     ``connect``) and goes on through failovers until then.
     """
 
@@ -54,7 +54,7 @@ class Log:
         options = self._options
         group = options.group
         self._channels = Channels()
-        self._leaders = Leaders(self._channels, self._endpoints, group, options.cluster_id)
+        self._leaders = LeaderLocator(self._channels, self._endpoints, group, options.cluster_id)
         self._queue = AppendQueue(
             options.limits,
             window=options.max_batches_in_flight,

@@ -15,20 +15,20 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from dledger.batch import crc32c
 from dledger.client.arguments import check_amount
 from dledger.client.bounds import ask_bounds
-from dledger.client.closing import client_closed
-from dledger.client.conversation import Conversation
-from dledger.client.deadline import Deadline
+from dledger.client.log_client_wire import encode_append
 from dledger.client.pending import build_bodies, check_body_size
 from dledger.client.results import AckSpan
-from dledger.client.retry import ASKS_ELSEWHERE, PASSING, Backoff
-from dledger.client.rpc import unary
-from dledger.client.verdict import SAYS_ITSELF, leaves_doubt
-from dledger.client.wire import encode_append
-from dledger.errors import CODES, Code, DeadlineExceeded, DLedgerError, InternalError, OutcomeUnknown, error
-from dledger.types import Consistency
+from dledger.common.batch import crc32c
+from dledger.common.deadline import Deadline
+from dledger.common.errors import CODES, Code, DeadlineExceeded, DLedgerError, InternalError, OutcomeUnknown, error
+from dledger.common.types import Consistency
+from dledger.rpc.client.cancellation import client_closed
+from dledger.rpc.client.failures import unary
+from dledger.rpc.client.pipelined_stream import PipelinedStream
+from dledger.rpc.client.retry import ASKS_ELSEWHERE, PASSING, Backoff
+from dledger.rpc.client.verdict import SAYS_ITSELF, leaves_doubt
 from dledger.v1 import log_pb2
 
 if TYPE_CHECKING:
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import TracebackType
 
-    from dledger.batch import Buffer
-    from dledger.client.channels import Endpoint
-    from dledger.client.leader import Leaders
-    from dledger.client.options import ClientOptions
+    from dledger.client.client_options import ClientOptions
+    from dledger.client.leader_locator import LeaderLocator
+    from dledger.common.batch import Buffer
+    from dledger.rpc.client.channels import Endpoint
 
 INIT_TIMEOUT_MS = 1_500
 CONFIRM_TIMEOUT_MS = 1_500
@@ -74,7 +74,14 @@ class NamedProducer:
     """
 
     def __init__(
-        self, name: str, epoch: int, sequence: int, *, leaders: Leaders, options: ClientOptions, rng: random.Random
+        self,
+        name: str,
+        epoch: int,
+        sequence: int,
+        *,
+        leaders: LeaderLocator,
+        options: ClientOptions,
+        rng: random.Random,
     ) -> None:
         """``sequence``: so many records were appended in this epoch before; 0 to begin at its beginning.
 
@@ -169,7 +176,7 @@ class NamedProducer:
         return [await self.append_body(body, count) for body, count in bodies]
 
     async def append_body(self, body: Buffer, count: int) -> asyncio.Future[AckSpan]:
-        """As ``append_many``, with a ready-made body (dledger.batch draws it) of ``count`` records.
+        """As ``append_many``, with a ready-made body (dledger.common.batch draws it) of ``count`` records.
 
         Raises BATCH_TOO_LARGE, and nothing is sent, for one that no server can be told to take.
         """
@@ -259,7 +266,7 @@ class NamedProducer:
         except DLedgerError as refusal:
             end = refusal
         else:
-            stream = Conversation(endpoint.append_stream(), endpoint.address, _Sender(self), self._leaders)
+            stream = PipelinedStream(endpoint.append_stream(), endpoint.address, _Sender(self), self._leaders)
             end = await stream.hold()
             if end.code is Code.OUT_OF_ORDER and await self._is_gap(endpoint):
                 self._fail(self._gap(end))

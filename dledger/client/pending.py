@@ -15,16 +15,16 @@ import asyncio
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from dledger.batch import as_records, build_body, crc32c
 from dledger.client.results import AckSpan, acks_of
-from dledger.config import MAX_IN_ONE_MESSAGE_BYTES
-from dledger.errors import Code, DLedgerError, error
-from dledger.types import Ack
+from dledger.common.batch import as_records, build_body, crc32c
+from dledger.common.config import MAX_IN_ONE_MESSAGE_BYTES
+from dledger.common.errors import Code, DLedgerError, error
+from dledger.common.types import Ack
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from dledger.batch import Buffer
+    from dledger.common.batch import Buffer
 
 RECORD_OVERHEAD_BYTES = 64
 """What a pending record is charged beside its bytes: its future and its places in lists."""

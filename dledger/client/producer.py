@@ -12,21 +12,21 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from dledger.client.append_queue import AppendQueue
-from dledger.client.closing import client_closed
-from dledger.client.conversation import Conversation
-from dledger.client.retry import ASKS_ELSEWHERE, Backoff
-from dledger.client.rpc import unary
-from dledger.client.verdict import FOR_ALL, Verdict, judge, leaves_doubt
-from dledger.client.wire import encode_append
-from dledger.errors import Code, DLedgerError, InternalError
+from dledger.client.log_client_wire import encode_append
+from dledger.common.errors import Code, DLedgerError, InternalError
+from dledger.rpc.client.cancellation import client_closed
+from dledger.rpc.client.failures import unary
+from dledger.rpc.client.pipelined_stream import PipelinedStream
+from dledger.rpc.client.retry import ASKS_ELSEWHERE, Backoff
+from dledger.rpc.client.verdict import FOR_ALL, Verdict, judge, leaves_doubt
 from dledger.v1 import log_pb2
 
 if TYPE_CHECKING:
     import random
 
-    from dledger.client.channels import Endpoint
-    from dledger.client.leader import Leaders
+    from dledger.client.leader_locator import LeaderLocator
     from dledger.client.pending import PendingBatch
+    from dledger.rpc.client.channels import Endpoint
 
 INIT_TIMEOUT_MS = 1_500
 
@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 class Producer:
     """Sends what ``queue`` holds."""
 
-    def __init__(self, queue: AppendQueue, leaders: Leaders, group: str, rng: random.Random) -> None:
+    def __init__(self, queue: AppendQueue, leaders: LeaderLocator, group: str, rng: random.Random) -> None:
         self._queue = queue
         self._leaders = leaders
         self._group = group
@@ -82,7 +82,7 @@ class Producer:
         else:
             assert self._identity is not None
             sender = _Sender(self._queue, self._group, self._identity, self._backoff)
-            stream = Conversation(endpoint.append_stream(), endpoint.address, sender, self._leaders)
+            stream = PipelinedStream(endpoint.append_stream(), endpoint.address, sender, self._leaders)
             end = await stream.hold()
             self._queue.last_refusal = end
             if end.code in ASKS_ELSEWHERE or end.code is Code.OUT_OF_ORDER:

@@ -8,8 +8,8 @@ from functools import partial
 from itertools import repeat
 from typing import overload
 
-from dledger.batch import Buffer, build_body, record_at, records_of
-from dledger.types import Ack, Entry
+from dledger.common.batch import Buffer, build_body, record_at, records_of
+from dledger.common.types import Ack, Entry
 
 _make_ack = partial(tuple.__new__, Ack)
 
@@ -92,9 +92,9 @@ def acks_of(first_index: int, count: int, term: int, timestamp_ms: int) -> Itera
 class Batch:
     """Committed records with consecutive indexes from ``base_index`` on, appended together in ``term``.
 
-    ``body`` is as drawn in dledger.batch: the two buffers of an Arrow binary array. Its checksum has been verified.
-    It is read-only, and may be a view of the message that brought it, of about 1 MiB: ``bytes(batch.body)`` lets go of
-    that.
+    ``body`` is as drawn in dledger.common.batch: the two buffers of an Arrow binary array. Its checksum has been
+    verified. It is read-only, and may be a view of the message that brought it, of about 1 MiB: ``bytes(batch.body)``
+    lets go of that.
     """
 
     base_index: int

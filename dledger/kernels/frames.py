@@ -20,8 +20,8 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from dledger.storage.copy import LogCopy, Sight
-from dledger.storage.segment import Segment
+from dledger.log.copy import LogCopy, Sight
+from dledger.log.segment.segment import Segment
 
 BLOCK_POSITIONS: Final = 4096
 BATCH_FRAMES: Final = 8192

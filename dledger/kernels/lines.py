@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
-from dledger.errors import ConfigError
+from dledger.common.errors import ConfigError
 from dledger.kernels.history import APPEND, FAIL, INFO, OK, column
 from dledger.kernels.rates import RateKernel
 

@@ -11,7 +11,7 @@ from typing import Self
 
 import pyarrow as pa
 
-from dledger.errors import ConfigError
+from dledger.common.errors import ConfigError
 
 SPILL_AT_BYTES = 256 << 20
 _OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from dledger.common.types import NodeId
 from dledger.metrics.histogram import Histogram
-from dledger.types import NodeId
 
 
 @dataclass(slots=True)

@@ -16,8 +16,8 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
 
-from dledger.config import join_address
-from dledger.errors import Code, error
+from dledger.common.config import join_address
+from dledger.common.errors import Code, error
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dledger.common.types import NodeId, Position, Role, Term
 from dledger.raft.messages import Message
-from dledger.types import NodeId, Position, Role, Term
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from enum import Enum
 
+from dledger.common.types import LogPoint, NodeId, Term
 from dledger.raft.membership import Membership
 from dledger.raft.messages import NOBODY, VoteRequest, VoteResult
-from dledger.types import LogPoint, NodeId, Term
 
 
 class VoteStage(Enum):

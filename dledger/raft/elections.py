@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from dledger.common.types import NodeId, Role, Term
 from dledger.raft.effects import FetchTail, RoleChanged
 from dledger.raft.election import Ballot, VoteStage, is_ahead, judge_log, judge_membership, judge_vote
 from dledger.raft.messages import NOBODY, TakeLeadership, VoteRequest, VoteResponse, VoteResult
-from dledger.raft.state import Hindrance, NodeState
-from dledger.types import NodeId, Role, Term
+from dledger.raft.state import NodeState, VoteBlocker
 
 ROUNDS_BEFORE_FETCH = 2
 """Pre-votes without a leader after which a candidate asks for the frames that it lacks."""
@@ -62,7 +62,7 @@ class Elections(NodeState):
 
     def _source(self, ahead: Sequence[NodeId]) -> NodeId:
         """Whom to ask for what this log lacks: those who refuse for it in turn, as what one has may be damaged there.
-        Every third time any other member: who refuses may have only heard of what it wants (``least_end``)."""
+        Every third time any other member: who refuses may have only heard of what it wants (``min_candidate_end``)."""
         thirds, step = divmod(self._fetches, 3)
         self._fetches += 1
         others = [peer for peer in self.membership.others(self.node_id) if peer not in ahead]
@@ -117,7 +117,7 @@ class Elections(NodeState):
         if candidate in self.doubted:
             # Where its log is ahead it may have been admitted there, and this node, too: standing, it fetches that.
             return self._call(VoteResult.UNKNOWN_LEADER) if candidate_is_ahead else VoteResult.UNKNOWN_LEADER
-        by_log = judge_log(request, self.least_end if self.lacks_end else self._log.last)
+        by_log = judge_log(request, self.min_candidate_end if self.lacks_end else self._log.last)
         is_behind = by_log is not VoteResult.ACCEPT
         result = judge_membership(
             self.node_id, candidate, self.membership, is_ahead=candidate_is_ahead, is_behind=is_behind
@@ -159,7 +159,7 @@ class Elections(NodeState):
         is a learner, so it would not stand. It does, after some calls, and is elected by a majority of the voters that
         its own log names, itself not among them. Raft's proofs ask no more of a candidate than that, and its log
         (Ongaro's dissertation, §4.2.2, has a server stand for the same reason that is no member any more). It leads
-        without counting itself, and hands over to a voter (server/preferred.py).
+        without counting itself, and hands over to a voter (group/leader/preferred.py).
         """
         if result is VoteResult.ACCEPT:
             return VoteResult.NOT_A_VOTER
@@ -196,9 +196,9 @@ class Elections(NodeState):
         ):
             self._campaign(VoteStage.WAIT_TO_VOTE_NEXT, now_ms, transfer_from=leader)
 
-    def set_may_lead(self, may_lead: bool, now_ms: float, why: Hindrance = Hindrance.SLOW_DISK) -> None:
+    def set_may_lead(self, may_lead: bool, now_ms: float, why: VoteBlocker = VoteBlocker.SLOW_DISK) -> None:
         """False while ``why`` hinders: a leader steps down at once, and tells the closest of those that are fit
-        to take over; none stands until no hindrance is left. It follows and votes all the while."""
+        to take over; none stands until no vote_blocker is left. It follows and votes all the while."""
         before = self.may_lead
         self._hinder(why, hinders=not may_lead)
         may_lead = self.may_lead

@@ -15,8 +15,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import NamedTuple, Self
 
-from dledger.config import Limits, Timings
-from dledger.types import DiskState, NodeStart
+from dledger.common.config import Limits, Timings
+from dledger.common.types import DiskState, NodeStart
 
 
 class Need(Enum):

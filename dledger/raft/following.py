@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from dledger.common.types import GENESIS, LogPoint, Position, Term
 from dledger.raft.messages import PushResult
-from dledger.types import GENESIS, LogPoint, Position, Term
 
 
 class LedDown(NamedTuple):

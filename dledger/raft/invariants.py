@@ -4,7 +4,7 @@ the node before it can harm the log (the shell logs it and halts the group).
 
 from __future__ import annotations
 
-from dledger.types import LogPoint, NodeId, Position, Role, Term
+from dledger.common.types import LogPoint, NodeId, Position, Role, Term
 
 
 def check_hard_state(old_term: Term, old_vote: NodeId, new_term: Term, new_vote: NodeId) -> None:

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from itertools import count
 from math import inf
 
-from dledger.config import Limits, Timings
+from dledger.common.config import Limits, Timings
+from dledger.common.types import GroupSettings, NodeId, Position, Term
 from dledger.raft.fitness import Lack, Measure, MemberFacts
 from dledger.raft.membership import Membership
 from dledger.raft.messages import Heartbeat, Message
 from dledger.raft.quorum import quorum_value
 from dledger.raft.replication import Progress
 from dledger.raft.standstill import OthersProgress
-from dledger.types import GroupSettings, NodeId, Position, Term
 
 
 @dataclass(slots=True)
@@ -217,7 +217,7 @@ class Leadership:
         timings = self._timings
         return self._rounds[0][1] + timings.election_timeout_min_ms * (1 - timings.max_clock_drift)
 
-    # Handover ----------------------------------------------------------------------------------------------------
+    # Transfer ---------------------------------------------------------------------------------------------------------
 
     def begin_transfer(self, target: NodeId, deadline_ms: float) -> None:
         assert self.transfer is None

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from dledger.config import MAX_MEMBERS, NODE_ID, check_reachable, split_address
-from dledger.errors import Code, ConfigError, DLedgerError, error, quoted
+from dledger.common.config import MAX_MEMBERS, NODE_ID, check_reachable, split_address
+from dledger.common.errors import Code, ConfigError, DLedgerError, error, quoted
+from dledger.common.types import Member, NodeId, NodeStart
 from dledger.raft.fitness import UNHEARD, Lack, Measure, MemberFacts, Need
 from dledger.raft.quorum import majority
-from dledger.types import Member, NodeId, NodeStart
 
 
 class Membership:

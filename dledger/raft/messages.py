@@ -1,7 +1,7 @@
 """What nodes say to each other: a closed set of frozen messages, each checked for cluster, group, term and leader.
 
 Every message names the ``group`` and the sender's ``term``. The receiver knows the sender from the connection.
-Positions and chains are as in dledger/storage/frame.py.
+Positions and chains are as in dledger/log/frame/frame.py.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
-from dledger.storage.frame import Frame
-from dledger.types import GENESIS, DiskState, LogPoint, NodeId, Position, Term
+from dledger.common.types import GENESIS, DiskState, LogPoint, NodeId, Position, Term
+from dledger.log.frame.frame import Frame
 
 NOBODY = NodeId("")
 
@@ -193,7 +193,7 @@ class TakeLeadership:
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """Your log ends before mine begins: begin anew behind the point of this small state (``LogState.encode``)."""
+    """Your log ends before mine begins: begin anew behind the point of this small state (``LogSnapshot.encode``)."""
 
     group: str
     term: Term

@@ -24,8 +24,8 @@ from itertools import count
 from math import inf
 from typing import NamedTuple
 
+from dledger.common.types import GENESIS, DiskState, Position
 from dledger.raft.messages import AppendResponse, CompareResponse, PushResult, ResetResponse, TruncateResponse
-from dledger.types import GENESIS, DiskState, Position
 
 
 class PushState(Enum):

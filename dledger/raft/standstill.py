@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import inf
 
-from dledger.types import Position
+from dledger.common.types import Position
 
 
 class OthersProgress:

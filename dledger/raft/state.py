@@ -7,14 +7,14 @@ from enum import Enum
 from random import Random
 from typing import Protocol
 
-from dledger.config import Limits, Timings
+from dledger.common.config import Limits, Timings
+from dledger.common.types import GENESIS, DiskState, LogPoint, NodeId, Position, Role, Term
 from dledger.raft import invariants
 from dledger.raft.effects import Effect, Persist, ReadsConfirmed, RoleChanged, Send, TransferEnded
 from dledger.raft.election import Ballot
 from dledger.raft.leadership import Leadership
 from dledger.raft.membership import Membership
 from dledger.raft.messages import NOBODY, Message
-from dledger.types import GENESIS, DiskState, LogPoint, NodeId, Position, Role, Term
 
 
 class LogView(Protocol):
@@ -24,7 +24,7 @@ class LogView(Protocol):
     def last(self) -> LogPoint: ...
 
 
-class Hindrance(Enum):
+class VoteBlocker(Enum):
     """Why a node does not stand, or does not vote either."""
 
     SLOW_DISK = "its disk does not keep up"
@@ -37,8 +37,8 @@ class Hindrance(Enum):
 CALLS_BEFORE_STANDING = 6
 """Calls for the vote of a learner before it stands itself: whoever calls has had time to fetch what it lacks."""
 
-_KEEPS_FROM_VOTING = frozenset({Hindrance.OWES_CATCH_UP, Hindrance.OTHER_DISK})
-_KEEPS_FROM_LEADING = frozenset({Hindrance.SLOW_DISK, Hindrance.DAMAGED_LOG})
+_KEEPS_FROM_VOTING = frozenset({VoteBlocker.OWES_CATCH_UP, VoteBlocker.OTHER_DISK})
+_KEEPS_FROM_LEADING = frozenset({VoteBlocker.SLOW_DISK, VoteBlocker.DAMAGED_LOG})
 
 
 def further(one: LogPoint, other: LogPoint) -> LogPoint:
@@ -82,12 +82,12 @@ class NodeState:
         self.is_compared = False
         """Whether the term's leader has compared its log with this one since this start: before, it may count what was
         acknowledged before the start, and is not here any more."""
-        self.least_end = GENESIS
+        self.min_candidate_end = GENESIS
         """This node may have acknowledged what lies up to there, and not have it any more: it votes for no log that
         ends before, its own included."""
         self.leadership: Leadership | None = None
         self.ballot: Ballot | None = None
-        self.hindrances: set[Hindrance] = set()
+        self.vote_blockers: set[VoteBlocker] = set()
         self.disk = DiskState.OK
         """What this node's disk is good for: followers say it, leaders do not hand over to one that is full."""
         self.may_found = True
@@ -119,25 +119,26 @@ class NodeState:
     @property
     def may_vote(self) -> bool:
         """False for a node that no quorum may rest on: it does not stand, and votes at most for a log that is ahead."""
-        return self.hindrances.isdisjoint(_KEEPS_FROM_VOTING)
+        return self.vote_blockers.isdisjoint(_KEEPS_FROM_VOTING)
 
     @property
     def keeps_promises(self) -> bool:
-        """False for a node that may lack what it acknowledged, and does not know where that ended (``least_end``). One
-        whose log names another disk lacks what that one acknowledged, and nothing of its own."""
-        return Hindrance.OWES_CATCH_UP not in self.hindrances
+        """False for a node that may lack what it acknowledged, and does not know where that ended
+        (``min_candidate_end``). One whose log names another disk lacks what that one acknowledged, and nothing of its
+        own."""
+        return VoteBlocker.OWES_CATCH_UP not in self.vote_blockers
 
     @property
     def may_lead(self) -> bool:
         """False for a node whose disk does not keep up, or whose log is damaged: it follows and votes, and does not
         stand."""
-        return self.hindrances.isdisjoint(_KEEPS_FROM_LEADING)
+        return self.vote_blockers.isdisjoint(_KEEPS_FROM_LEADING)
 
-    def _hinder(self, why: Hindrance, *, hinders: bool) -> None:
+    def _hinder(self, why: VoteBlocker, *, hinders: bool) -> None:
         if hinders:
-            self.hindrances.add(why)
+            self.vote_blockers.add(why)
         else:
-            self.hindrances.discard(why)
+            self.vote_blockers.discard(why)
 
     @property
     def is_voter(self) -> bool:
@@ -151,8 +152,8 @@ class NodeState:
 
     @property
     def lacks_end(self) -> bool:
-        """Whether this log ends before ``least_end``."""
-        last, least = self._log.last, self.least_end
+        """Whether this log ends before ``min_candidate_end``."""
+        last, least = self._log.last, self.min_candidate_end
         return (last.term, last.position) < (least.term, least.position)
 
     @property
@@ -164,13 +165,13 @@ class NodeState:
         """This log's end was cut, and nobody knows yet what this node had acknowledged there. It was nothing of a later
         term than its own. So a log that ends in one has all of that which is committed, as whoever led that term had
         (Raft §5.4.3), and gets this node's vote; until ``know_tail`` no other does."""
-        self._hinder(Hindrance.UNKNOWN_TAIL, hinders=True)
-        self.least_end = LogPoint(Position(0), Term(self.term + 1), 0)
+        self._hinder(VoteBlocker.UNKNOWN_TAIL, hinders=True)
+        self.min_candidate_end = LogPoint(Position(0), Term(self.term + 1), 0)
 
-    def know_tail(self, least_end: LogPoint, now_ms: float) -> None:
-        """What it may have acknowledged lies up to ``least_end``."""
-        self._hinder(Hindrance.UNKNOWN_TAIL, hinders=False)
-        self.least_end = least_end
+    def know_tail(self, min_candidate_end: LogPoint, now_ms: float) -> None:
+        """What it may have acknowledged lies up to ``min_candidate_end``."""
+        self._hinder(VoteBlocker.UNKNOWN_TAIL, hinders=False)
+        self.min_candidate_end = min_candidate_end
         if self._is_sole_voter and self.leadership is None:
             self.deadline_ms = now_ms
 
@@ -321,8 +322,8 @@ class NodeState:
             self.leadership.transfer = None
             self._effects.append(TransferEnded(NOBODY))
 
-    def set_may_vote(self, may_vote: bool, now_ms: float, why: Hindrance = Hindrance.OWES_CATCH_UP) -> None:
-        """As far as ``why`` goes: each hindrance is lifted for itself."""
+    def set_may_vote(self, may_vote: bool, now_ms: float, why: VoteBlocker = VoteBlocker.OWES_CATCH_UP) -> None:
+        """As far as ``why`` goes: each vote_blocker is lifted for itself."""
         before = self.may_vote
         self._hinder(why, hinders=not may_vote)
         if before != self.may_vote and self.leadership is None:
@@ -334,7 +335,7 @@ class NodeState:
         """
         member = self.membership.members.get(self.node_id)
         is_own = member is None or member.node_uuid in (b"", node_uuid)
-        self.set_may_vote(is_own, now_ms, Hindrance.OTHER_DISK)
+        self.set_may_vote(is_own, now_ms, VoteBlocker.OTHER_DISK)
 
     def set_may_found(self, may_found: bool, now_ms: float) -> None:
         if may_found != self.may_found:

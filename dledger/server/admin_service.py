@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-from dledger.raft.state import Hindrance
-from dledger.server.members import Change
-from dledger.server.node import Node
-from dledger.server.recovering import RecoveringReplica
-from dledger.server.replica import Replica
-from dledger.server.rpc import unary
-from dledger.storage.control import member_record, settings_record
-from dledger.storage.damage import Damaged
-from dledger.types import LogPoint, NodeId, PreferredLeader
+from dledger.common.types import LogPoint, NodeId, PreferredLeader
+from dledger.group.leader.members import Change
+from dledger.group.repair.recovering import RecoveringReplica
+from dledger.group.replica import Replica
+from dledger.log.damage.damage import Damaged
+from dledger.log.frame.control import member_record, settings_record
+from dledger.node.node import Node
+from dledger.raft.state import VoteBlocker
+from dledger.rpc.server.refusals import unary
 from dledger.v1 import admin_pb2, admin_pb2_grpc
 from dledger.version import __version__
 
@@ -58,7 +58,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
             damaged_frames=replica.metrics.damaged_frames,
             repair_stuck=replica.exchange.repairer.is_stuck,
             founders_missing=node.founders_missing if replica.log.last.position == 0 else (),
-            hindrances=_words(replica.core.hindrances),
+            vote_blockers=_words(replica.core.vote_blockers),
         )
 
     @unary
@@ -154,12 +154,12 @@ def _of_recovering(node: Node, recovering: RecoveringReplica) -> admin_pb2.Statu
         settings=settings_record(state.settings),
         damaged_frames=recovering.metrics.damaged_frames,
         repair_stuck=recovering.exchange.repairer.is_stuck,
-        hindrances=_words(recovering.core.hindrances),
+        vote_blockers=_words(recovering.core.vote_blockers),
     )
 
 
-def _words(hindrances: Iterable[Hindrance]) -> list[str]:
-    return sorted(each.value for each in hindrances)
+def _words(vote_blockers: Iterable[VoteBlocker]) -> list[str]:
+    return sorted(each.value for each in vote_blockers)
 
 
 async def _commit_point(replica: Replica) -> LogPoint:

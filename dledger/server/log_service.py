@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
-from dledger.errors import Code, DLedgerError, error
-from dledger.server.appender import NO_SOURCE, Source
-from dledger.server.node import Node
-from dledger.server.pipeline import answers_in_order
-from dledger.server.quorum_ack_checker import AppendResult
-from dledger.server.replica import Replica
-from dledger.server.rpc import consistency_of, streaming, unary
-from dledger.server.wire import AppendMessage, ReadMessage
-from dledger.types import Entry
+from dledger.common.errors import Code, DLedgerError, error
+from dledger.common.types import Entry
+from dledger.group.leader.appender import NO_SOURCE, Source
+from dledger.group.leader.quorum_ack_checker import AppendResult
+from dledger.group.replica import Replica
+from dledger.node.node import Node
+from dledger.rpc.server.pipeline import answers_in_order
+from dledger.rpc.server.refusals import consistency_of, streaming, unary
+from dledger.server.log_service_wire import AppendMessage, ReadMessage
 from dledger.v1 import log_pb2, log_pb2_grpc
 
 MAX_GETS_IN_FLIGHT = 64

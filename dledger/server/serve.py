@@ -17,16 +17,16 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import aio as grpc_health
 from grpc_reflection.v1alpha import reflection
 
-from dledger.config import MIB, NodeConfig, join_address
-from dledger.errors import ConfigError
+from dledger.common.config import MIB, NodeConfig, join_address
+from dledger.common.errors import ConfigError
+from dledger.common.types import NodeId, Role, Term
 from dledger.metrics.collector import GroupCollector, make_registry
 from dledger.metrics.server import start_metrics_server
+from dledger.node.node import Node
+from dledger.rpc.server.refusals import TypedRegistry
 from dledger.server.admin_service import AdminService
 from dledger.server.log_service import LogService
-from dledger.server.node import Node
-from dledger.server.rpc import TypedRegistry
-from dledger.server.wire import decode_append, encode_read
-from dledger.types import NodeId, Role, Term
+from dledger.server.log_service_wire import decode_append, encode_read
 from dledger.v1 import admin_pb2, admin_pb2_grpc, log_pb2, log_pb2_grpc
 
 logger = logging.getLogger(__name__)

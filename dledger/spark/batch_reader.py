@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
-from dledger.errors import DLedgerError
+from dledger.common.errors import DLedgerError
 from dledger.spark.columns import record_batches
 from dledger.spark.filters import Bounds, narrow
-from dledger.spark.options import ReadOptions
 from dledger.spark.origin import Origin, is_trimmed, opened, spare_collections
 from dledger.spark.plan import Split, plan_splits, resolve_range
 from dledger.spark.refusal import in_one_sentence
+from dledger.spark.source_options import ReadOptions
 
 
 class BatchReader(DataSourceReader):

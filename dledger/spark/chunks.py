@@ -12,14 +12,14 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from dledger.errors import Code, error
+from dledger.common.errors import Code, error
 
 CHUNK_BYTES = 512 << 10
 """Part of what makes a retry the same: no option."""
 
 
 class Chunk(NamedTuple):
-    """A batch's body (dledger.batch draws it)."""
+    """A batch's body (dledger.common.batch draws it)."""
 
     body: bytes
     count: int  # type: ignore[assignment]  # a field, not tuple.count

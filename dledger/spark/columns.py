@@ -1,7 +1,7 @@
 """The columns of a log's records, and how frames become Arrow record batches: never record by record.
 
-A frame's body is an Arrow binary array already (dledger.batch draws it): its two buffers are handed on as they are.
-Small frames that follow each other are put together, which copies them once.
+A frame's body is an Arrow binary array already (dledger.common.batch draws it): its two buffers are handed on as they
+are. Small frames that follow each other are put together, which copies them once.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import pyarrow as pa
 
-from dledger.batch import Buffer
-from dledger.errors import ConfigError
+from dledger.common.batch import Buffer
+from dledger.common.errors import ConfigError
 
 OFFSET_BYTES = 4
 TARGET_BYTES = 1 << 20

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from dledger.client import Batch, BlockingLog, connect_blocking
-from dledger.errors import Code, ConfigError, DLedgerError, OutOfRange, Unavailable
+from dledger.common.errors import Code, ConfigError, DLedgerError, OutOfRange, Unavailable
+from dledger.common.types import Consistency
+from dledger.log.copy import LogCopy
+from dledger.log.frame.frame import Frame
 from dledger.spark.columns import Records
-from dledger.spark.options import Place
-from dledger.storage.copy import LogCopy
-from dledger.storage.frame import Frame
-from dledger.types import Consistency
+from dledger.spark.source_options import Place
 
 
 @cache

@@ -15,9 +15,9 @@ from heapq import heapify, heappop, heappush
 
 from pyspark.sql.datasource import InputPartition
 
-from dledger.errors import Code, error
-from dledger.spark.options import EARLIEST, LATEST, ReadOptions
+from dledger.common.errors import Code, error
 from dledger.spark.origin import Origin, Span, index_at
+from dledger.spark.source_options import EARLIEST, LATEST, ReadOptions
 
 SPLIT_BYTES = 64 << 20
 """About what one task reads: a task costs Spark 50 ms whatever it does."""

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from dledger.errors import DLedgerError
+from dledger.common.errors import DLedgerError
 
 _HIDE_TRACEBACK = "SPARK_HIDE_TRACEBACK"
 """PySpark's own switch, looked at when a worker tells the driver what ended it; such a worker does not live on."""

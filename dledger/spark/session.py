@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dledger import errors
-from dledger.config import split_address
-from dledger.errors import ConfigError, DLedgerError, Unavailable
+from dledger.common.config import split_address
+from dledger.common.errors import ConfigError, DLedgerError, Unavailable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

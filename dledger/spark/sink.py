@@ -29,12 +29,12 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import BinaryType, StringType, StructType
 
 from dledger.client import BlockingLog, connect_blocking
-from dledger.errors import Code, ConfigError, DLedgerError
+from dledger.common.errors import Code, ConfigError, DLedgerError
+from dledger.common.types import Consistency
 from dledger.spark.chunks import Chunk, Chunker
 from dledger.spark.columns import COLUMNS
-from dledger.spark.options import Place, WriteOptions
 from dledger.spark.refusal import in_one_sentence
-from dledger.types import Consistency
+from dledger.spark.source_options import Place, WriteOptions
 
 QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"

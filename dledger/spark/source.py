@@ -14,12 +14,12 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from dledger.errors import ConfigError
+from dledger.common.errors import ConfigError
 from dledger.spark.batch_reader import BatchReader, PushingBatchReader
 from dledger.spark.columns import COLUMNS, sql_schema
-from dledger.spark.options import ReadOptions, WriteOptions
 from dledger.spark.refusal import in_one_sentence
 from dledger.spark.sink import BatchWriter, StreamWriter, check_reachable, check_schema
+from dledger.spark.source_options import ReadOptions, WriteOptions
 from dledger.spark.stream_reader import StreamReader
 
 

@@ -28,12 +28,12 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from dledger.errors import Code, ConfigError, error
+from dledger.common.errors import Code, ConfigError, error
 from dledger.spark.batch_reader import read_split
-from dledger.spark.options import ReadOptions
 from dledger.spark.origin import Origin, Span, opened
 from dledger.spark.plan import Split, check_there, plan_splits, resolve_start
 from dledger.spark.refusal import in_one_sentence
+from dledger.spark.source_options import ReadOptions
 
 Offset = dict[str, Any]
 

@@ -19,15 +19,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import cast
 
-from dledger.batch import Buffer
-from dledger.errors import Code, DLedgerError, PeerRefused, error
+from dledger.common.batch import Buffer
+from dledger.common.errors import Code, DLedgerError, PeerRefused, error
+from dledger.common.limited_log import LimitedLog
+from dledger.common.types import NodeId
+from dledger.raft import codec
 from dledger.raft.messages import Message
-from dledger.transport import codec
-from dledger.transport.api import TransportHandler
 from dledger.transport.framing import MAX_HELLO_BYTES, MessageReader, RawMessage
 from dledger.transport.hello import answer_hello, dial_hello, judge_answer, judge_dial
-from dledger.transport.limited_log import LimitedLog
-from dledger.types import NodeId
+from dledger.transport.transport_api import TransportHandler
 
 HELLO_TIMEOUT_S = 5.0
 FLUSH_TIMEOUT_S = 1.0

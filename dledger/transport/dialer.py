@@ -9,11 +9,11 @@ import ssl
 from collections.abc import Callable
 from random import Random
 
-from dledger.config import split_address
-from dledger.transport.api import TransportHandler
+from dledger.common.config import split_address
+from dledger.common.limited_log import LimitedLog
+from dledger.common.types import NodeId
 from dledger.transport.connection import Outbound
-from dledger.transport.limited_log import LimitedLog
-from dledger.types import NodeId
+from dledger.transport.transport_api import TransportHandler
 
 logger = logging.getLogger(__name__)
 

@@ -7,8 +7,8 @@ One message, little-endian::
     4       4                 header_len
     8       4                 header_crc: CRC-32C of the header
     12      header_len        protobuf: dledger.v1.Hello first, dledger.v1.PeerMessage from then on
-    …       the rest          log frames as they are stored (dledger/storage/frame.py), each with checksums of its own;
-                              behind a RESET the log's small state, a checksummed record too
+    …       the rest          log frames as they are stored (dledger/log/frame/frame.py), each with checksums of its
+                              own; behind a RESET the log's small state, a checksummed record too
 
 No IO here: bytes in, messages out. A stream of something else (HTTP, TLS, noise) is told by its first twelve bytes.
 """
@@ -19,8 +19,8 @@ from collections.abc import Iterator, Sequence
 from struct import Struct
 from typing import NamedTuple
 
-from dledger.batch import Buffer, crc32c
-from dledger.errors import Code, error
+from dledger.common.batch import Buffer, crc32c
+from dledger.common.errors import Code, error
 
 _PREFIX = Struct("<III")
 PREFIX_BYTES = _PREFIX.size

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from google.protobuf.message import DecodeError
 
-from dledger.batch import Buffer
-from dledger.errors import Code, DLedgerError, PeerRefused, error, quoted
-from dledger.storage.identity import MAX_START_NONCES
-from dledger.transport.api import PeerIdentity, TransportHandler
+from dledger.common.batch import Buffer
+from dledger.common.errors import Code, DLedgerError, PeerRefused, error, quoted
+from dledger.common.types import NodeId
+from dledger.node.identity import MAX_START_NONCES
 from dledger.transport.framing import pack
-from dledger.types import NodeId
+from dledger.transport.transport_api import PeerIdentity, TransportHandler
 from dledger.v1 import raft_pb2 as pb
 
 VERSION = 1

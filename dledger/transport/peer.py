@@ -15,17 +15,17 @@ from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple
 
-from dledger.batch import Buffer
-from dledger.config import MIB, join_address
-from dledger.errors import Code, error
+from dledger.common.batch import Buffer
+from dledger.common.config import MIB, join_address
+from dledger.common.errors import Code, error
+from dledger.common.limited_log import LimitedLog
+from dledger.common.types import NodeId
+from dledger.raft import codec
 from dledger.raft.messages import Message
-from dledger.transport import codec
-from dledger.transport.api import TransportHandler
 from dledger.transport.connection import HELLO_TIMEOUT_S, Inbound, Outbound
 from dledger.transport.dialer import Dialer
 from dledger.transport.framing import pack
-from dledger.transport.limited_log import LimitedLog
-from dledger.types import NodeId
+from dledger.transport.transport_api import TransportHandler
 
 logger = logging.getLogger(__name__)
 

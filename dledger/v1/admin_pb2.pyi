@@ -68,7 +68,7 @@ class StatusResponse(_message.Message):
     DAMAGED_FRAMES_FIELD_NUMBER: _builtins.int
     REPAIR_STUCK_FIELD_NUMBER: _builtins.int
     FOUNDERS_MISSING_FIELD_NUMBER: _builtins.int
-    HINDRANCES_FIELD_NUMBER: _builtins.int
+    VOTE_BLOCKERS_FIELD_NUMBER: _builtins.int
     group: _builtins.str
     cluster_id: _builtins.str
     id: _builtins.str
@@ -118,7 +118,7 @@ class StatusResponse(_message.Message):
         """Of a node whose log is empty: the founders that it has to meet, as new as itself, before a cluster is founded."""
 
     @_builtins.property
-    def hindrances(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+    def vote_blockers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Why it does not stand for election, or does not vote either, one clause each. Empty: nothing keeps it from it."""
 
     def __init__(
@@ -150,11 +150,11 @@ class StatusResponse(_message.Message):
         damaged_frames: _builtins.int = ...,
         repair_stuck: _builtins.bool = ...,
         founders_missing: _abc.Iterable[_builtins.str] | None = ...,
-        hindrances: _abc.Iterable[_builtins.str] | None = ...,
+        vote_blockers: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["disk", b"disk", "settings", b"settings"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "chain", b"chain", "cluster_id", b"cluster_id", "commit_index", b"commit_index", "damaged_frames", b"damaged_frames", "data_dir", b"data_dir", "disk", b"disk", "durability", b"durability", "first_index", b"first_index", "followers", b"followers", "founders_missing", b"founders_missing", "group", b"group", "hindrances", b"hindrances", "http_address", b"http_address", "id", b"id", "last_index", b"last_index", "leader_id", b"leader_id", "log_size_bytes", b"log_size_bytes", "members", b"members", "peer_address", b"peer_address", "pid", b"pid", "position", b"position", "repair_stuck", b"repair_stuck", "role", b"role", "settings", b"settings", "term", b"term", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "chain", b"chain", "cluster_id", b"cluster_id", "commit_index", b"commit_index", "damaged_frames", b"damaged_frames", "data_dir", b"data_dir", "disk", b"disk", "durability", b"durability", "first_index", b"first_index", "followers", b"followers", "founders_missing", b"founders_missing", "group", b"group", "http_address", b"http_address", "id", b"id", "last_index", b"last_index", "leader_id", b"leader_id", "log_size_bytes", b"log_size_bytes", "members", b"members", "peer_address", b"peer_address", "pid", b"pid", "position", b"position", "repair_stuck", b"repair_stuck", "role", b"role", "settings", b"settings", "term", b"term", "version", b"version", "vote_blockers", b"vote_blockers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

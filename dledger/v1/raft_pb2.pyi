@@ -136,7 +136,7 @@ Global___Hello: _TypeAlias = Hello  # noqa: Y015
 @_typing.final
 class PeerMessage(_message.Message):
     """One message of one group. `kind` says which fields count (dledger/raft/messages.py documents each). Behind an APPEND
-    and a FETCH_RESPONSE come frames, behind a RESET the log's small state (dledger/storage/log_state.py).
+    and a FETCH_RESPONSE come frames, behind a RESET the log's small state (dledger/log/frame/log_snapshot.py).
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -249,7 +249,7 @@ Global___PeerMessage: _TypeAlias = PeerMessage  # noqa: Y015
 
 @_typing.final
 class ControlRecord(_message.Message):
-    """The body of a control frame (a frame with count 0): see dledger/storage/frame.py for the kinds."""
+    """The body of a control frame (a frame with count 0): see dledger/log/frame/frame.py for the kinds."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

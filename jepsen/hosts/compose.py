@@ -13,7 +13,7 @@ from pathlib import Path
 from signal import Signals
 from typing import Any
 
-from dledger.errors import ConfigError
+from dledger.common.errors import ConfigError
 from jepsen import shell
 from jepsen.agent import Agent
 from jepsen.disks import Disk

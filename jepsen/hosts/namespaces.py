@@ -22,9 +22,9 @@ from signal import Signals
 from types import MappingProxyType
 
 from dledger.cli.lifeline import Lifeline
-from dledger.config import GRPC_PORT_OFFSET
-from dledger.config_file import format_peers
-from dledger.errors import ConfigError
+from dledger.common.config import GRPC_PORT_OFFSET
+from dledger.common.config_file import format_peers
+from dledger.common.errors import ConfigError
 from jepsen import shell
 from jepsen.agent import Agent
 from jepsen.disks import Disk

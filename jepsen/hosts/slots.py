@@ -12,7 +12,7 @@ import os
 import signal
 from pathlib import Path
 
-from dledger.errors import ConfigError
+from dledger.common.errors import ConfigError
 from jepsen.shell import CommandFailedError, run
 
 ROOT = Path("/run/dledger-jepsen")

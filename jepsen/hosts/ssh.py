@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from signal import Signals
 
-from dledger.config import GRPC_PORT_OFFSET, split_address
-from dledger.config_file import format_peers
-from dledger.errors import ConfigError
+from dledger.common.config import GRPC_PORT_OFFSET, split_address
+from dledger.common.config_file import format_peers
+from dledger.common.errors import ConfigError
 from jepsen.agent import Agent
 from jepsen.disks import Disk
 from jepsen.hosts.api import Ability, Host

@@ -7,7 +7,7 @@ from functools import partial
 from itertools import cycle
 from random import Random
 
-from dledger.errors import ConfigError
+from dledger.common.errors import ConfigError
 from jepsen.hosts.api import Ability
 from jepsen.nemesis.api import Fault
 from jepsen.nemesis.clocks import LIBRARY, ClockDrift, ClockJump

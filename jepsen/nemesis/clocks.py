@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import ClassVar
 from urllib.request import urlopen
 
-from dledger.config import HTTP_PORT_OFFSET, split_address
+from dledger.common.config import HTTP_PORT_OFFSET, split_address
 from jepsen.hosts.api import Ability
 from jepsen.hosts.namespaces import PEER_PORT
 from jepsen.nemesis.api import Injury, Proof, World

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import ClassVar
 
-from dledger.errors import DLedgerError
+from dledger.common.errors import DLedgerError
 from jepsen.hosts.api import Ability
 from jepsen.nemesis.api import Injury, Proof, World
 from jepsen.nemesis.storage import promote

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from dledger.errors import ConfigError
+from dledger.common.errors import ConfigError
 from jepsen.nemesis.api import Fault, Injury, Proof, World, happens, majority_connected
 
 logger = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from dledger.cli.waiting import Waiting, once_it_passes
-from dledger.errors import DLedgerError
+from dledger.common.errors import DLedgerError
 from jepsen.disks import Disk
 from jepsen.hosts.api import Ability
 from jepsen.nemesis.api import Injury, Proof, World

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from dledger.storage.segment import FIRST_PAGE_BYTES, PREPARED_SUFFIX
+from dledger.log.segment.segment import FIRST_PAGE_BYTES, PREPARED_SUFFIX
 from tests.corruption.node import FIRST_STATE, LATER_STATE, RESERVE, ROOM, UNUSED, Region, StoredDisk
 from tests.simulation.platter import SECTOR_BYTES
 

@@ -12,15 +12,15 @@ from itertools import product
 from random import Random
 from typing import NamedTuple
 
-from dledger.errors import CorruptLog
-from dledger.storage.damage import Damaged
-from dledger.types import Position
+from dledger.common.errors import CorruptLog
+from dledger.common.types import Position
+from dledger.log.damage.damage import Damaged
 from tests.corruption.expected import Outcome
 from tests.corruption.outcome import everything
 from tests.corruption.three_nodes import IDLE_S, check_logs, judged, log_of, started, three_nodes
 from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.host import SimHost
-from tests.unit.server.rot import append, damage, frames, level, places, until
+from tests.unit.group.rot import append, damage, frames, level, places, until
 
 NODES = 3
 FRAMES = 6

@@ -7,21 +7,21 @@ from collections.abc import Iterator
 from random import Random
 from typing import NamedTuple
 
-from dledger.storage.frame import HEADER_BYTES, parse_header
-from dledger.storage.hard_state import HardState, HardStateStore
-from dledger.storage.identity import Identity, open_identity
-from dledger.storage.inventory import Durable, take_inventory
-from dledger.storage.peer_book import PeerBook
-from dledger.storage.record import RECORD_HEADER_BYTES
-from dledger.storage.segment import FIRST_PAGE_BYTES, PREPARED_SUFFIX, SECTOR_BYTES, TRAILER_BYTES, Segment
-from dledger.storage.segment_files import SegmentFiles
-from dledger.storage.state_file import COPY_ALIGN_BYTES
-from dledger.storage.two_slot import SLOT_BYTES
-from dledger.types import Member, NodeId, NodeStart, Term
+from dledger.common.types import Member, NodeId, NodeStart, Term
+from dledger.disk.record import RECORD_HEADER_BYTES
+from dledger.disk.two_slot import SLOT_BYTES
+from dledger.group.hard_state import HardState, HardStateStore
+from dledger.log.frame.frame import HEADER_BYTES, parse_header
+from dledger.log.recovery.inventory import Durable, take_inventory
+from dledger.log.segment.segment import FIRST_PAGE_BYTES, PREPARED_SUFFIX, SECTOR_BYTES, TRAILER_BYTES, Segment
+from dledger.log.segment.segment_files import SegmentFiles
+from dledger.log.segment.snapshot_file import COPY_ALIGN_BYTES
+from dledger.node.identity import Identity, open_identity
+from dledger.node.peer_book import PeerBook
 from tests.crashes.medium import Image, RecordedPlatter, RecordingDisk
 from tests.crashes.promises import DATA, GROUP, LIMITS
 from tests.simulation.truth import FRAME_MAGIC
-from tests.unit.storage.harness import Witness, abandon, all_frames, frames_after, open_at
+from tests.unit.log.harness import Witness, abandon, all_frames, frames_after, open_at
 
 VOTE = HardState(Term(7), NodeId("n2"))
 PEERS = {NodeId("n1"): b"1" * 16, NodeId("n2"): b"2" * 16}

@@ -23,21 +23,21 @@ cut, fetched again
 
 from __future__ import annotations
 
-from dledger.errors import CorruptLog
-from dledger.storage.damage import Damaged
-from dledger.storage.damaged_log import DamagedLog, open_damaged
-from dledger.storage.frame import following, parse_frame
-from dledger.storage.hard_state import HardStateStore
-from dledger.storage.identity import Identity
-from dledger.storage.log import FileLog
-from dledger.storage.verify import _Verifier
-from dledger.types import Index
+from dledger.common.errors import CorruptLog
+from dledger.common.types import Index
+from dledger.group.hard_state import HardStateStore
+from dledger.log.damage.damage import Damaged
+from dledger.log.damage.damaged_log import DamagedLog, open_damaged
+from dledger.log.file_log import FileLog
+from dledger.log.frame.frame import following, parse_frame
+from dledger.log.verify import _Verifier
+from dledger.node.identity import Identity
 from tests.corruption.damage import Damage
 from tests.corruption.expected import Outcome, expected
 from tests.corruption.node import LOCK, PEERS, SLOTS, VOTE, StoredNode, open_slots
 from tests.crashes.medium import Image, RecordedPlatter, RecordingDisk
 from tests.crashes.promises import GROUP, LIMITS
-from tests.unit.storage.harness import MEMBERS, Witness, all_frames, open_at
+from tests.unit.log.harness import MEMBERS, Witness, all_frames, open_at
 
 _MOST_REPAIRS = 10
 

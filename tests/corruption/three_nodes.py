@@ -6,9 +6,9 @@ from collections.abc import Coroutine
 from dataclasses import replace
 from typing import Any
 
-from dledger.config import NodeConfig
-from dledger.storage.log import FileLog
-from dledger.storage.verify import _Verifier
+from dledger.common.config import NodeConfig
+from dledger.log.file_log import FileLog
+from dledger.log.verify import _Verifier
 from tests.corruption.expected import Outcome
 from tests.corruption.outcome import everything
 from tests.crashes.medium import Image, RecordedPlatter, RecordingDisk
@@ -19,7 +19,7 @@ from tests.simulation.process import WorldLoop
 from tests.simulation.trace import Trace
 from tests.simulation.violation import Violation
 from tests.support.virtual_time import run_virtual
-from tests.unit.server.rot import until
+from tests.unit.group.rot import until
 
 SEED = 1
 IDLE_S = 0.5

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 
-from dledger.errors import CorruptLog
+from dledger.common.errors import CorruptLog
+from dledger.common.types import GENESIS, LogPoint, NodeId
+from dledger.disk import reserve
+from dledger.log.segment.segment import SEGMENT_SUFFIX, STATE_SUFFIX
 from dledger.raft.messages import FetchResponse, Message
-from dledger.storage import reserve
-from dledger.storage.segment import SEGMENT_SUFFIX, STATE_SUFFIX
-from dledger.types import GENESIS, LogPoint, NodeId
 from tests.corruption.damage import Damage
 from tests.corruption.expected import Outcome, expected
 from tests.corruption.node import StoredDisk
@@ -25,7 +25,7 @@ from tests.simulation.host import SimHost
 from tests.simulation.process import WorldLoop
 from tests.simulation.violation import Violation
 from tests.support.virtual_time import run_virtual
-from tests.unit.server.rot import append, level, trim, until
+from tests.unit.group.rot import append, level, trim, until
 
 APPENDS = 14
 ABOVE_THE_MARK = 2

@@ -19,8 +19,8 @@ from itertools import product
 from random import Random
 from typing import NamedTuple
 
-from dledger.batch import Buffer
-from dledger.storage.syncer import Handle
+from dledger.common.batch import Buffer
+from dledger.disk.syncer import Handle
 from tests.simulation.disk import DiskMood, SimDisk
 from tests.simulation.platter import SECTOR_BYTES, Captured, Platter, SimFile, put_sector
 

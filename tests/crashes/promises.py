@@ -9,21 +9,21 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple, Protocol
 
-from dledger.config import Limits
-from dledger.errors import CorruptLog
-from dledger.storage.damage import Damaged
-from dledger.storage.damaged_log import DamagedLog, open_damaged
-from dledger.storage.frame import Frame, parse_frame
-from dledger.storage.hard_state import HardState, HardStateStore
-from dledger.storage.identity import open_identity
-from dledger.storage.inventory import take_inventory
-from dledger.storage.log import FileLog
-from dledger.storage.log_state import LogState
-from dledger.storage.segment_files import SegmentFiles
-from dledger.storage.verify import _Verifier
-from dledger.types import LogPoint, NodeId, NodeStart, Position, Term, TrimPoint
+from dledger.common.config import Limits
+from dledger.common.errors import CorruptLog
+from dledger.common.types import LogPoint, NodeId, NodeStart, Position, Term, TrimPoint
+from dledger.group.hard_state import HardState, HardStateStore
+from dledger.log.damage.damage import Damaged
+from dledger.log.damage.damaged_log import DamagedLog, open_damaged
+from dledger.log.file_log import FileLog
+from dledger.log.frame.frame import Frame, parse_frame
+from dledger.log.frame.log_snapshot import LogSnapshot
+from dledger.log.recovery.inventory import take_inventory
+from dledger.log.segment.segment_files import SegmentFiles
+from dledger.log.verify import _Verifier
+from dledger.node.identity import open_identity
 from tests.crashes.medium import Image, RecordedPlatter, RecordingDisk
-from tests.unit.storage.harness import MEMBERS, Witness, all_frames, frames_after, open_at
+from tests.unit.log.harness import MEMBERS, Witness, all_frames, frames_after, open_at
 
 DATA = Path("/data")
 GROUP = DATA / "groups" / "default"
@@ -127,8 +127,8 @@ def _check_marks(disk: RecordingDisk, log: FileLog) -> None:
     assert durable.point == log.last, f"the mark says {durable.point}, the log ends at {log.last}"
 
 
-def _state_of(line: Line, frames: list[Frame], start: LogPoint, first_index: int) -> LogState:
-    state = LogState.decode(line.state)
+def _state_of(line: Line, frames: list[Frame], start: LogPoint, first_index: int) -> LogSnapshot:
+    state = LogSnapshot.decode(line.state)
     last = frames[-1].header.position if frames else start.position
     for raw in line.frames[: last - line.first]:
         state.apply(parse_frame(raw))
@@ -206,7 +206,7 @@ class LogModel:
 
     def __init__(self) -> None:
         self.must_exist = False
-        self._line = Line(0, (), 0, frozenset({0}), LogState("default", MEMBERS).encode())
+        self._line = Line(0, (), 0, frozenset({0}), LogSnapshot("default", MEMBERS).encode())
         self._other: Line | None = None
 
     @property
@@ -236,7 +236,7 @@ class LogModel:
         self._line = self._line._replace(starts=frozenset({start}))
 
     def resetting(self, state: bytes) -> None:
-        last = LogState.decode(state).last.position
+        last = LogSnapshot.decode(state).last.position
         self._other = Line(last, (), last, frozenset({last}), state)
 
     def reset(self) -> None:

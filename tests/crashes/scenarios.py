@@ -9,12 +9,12 @@ from copy import deepcopy
 from random import Random
 from typing import NamedTuple
 
-from dledger.storage.damage import Damaged
-from dledger.storage.frame import Frame
-from dledger.storage.hard_state import HardState, HardStateStore
-from dledger.storage.identity import open_identity
-from dledger.storage.log import FileLog
-from dledger.types import NodeId, NodeStart, Position, Term
+from dledger.common.types import NodeId, NodeStart, Position, Term
+from dledger.group.hard_state import HardState, HardStateStore
+from dledger.log.damage.damage import Damaged
+from dledger.log.file_log import FileLog
+from dledger.log.frame.frame import Frame
+from dledger.node.identity import open_identity
 from tests.crashes.medium import Image, RecordedPlatter, RecordingDisk, Shot
 from tests.crashes.promises import (
     DATA,
@@ -26,7 +26,7 @@ from tests.crashes.promises import (
     Promise,
     VotePromise,
 )
-from tests.unit.storage.harness import Witness, frames_after, open_at, state_behind
+from tests.unit.log.harness import Witness, frames_after, open_at, state_behind
 
 IDLE_S = 0.05
 """Longer than a log waits before it writes a mark alone."""

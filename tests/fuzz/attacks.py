@@ -16,13 +16,13 @@ import grpc
 from google.protobuf.message import DecodeError, Message
 from google.rpc import error_details_pb2, status_pb2
 
-from dledger.batch import build_body, check_body, crc32c, records_of
-from dledger.config import Limits
-from dledger.errors import Code, DLedgerError
-from dledger.transport import codec
+from dledger.common.batch import build_body, check_body, crc32c, records_of
+from dledger.common.config import Limits
+from dledger.common.errors import Code, DLedgerError
+from dledger.common.types import NodeId
+from dledger.raft import codec
 from dledger.transport.framing import MAX_HELLO_BYTES, MessageReader, pack
 from dledger.transport.peer import MAX_MESSAGE_BYTES
-from dledger.types import NodeId
 from dledger.v1 import admin_pb2, log_pb2
 from dledger.v1 import raft_pb2 as pb
 from tests.fuzz.mutate import mutate_message, mutated_bytes

@@ -15,11 +15,12 @@ from contextlib import contextmanager
 from random import Random
 from typing import NamedTuple, Self
 
-from dledger.batch import build_body, check_body, crc32c, records_of
-from dledger.config import MIB
-from dledger.errors import Code, DLedgerError
-from dledger.raft.messages import Append, FetchResponse, Message, Reset
-from dledger.storage.control import (
+from dledger.common.batch import build_body, check_body, crc32c, records_of
+from dledger.common.config import MIB
+from dledger.common.errors import Code, DLedgerError
+from dledger.common.types import GroupSettings, LogPoint, Member, NodeId, Position, PreferredLeader, Term, TrimPoint
+from dledger.disk.record import RecordKind, pack_record, unpack_record
+from dledger.log.frame.control import (
     check_control,
     membership_body,
     no_op_body,
@@ -27,7 +28,7 @@ from dledger.storage.control import (
     settings_body,
     trim_body,
 )
-from dledger.storage.frame import (
+from dledger.log.frame.frame import (
     HEADER_BYTES,
     ControlKind,
     Frame,
@@ -38,14 +39,13 @@ from dledger.storage.frame import (
     parse_frames,
     parse_header,
 )
-from dledger.storage.log_state import LogState
-from dledger.storage.record import RecordKind, pack_record, unpack_record
-from dledger.transport import codec
-from dledger.transport.api import PeerIdentity
+from dledger.log.frame.log_snapshot import LogSnapshot
+from dledger.raft import codec
+from dledger.raft.messages import Append, FetchResponse, Message, Reset
 from dledger.transport.framing import MAX_HEADER_BYTES, MessageReader, RawMessage, pack
 from dledger.transport.hello import dial_hello, judge_answer, judge_dial
 from dledger.transport.peer import MAX_MESSAGE_BYTES
-from dledger.types import GroupSettings, LogPoint, Member, NodeId, Position, PreferredLeader, Term, TrimPoint
+from dledger.transport.transport_api import PeerIdentity
 from dledger.v1 import raft_pb2 as pb
 from tests.fuzz.mutate import HOSTILE_UNSIGNED_64, mutate_message, mutated_bytes
 from tests.fuzz.recorded import Recorded, record
@@ -275,7 +275,7 @@ class Decoders:
         random = self._random
         stored = unpack_record(RecordKind.LOG_STATE, random.choice(self._kinds["Reset"]).body)
         assert stored is not None
-        LogState.decode(pack_record(RecordKind.LOG_STATE, 1, mutated_bytes(random, stored.payload)))
+        LogSnapshot.decode(pack_record(RecordKind.LOG_STATE, 1, mutated_bytes(random, stored.payload)))
         return "decoded"
 
     def _batch_body(self) -> str:
@@ -300,7 +300,7 @@ class Decoders:
         elif message.frames:
             self._check_frames(message.frames, end or End.before(message.frames[0].header))
         if isinstance(message, Reset):
-            LogState.decode(message.log_state)
+            LogSnapshot.decode(message.log_state)
         return "decoded"
 
     def _check_frames(self, frames: Sequence[Frame], end: End) -> None:

@@ -14,7 +14,9 @@ from dataclasses import replace
 from random import Random
 from typing import NamedTuple
 
-from dledger.errors import DLedgerError
+from dledger.common.errors import DLedgerError
+from dledger.common.types import LogPoint, NodeId, Position, Term
+from dledger.raft import codec
 from dledger.raft.messages import (
     Append,
     AppendResponse,
@@ -27,8 +29,6 @@ from dledger.raft.messages import (
     VoteResponse,
     VoteResult,
 )
-from dledger.transport import codec
-from dledger.types import LogPoint, NodeId, Position, Term
 from dledger.v1 import raft_pb2 as pb
 from tests.fuzz.mutate import mutate_message
 from tests.fuzz.recorded import Recorded, record

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 
 import grpc
 
-from dledger.batch import records_of
-from dledger.config import MIB
+from dledger.common.batch import records_of
+from dledger.common.config import MIB
 from dledger.transport.framing import pack
 from dledger.v1 import admin_pb2, log_pb2
 from dledger.v1 import raft_pb2 as pb

@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import NamedTuple
 
+from dledger.common.types import NodeId
+from dledger.raft import codec
 from dledger.raft.messages import Message
-from dledger.transport import codec
-from dledger.types import NodeId
 from tests.support.cluster import SimCluster, SimNode
 from tests.support.virtual_time import run_virtual
 

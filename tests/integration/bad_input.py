@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dledger.cli.cluster import LocalNode
-from dledger.config_file import format_peers
+from dledger.common.config_file import format_peers
 from tests.integration.nodes import DEADLINE_S, Nodes, Stubs, alive, running
 
 LOG_LINE = r"\d{4}-\d\d-\d\dT.* (info|warning) +dledger\."

@@ -16,7 +16,7 @@ from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 
 from dledger.cli.cluster import LocalCluster
-from dledger.types import Durability
+from dledger.common.types import Durability
 from dledger.v1 import admin_pb2, admin_pb2_grpc, log_pb2, log_pb2_grpc
 
 DEADLINE_S = 15.0

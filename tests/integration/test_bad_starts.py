@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from dledger.cli.ports import LOOPBACK, free_base
-from dledger.config import GRPC_PORT_OFFSET, HTTP_PORT_OFFSET
+from dledger.common.config import GRPC_PORT_OFFSET, HTTP_PORT_OFFSET
 from tests.integration.bad_input import (
     files_below,
     flags_of,

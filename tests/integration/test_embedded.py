@@ -17,10 +17,10 @@ import uvloop
 
 import dledger
 from dledger.cli.ports import free_base
-from dledger.errors import Code
-from dledger.storage.disk import OsDisk
-from dledger.storage.syncer import Handle, Syncer, ThreadSyncer
-from dledger.types import NodeId, Term
+from dledger.common.errors import Code
+from dledger.common.types import NodeId, Term
+from dledger.disk.disk import OsDisk
+from dledger.disk.syncer import Handle, Syncer, ThreadSyncer
 from tests.integration.nodes import eventually
 
 DEADLINE_S = 10.0

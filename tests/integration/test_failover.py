@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from dledger.types import Durability
+from dledger.common.types import Durability
 from dledger.v1 import log_pb2
 from tests.integration.conftest import Tell
 from tests.integration.load import Load

@@ -10,7 +10,7 @@ import grpc
 import pytest
 import pytest_asyncio
 
-from dledger.batch import build_body, crc32c
+from dledger.common.batch import build_body, crc32c
 from dledger.v1 import admin_pb2, log_pb2
 from tests.integration.nodes import CALL_TIMEOUT_S, Nodes, everything, refusal_of, running
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import dledger
-from dledger.client.admin import Admin
+from dledger.client.admin_calls import Admin
 from dledger.v1 import admin_pb2
 from tests.integration.load import Load
 from tests.integration.nodes import POLL_S, Nodes, Stubs, eventually, running

@@ -8,7 +8,7 @@ import grpc
 import pytest
 import pytest_asyncio
 
-from dledger.config import MIB
+from dledger.common.config import MIB
 from dledger.v1 import admin_pb2, log_pb2
 from tests.integration.load import Load
 from tests.integration.nodes import CALL_TIMEOUT_S, Nodes, eventually, everything, refusal_of, running

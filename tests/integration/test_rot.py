@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from dledger.raft.state import Hindrance
-from dledger.storage.frame import HEADER_BYTES, parse_header
-from dledger.storage.segment import FIRST_PAGE_BYTES
-from dledger.storage.verify import verify
+from dledger.log.frame.frame import HEADER_BYTES, parse_header
+from dledger.log.segment.segment import FIRST_PAGE_BYTES
+from dledger.log.verify import verify
+from dledger.raft.state import VoteBlocker
 from tests.integration.nodes import Nodes, eventually, running
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -68,8 +68,8 @@ async def is_whole(nodes: Nodes) -> bool:
     return len(statuses) == 3 and not any(status.damaged_frames or status.role == "recovering" for status in statuses)
 
 
-async def says(nodes: Nodes, hindrance: Hindrance) -> bool:
-    return any(hindrance.value in status.hindrances for status in await nodes.statuses())
+async def says(nodes: Nodes, vote_blocker: VoteBlocker) -> bool:
+    return any(vote_blocker.value in status.vote_blockers for status in await nodes.statuses())
 
 
 async def test_other_rot_in_every_stopped_node_heals_and_all_are_equal(nodes: Nodes) -> None:
@@ -81,7 +81,7 @@ async def test_other_rot_in_every_stopped_node_heals_and_all_are_equal(nodes: No
         assert not verify(data_dir(nodes, node_id)).ok
     first, *others = nodes.ids
     await nodes.cluster.restart(first)
-    await eventually(lambda: says(nodes, Hindrance.DAMAGED_LOG), "the node alone says what keeps it from standing")
+    await eventually(lambda: says(nodes, VoteBlocker.DAMAGED_LOG), "the node alone says what keeps it from standing")
     await asyncio.gather(*(nodes.cluster.restart(node_id) for node_id in others))
     await nodes.settled()
     await eventually(lambda: is_whole(nodes), "everything is repaired")

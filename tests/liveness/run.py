@@ -6,10 +6,10 @@ import asyncio
 from enum import Enum
 from typing import NamedTuple
 
-from dledger.config import Timings
-from dledger.errors import DLedgerError
-from dledger.server.quorum_ack_checker import AppendResult
-from dledger.types import Role, Term
+from dledger.common.config import Timings
+from dledger.common.errors import DLedgerError
+from dledger.common.types import Role, Term
+from dledger.group.leader.quorum_ack_checker import AppendResult
 from tests.liveness.graphs import Graph, Shape
 from tests.support.cluster import SimCluster, SimNode
 from tests.support.virtual_time import run_virtual

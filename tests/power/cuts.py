@@ -16,8 +16,8 @@ from random import Random
 
 from dledger.cli.cluster import LocalCluster
 from dledger.client import Log, connect
-from dledger.errors import DLedgerError, OutcomeUnknown
-from dledger.types import Ack
+from dledger.common.errors import DLedgerError, OutcomeUnknown
+from dledger.common.types import Ack
 from tests.power.journal import AckJournal, Findings, value_of
 from tests.power.volume import CannotMountError, Volume
 from tests.support.reading import whole_log
@@ -38,7 +38,7 @@ SERVE = (sys.executable, "-m", "dledger")
 SERVE_ON_SLOW_DISKS = (sys.executable, "-m", "tests.power.slow_syncs")
 HONEST = (SERVE_ON_SLOW_DISKS, SERVE)
 _WITHOUT_AIO = (
-    "import dledger.storage.syncer as syncer; syncer.linux_aio = None; from dledger.cli.main import main; main()"
+    "import dledger.disk.syncer as syncer; syncer.linux_aio = None; from dledger.cli.main import main; main()"
 )
 LYING = ("env", "LD_PRELOAD=libeatmydata.so", sys.executable, "-c", _WITHOUT_AIO)
 """Nodes whose syncs say that all is well and do nothing. A group commit goes to the kernel's AIO, past every library:

@@ -9,7 +9,7 @@ from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
 
-from dledger.types import Ack
+from dledger.common.types import Ack
 
 _ACK = Struct("<QQ")
 _NUMBER_BYTES = 8

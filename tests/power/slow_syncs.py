@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from functools import partial
 
 from dledger.cli.main import main
-from dledger.storage.disk import OsDisk
-from dledger.storage.syncer import Handle, OnSynced, Syncer, best_syncer
+from dledger.disk.disk import OsDisk
+from dledger.disk.syncer import Handle, OnSynced, Syncer, best_syncer
 
 DELAY_S = 0.008
 

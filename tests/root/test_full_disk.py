@@ -14,8 +14,8 @@ from pathlib import Path
 import grpc
 import pytest
 
-from dledger.batch import records_of
-from dledger.config import MIB
+from dledger.common.batch import records_of
+from dledger.common.config import MIB
 from dledger.v1 import log_pb2
 from tests.integration.nodes import CALL_TIMEOUT_S, Nodes, eventually, refusal_in, running
 

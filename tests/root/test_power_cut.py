@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dledger.errors import Code
+from dledger.common.errors import Code
 from tests.power.cuts import LYING, SERVE_ON_SLOW_DISKS, cut_power
 from tests.power.volume import CannotMountError
 

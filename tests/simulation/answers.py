@@ -8,8 +8,8 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING, NamedTuple
 
-from dledger.errors import Code, DLedgerError
-from dledger.server.quorum_ack_checker import AppendResult
+from dledger.common.errors import Code, DLedgerError
+from dledger.group.leader.quorum_ack_checker import AppendResult
 from tests.simulation.process import GoneError
 from tests.simulation.violation import Violation
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import NamedTuple
 
-from dledger.server.replica import Replica
-from dledger.storage.control import check_control, members_of, trim_of
-from dledger.storage.frame import ControlKind, Frame, FrameHeader
-from dledger.types import GENESIS, LogPoint, Member, Position, Term, TrimPoint
+from dledger.common.types import GENESIS, LogPoint, Member, Position, Term, TrimPoint
+from dledger.group.replica import Replica
+from dledger.log.frame.control import check_control, members_of, trim_of
+from dledger.log.frame.frame import ControlKind, Frame, FrameHeader
 from tests.simulation.violation import Violation
 
 

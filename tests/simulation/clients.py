@@ -7,11 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
-from dledger.batch import build_body, crc32c, record_at
-from dledger.errors import Code, DLedgerError, OutcomeUnknown
-from dledger.server.appender import Source
-from dledger.server.quorum_ack_checker import AppendResult
-from dledger.types import Consistency
+from dledger.common.batch import build_body, crc32c, record_at
+from dledger.common.errors import Code, DLedgerError, OutcomeUnknown
+from dledger.common.types import Consistency
+from dledger.group.leader.appender import Source
+from dledger.group.leader.quorum_ack_checker import AppendResult
 from tests.simulation.answers import Answers, Question
 from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.host import SimHost

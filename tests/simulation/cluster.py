@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
-from dledger.config import Limits, NodeConfig, Timings
-from dledger.server.replica import Replica
-from dledger.types import Durability, NodeId
+from dledger.common.config import Limits, NodeConfig, Timings
+from dledger.common.types import Durability, NodeId
+from dledger.group.replica import Replica
 from tests.simulation.host import SimHost
 from tests.simulation.life import Life
 from tests.simulation.network import CountedFaults, SimNetwork

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from dledger.raft.state import Hindrance
-from dledger.types import LogPoint, Position
+from dledger.common.types import LogPoint, Position
+from dledger.raft.state import VoteBlocker
 from tests.simulation.chronicle import Chronicle, holds
 from tests.simulation.truth import identity
 from tests.simulation.violation import Violation
@@ -44,10 +44,10 @@ class Debts:
         is owed, or was never committed; a tail that rotted behind the mark is asked for before the first vote; what
         went with the power, where nothing is synced, is owed."""
         core = host.replica.core
-        is_admitted = host.lost_tail and (Hindrance.UNKNOWN_TAIL in core.hindrances or not core.is_voter)
-        is_admitted |= not host.cluster.is_synced and Hindrance.OWES_CATCH_UP in core.hindrances
+        is_admitted = host.lost_tail and (VoteBlocker.UNKNOWN_TAIL in core.vote_blockers or not core.is_voter)
+        is_admitted |= not host.cluster.is_synced and VoteBlocker.OWES_CATCH_UP in core.vote_blockers
         if host.life.was_damaged or host.disk_name in self._cut:
-            is_admitted |= Hindrance.OWES_CATCH_UP in core.hindrances or not self._is_committed(promised)
+            is_admitted |= VoteBlocker.OWES_CATCH_UP in core.vote_blockers or not self._is_committed(promised)
         if is_admitted:
             self._lost[host.disk_name].add(promised)
         return is_admitted

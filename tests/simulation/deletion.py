@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from dledger.common.types import Position, TrimPoint
+from dledger.log.segment.segment import SEGMENT_SUFFIX, STATE_SUFFIX, parse_name
 from dledger.raft.quorum import quorum_value
-from dledger.storage.segment import SEGMENT_SUFFIX, STATE_SUFFIX, parse_name
-from dledger.types import Position, TrimPoint
 from tests.simulation.chronicle import Chronicle
 from tests.simulation.platter import Platter
 from tests.simulation.violation import Violation

@@ -17,8 +17,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
-from dledger.batch import Buffer
-from dledger.storage.syncer import Handle, OnSynced
+from dledger.common.batch import Buffer
+from dledger.disk.syncer import Handle, OnSynced
 from tests.simulation.platter import Captured, Platter, SimFile
 
 Result = TypeVar("Result")

@@ -8,8 +8,8 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING
 
-from dledger.errors import Code
-from dledger.storage.segment import SEGMENT_SUFFIX, STATE_SUFFIX
+from dledger.common.errors import Code
+from dledger.log.segment.segment import SEGMENT_SUFFIX, STATE_SUFFIX
 from tests.simulation.truth import beginning
 
 if TYPE_CHECKING:

@@ -8,13 +8,13 @@ from itertools import pairwise
 from random import Random
 from typing import TYPE_CHECKING, TypeVar
 
-from dledger.errors import Code, DLedgerError
+from dledger.common.errors import Code, DLedgerError
+from dledger.common.types import GENESIS, LogPoint, NodeId, Position, Role, Term
+from dledger.group.replica import Replica
+from dledger.log.segment.segment import SEGMENT_SUFFIX
+from dledger.node.node import Node
 from dledger.raft.messages import AppendResponse, Message, PushResult, TakeLeadership
-from dledger.raft.state import Hindrance
-from dledger.server.node import Node
-from dledger.server.replica import Replica
-from dledger.storage.segment import SEGMENT_SUFFIX
-from dledger.types import GENESIS, LogPoint, NodeId, Position, Role, Term
+from dledger.raft.state import VoteBlocker
 from tests.simulation.disk import DiskMood, SimDisk
 from tests.simulation.excuses import may_end
 from tests.simulation.life import Life
@@ -324,7 +324,7 @@ class SimHost:
     def keep_promise(self, life: Life) -> None:
         log, core = life.replica.log, life.replica.core
         position = log.durable_position if life.cut_to is None else min(log.durable_position, life.cut_to)
-        if Hindrance.UNKNOWN_TAIL in core.hindrances and not life.was_cut and position < self.promised.position:
+        if VoteBlocker.UNKNOWN_TAIL in core.vote_blockers and not life.was_cut and position < self.promised.position:
             return  # it has not asked yet for what is missing
         # A trim that others committed may have moved the start past what this disk holds: nothing is kept up to there.
         is_kept = position >= log.state.start.position

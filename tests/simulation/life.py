@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from dledger.errors import Code, DLedgerError
-from dledger.server.node import Node
-from dledger.server.opening import AnyReplica
-from dledger.server.replica import Replica
-from dledger.storage.damaged_log import DamagedLog
-from dledger.storage.frame import Frame
-from dledger.storage.hard_state import HardState
-from dledger.storage.log import FileLog
-from dledger.types import DEFAULT_GROUP, NodeId, Position, Role, Term, TrimPoint
+from dledger.common.errors import Code, DLedgerError
+from dledger.common.types import DEFAULT_GROUP, NodeId, Position, Role, Term, TrimPoint
+from dledger.group.hard_state import HardState
+from dledger.group.replica import Replica
+from dledger.log.damage.damaged_log import DamagedLog
+from dledger.log.file_log import FileLog
+from dledger.log.frame.frame import Frame
+from dledger.node.node import Node
+from dledger.node.opening import AnyReplica
 from tests.simulation.disk import SimDisk
 from tests.simulation.network import WatchedTransport
 from tests.simulation.process import ProcessLoop

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from random import Random
 
-from dledger.raft.state import Hindrance
+from dledger.raft.state import VoteBlocker
 from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.host import SimHost
 from tests.simulation.troubles.disks import DiskTroubles
@@ -135,7 +135,7 @@ def _owes_catch_up(host: SimHost) -> bool:
     acknowledged that, so it does not vote until a leader has caught it up; where nothing rotted it has no such excuse.
     """
     present = None if host.is_down else host.life.present
-    return host.has_rotted and present is not None and Hindrance.OWES_CATCH_UP in present.core.hindrances
+    return host.has_rotted and present is not None and VoteBlocker.OWES_CATCH_UP in present.core.vote_blockers
 
 
 def _lacks_end(host: SimHost) -> bool:

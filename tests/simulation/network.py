@@ -6,11 +6,11 @@ from collections import Counter
 from random import Random
 from typing import TYPE_CHECKING
 
+from dledger.common.types import NodeId
 from dledger.raft.messages import Message
-from dledger.transport.api import PeerIdentity, TransportHandler
-from dledger.transport.faults import Fate, Faults
-from dledger.transport.memory import RETRY_S, MemoryNetwork, MemoryTransport, _Connection
-from dledger.types import NodeId
+from dledger.testing.memory_network import RETRY_S, MemoryNetwork, MemoryTransport, _Connection
+from dledger.testing.network_faults import Fate, Faults
+from dledger.transport.transport_api import PeerIdentity, TransportHandler
 
 if TYPE_CHECKING:
     from tests.simulation.host import SimHost

@@ -26,7 +26,7 @@ from itertools import count
 from math import inf
 from typing import Any, ParamSpec, TypeVar, TypeVarTuple
 
-from dledger.errors import DLedgerError
+from dledger.common.errors import DLedgerError
 from tests.support.virtual_time import Deadlock, LimitReached, VirtualTimeLoop, run_virtual
 
 P = ParamSpec("P")

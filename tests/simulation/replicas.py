@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
-from dledger.batch import records_of
-from dledger.errors import Code, DLedgerError
-from dledger.types import Consistency, Position, TrimPoint
+from dledger.common.batch import records_of
+from dledger.common.errors import Code, DLedgerError
+from dledger.common.types import Consistency, Position, TrimPoint
 from tests.simulation.host import SimHost
 from tests.simulation.journal import Journal
 from tests.simulation.violation import Violation

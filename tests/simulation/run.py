@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
-from dledger.storage import reserve
+from dledger.disk import reserve
 from tests.simulation.branches import LOGGED
 from tests.simulation.clients import PlainClient, ProducerClient, ReaderClient
 from tests.simulation.cluster import SimulatedCluster
@@ -234,7 +234,7 @@ class _Seed:
             return False
         points = {(host.replica.log.last, host.replica.core.commit_position) for host in hosts}
         leading = [host for host in hosts if host.leads and host.replica.core.is_ready]
-        if len(points) != 1 or len(leading) != 1 or any(host.replica.core.hindrances for host in hosts):
+        if len(points) != 1 or len(leading) != 1 or any(host.replica.core.vote_blockers for host in hosts):
             return False
         ((last, commit),) = points
         return last.position == commit

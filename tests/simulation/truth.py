@@ -7,12 +7,13 @@ from collections.abc import Collection, Iterator, Sequence
 from itertools import takewhile
 from typing import NamedTuple
 
-from dledger.storage.frame import Frame, parse_header
-from dledger.storage.hard_state import HardState
-from dledger.storage.log import FileLog
-from dledger.storage.peer_book import PEER_BOOK_SLOT_BYTES
-from dledger.storage.record import RecordKind, unpack_record
-from dledger.storage.segment import (
+from dledger.common.types import NodeId, Position, Term
+from dledger.disk.record import RecordKind, unpack_record
+from dledger.disk.two_slot import SLOT_BYTES
+from dledger.group.hard_state import HardState
+from dledger.log.file_log import FileLog
+from dledger.log.frame.frame import Frame, parse_header
+from dledger.log.segment.segment import (
     FIRST_PAGE_BYTES,
     SECTOR_BYTES,
     SEGMENT_SUFFIX,
@@ -22,9 +23,8 @@ from dledger.storage.segment import (
     unpack_header,
     unpack_mark,
 )
-from dledger.storage.state_file import COPY_ALIGN_BYTES
-from dledger.storage.two_slot import SLOT_BYTES
-from dledger.types import NodeId, Position, Term
+from dledger.log.segment.snapshot_file import COPY_ALIGN_BYTES
+from dledger.node.peer_book import PEER_BOOK_SLOT_BYTES
 from dledger.v1.storage_pb2 import HardStateRecord, IdentityRecord, PeerBookRecord
 from tests.simulation.platter import Platter, SimFile
 

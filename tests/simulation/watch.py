@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from dledger.common.types import GENESIS, LogPoint, Member, NodeId, Position, Role, Term, TrimPoint
+from dledger.log.frame.frame import ControlKind, Frame
 from dledger.raft.messages import (
     Append,
     AppendResponse,
@@ -27,8 +29,6 @@ from dledger.raft.messages import (
     VoteResult,
 )
 from dledger.raft.quorum import majority, quorum_value
-from dledger.storage.frame import ControlKind, Frame
-from dledger.types import GENESIS, LogPoint, Member, NodeId, Position, Role, Term, TrimPoint
 from tests.simulation.chronicle import Chronicle, Fact, holds
 from tests.simulation.debts import Debts
 from tests.simulation.deletion import Deletion
@@ -321,7 +321,7 @@ class Watch:
         self._check_heard(life, now_ms)
         self._check_asked(life, now_ms)
         self._check_disk(life, now_ms)
-        if replica._elector.is_holding:
+        if replica._effect_runner.is_holding:
             return  # the log may be being cut
         is_news = life.seen_members is not state.members or life.seen_membership is not core.membership
         if is_news and core.membership.members != {member.id: member for member in state.members}:

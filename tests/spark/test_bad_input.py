@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import pytest
 
-from dledger.errors import OutOfRange
+from dledger.common.errors import OutOfRange
 from dledger.spark.session import sentence_of
 from tests.spark.clusters import Cluster, running
 
@@ -163,7 +163,7 @@ def test_a_log_cannot_be_overwritten(spark: SparkSession, trimmed: tuple[Cluster
 
 
 def test_our_sentence_is_found_in_what_spark_makes_of_it() -> None:
-    failure = Exception("[STREAM_FAILED] … dledger.errors.OutOfRange: the log begins at 7\n SQLSTATE: 38000")
+    failure = Exception("[STREAM_FAILED] … dledger.common.errors.OutOfRange: the log begins at 7\n SQLSTATE: 38000")
     refusal = sentence_of(failure)
     assert isinstance(refusal, OutOfRange)
     assert str(refusal) == "the log begins at 7"

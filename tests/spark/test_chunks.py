@@ -7,8 +7,8 @@ import random
 import pyarrow as pa
 import pytest
 
-from dledger.batch import check_body, records_of
-from dledger.errors import DLedgerError
+from dledger.common.batch import check_body, records_of
+from dledger.common.errors import DLedgerError
 from dledger.spark.chunks import CHUNK_BYTES, Chunk, Chunker
 
 LIMIT_BYTES = 1 << 22

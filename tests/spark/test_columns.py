@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from dledger.batch import build_body
 from dledger.client.results import Batch
+from dledger.common.batch import build_body
 from dledger.spark.columns import TARGET_BYTES, arrow_schema, record_batches
 
 COLUMNS = ("index", "term", "value", "sequence")

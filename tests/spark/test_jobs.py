@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dledger.errors import ConfigError
-from dledger.kernels.audit import audit_locally
+from dledger.common.errors import ConfigError
 from dledger.kernels.history import FINAL, HISTORY_SCHEMA, OK
+from dledger.kernels.log_audit import audit_locally
 from dledger.kernels.record_stats import summary
 from dledger.spark.jobs import archive, audit, calls, check, compact, histories, replay, stats
 from dledger.spark.session import sentence_of

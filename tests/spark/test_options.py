@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dledger.errors import ConfigError
-from dledger.spark.options import EARLIEST, LATEST, ReadOptions, WriteOptions
+from dledger.common.errors import ConfigError
+from dledger.spark.source_options import EARLIEST, LATEST, ReadOptions, WriteOptions
 
 HERE = {"dledger.endpoints": "127.0.0.1:20912"}
 

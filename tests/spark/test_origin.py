@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from dledger.batch import build_body
 from dledger.client import Batch
-from dledger.errors import Code, OutOfRange, Unavailable, error
+from dledger.common.batch import build_body
+from dledger.common.errors import Code, OutOfRange, Unavailable, error
+from dledger.common.types import Consistency
 from dledger.spark import batch_reader
 from dledger.spark.batch_reader import read_split
-from dledger.spark.options import Place, ReadOptions
 from dledger.spark.origin import ClusterOrigin, Origin, opened
 from dledger.spark.plan import Split
-from dledger.types import Consistency
+from dledger.spark.source_options import Place, ReadOptions
 from tests.spark.clusters import Cluster, running
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import pytest
 
-from dledger.errors import ConfigError, Unavailable
+from dledger.common.errors import ConfigError, Unavailable
 from dledger.spark.session import LOOPBACK, local_session, prepare_environment
 from tests.spark.clusters import Cluster
 

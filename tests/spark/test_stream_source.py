@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dledger.spark.options import ReadOptions
 from dledger.spark.origin import Span
 from dledger.spark.plan import Split
+from dledger.spark.source_options import ReadOptions
 from dledger.spark.stream_reader import StreamReader, index_after_bytes
 from tests.spark.clusters import Cluster
 from tests.spark.test_sink import forget_last_commit

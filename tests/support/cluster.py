@@ -20,22 +20,22 @@ from random import Random
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from dledger.batch import records_of
-from dledger.config import Limits, NodeConfig, Timings
-from dledger.errors import Code, DLedgerError
+from dledger.common.batch import records_of
+from dledger.common.config import Limits, NodeConfig, Timings
+from dledger.common.errors import Code, DLedgerError
+from dledger.common.types import DEFAULT_GROUP, Consistency, Entry, Member, NodeId, NodeStart, Position, Role, Term
+from dledger.group.hard_state import HardState
+from dledger.group.leader.quorum_ack_checker import AppendResult
+from dledger.group.replica import Replica
+from dledger.log.damage.damage import Damaged
+from dledger.log.frame.frame import Frame
 from dledger.metrics.group import GroupMetrics
+from dledger.node.peer_book import PeerBook
+from dledger.node.peers import Acquaintances
 from dledger.raft.messages import Message, VoteRequest
-from dledger.server.acquaintances import Acquaintances
-from dledger.server.quorum_ack_checker import AppendResult
-from dledger.server.replica import Replica
-from dledger.storage.damage import Damaged
-from dledger.storage.frame import Frame
-from dledger.storage.hard_state import HardState
-from dledger.storage.memory import MemoryLog
-from dledger.storage.peer_book import PeerBook
-from dledger.transport.api import PeerIdentity
-from dledger.transport.memory import MemoryNetwork, MemoryTransport
-from dledger.types import DEFAULT_GROUP, Consistency, Entry, Member, NodeId, NodeStart, Position, Role, Term
+from dledger.testing.memory_log import MemoryLog
+from dledger.testing.memory_network import MemoryNetwork, MemoryTransport
+from dledger.transport.transport_api import PeerIdentity
 
 POLL_S = 0.005
 
@@ -212,7 +212,7 @@ class SimNode:
 
     def _guard_with(self, guard: Callable[[Callable[[], None]], None]) -> None:
         """Every callback of the loop goes through there."""
-        self.replica.guard = self.replica._elector._guard = guard  # type: ignore[method-assign, assignment]
+        self.replica.guard = self.replica._effect_runner._guard = guard  # type: ignore[method-assign, assignment]
 
     def wipe(self) -> None:
         """While down: comes back with an empty disk."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from dledger.client import Log
-from dledger.types import Consistency
+from dledger.common.types import Consistency
 
 SETTLE_TIMEOUT_S = 60.0
 _POLL_S = 0.05

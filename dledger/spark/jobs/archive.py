@@ -14,11 +14,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dledger.errors import ConfigError
+from dledger.common.errors import ConfigError
 from dledger.spark.jobs.progress import Tell, quiet
-from dledger.spark.options import ReadOptions
 from dledger.spark.origin import opened
 from dledger.spark.plan import resolve_range
+from dledger.spark.source_options import ReadOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -1,4 +1,4 @@
-"""Several nodes' files compared, a file a task: the kernels of ``dledger.kernels.audit`` under ``mapInArrow``."""
+"""Several nodes' files compared, a file a task: the kernels of ``dledger.kernels.log_audit`` under ``mapInArrow``."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from dledger.kernels.audit import Audit, Nodes, Piece, sum_up, verdict
 from dledger.kernels.frames import BLOCK_SCHEMA, merge_blocks
+from dledger.kernels.log_audit import Audit, Nodes, Piece, sum_up, verdict
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

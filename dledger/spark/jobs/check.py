@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dledger.errors import ConfigError
+from dledger.common.errors import ConfigError
 from dledger.kernels.checks import check_history, found_by, verdict
 from dledger.kernels.overview import ROWS_A_SHARD, Overview, OverviewKernel
 from dledger.spark.jobs import histories

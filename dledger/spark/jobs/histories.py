@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from dledger.errors import ConfigError
+from dledger.common.errors import ConfigError
 from dledger.kernels.checks import CHECKS, shares
 from dledger.kernels.history import HISTORY_SCHEMA, problem_of
 from dledger.kernels.kernel import SUMMARY, Kernel, joined, whole_partial

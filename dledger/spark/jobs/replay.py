@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dledger.errors import ConfigError
+from dledger.common.errors import ConfigError
 from dledger.spark.jobs.archive import CHECKPOINT, read
 from dledger.spark.jobs.progress import Tell, quiet
 

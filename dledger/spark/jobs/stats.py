@@ -12,9 +12,9 @@ import pyarrow as pa
 from dledger.kernels.record_stats import SLOTS_PER_S, RecordStats, summary
 from dledger.spark.columns import record_batches
 from dledger.spark.jobs import pictures
-from dledger.spark.options import ReadOptions
 from dledger.spark.origin import opened
 from dledger.spark.plan import resolve_range
+from dledger.spark.source_options import ReadOptions
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

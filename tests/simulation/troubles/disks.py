@@ -6,12 +6,12 @@ import copy
 from collections.abc import Callable
 from functools import partial
 
-from dledger.server.replica import Replica
-from dledger.storage.record import RECORD_HEADER_BYTES, RecordKind, unpack_record
-from dledger.storage.segment import FIRST_PAGE_BYTES, SEGMENT_SUFFIX, STATE_SUFFIX, unpack_mark
-from dledger.storage.state_file import COPY_ALIGN_BYTES
-from dledger.storage.two_slot import SLOT_BYTES
-from dledger.types import NodeStart, Position
+from dledger.common.types import NodeStart, Position
+from dledger.disk.record import RECORD_HEADER_BYTES, RecordKind, unpack_record
+from dledger.disk.two_slot import SLOT_BYTES
+from dledger.group.replica import Replica
+from dledger.log.segment.segment import FIRST_PAGE_BYTES, SEGMENT_SUFFIX, STATE_SUFFIX, unpack_mark
+from dledger.log.segment.snapshot_file import COPY_ALIGN_BYTES
 from tests.simulation.debts import lacks_tail, owes
 from tests.simulation.disk import NORMAL_S, Trap
 from tests.simulation.host import SimHost

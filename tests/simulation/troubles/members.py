@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-from dledger.server.replica import Replica
-from dledger.types import Member, NodeId, PreferredLeader
+from dledger.common.types import Member, NodeId, PreferredLeader
+from dledger.group.replica import Replica
 from tests.simulation.host import SimHost
 from tests.simulation.troubles.scene import Scene, Trouble
 

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Coroutine
 from random import Random
 from typing import NamedTuple
 
-from dledger.server.replica import Replica
-from dledger.types import Member, NodeId, NodeStart
+from dledger.common.types import Member, NodeId, NodeStart
+from dledger.group.replica import Replica
 from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.host import SimHost
 from tests.simulation.platter import Platter

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from dledger.raft.state import Hindrance
-from dledger.storage.segment import FIRST_PAGE_BYTES, unpack_mark
+from dledger.log.segment.segment import FIRST_PAGE_BYTES, unpack_mark
+from dledger.raft.state import VoteBlocker
 from tests.simulation.host import SimHost
 from tests.simulation.troubles.scene import Scene, Trouble
 
@@ -104,7 +104,7 @@ class TailTroubles:
         and the disk is replaced, as everybody notices."""
         deadline_s = self._cluster.world.time() + ANSWERED_S
         while host.is_up and self._is_whole(host) and self._cluster.world.time() < deadline_s:
-            is_settled = Hindrance.UNKNOWN_TAIL not in host.replica.core.hindrances and self._is_compared(host)
+            is_settled = VoteBlocker.UNKNOWN_TAIL not in host.replica.core.vote_blockers and self._is_compared(host)
             if is_settled and not self._cluster.watch.debts.has_lost(host):
                 host.lost_tail = False
                 return

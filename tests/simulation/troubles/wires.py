@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from dledger.common.types import NodeId
 from dledger.raft.messages import Message
-from dledger.transport.faults import Rule
-from dledger.types import NodeId
+from dledger.testing.network_faults import Rule
 from tests.simulation.troubles.scene import Scene, Trouble
 
 

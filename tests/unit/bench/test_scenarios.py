@@ -36,7 +36,7 @@ from bench.scenarios import (
 from bench.scenarios.cluster import FILL_RECORD_BYTES, Cluster
 from bench.scenarios.rounds import over_rounds
 from bench.work import BULK, MeasurementFailed, Outcome, PeerMissing, Work
-from dledger.errors import ConfigError
+from dledger.common.errors import ConfigError
 
 OUTCOME = Outcome(records=300, errors=0, duration_s=1.0, p50_ms=1, p99_ms=1, server_core_s=1, client_core_s=1)
 

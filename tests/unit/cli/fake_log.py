@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any, Self
 
-from dledger.batch import build_body
 from dledger.client import (
     Acks,
     AckSpan,
@@ -17,8 +16,9 @@ from dledger.client import (
     RetentionChange,
     TrimResult,
 )
-from dledger.errors import Code, DLedgerError, error
-from dledger.types import Ack, Consistency, Entry, GroupSettings, Member, NodeId, PreferredLeader
+from dledger.common.batch import build_body
+from dledger.common.errors import Code, DLedgerError, error
+from dledger.common.types import Ack, Consistency, Entry, GroupSettings, Member, NodeId, PreferredLeader
 
 TIMESTAMP_MS = 1_000
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from dledger.client import ClusterStatus
-from dledger.errors import Code, error
-from dledger.types import GroupSettings, NodeId, PreferredLeader
+from dledger.common.errors import Code, error
+from dledger.common.types import GroupSettings, NodeId, PreferredLeader
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.fake_log import FakeLog, healthy, node
 

@@ -13,12 +13,12 @@ from typing import Self
 
 import pytest
 
-from dledger.batch import build_body
 from dledger.cli.options import Target
 from dledger.client import Acks
 from dledger.client.pending import check_record_size
-from dledger.config import MAX_IN_ONE_MESSAGE_BYTES, Limits
-from dledger.errors import Code, error
+from dledger.common.batch import build_body
+from dledger.common.config import MAX_IN_ONE_MESSAGE_BYTES, Limits
+from dledger.common.errors import Code, error
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.fake_log import FakeLog
 

@@ -15,7 +15,7 @@ import pytest
 
 from dledger.cli.cluster import LocalCluster, LocalNode, last_words
 from dledger.cli.ports import busy_port, free_base, ports_of
-from dledger.errors import Code, ConfigError, DLedgerError
+from dledger.common.errors import Code, ConfigError, DLedgerError
 
 STAND_IN = """
 import os, signal, sys

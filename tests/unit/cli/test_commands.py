@@ -13,8 +13,8 @@ import pytest
 from dledger.cli.main import SECTIONS
 from dledger.cli.options import Target
 from dledger.client import ClusterStatus, DiskInfo
-from dledger.errors import CODES, Code, error
-from dledger.types import Consistency, GroupSettings, NodeId, PreferredLeader
+from dledger.common.errors import CODES, Code, error
+from dledger.common.types import Consistency, GroupSettings, NodeId, PreferredLeader
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.fake_log import FakeLog, Unreachable, node
 
@@ -136,7 +136,7 @@ def test_status_tells_of_everyone(dledger: Run, fake: FakeLog) -> None:
     assert set(found["nodes"][0]) == {
         "id", "address", "peer_address", "http_address", "role", "term", "first_index", "commit_index", "last_index",
         "position", "chain", "pid", "data_dir", "durability", "version", "reachable",
-        "voter", "counts", "lag_frames", "disk", "log_size_bytes", "damaged_frames", "repair_stuck", "hindrances",
+        "voter", "counts", "lag_frames", "disk", "log_size_bytes", "damaged_frames", "repair_stuck", "vote_blockers",
     }  # fmt: skip
     lines = dledger("status", log=fake).out.decode().splitlines()
     assert lines[0].startswith("group default  leader n1  term 3")
@@ -170,7 +170,9 @@ def test_health_tells_founders_that_are_waited_for_from_one_that_holds_a_log(dle
 
 
 def test_health_tells_what_keeps_the_nodes_from_voting(dledger: Run) -> None:
-    owing = [replace(node(f"n{i}", "follower"), hindrances=("it may have lost what it acknowledged",)) for i in (0, 2)]
+    owing = [
+        replace(node(f"n{i}", "follower"), vote_blockers=("it may have lost what it acknowledged",)) for i in (0, 2)
+    ]
     for third, begin in [(node("n1", "follower"), "no leader; "), (node("n1", "unknown", reachable=False), "no ")]:
         status = ClusterStatus("default", 3, None, "", (owing[0], third, owing[1]))
         outcome = dledger("health", "-o", "json", log=FakeLog(status=status))

@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from dledger.cli.errors_doc import errors_table
-from dledger.errors import CODES, Code
+from dledger.common.errors import CODES, Code
 
 ERRORS_MD = Path(__file__).parents[3] / "docs" / "errors.md"
 

@@ -11,8 +11,8 @@ import pytest
 from dledger.cli import join
 from dledger.cli.join import joining
 from dledger.client import MemberInfo, Metadata
-from dledger.config_file import node_config
-from dledger.errors import Code, ConfigError, DLedgerError, Unavailable, error
+from dledger.common.config_file import node_config
+from dledger.common.errors import Code, ConfigError, DLedgerError, Unavailable, error
 
 MEMBERS = tuple(MemberInfo(f"n{i}", f"h{i}:2", f"h{i}:1", f"h{i}:3", voter=True) for i in range(3))
 TOLD = Metadata("default", "c1", 3, "n1", MEMBERS)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dledger.cli.lifeline import Lifeline, stop_when_released
-from dledger.errors import ConfigError
+from dledger.common.errors import ConfigError
 
 NODE = """
 import signal, sys

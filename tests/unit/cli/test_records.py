@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dledger.cli import records
 from dledger.cli.records import LineSplitter, batches_of, chunks, line_batches, whole
-from dledger.errors import Code, DLedgerError
+from dledger.common.errors import Code, DLedgerError
 
 
 @given(text=st.binary(max_size=200) | st.lists(st.sampled_from([b"a", b"\n", b"\r"])).map(b"".join), cuts=st.data())

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from dledger.cli.runtime import exit_code_of, run
-from dledger.errors import CODES, Code, error
+from dledger.common.errors import CODES, Code, error
 
 
 def raising(failure: BaseException) -> int:

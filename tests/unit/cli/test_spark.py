@@ -6,7 +6,7 @@ import pytest
 
 from dledger.cli import spark
 from dledger.cli.main import cli
-from dledger.errors import ConfigError
+from dledger.common.errors import ConfigError
 
 
 @pytest.mark.parametrize("command", [["archive", "out"], ["audit", "."], ["stats"], ["plot", "out"], ["demo"]])

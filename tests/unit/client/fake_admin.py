@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from dledger.errors import Code, DLedgerError, error
-from dledger.types import Member, NodeId
+from dledger.common.errors import Code, DLedgerError, error
+from dledger.common.types import Member, NodeId
 from dledger.v1 import admin_pb2, admin_pb2_grpc, raft_pb2
 from tests.unit.client.refusals import abort
 

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 import grpc
 from grpc import aio
 
-from dledger.batch import build_body, check_body, crc32c, record_at, records_of
-from dledger.errors import Code, DLedgerError, error
-from dledger.types import Member, NodeId
+from dledger.common.batch import build_body, check_body, crc32c, record_at, records_of
+from dledger.common.errors import Code, DLedgerError, error
+from dledger.common.types import Member, NodeId
 from dledger.v1 import admin_pb2_grpc, log_pb2, log_pb2_grpc, raft_pb2
 from tests.unit.client.fake_admin import FakeAdmin
 from tests.unit.client.refusals import abort

@@ -9,7 +9,7 @@ from google.protobuf import any_pb2
 from google.rpc import error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
-from dledger.errors import CODES, DLedgerError
+from dledger.common.errors import CODES, DLedgerError
 
 
 async def abort(context: Any, refusal: DLedgerError) -> None:

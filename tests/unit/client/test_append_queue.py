@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
-from dledger.batch import records_of
 from dledger.client.append_queue import AppendQueue
 from dledger.client.pending import PendingBatch
-from dledger.config import Limits
-from dledger.errors import Code, DLedgerError, InvalidRequest, OutcomeUnknown, PendingFull, SequenceError, error
+from dledger.common.batch import records_of
+from dledger.common.config import Limits
+from dledger.common.errors import Code, DLedgerError, InvalidRequest, OutcomeUnknown, PendingFull, SequenceError, error
 
 
 def queue(

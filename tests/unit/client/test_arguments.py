@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dledger import client
-from dledger.errors import InvalidRequest
+from dledger.common.errors import InvalidRequest
 
 Call = Callable[[client.Log], Coroutine[Any, Any, object]]
 NO_TEXT = "\ud800"

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from dledger import client
-from dledger.client.members import AddressBook, MemberInfo, Metadata
-from dledger.errors import DeadlineExceeded, PeerRefused, Unavailable
-from dledger.types import Consistency, Member, NodeId
+from dledger.client.metadata import AddressBook, MemberInfo, Metadata
+from dledger.common.errors import DeadlineExceeded, PeerRefused, Unavailable
+from dledger.common.types import Consistency, Member, NodeId
 from tests.unit.client.fake_server import FakeCluster, FakeNode
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dledger import client
-from dledger.errors import Code, DeadlineExceeded, DLedgerError
+from dledger.common.errors import Code, DeadlineExceeded, DLedgerError
 from tests.unit.client.fake_server import FakeCluster
 
 Call = Callable[..., Coroutine[Any, Any, object]]

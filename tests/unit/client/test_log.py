@@ -12,9 +12,9 @@ from contextlib import AbstractContextManager, nullcontext
 import pytest
 
 from dledger import client
-from dledger.client.options import parse_endpoints
-from dledger.config import MIB, Limits
-from dledger.errors import (
+from dledger.client.client_options import parse_endpoints
+from dledger.common.config import MIB, Limits
+from dledger.common.errors import (
     Code,
     ConfigError,
     DLedgerError,
@@ -23,7 +23,7 @@ from dledger.errors import (
     Unavailable,
     UnknownGroup,
 )
-from dledger.types import Member, NodeId
+from dledger.common.types import Member, NodeId
 from tests.unit.client.fake_admin import LAG_FRAMES
 from tests.unit.client.fake_server import FakeCluster
 

@@ -14,8 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from dledger import client
 from dledger.client.results import Acks
-from dledger.errors import Code, DLedgerError, OutcomeUnknown, SequenceError
-from dledger.types import Ack, Entry
+from dledger.common.errors import Code, DLedgerError, OutcomeUnknown, SequenceError
+from dledger.common.types import Ack, Entry
 from tests.unit.client.fake_server import FakeCluster
 
 T = TypeVar("T")

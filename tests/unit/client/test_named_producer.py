@@ -10,11 +10,19 @@ from functools import partial
 import pytest
 
 from dledger import client
-from dledger.batch import build_body
 from dledger.client import named_producer
-from dledger.client.options import DEFAULT_BATCHES_IN_FLIGHT
-from dledger.config import MIB, Limits
-from dledger.errors import Code, InvalidRequest, NotLeader, OutcomeUnknown, SequenceError, Unavailable, Unsupported
+from dledger.client.client_options import DEFAULT_BATCHES_IN_FLIGHT
+from dledger.common.batch import build_body
+from dledger.common.config import MIB, Limits
+from dledger.common.errors import (
+    Code,
+    InvalidRequest,
+    NotLeader,
+    OutcomeUnknown,
+    SequenceError,
+    Unavailable,
+    Unsupported,
+)
 from tests.unit.client.fake_server import FakeCluster
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from dledger import client
 from dledger.client import pending, producer
-from dledger.config import MIB, Limits
-from dledger.errors import (
+from dledger.common.config import MIB, Limits
+from dledger.common.errors import (
     Code,
     DeadlineExceeded,
     DiskFull,

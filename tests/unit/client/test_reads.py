@@ -13,7 +13,7 @@ from dledger import client
 from dledger.client import getter
 from dledger.client.append_queue import TICK_S
 from dledger.client.results import Batch
-from dledger.errors import (
+from dledger.common.errors import (
     Code,
     CorruptLog,
     DLedgerError,
@@ -25,7 +25,7 @@ from dledger.errors import (
     Unavailable,
     UnknownMember,
 )
-from dledger.types import Consistency
+from dledger.common.types import Consistency
 from tests.unit.client.fake_server import FakeCluster, FakeNode
 
 

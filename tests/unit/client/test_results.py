@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from dledger.batch import build_body
 from dledger.client.results import Acks, AckSpan, Batch
-from dledger.types import Ack, Entry
+from dledger.common.batch import build_body
+from dledger.common.types import Ack, Entry
 
 RECORDS = [b"a", b"", b"ccc", b"dd"]
 BATCH = Batch(10, 4, 2, 99, build_body(RECORDS))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dledger.server import repairer
+from dledger.group.repair import repairer
 from tests.corruption.everywhere import Assignment, assignments, outcome_everywhere
 from tests.corruption.expected import Outcome
 

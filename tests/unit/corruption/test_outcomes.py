@@ -8,11 +8,13 @@ from typing import NoReturn
 
 import pytest
 
-from dledger.errors import CorruptLog
-from dledger.storage import reader, recovery, scan
-from dledger.storage.frame import HEADER_BYTES, Frame, FrameHeader
-from dledger.storage.syncer import Handle
-from dledger.storage.two_slot import SLOT_BYTES, TwoSlotFile
+from dledger.common.errors import CorruptLog
+from dledger.disk.syncer import Handle
+from dledger.disk.two_slot import SLOT_BYTES, TwoSlotFile
+from dledger.log.frame import scan
+from dledger.log.frame.frame import HEADER_BYTES, Frame, FrameHeader
+from dledger.log.recovery import recovery
+from dledger.log.segment import frame_reader
 from tests.corruption import outcome
 from tests.corruption.damage import FLIPS, INVERTED, Damage, damaged_bytes, damaged_files, damaged_sectors
 from tests.corruption.expected import Outcome
@@ -132,6 +134,6 @@ def test_a_reader_that_trusts_what_it_reads_is_found_out(monkeypatch: pytest.Mon
         return Frame(header, raw[HEADER_BYTES : header.frame_len], (raw[: header.stored_bytes],))
 
     monkeypatch.setattr(scan, "parse_body", trusting)
-    monkeypatch.setattr(reader, "parse_body", trusting)
+    monkeypatch.setattr(frame_reader, "parse_body", trusting)
     with pytest.raises(AssertionError, match="other frames are served than were stored"):
         outcomes(some_bytes)

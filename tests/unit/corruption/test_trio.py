@@ -7,8 +7,8 @@ from itertools import islice
 
 import pytest
 
-from dledger.server import repairer
-from dledger.storage import recovery
+from dledger.group.repair import repairer
+from dledger.log.recovery import recovery
 from tests.corruption.damage import INVERTED, Damage, damaged_bytes, damaged_files
 from tests.corruption.expected import Outcome
 from tests.corruption.node import StoredDisk

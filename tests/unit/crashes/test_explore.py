@@ -7,17 +7,19 @@ from typing import Any
 
 import pytest
 
-from dledger.storage import cut as cutting
-from dledger.storage import examiner, log, recovery
-from dledger.storage.damage import Hole
-from dledger.storage.disk import Disk
-from dledger.storage.frame import Frame
-from dledger.storage.group_commit import GroupCommit
-from dledger.storage.record import pack_record
-from dledger.storage.segment import Segment
-from dledger.storage.segment_files import SegmentFiles
-from dledger.storage.syncer import Handle
-from dledger.storage.two_slot import TwoSlotFile
+from dledger.disk.disk import Disk
+from dledger.disk.record import pack_record
+from dledger.disk.syncer import Handle
+from dledger.disk.two_slot import TwoSlotFile
+from dledger.log import cut as cutting
+from dledger.log import file_log
+from dledger.log.damage import damage_inspector
+from dledger.log.damage.damage import Hole
+from dledger.log.frame.frame import Frame
+from dledger.log.recovery import recovery
+from dledger.log.segment.group_commit import GroupCommit
+from dledger.log.segment.segment import Segment
+from dledger.log.segment.segment_files import SegmentFiles
 from tests.crashes.explore import explore, explore_kills, explore_recovery
 from tests.crashes.medium import Depth, RecordedPlatter, RecordingDisk
 from tests.crashes.scenarios import SCENARIOS
@@ -137,7 +139,7 @@ def leave_unsynced_what_stays(patch: pytest.MonkeyPatch) -> None:
     def forgetful(*arguments: Any, **named: Any) -> None:
         cutting.cut(*arguments, **{**named, "unsynced": ()})
 
-    patch.setattr(log, "cut", forgetful)
+    patch.setattr(file_log, "cut", forgetful)
 
 
 def leave_unsynced_what_is_written_back(patch: pytest.MonkeyPatch) -> None:
@@ -146,7 +148,7 @@ def leave_unsynced_what_is_written_back(patch: pytest.MonkeyPatch) -> None:
         disk.pwritev(handle, [frame.raw for frame in frames], offset)
         disk.close(handle)
 
-    patch.setattr(examiner, "write_back", forgetful)
+    patch.setattr(damage_inspector, "write_back", forgetful)
 
 
 def save_both_slots_at_once(patch: pytest.MonkeyPatch) -> None:

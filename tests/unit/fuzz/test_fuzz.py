@@ -9,11 +9,11 @@ from random import Random
 
 import pytest
 
+from dledger.common.types import NodeId
+from dledger.group.inbox import Inbox
+from dledger.log.frame.frame import Frame
 from dledger.raft.messages import Message
-from dledger.server.inbox import Inbox
-from dledger.storage.frame import Frame
 from dledger.transport.peer import TcpTransport
-from dledger.types import NodeId
 from dledger.v1 import raft_pb2 as pb
 from tests.fuzz import attacks
 from tests.fuzz.__main__ import Done, Slice
@@ -52,8 +52,8 @@ def _nothing(*_args: object) -> None: ...
 @pytest.mark.parametrize(
     ("where", "check"),
     [
-        ("dledger.storage.frame.check_link", "check_link"),
-        ("dledger.storage.frame.check_frame_body", "check_frame_body"),
+        ("dledger.log.frame.frame.check_link", "check_link"),
+        ("dledger.log.frame.frame.check_frame_body", "check_frame_body"),
         ("tests.fuzz.decoders.check_control", "check_control"),
     ],
 )
@@ -64,7 +64,7 @@ def test_a_check_that_refuses_nothing_is_found_out(where: str, check: str, monke
 
 
 def test_a_cut_of_the_cases_is_not_asked_for_refusals(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dledger.storage.frame.check_frame_body", _nothing)
+    monkeypatch.setattr("dledger.log.frame.frame.check_frame_body", _nothing)
     Decoders(seed=1).run(100)
 
 
@@ -72,7 +72,7 @@ def test_a_refusal_that_is_none_of_ours_is_found_out(monkeypatch: pytest.MonkeyP
     def fail(frame: Frame, what: str) -> None:
         raise RuntimeError(f"{frame} {what}")
 
-    monkeypatch.setattr("dledger.storage.control._nonsense", fail)
+    monkeypatch.setattr("dledger.log.frame.control._nonsense", fail)
     with pytest.raises(RuntimeError, match=r"leaves no voter|names no frame|names a member twice"):
         Decoders(seed=1).run(10_000)
 
@@ -88,7 +88,7 @@ def test_without_the_checks_a_nonsense_member_is_seen_to_do_harm(monkeypatch: py
     taken = Inbox.take
 
     def believe(self: Inbox, sender: NodeId, message: Message) -> None:
-        monkeypatch.setattr("dledger.server.inbox.MAX_TERM_LEAP", 1 << 65)
+        monkeypatch.setattr("dledger.group.inbox.MAX_TERM_LEAP", 1 << 65)
         taken(self, sender, message)
 
     monkeypatch.setattr(Inbox, "take", believe)

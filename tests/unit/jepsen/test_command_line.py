@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from dledger.cli.runtime import exit_code_of
-from dledger.errors import ConfigError
+from dledger.common.errors import ConfigError
 from jepsen.__main__ import main, new_directory, pace
 from jepsen.hosts.namespaces import TOOLS, check_root_and_tools
 from jepsen.nemesis.catalogue import tools

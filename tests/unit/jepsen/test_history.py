@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dledger.batch import build_body
-from dledger.errors import ConfigError
+from dledger.common.batch import build_body
+from dledger.common.errors import ConfigError
 from dledger.kernels.checks import check_history, verdict
 from dledger.kernels.history import FINAL
 from jepsen.history import read_history, to_parquet

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dledger.errors import ConfigError
+from dledger.common.errors import ConfigError
 from dledger.kernels.checks import CHECKS, found_by
 from dledger.kernels.history import HISTORY_SCHEMA
 from jepsen.analysis import VIOLATIONS, availability, judge

@@ -8,7 +8,7 @@ from signal import Signals
 
 import pytest
 
-from dledger.errors import ConfigError
+from dledger.common.errors import ConfigError
 from jepsen.hosts.ssh import SshHosts
 
 SSH = """#!/bin/sh

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dledger.errors import Code, error
+from dledger.common.errors import Code, error
 from jepsen.verdicts import Failed, SurelyNot, Unknown, outcome_of_rpc, outcome_of_sdk
 
 LEAVES_DOUBT = [

@@ -9,9 +9,9 @@ from typing import Any, cast
 
 import pytest
 
-from dledger.batch import build_body
 from dledger.client import Batch, Log
-from dledger.errors import Code, DLedgerError, Unavailable, error
+from dledger.common.batch import build_body
+from dledger.common.errors import Code, DLedgerError, Unavailable, error
 from dledger.kernels.checks import check_history, verdict
 from jepsen.history import read_history
 from jepsen.recorder import Recorder

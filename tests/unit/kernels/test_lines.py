@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from dledger.errors import ConfigError
+from dledger.common.errors import ConfigError
 from dledger.kernels.kernel import whole_partial
 from dledger.kernels.lines import LineKernel, settled
 from dledger.kernels.rates import SLOT_NS, RateKernel

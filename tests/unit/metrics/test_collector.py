@@ -5,9 +5,9 @@ import dataclasses
 import pytest
 from prometheus_client import REGISTRY, CollectorRegistry, generate_latest
 
+from dledger.common.types import NodeId
 from dledger.metrics import GroupCollector, GroupMetrics, Histogram, PeerMetrics, make_registry
 from dledger.metrics import collector as collector_module
-from dledger.types import NodeId
 
 N0, N1 = NodeId("n0"), NodeId("n1")
 LABELS = {"group": "default", "node": "n0"}

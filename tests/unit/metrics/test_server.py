@@ -7,10 +7,10 @@ from urllib.request import urlopen
 
 import pytest
 
-from dledger.errors import Code, ConfigError
+from dledger.common.errors import Code, ConfigError
+from dledger.common.types import NodeId
 from dledger.metrics import GroupCollector, GroupMetrics, make_registry, start_metrics_server
 from dledger.metrics import server as metrics_server
-from dledger.types import NodeId
 
 
 def fetch(port: int) -> str:

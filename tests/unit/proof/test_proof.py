@@ -95,7 +95,7 @@ def test_a_proof_that_starts_programs_rests_on_all_of_the_product(package: str) 
 
 def test_the_simulation_rests_on_what_decides_and_stores_and_on_no_client() -> None:
     names = {str(file.relative_to(ROOT)) for file in places("tests/simulation")}
-    assert {"dledger/raft/node.py", "dledger/storage/log.py", "dledger/server/replica.py"} <= names
+    assert {"dledger/raft/raft_node.py", "dledger/log/file_log.py", "dledger/group/replica.py"} <= names
     assert {"dledger/__init__.py", "tests/simulation/troubles/disks.py", "tests/support/pool.py"} <= names
     assert not [name for name in names if name.startswith("dledger/client/")]
 

@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from random import Random
 
-from dledger.config import Limits, Timings
+from dledger.common.config import Limits, Timings
+from dledger.common.types import GENESIS, LogPoint, Member, NodeId, Position, Term
 from dledger.raft.effects import (
     Committed,
     Effect,
@@ -34,8 +35,7 @@ from dledger.raft.messages import (
     VoteResponse,
     VoteResult,
 )
-from dledger.raft.node import RaftNode
-from dledger.types import GENESIS, LogPoint, Member, NodeId, Position, Term
+from dledger.raft.raft_node import RaftNode
 
 GROUP = "default"
 TIMINGS = Timings(heartbeat_interval_ms=100, election_timeout_min_ms=400, election_timeout_max_ms=800)

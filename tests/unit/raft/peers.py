@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from dledger.common.types import Member, NodeId, NodeStart, Position, Term
 from dledger.raft.fitness import MemberFacts
 from dledger.raft.membership import Membership
 from dledger.raft.messages import NOBODY, Message
-from dledger.raft.node import RaftNode
-from dledger.types import Member, NodeId, NodeStart, Position, Term
+from dledger.raft.raft_node import RaftNode
 from tests.unit.raft.watch import Item, ListLog
 
 

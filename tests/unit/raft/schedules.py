@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from random import Random
 
-from dledger.config import Limits
-from dledger.errors import DLedgerError
+from dledger.common.config import Limits
+from dledger.common.errors import DLedgerError
+from dledger.common.types import LogPoint, Member, NodeId, Position, Role, Term
 from dledger.raft.effects import Committed, Effect, FetchTail, Persist, RoleChanged, Send
 from dledger.raft.fitness import Measure
 from dledger.raft.following import judge_reset
@@ -29,8 +30,7 @@ from dledger.raft.messages import (
     VoteResponse,
     VoteResult,
 )
-from dledger.raft.node import RaftNode
-from dledger.types import LogPoint, Member, NodeId, Position, Role, Term
+from dledger.raft.raft_node import RaftNode
 from tests.unit.raft.harness import GROUP, START_MS, TIMINGS
 from tests.unit.raft.peers import AskTail, Letter, Peer, Push, PushAnswer, PushReset, Tail, configuration, facts_of
 from tests.unit.raft.watch import Watch

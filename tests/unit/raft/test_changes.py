@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from dledger.errors import Code, DLedgerError
+from dledger.common.errors import Code, DLedgerError
+from dledger.common.types import LogPoint, Member, NodeId, Position, Role, Term
 from dledger.raft.membership import Membership
 from dledger.raft.messages import NOBODY, CompareResponse, PushResult, TakeLeadership, VoteResult
-from dledger.raft.node import RaftNode
+from dledger.raft.raft_node import RaftNode
 from dledger.raft.replication import PushState
 from dledger.raft.state import CALLS_BEFORE_STANDING
-from dledger.types import LogPoint, Member, NodeId, Position, Role, Term
 from tests.unit.raft.harness import (
     GROUP,
     N0,

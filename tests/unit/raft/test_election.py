@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from dledger.common.types import GENESIS, LogPoint, NodeId, Position, Role, Term
 from dledger.raft.election import Ballot, VoteStage, judge_log, judge_membership, judge_vote
 from dledger.raft.messages import NOBODY, VoteRequest, VoteResult
-from dledger.raft.node import RaftNode
-from dledger.raft.state import Hindrance
-from dledger.types import GENESIS, LogPoint, NodeId, Position, Role, Term
+from dledger.raft.raft_node import RaftNode
+from dledger.raft.state import VoteBlocker
 from tests.unit.raft.harness import (
     N0,
     N1,
@@ -214,11 +214,11 @@ def test_a_node_that_cannot_rely_on_its_promises_does_not_vote() -> None:
 
 def test_a_disk_that_the_log_does_not_name_votes_for_a_log_that_is_ahead_alone() -> None:
     node = make_node(N0)
-    node.set_may_vote(False, START_MS, Hindrance.OTHER_DISK)
+    node.set_may_vote(False, START_MS, VoteBlocker.OTHER_DISK)
     node.take_effects()
     assert verdict(node, N1, vote_request(2)) is VoteResult.NOT_A_VOTER
     assert verdict(node, N1, vote_request(3, last=point(9, 1))) is VoteResult.ACCEPT
-    node.set_may_vote(False, START_MS, Hindrance.OWES_CATCH_UP)
+    node.set_may_vote(False, START_MS, VoteBlocker.OWES_CATCH_UP)
     node.take_effects()
     assert verdict(node, N2, vote_request(4, last=point(9, 1))) is VoteResult.NOT_A_VOTER
 
@@ -228,7 +228,7 @@ def test_a_disk_that_the_log_does_not_name_votes_for_a_log_that_is_ahead_alone()
 )
 def test_a_disk_that_the_log_does_not_name_tells_who_lacks_what_is_committed(commit: int, answer: VoteResult) -> None:
     node = make_node(N0, log=LogEnd(point(5, 2)), commit=commit)
-    node.set_may_vote(False, START_MS, Hindrance.OTHER_DISK)
+    node.set_may_vote(False, START_MS, VoteBlocker.OTHER_DISK)
     node.take_effects()
     assert verdict(node, N1, vote_request(3, last=point(4, 2), is_pre_vote=True)) is answer
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from dledger.common.types import LogPoint, Position
 from dledger.raft.following import compare_elsewhere, judge_compare, judge_reset, judge_truncate
 from dledger.raft.messages import PushResult
-from dledger.types import LogPoint, Position
 from tests.unit.raft.harness import point
 
 START, LAST = point(100, 3), point(200, 5)

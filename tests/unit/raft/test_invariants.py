@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from dledger.common.types import Position, Role, Term
 from dledger.raft import invariants
 from dledger.raft.messages import NOBODY
-from dledger.types import Position, Role, Term
 from tests.unit.raft.harness import N0, N1, point
 
 

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dledger.config import Limits
+from dledger.common.config import Limits
+from dledger.common.types import GroupSettings, NodeId, Position, PreferredLeader, Term
 from dledger.raft.fitness import Need
 from dledger.raft.leadership import Leadership
 from dledger.raft.membership import Membership
 from dledger.raft.messages import Heartbeat, Message
 from dledger.raft.quorum import majority
-from dledger.types import GroupSettings, NodeId, Position, PreferredLeader, Term
 from tests.unit.raft.harness import GROUP, N0, N1, N2, N3, N4, START_MS, TIMINGS, members
 
 LEARNER = NodeId("l0")
@@ -217,7 +217,7 @@ def test_a_heartbeat_tells_everyone_how_far_the_leader_has_committed() -> None:
     ]
 
 
-# Handover and members ------------------------------------------------------------------------------------------------
+# Transfer and members ------------------------------------------------------------------------------------------------
 
 
 def test_a_handover_is_due_once_the_target_is_level() -> None:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import pytest
 
+from dledger.common.types import NodeId, Position, Term
 from dledger.raft.messages import TakeLeadership, VoteResult
-from dledger.raft.node import RaftNode
-from dledger.types import NodeId, Position, Term
+from dledger.raft.raft_node import RaftNode
 from tests.unit.raft.harness import (
     GROUP,
     N0,

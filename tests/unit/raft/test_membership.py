@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dledger.config import MAX_MEMBERS
-from dledger.errors import Code, DLedgerError
+from dledger.common.config import MAX_MEMBERS
+from dledger.common.errors import Code, DLedgerError
+from dledger.common.types import DiskState, Member, NodeId, NodeStart
 from dledger.raft.fitness import Measure, MemberFacts, Need
 from dledger.raft.membership import Membership, plan_add, plan_promote, plan_readmit, plan_remove, with_disks
-from dledger.types import DiskState, Member, NodeId, NodeStart
 from tests.unit.raft.harness import N0, N1, N2, N3, members
 
 LEARNER = NodeId("l0")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from dledger.common.types import NodeId, Position, Role, Term
 from dledger.raft.messages import TakeLeadership
-from dledger.raft.node import RaftNode
-from dledger.types import NodeId, Position, Role, Term
+from dledger.raft.raft_node import RaftNode
 from tests.unit.raft.harness import (
     GROUP,
     N0,
@@ -232,7 +232,7 @@ def test_a_leader_that_was_replaced_confirms_nothing() -> None:
     assert "reads confirmed 1" not in transcript(leader)
 
 
-# Handover ------------------------------------------------------------------------------------------------------------
+# Transfer -------------------------------------------------------------------------------------------------------------
 
 
 def take(node: RaftNode, leader: NodeId, term: int, position: int = 0) -> None:

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from dledger.common.types import Position, Term
 from dledger.raft.messages import AppendResponse, CompareResponse, PushResult, ResetResponse, TruncateResponse
 from dledger.raft.replication import Progress, PushState
-from dledger.types import Position, Term
 from tests.unit.raft.harness import GROUP, START_MS
 
 LAST = Position(20)

@@ -11,9 +11,9 @@ from collections.abc import Callable
 
 import pytest
 
-from dledger.errors import Code, DLedgerError
+from dledger.common.errors import Code, DLedgerError
+from dledger.common.types import Member, NodeId, Role
 from dledger.raft.membership import Membership
-from dledger.types import Member, NodeId, Role
 from tests.unit.raft.harness import N0, N1, N2, N3, N4
 from tests.unit.raft.peers import Peer
 from tests.unit.raft.schedules import Schedule

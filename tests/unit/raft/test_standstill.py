@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from dledger.common.types import Position
 from dledger.raft.standstill import OthersProgress
-from dledger.types import Position
 
 STANDSTILL_MS = 300
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dledger.types import GENESIS, LogPoint, NodeId, Position, Term
+from dledger.common.types import GENESIS, LogPoint, NodeId, Position, Term
 
 Item = tuple[int, int]
 """(term, value): two logs that hold the same item at a position must be equal up to there."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from dledger.errors import Code, DLedgerError, error
+from dledger.common.errors import Code, DLedgerError, error
 from dledger.server.log_service import LogService
 from dledger.v1 import log_pb2
 

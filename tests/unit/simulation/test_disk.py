@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from dledger.storage.syncer import Handle
+from dledger.disk.syncer import Handle
 from tests.simulation.disk import DiskMood, SimDisk, Trap
 from tests.simulation.platter import PAGE_BYTES, SECTOR_BYTES, Platter, Rot
 from tests.support.virtual_time import settle, virtual_time

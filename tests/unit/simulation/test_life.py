@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from dledger.storage.damage import Damaged, DamagedRange
-from dledger.types import LogPoint, Position, Term
+from dledger.common.types import LogPoint, Position, Term
+from dledger.log.damage.damage import Damaged, DamagedRange
 from tests.simulation.process import GoneError, in_world
-from tests.unit.server.rot import append, rotting, until
+from tests.unit.group.rot import append, rotting, until
 
 
 @in_world

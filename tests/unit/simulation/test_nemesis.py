@@ -7,12 +7,12 @@ from functools import partial
 from random import Random
 
 from dledger.raft.messages import Append, Compare, Fetch
-from dledger.transport.faults import Rule
+from dledger.testing.network_faults import Rule
 from tests.simulation.nemesis import Nemesis
 from tests.simulation.process import in_world
 from tests.simulation.run import Outcome, _Seed
-from tests.unit.server.rot import append, append_one, rotting, until
-from tests.unit.server.tails import tear
+from tests.unit.group.rot import append, append_one, rotting, until
+from tests.unit.group.tails import tear
 
 CHOICES = 20
 

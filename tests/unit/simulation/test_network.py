@@ -7,9 +7,9 @@ from random import Random
 
 import pytest
 
+from dledger.common.types import NodeId, Position, Term
 from dledger.raft.messages import Heartbeat
-from dledger.transport.faults import Rule
-from dledger.types import NodeId, Position, Term
+from dledger.testing.network_faults import Rule
 from tests.simulation.network import CountedFaults
 
 A, B = NodeId("a"), NodeId("b")

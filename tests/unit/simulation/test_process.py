@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dledger.errors import NotLeader
+from dledger.common.errors import NotLeader
 from tests.simulation.process import Declined, ProcessLoop, WorldLoop, in_world
 from tests.simulation.violation import Violation
 from tests.support.virtual_time import run_virtual

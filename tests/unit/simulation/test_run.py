@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dledger.types import NodeId, Term
+from dledger.common.types import NodeId, Term
 from tests.simulation.journal import Journal
 from tests.simulation.run import MIN_ACKNOWLEDGED, MIN_ELECTIONS, SAFETY_S, run_seed
 from tests.simulation.violation import Violation

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from dledger.storage.frame import parse_header
-from dledger.storage.segment import FIRST_PAGE_BYTES
-from dledger.types import Position
+from dledger.common.types import Position
+from dledger.log.frame.frame import parse_header
+from dledger.log.segment.segment import FIRST_PAGE_BYTES
 from tests.simulation.truth import end_of
-from tests.unit.storage.harness import Witness, frames_after, open_at
+from tests.unit.log.harness import Witness, frames_after, open_at
 
 
 @pytest.mark.parametrize("position", [1, 3])

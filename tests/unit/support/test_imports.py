@@ -10,7 +10,7 @@ def test_a_module_a_name_in_one_and_the_packages_on_the_way_are_found_however_fa
     found = imported([ROOT / "tests" / "crashes" / "explore.py"])
     names = {str(file.relative_to(ROOT)) for file in found}
     assert {"tests/simulation/__init__.py", "tests/simulation/platter.py", "tests/crashes/medium.py"} <= names
-    assert {"dledger/__init__.py", "dledger/storage/log.py", "dledger/errors.py"} <= names
+    assert {"dledger/__init__.py", "dledger/log/file_log.py", "dledger/common/errors.py"} <= names
     assert all(file.is_file() for file in found)
 
 

@@ -6,11 +6,11 @@ from typing import Any, get_args
 
 from hypothesis import strategies as st
 
-from dledger.batch import build_body, crc32c
+from dledger.common.batch import build_body, crc32c
+from dledger.common.types import GENESIS, DiskState, LogPoint, NodeId, Position, Term
+from dledger.disk.record import RecordKind, pack_record
+from dledger.log.frame.frame import Frame, make_frame
 from dledger.raft.messages import Append, FetchResponse, Heartbeat, Message, Reset
-from dledger.storage.frame import Frame, make_frame
-from dledger.storage.record import RecordKind, pack_record
-from dledger.types import GENESIS, DiskState, LogPoint, NodeId, Position, Term
 
 MESSAGE_TYPES: tuple[type[Message], ...] = get_args(Message)
 

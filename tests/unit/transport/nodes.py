@@ -8,13 +8,13 @@ from collections.abc import Callable
 from random import Random
 from typing import Self
 
+from dledger.common.types import NodeId
+from dledger.raft import codec
 from dledger.raft.messages import Append, Heartbeat
-from dledger.transport import codec
-from dledger.transport.api import PeerIdentity
 from dledger.transport.framing import PREFIX_BYTES, pack
 from dledger.transport.hello import VERSION
 from dledger.transport.peer import TcpTransport, TlsContexts
-from dledger.types import NodeId
+from dledger.transport.transport_api import PeerIdentity
 from dledger.v1 import raft_pb2 as pb
 from tests.unit.transport.recorder import Recorder
 

@@ -7,9 +7,9 @@ import logging
 from collections.abc import Callable
 from typing import Self
 
+from dledger.common.types import NodeId
 from dledger.raft.messages import Message
-from dledger.transport.api import PeerIdentity
-from dledger.types import NodeId
+from dledger.transport.transport_api import PeerIdentity
 
 
 class Condition:

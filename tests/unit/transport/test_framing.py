@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dledger.batch import crc32c
-from dledger.errors import Code, DLedgerError
+from dledger.common.batch import crc32c
+from dledger.common.errors import Code, DLedgerError
 from dledger.transport.framing import MAX_HEADER_BYTES, MAX_HELLO_BYTES, MessageReader, pack
 
 LIMIT = 1 << 20

@@ -7,10 +7,10 @@ from random import Random
 
 import pytest
 
-from dledger.batch import crc32c
+from dledger.common.batch import crc32c
+from dledger.common.types import NodeId
 from dledger.raft.messages import Append
 from dledger.transport.framing import PREFIX_BYTES, pack
-from dledger.types import NodeId
 from dledger.v1 import raft_pb2 as pb
 from tests.unit.transport.messages import append, frames_of, heartbeat
 from tests.unit.transport.nodes import (

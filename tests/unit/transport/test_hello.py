@@ -4,11 +4,11 @@ from unittest.mock import Mock
 
 import pytest
 
-from dledger.errors import Code, PeerRefused
+from dledger.common.errors import Code, PeerRefused
+from dledger.common.types import NodeId
 from dledger.transport import connection, peer
-from dledger.transport.api import PeerIdentity
 from dledger.transport.hello import VERSION, judge_answer, judge_dial
-from dledger.types import NodeId
+from dledger.transport.transport_api import PeerIdentity
 from dledger.v1 import raft_pb2 as pb
 from tests.fuzz.decoders import Stranger
 from tests.unit.transport.nodes import (

@@ -8,12 +8,12 @@ from unittest.mock import Mock
 import pytest
 import uvloop
 
-from dledger.errors import ConfigError, PeerRefused
+from dledger.common.errors import ConfigError, PeerRefused
+from dledger.common.types import NodeId
+from dledger.raft import codec
 from dledger.raft.messages import Append
-from dledger.transport import codec
 from dledger.transport.dialer import BackOff
 from dledger.transport.peer import TcpTransport
-from dledger.types import NodeId
 from tests.unit.transport.messages import append, heartbeat, reset
 from tests.unit.transport.nodes import (
     CANNOT_CONNECT,

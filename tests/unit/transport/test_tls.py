@@ -9,9 +9,9 @@ from random import Random
 
 import pytest
 
-from dledger.errors import ConfigError
+from dledger.common.errors import ConfigError
+from dledger.common.types import NodeId
 from dledger.transport.peer import TcpTransport, TlsContexts
-from dledger.types import NodeId
 from tests.unit.transport.messages import heartbeat
 from tests.unit.transport.recorder import LogRecorder, Recorder
 

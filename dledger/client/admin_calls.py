@@ -1,0 +1,216 @@
+"""What an operator does to a running group: leadership, members, settings, and what the log keeps."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, TypeVar
+
+from dledger.client.admin_results import MembershipChange, RetentionChange, TrimResult, settings_from_wire
+from dledger.client.arguments import (
+    check_amount,
+    check_flag,
+    check_index,
+    check_priorities,
+    check_text,
+    check_timeout_ms,
+)
+from dledger.common.errors import DLedgerError, NotLeader
+from dledger.rpc.client.attempts import Attempts
+from dledger.rpc.client.cancellation import client_closed
+from dledger.rpc.client.failures import unary
+from dledger.rpc.client.retry import ASKS_ELSEWHERE, Backoff
+from dledger.v1 import admin_pb2, raft_pb2
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable, Mapping
+
+    from grpc import aio
+
+    from dledger.client.leader_locator import LeaderLocator
+    from dledger.common.types import GroupSettings
+    from dledger.rpc.client.channels import Endpoint
+
+Request = TypeVar("Request")
+Response = TypeVar("Response")
+
+ATTEMPT_TIMEOUT_MS = 6_000
+"""How long one node may take: a little more than a leader gives a change to be committed."""
+
+
+class Admin:
+    """``log.admin``: the operations of AdminService, as coroutines.
+
+    Each is asked of the leader, follows the leadership, and waits for what passes by itself (an election, a handover,
+    another change under way) until its deadline; it returns once its outcome is committed. A refusal changed nothing.
+    OutcomeUnknown: it was asked for and no answer came; look at ``log.status()``, or ask again: all but a
+    ``transfer_leadership`` without a target may be asked twice.
+
+    With ``dry_run`` everything is checked as if it were to be done, and nothing is.
+    """
+
+    def __init__(
+        self, leaders: LeaderLocator, group: str, timeout_ms: float, rng: random.Random, check_open: Callable[[], None]
+    ) -> None:
+        self._leaders = leaders
+        self._group = group
+        self._timeout_ms = timeout_ms
+        self._rng = rng
+        self._check_open = check_open
+        self.on_wait: Callable[[DLedgerError], None] | None = None
+        """Told of each refusal that is waited out, for those who show what takes so long."""
+
+    # Leadership -------------------------------------------------------------------------------------------------
+
+    async def transfer_leadership(
+        self, to: str | None = None, *, dry_run: bool = False, timeout_ms: float | None = None
+    ) -> tuple[str, int]:
+        """Hands the leadership to ``to`` (a node's id; None: the least behind). Returns the leader and its term then.
+
+        Raises TransferFailed, UnknownMember, Unavailable, OutcomeUnknown.
+        """
+        if to is not None:
+            check_text("to", to)
+        check_flag("dry_run", dry_run)
+        request = admin_pb2.TransferLeadershipRequest(group=self._group, target_id=to or "", dry_run=dry_run)
+        attempts = self._attempts(timeout_ms, repeatable=to is not None or dry_run)
+        answer = await self._ask(lambda at: at.admin.TransferLeadership, request, attempts)
+        return answer.leader_id, answer.term
+
+    async def set_preferred(
+        self, priorities: Mapping[str, int], *, dry_run: bool = False, timeout_ms: float | None = None
+    ) -> GroupSettings:
+        """Who should lead: the member of the highest priority that is healthy and close. Empty: whoever leads.
+
+        Replaces what was said before. Raises UnknownMember, InvalidRequest.
+        """
+        check_priorities(priorities)
+        check_flag("dry_run", dry_run)
+        preferred = [raft_pb2.PreferredLeader(id=node, priority=each) for node, each in priorities.items()]
+        request = admin_pb2.SetPreferredLeadersRequest(group=self._group, preferred=preferred, dry_run=dry_run)
+        answer = await self._ask(lambda at: at.admin.SetPreferredLeaders, request, self._attempts(timeout_ms))
+        return settings_from_wire(answer.settings)
+
+    # Members ----------------------------------------------------------------------------------------------------
+
+    async def add_learner(
+        self, node_id: str, peer_address: str, *, dry_run: bool = False, timeout_ms: float | None = None
+    ) -> MembershipChange:
+        """Adds a node that replicates and does not vote. ``peer_address``: host:port for nodes."""
+        check_text("peer_address", peer_address)
+        _check_member(node_id, dry_run)
+        request = admin_pb2.AddLearnerRequest(group=self._group, id=node_id, peer_address=peer_address, dry_run=dry_run)
+        attempts = self._attempts(timeout_ms)
+        answer = await self._ask(lambda at: at.admin.AddLearner, request, attempts)
+        return MembershipChange.from_wire(answer.change, may_be_earlier=attempts.left_doubt)
+
+    async def promote(
+        self, node_id: str, *, dry_run: bool = False, timeout_ms: float | None = None
+    ) -> MembershipChange:
+        """Makes a learner a voter. Raises ChangeRefused while it has not caught up, UnknownMember."""
+        _check_member(node_id, dry_run)
+        request = admin_pb2.PromoteMemberRequest(group=self._group, id=node_id, dry_run=dry_run)
+        attempts = self._attempts(timeout_ms)
+        answer = await self._ask(lambda at: at.admin.PromoteMember, request, attempts)
+        return MembershipChange.from_wire(answer.change, may_be_earlier=attempts.left_doubt)
+
+    async def remove(self, node_id: str, *, dry_run: bool = False, timeout_ms: float | None = None) -> MembershipChange:
+        """Removes a member, the leader too: it hands over first. Raises ChangeRefused when the quorum would be lost."""
+        _check_member(node_id, dry_run)
+        request = admin_pb2.RemoveMemberRequest(group=self._group, id=node_id, dry_run=dry_run)
+        attempts = self._attempts(timeout_ms)
+        answer = await self._ask(lambda at: at.admin.RemoveMember, request, attempts)
+        return MembershipChange.from_wire(answer.change, may_be_earlier=attempts.left_doubt)
+
+    async def readmit(
+        self, node_id: str, *, dry_run: bool = False, timeout_ms: float | None = None
+    ) -> MembershipChange:
+        """Takes a member whose disk is another one, or an older state, as a learner again; ``promote`` it then."""
+        _check_member(node_id, dry_run)
+        request = admin_pb2.ReadmitMemberRequest(group=self._group, id=node_id, dry_run=dry_run)
+        attempts = self._attempts(timeout_ms)
+        answer = await self._ask(lambda at: at.admin.ReadmitMember, request, attempts)
+        return MembershipChange.from_wire(answer.change, may_be_earlier=attempts.left_doubt)
+
+    # Space ------------------------------------------------------------------------------------------------------
+
+    async def trim(self, before: int, *, dry_run: bool = False, timeout_ms: float | None = None) -> TrimResult:
+        """Drops the records before index ``before`` from every node, by whole segments: what is kept may begin earlier.
+
+        They cannot be had back. Raises InvalidRequest, OutOfRange.
+        """
+        check_index(before)
+        check_flag("dry_run", dry_run)
+        request = admin_pb2.TrimRequest(group=self._group, before_index=before, dry_run=dry_run)
+        answer = await self._ask(lambda at: at.admin.Trim, request, self._attempts(timeout_ms))
+        return TrimResult(answer.first_index, answer.trimmed_records, answer.trimmed_bytes)
+
+    async def set_retention(
+        self,
+        *,
+        max_age_ms: int | None = None,
+        max_bytes: int | None = None,
+        dry_run: bool = False,
+        timeout_ms: float | None = None,
+    ) -> RetentionChange:
+        """What is trimmed by itself: records older than ``max_age_ms``, and the oldest of a log above ``max_bytes``.
+
+        0: no such limit; None: as it is. Says what the next trim takes.
+        """
+        for name, limit in (("max_age_ms", max_age_ms), ("max_bytes", max_bytes)):
+            if limit is not None:
+                check_amount(name, limit)
+        check_flag("dry_run", dry_run)
+        request = admin_pb2.SetRetentionRequest(
+            group=self._group, max_age_ms=max_age_ms, max_bytes=max_bytes, dry_run=dry_run
+        )
+        answer = await self._ask(lambda at: at.admin.SetRetention, request, self._attempts(timeout_ms))
+        return RetentionChange(settings_from_wire(answer.settings), answer.trimmed_records, answer.trimmed_bytes)
+
+    # Asking -----------------------------------------------------------------------------------------------------
+
+    def _attempts(self, timeout_ms: float | None, *, repeatable: bool = True) -> Attempts:
+        """What is ``repeatable`` may be asked again although it may have been done."""
+        if timeout_ms is None:
+            timeout_ms = self._timeout_ms
+        check_timeout_ms(timeout_ms)
+        return Attempts(timeout_ms, repeatable=repeatable)
+
+    async def _ask(
+        self,
+        method_at: Callable[[Endpoint], aio.UnaryUnaryMultiCallable[Request, Response]],
+        request: Request,
+        attempts: Attempts,
+    ) -> Response:
+        """One answer of the leader's."""
+        self._check_open()
+        backoff = Backoff(self._rng)
+        while attempts.left_ms > 0:
+            if self._leaders.closed:
+                raise attempts.given_up(client_closed())
+            try:
+                endpoint = await attempts.in_time(self._leaders.find())
+            except DLedgerError as refusal:
+                attempts.nobody_asked(refusal)
+                self._tell(refusal)
+            else:
+                limit_ms = min(attempts.left_ms, ATTEMPT_TIMEOUT_MS) if attempts.repeatable else attempts.left_ms
+                try:
+                    return await unary(endpoint, method_at(endpoint), request, max(1.0, limit_ms))
+                except DLedgerError as refusal:
+                    if refusal.code in ASKS_ELSEWHERE:
+                        self._leaders.lost(endpoint.address, refusal)
+                    attempts.refused(endpoint.address, refusal)
+                    self._tell(refusal)
+            await asyncio.sleep(min(backoff.next_s(), attempts.left_ms / 1000))
+        raise attempts.overdue()
+
+    def _tell(self, refusal: DLedgerError) -> None:
+        is_redirect = isinstance(refusal, NotLeader) and refusal.leader_address
+        if self.on_wait is not None and not is_redirect:
+            self.on_wait(refusal)
+
+
+def _check_member(node_id: object, dry_run: object) -> None:
+    check_text("node_id", node_id)
+    check_flag("dry_run", dry_run)

@@ -1,0 +1,253 @@
+"""Reading a range: one Read stream after the other, each going on where the last one broke."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from grpc import aio
+
+from dledger.client.arguments import check_flag, check_index, check_place
+from dledger.client.getter import WIRE_CONSISTENCY
+from dledger.client.log_client_wire import ReadMessage
+from dledger.client.results import Batch
+from dledger.common.batch import crc32c
+from dledger.common.deadline import Deadline
+from dledger.common.errors import Code, DeadlineExceeded, DLedgerError, Unavailable, error
+from dledger.common.types import Consistency
+from dledger.rpc.client.failures import from_rpc
+from dledger.rpc.client.retry import ASKS_ELSEWHERE, PASSING, Backoff
+from dledger.v1 import log_pb2
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import AsyncGenerator, Callable
+
+    from dledger.client.leader_locator import LeaderLocator
+    from dledger.client.log_client_wire import ReadBatch
+    from dledger.rpc.client.channels import Endpoint
+
+    ReadCall = aio.UnaryStreamCall[log_pb2.ReadRequest, ReadMessage]
+
+
+SILENCE_S = 2.0
+"""A node that sends nothing for so long is left, for whoever leads then."""
+
+
+class Range(NamedTuple):
+    """What to read: from ``start`` to ``end`` (exclusive; None: the commit index, or for ever when following)."""
+
+    start: int
+    end: int | None
+    follow: bool
+    consistency: Consistency
+    node: str | None
+
+    def check(self) -> None:
+        """Raises UNEXPECTED_ARGUMENT."""
+        check_index(self.start)
+        if self.end is not None:
+            check_index(self.end)
+        check_flag("follow", self.follow)
+        check_place(self.consistency, self.node)
+
+
+class Reader:
+    """One pass over a range. ``next_index`` is where it goes on."""
+
+    def __init__(
+        self,
+        leaders: LeaderLocator,
+        group: str,
+        wanted: Range,
+        timeout_ms: float,
+        *,
+        rng: random.Random,
+        check_open: Callable[[], None],
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._leaders = leaders
+        self._group = group
+        self._wanted = wanted
+        self._timeout_s = timeout_ms / 1000
+        self._backoff = Backoff(rng)
+        self._check_open = check_open
+        self._end = wanted.end
+        self._promised: int | None = None
+        """Of the range, the end of what was committed as the first answer told it."""
+        self._has_gained = False
+        """Whether the stream has brought anything."""
+        self._call: ReadCall | None = None
+        self._address = ""
+        self._patience_ends = 0.0
+        self._reason: DLedgerError | None = None
+        """Why nothing came lately: tells more than that a last attempt ran out of time."""
+        self.next_index = wanted.start
+        self._in_trouble = False
+        """Nothing came since a stream broke: who follows is patient from then on, not since the last append."""
+
+    async def batches(self) -> AsyncGenerator[list[Batch]]:
+        """The batches of the range, in lists: those that came together. Raises when nothing can be had for the timeout,
+        or for a refusal that stays."""
+        self._patience_ends = self._loop.time() + self._timeout_s
+        try:
+            while not self._complete():
+                try:
+                    answer = await self._next_answer()
+                except DLedgerError as refusal:
+                    await self._recover(refusal)
+                    continue
+                if answer is None and self._may_end():
+                    return
+                if answer is None:
+                    await self._go_on()
+                    continue
+                if accepted := self._accept(answer):
+                    yield accepted
+                    self._be_patient()  # what the caller took of the time is not the node's
+        finally:
+            self._hang_up()
+
+    def _be_patient(self) -> None:
+        self._patience_ends = self._loop.time() + self._timeout_s
+
+    def _complete(self) -> bool:
+        return self._end is not None and self.next_index >= self._end
+
+    def _may_end(self) -> bool:
+        """Whether a stream that ended well has given what was promised; one that follows has not."""
+        return not self._wanted.follow and (self._promised is None or self.next_index >= self._promised)
+
+    async def _go_on(self) -> None:
+        """After a stream that ended well, and early: the node knew of fewer commits then than were promised."""
+        if self._has_gained:
+            self._hang_up()
+            return
+        text = f"{self._address} ended the stream"
+        if not self._wanted.follow:
+            assert self._promised is not None
+            text = f"{self._address} does not know yet that the records up to {self._promised - 1} are committed"
+        await self._recover(Unavailable(text))
+
+    async def _next_answer(self) -> ReadMessage | None:
+        """The next message of the stream there is, or of a new one; None at its end."""
+        wanted = self._wanted
+        if self._call is None:
+            endpoint = await self._find_node()
+            self._address = endpoint.address
+            request = log_pb2.ReadRequest(
+                group=self._group,
+                start_index=self.next_index,
+                end_index=self._end or 0,
+                follow=wanted.follow,
+                consistency=WIRE_CONSISTENCY[wanted.consistency],
+            )
+            self._call = endpoint.read(request)
+            self._has_gained = False
+        reading = asyncio.ensure_future(self._call.read())
+        try:
+            await self._patiently(reading)
+            if reading.cancelled():
+                raise Unavailable(f"the stream from {self._address} was closed")
+            answer = reading.result()
+        except aio.AioRpcError as failure:
+            raise from_rpc(failure, self._address) from failure
+        finally:
+            reading.cancel()
+        return answer if isinstance(answer, ReadMessage) else None
+
+    async def _find_node(self) -> Endpoint:
+        """Whom to ask; raises in time. As long as nobody is found a follower is in trouble, from the first call on."""
+        if self._wanted.follow and not self._in_trouble:
+            self._be_patient()
+        deadline = Deadline(self._timeout_s * 1000, begun_s=self._patience_ends - self._timeout_s)
+        try:
+            return await deadline.bound(self._leaders.route(self._wanted.node, self._wanted.consistency))
+        except DLedgerError:
+            self._in_trouble = True
+            raise
+
+    async def _patiently(self, reading: asyncio.Future[Any]) -> None:
+        """Returns when ``reading`` is done; raises when it is time to ask elsewhere.
+
+        Who follows waits for as long as nothing is appended, and makes sure meanwhile that no other node leads by now.
+        """
+        wanted = self._wanted
+        while True:
+            left_s = max(0.0, self._patience_ends - self._loop.time())
+            limit_s = SILENCE_S if wanted.follow else min(left_s, SILENCE_S)
+            done, _ = await asyncio.wait({reading}, timeout=limit_s)
+            if done:
+                return
+            if not wanted.follow:
+                raise DeadlineExceeded(f"{self._address} sent nothing in time")
+            at_leader = wanted.node is None and wanted.consistency is Consistency.LINEARIZABLE
+            if at_leader and await self._leaders.moved_on(self._address):
+                raise Unavailable(f"{self._address} does not lead any more")
+            if wanted.node is not None and not await self._leaders.is_member(wanted.node):
+                text = f"{wanted.node} is no member any more: it gets nothing behind record {self.next_index - 1}"
+                raise error(Code.UNKNOWN_MEMBER, text, index=self.next_index)
+
+    async def _recover(self, refusal: DLedgerError) -> None:
+        """Waits a moment and goes on at ``next_index``; raises what will not pass, or has lasted for too long."""
+        self._hang_up()
+        self._check_open()
+        if refusal.code in ASKS_ELSEWHERE:
+            self._leaders.lost(self._address, refusal)
+        pinned = self._wanted.node is not None and refusal.code is Code.NOT_LEADER
+        # Another node's committed prefix may be a little behind what was read so far.
+        behind = refusal.code is Code.INDEX_OUT_OF_RANGE and self.next_index > self._wanted.start
+        passes = behind or (refusal.code in PASSING and not pinned)
+        if not passes:
+            raise refusal
+        if self._wanted.follow and not self._in_trouble:
+            self._be_patient()
+        self._in_trouble = True
+        if refusal.code is not Code.TIMEOUT:
+            self._reason = refusal
+        if self._loop.time() >= self._patience_ends:
+            raise self._reason or refusal
+        await asyncio.sleep(min(self._backoff.next_s(), max(0.0, self._patience_ends - self._loop.time())))
+
+    def _accept(self, answer: ReadMessage) -> list[Batch]:
+        """Checks the batches, drops what was had or not asked, and notes where to go on.
+
+        Without an end, the commit index of the first answer is where a read ends, whatever breaks in between.
+        """
+        if self._promised is None and not self._wanted.follow:
+            promised = max(answer.commit_index + 1, self.next_index)
+            if answer.batches:
+                last = answer.batches[-1].head
+                promised = max(promised, last.base_index + last.count)
+            self._end = promised if self._end is None else self._end
+            self._promised = min(promised, self._end)
+        self._be_patient()
+        self._backoff.reset()
+        self._reason, self._in_trouble = None, False
+        batches = []
+        for wire in answer.batches:
+            if wire.head.base_index + wire.head.count <= self.next_index:
+                continue
+            if self._complete():
+                break
+            batches.append(self._checked(wire).clipped(self.next_index, self._end))
+            self.next_index = batches[-1].end_index
+            self._has_gained = True
+        return batches
+
+    def _checked(self, wire: ReadBatch) -> Batch:
+        head, body = wire
+        base_index = head.base_index
+        if base_index > self.next_index:
+            text = f"{self._address} left out the records {self.next_index} … {base_index - 1}: report it"
+            raise error(Code.INTERNAL_ERROR, text)
+        if crc32c(body) != head.body_crc:
+            text = f"the batch at {base_index} from {self._address} does not match its checksum: read it elsewhere"
+            raise error(Code.CORRUPT_LOG, text, index=base_index)
+        source = head.producer_id, head.producer_epoch, head.base_sequence
+        return Batch(base_index, head.count, head.term, head.timestamp_ms, body, *source)
+
+    def _hang_up(self) -> None:
+        if self._call is not None:
+            self._call.cancel()
+            self._call = None

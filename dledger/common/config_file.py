@@ -1,0 +1,264 @@
+"""A node's configuration from outside: a TOML file and flags become one ``NodeConfig``, checked before anything starts.
+
+The file's keys are the long flags of ``dledger serve`` with underscores, and two tables with the fields of ``Limits``
+and ``Timings``::
+
+    id = "n0"
+    data = "/var/lib/dledger"
+    durability = "fsync"
+
+    [peers]                         # or one string: "n0=10.0.0.1:20911,n1=10.0.0.2:20911"
+    n0 = "10.0.0.1:20911"
+    n1 = "10.0.0.2:20911"
+
+    [limits]
+    max_record_bytes = 1048576
+
+    [timings]
+    heartbeat_interval_ms = 125
+
+Everything here raises CONFIG_ERROR with one sentence.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from difflib import get_close_matches
+from math import isfinite
+from pathlib import Path
+from typing import Any, TypeVar
+
+from dledger.common.config import (
+    MAX_IN_ONE_MESSAGE_BYTES,
+    MAX_STREAM_BATCHES,
+    NODE_ID,
+    Limits,
+    NodeConfig,
+    Timings,
+    check_reachable,
+    split_address,
+)
+from dledger.common.errors import ConfigError
+from dledger.common.types import Durability
+
+TEXT_KEYS = ("id", "address", "join", "group", "listen", "advertise", "cluster_id", "log_format", "log_level")
+PORT_KEYS = ("grpc_port", "http_port")
+SWITCH_KEYS = ("lease_reads",)
+KEYS = (*TEXT_KEYS, *PORT_KEYS, *SWITCH_KEYS, "peers", "data", "durability", "limits", "timings")
+CHOICES = {
+    "durability": tuple(durability.value for durability in Durability),
+    "log_format": ("text", "json"),
+    "log_level": ("debug", "info", "warning", "error"),
+}
+IN_ONE_MESSAGE = ("max_batch_bytes", "push_message_bytes", "read_message_bytes")
+
+_NAME = re.compile(r"[a-z0-9-]+")
+
+Section = TypeVar("Section", Limits, Timings)
+
+
+def load_config_file(path: Path) -> dict[str, Any]:
+    """The settings of a TOML file, by the keys above, each of its right type; absent keys are absent."""
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as failure:
+        raise ConfigError(f"the configuration {path} cannot be read: {failure.strerror}") from None
+    except ValueError as failure:  # not UTF-8, not TOML, or a number of thousands of digits, which Python does not read
+        raise ConfigError(f"the configuration {path} is not TOML: {failure}") from None
+    _refuse_unknown(table, KEYS, str(path))
+    return {key: _setting(key, value, f"{path}: {key}") for key, value in table.items()}
+
+
+def node_config(settings: Mapping[str, Any]) -> NodeConfig:
+    """The configuration that ``settings`` (of a file, overlaid by flags) describe, validated."""
+    for key in ("id", "peers", "data"):
+        is_elsewhere = key == "peers" and settings.get("address")
+        if not settings.get(key) and not is_elsewhere:
+            raise ConfigError(f"a node needs {key!r}: give --{key}, DLEDGER_{key.upper()} or {key} in --config")
+    known = {field.name for field in fields(NodeConfig)}
+    chosen = {key: value for key, value in settings.items() if key in known and value is not None}
+    config = NodeConfig(data_dir=Path(settings["data"]), **{"peers": {}, **chosen})
+    validate(config)
+    return config
+
+
+def parse_peers(text: str) -> dict[str, str]:
+    """``n0=host:port,n1=host:port`` as id → address, in the order given."""
+    peers: dict[str, str] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        node_id, separator, address = part.partition("=")
+        if not separator or not node_id:
+            raise ConfigError(f"{part!r} does not name a peer: write id=host:port, separated by commas")
+        if node_id in peers:
+            raise ConfigError(f"the peers name {node_id!r} twice: give every node an id of its own")
+        split_address(address)
+        peers[node_id] = address
+    return peers
+
+
+def format_peers(peers: Mapping[str, str]) -> str:
+    """What ``parse_peers`` reads."""
+    return ",".join(f"{node_id}={address}" for node_id, address in peers.items())
+
+
+def validate(config: NodeConfig) -> None:
+    """Raises CONFIG_ERROR unless a node can start with ``config``; looks at the disk, and changes nothing."""
+    _check_names(config)
+    _check_ports(config)
+    _check_numbers(config)
+    _check_data_dir(config.data_dir)
+
+
+def _refuse_unknown(table: Mapping[str, Any], known: Iterable[str], where: str) -> None:
+    names = sorted(known)
+    for key in table:
+        if key not in names:
+            near = get_close_matches(key, names, n=1, cutoff=0.5)
+            hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(names)}"
+            raise ConfigError(f"{where} has an unknown key {key!r}: {hint}")
+
+
+def _setting(key: str, value: Any, where: str) -> Any:
+    """One key of the file as the type it has in ``NodeConfig``."""
+    if key == "peers":
+        return _peers(value, where)
+    if key == "limits":
+        return _section(Limits, value, where)
+    if key == "timings":
+        return _section(Timings, value, where)
+    if key in PORT_KEYS:
+        return _whole_number(value, where)
+    if key in SWITCH_KEYS:
+        if not isinstance(value, bool):
+            raise ConfigError(f"{where} must be true or false, not {value!r}")
+        return value
+    if not isinstance(value, str):
+        raise ConfigError(f"{where} must be a string, not {value!r}")
+    if key in CHOICES and value not in CHOICES[key]:
+        raise ConfigError(f"{where} cannot be {value!r}: choose {', '.join(CHOICES[key])}")
+    return Durability(value) if key == "durability" else value
+
+
+def _peers(value: Any, where: str) -> dict[str, str]:
+    if isinstance(value, str):
+        return parse_peers(value)
+    if not isinstance(value, dict) or not all(isinstance(address, str) for address in value.values()):
+        raise ConfigError(f'{where} must be a table of id = "host:port"')
+    for address in value.values():
+        split_address(address)
+    return dict(value)
+
+
+def _section(kind: type[Section], value: Any, where: str) -> Section:
+    if not isinstance(value, dict):
+        raise ConfigError(f"{where} must be a table")
+    _refuse_unknown(value, (field.name for field in fields(kind)), where)
+    defaults, chosen = kind(), dict[str, Any]()
+    for key, number in value.items():
+        read = _number if isinstance(getattr(defaults, key), float) else _whole_number
+        chosen[key] = read(number, f"{where}.{key}")
+    return kind(**chosen)
+
+
+def _number(value: Any, where: str) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not isfinite(value):
+        raise ConfigError(f"{where} must be a number, not {value!r}")
+    return float(value)
+
+
+def _whole_number(value: Any, where: str) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ConfigError(f"{where} must be a whole number, not {value!r}")
+    return value
+
+
+def _check_names(config: NodeConfig) -> None:
+    for node_id in (config.id, *config.peers):
+        if not NODE_ID.fullmatch(node_id):
+            raise ConfigError(f"{node_id!r} is not a node id: use letters, digits, '-', '_' and '.'")
+    _check_address(config)
+    if not _NAME.fullmatch(config.group):
+        raise ConfigError(f"{config.group!r} is not a group name: use a-z, 0-9 and '-'")
+    for address in filter(None, (*config.peers.values(), config.address, config.advertise)):
+        check_reachable(address)
+
+
+def _check_address(config: NodeConfig) -> None:
+    listed = config.peers.get(config.id)
+    if listed is None and not config.address:
+        raise ConfigError(
+            f"the peers {', '.join(config.peers)} do not list {config.id!r}: add this node to them, or give its "
+            "--address if it joins"
+        )
+    if listed is not None and config.address not in ("", listed):
+        raise ConfigError(f"{config.id} is at {listed} by the peers and at {config.address} by --address: give it once")
+
+
+def _check_ports(config: NodeConfig) -> None:
+    taken: dict[tuple[str, int], str] = {}
+    for node_id, address in {**config.peers, config.id: config.peer_address}.items():
+        place = split_address(address)
+        if place in taken:
+            raise ConfigError(f"{taken[place]} and {node_id} share the address {address}: give each its own port")
+        taken[place] = node_id
+    host = split_address(config.peer_address)[0]
+    for name, port, lowest in (("gRPC", config.client_port, 1), ("HTTP", config.metrics_port, 0)):
+        if not lowest <= port < 65536:
+            raise ConfigError(f"the {name} port {port} is not a port: choose one from {lowest} to 65535")
+        if port and (owner := taken.get((host, port))):
+            raise ConfigError(f"the {name} port {port} of {config.id} is taken by {owner}: leave three ports a node")
+        taken[host, port] = f"{config.id} ({name})"
+
+
+def _check_numbers(config: NodeConfig) -> None:
+    for section in (config.limits, config.timings):
+        for field in fields(section):
+            if getattr(section, field.name) <= 0:
+                raise ConfigError(f"{field.name} must be above 0, not {getattr(section, field.name)}")
+    limits, timings = config.limits, config.timings
+    if limits.max_record_bytes > limits.max_batch_bytes:
+        raise ConfigError(
+            f"max_record_bytes ({limits.max_record_bytes}) is above max_batch_bytes ({limits.max_batch_bytes})"
+            ": a record must fit into a batch"
+        )
+    if limits.max_stream_batches > MAX_STREAM_BATCHES:
+        raise ConfigError(
+            f"max_stream_batches ({limits.max_stream_batches}) is above {MAX_STREAM_BATCHES}: the log knows no more of "
+            "a producer's last batches"
+        )
+    for name in IN_ONE_MESSAGE:
+        if getattr(limits, name) > MAX_IN_ONE_MESSAGE_BYTES:
+            raise ConfigError(
+                f"{name} ({getattr(limits, name)}) is above {MAX_IN_ONE_MESSAGE_BYTES}: it travels in one message"
+            )
+    if timings.max_clock_drift >= 1:
+        raise ConfigError(
+            f"max_clock_drift ({timings.max_clock_drift}) must be below 1: it is a part of a clock's rate"
+        )
+    if timings.heartbeat_interval_ms * 2 > timings.election_timeout_min_ms:
+        raise ConfigError(
+            f"a heartbeat every {timings.heartbeat_interval_ms} ms is too seldom for an election timeout of "
+            f"{timings.election_timeout_min_ms} ms: leave room for two"
+        )
+    if timings.election_timeout_min_ms > timings.election_timeout_max_ms:
+        raise ConfigError(
+            f"election_timeout_min_ms ({timings.election_timeout_min_ms}) is above election_timeout_max_ms "
+            f"({timings.election_timeout_max_ms})"
+        )
+
+
+def _check_data_dir(data_dir: object) -> None:
+    """It, or what it would be made in, is a directory that this process may write to."""
+    if not isinstance(data_dir, Path):
+        raise ConfigError(f"data_dir is {data_dir!r}: give a pathlib.Path")
+    place = data_dir.absolute()
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    if not place.is_dir():
+        raise ConfigError(f"the data directory {data_dir} cannot be made: {place} is a file")
+    if not os.access(place, os.R_OK | os.W_OK | os.X_OK):
+        raise ConfigError(f"the data directory {data_dir} cannot be written: check the rights of {place}")

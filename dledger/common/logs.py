@@ -1,0 +1,102 @@
+"""Structured logs on the standard library's logging: one line an event, on stderr.
+
+    log.info("became leader", extra={"node": "n0", "term": 3})
+
+reads, as text and as JSON::
+
+    2026-11-21T00:52:07.123Z info  dledger.server: became leader node=n0 term=3
+    {"time":"2026-11-21T00:52:07.123Z","level":"info","logger":"dledger.server","event":"became leader","node":"n0",…}
+
+A traceback is one more field, ``exception``. Nothing a peer or a client sends can begin a line of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+from enum import Enum
+from typing import Any
+
+from dledger.common.errors import Code, error
+
+_STANDARD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.,:;/+@%#*()[]<>~^!?|&$")
+
+
+class TextFormatter(logging.Formatter):
+    """For people, and for ``grep``: the event in words, its fields as logfmt."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        event = _one_line(record.getMessage())
+        fields = "".join(f" {key}={_logfmt(value)}" for key, value in _fields(record, self).items())
+        return f"{_time(record)} {record.levelname.lower():<5} {record.name}: {event}{fields}"
+
+
+class JsonFormatter(logging.Formatter):
+    """For machines: one object a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        event = {
+            "time": _time(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "event": record.getMessage(),
+        }
+        # First for the reader, and again last, so that no field can pose as one of these four.
+        fields = event | _fields(record, self) | event
+        return json.dumps(fields, default=_plain, separators=(",", ":"), ensure_ascii=False)
+
+
+_FORMATTERS = {"text": TextFormatter, "json": JsonFormatter}
+
+
+def setup_logging(format: str = "text", level: str = "info") -> None:  # noqa: A002 (the option's name)
+    """Sends this process's logs to stderr, in place of what an earlier call set up.
+
+    For programs only: a library's host sets up its own. Raises CONFIG_ERROR for an unknown format or level.
+    """
+    number = logging.getLevelNamesMapping().get(level.upper())
+    if number is None:
+        raise error(Code.CONFIG_ERROR, f"{level!r} is not a log level: use debug, info, warning or error")
+    if format not in _FORMATTERS:
+        raise error(Code.CONFIG_ERROR, f"{format!r} is not a log format: use text or json")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_FORMATTERS[format]())
+    logging.basicConfig(level=number, handlers=[handler], force=True)
+
+
+def _fields(record: logging.LogRecord, formatter: logging.Formatter) -> dict[str, Any]:
+    """What ``extra`` added, in the order given, and the exception."""
+    fields = {key: value for key, value in vars(record).items() if key not in _STANDARD_FIELDS}
+    if record.exc_info:
+        fields["exception"] = formatter.formatException(record.exc_info)
+    return fields
+
+
+def _time(record: logging.LogRecord) -> str:
+    return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _one_line(text: str) -> str:
+    return text if text.isprintable() else json.dumps(text, ensure_ascii=False)[1:-1]
+
+
+def _logfmt(value: object) -> str:
+    plain = _plain(value)
+    text = plain if isinstance(plain, str) else json.dumps(plain, default=_plain, ensure_ascii=False)
+    return text if text and _PLAIN.issuperset(text) else json.dumps(text, ensure_ascii=False)
+
+
+def _plain(value: object) -> object:
+    """What JSON can hold: enums by value, bytes in hex, everything else as it says itself."""
+    match value:
+        case Enum():
+            return value.value
+        case bytes() | bytearray() | memoryview():
+            return value.hex()
+        case None | bool() | int() | float() | str() | list() | tuple() | dict():
+            return value
+        case _:
+            return str(value)

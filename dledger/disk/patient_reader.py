@@ -1,0 +1,47 @@
+"""Reading where a device does not give every page back.
+
+Only for what looks for damage, or for a copy that will do: where a log ends must not depend on a device that fails.
+"""
+
+from __future__ import annotations
+
+import errno
+from itertools import pairwise
+
+from dledger.disk.disk import Disk
+from dledger.disk.syncer import Handle
+from dledger.log.segment.segment import PAGE_BYTES
+
+UNREADABLE_PAGE = (bytes(range(1, 252)) * 17)[:PAGE_BYTES]
+"""No frame's bytes, nor a record's, as far as anybody would write them; zeros may be."""
+
+
+class PatientReader:
+    """Reads of one file: a page that the device does not give back (EIO) reads as ``UNREADABLE_PAGE``. What lay there
+    is missed as what has rotted, and written anew, which is what makes a device take another sector for it."""
+
+    def __init__(self, disk: Disk, handle: Handle) -> None:
+        self._disk = disk
+        self._handle = handle
+        self.failure: OSError | None = None
+        """Why a page was not given back, if one was not."""
+
+    def __call__(self, size_bytes: int, offset: int) -> bytes:
+        """Raises OSError for any reason but EIO."""
+        try:
+            return self._disk.pread(self._handle, size_bytes, offset)
+        except OSError as reason:
+            if reason.errno != errno.EIO:
+                raise
+        end = min(offset + size_bytes, self._disk.size(self._handle))
+        borders = [offset, *range(offset - offset % PAGE_BYTES + PAGE_BYTES, end, PAGE_BYTES), end]
+        return b"".join(self._page(at, following) for at, following in pairwise(borders))
+
+    def _page(self, offset: int, end: int) -> bytes:
+        try:
+            return self._disk.pread(self._handle, end - offset, offset)
+        except OSError as reason:
+            if reason.errno != errno.EIO:
+                raise
+            self.failure = reason
+            return UNREADABLE_PAGE[: end - offset]

@@ -1,0 +1,76 @@
+"""What a replica asks of the node it lives in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from typing import Protocol
+
+from dledger.common.errors import DLedgerError
+from dledger.common.types import Member, NodeId, NodeStart, Role, Term
+from dledger.log.damage.damage import Damaged
+from dledger.raft.messages import Message
+
+
+class Host(Protocol):
+    def send(self, peer: NodeId, message: Message) -> bool: ...
+
+    def is_connected(self, peer: NodeId) -> bool: ...
+
+    def messages_dropped(self, peer: NodeId) -> int:
+        """How many were not sent to ``peer``: not connected, or its buffer full."""
+        ...
+
+    def client_address(self, node_id: NodeId) -> str:
+        """Where clients reach it; empty when unknown."""
+        ...
+
+    def on_role(self, group: str, role: Role, term: Term, leader_id: NodeId) -> None: ...
+
+    def known_peers(self) -> AbstractSet[NodeId]:
+        """Whom it speaks with, members and others, and whom it met in an earlier life."""
+        ...
+
+    def start_of(self, peer: NodeId) -> NodeStart | None:
+        """Which disk ``peer`` has, and which start of it this is, by its own word; None before its first hello."""
+        ...
+
+    def disk_of(self, node_id: NodeId) -> bytes:
+        """The uuid of the disk that ``node_id``, a peer or this node, is known by; empty: none, or it is in doubt."""
+        ...
+
+    async def keep_peers(self) -> None:
+        """What is known of the peers by now is durable when it returns. Raises DISK_FULL or DISK_ERROR."""
+        ...
+
+    def on_members(self, group: str, members: Sequence[Member], *, is_committed: bool) -> None:
+        """The log's last word on the members is another one: a change was appended, or taken back; or it is committed
+        now."""
+        ...
+
+    def on_lost_frames(self, group: str, peer: NodeId) -> None:
+        """``peer`` does not have what it acknowledged, and that was committed."""
+        ...
+
+    async def owe_catch_up(self) -> None:
+        """Before something is cut that this node may have acknowledged, and that may be committed: durable when it
+        returns. Raises DISK_FULL or DISK_ERROR."""
+        ...
+
+    def on_caught_up(self, group: str) -> None:
+        """The debt, of that or of an unclean stop without fsync, is settled: when that is durable the replica is told
+        (``on_debt_settled``)."""
+        ...
+
+    def on_tail_known(self, group: str) -> None:
+        """What the others have behind the end of the log that a start cut is here, and durable."""
+        ...
+
+    def on_stuck(self, group: str, why: Damaged) -> None:
+        """The leader cannot go on with this log while it is damaged there, and nobody has a good copy: the replica is
+        to ``step_aside``."""
+        ...
+
+    def on_failure(self, group: str, failure: DLedgerError) -> None:
+        """The replica stopped for good."""
+        ...

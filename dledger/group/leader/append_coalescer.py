@@ -1,0 +1,135 @@
+"""When appends without a producer, which share a frame, are to go.
+
+gRPC brings unary calls one by one, a tenth of a millisecond apart, and a frame costs every node as much as several
+calls do. So what comes while such a frame is under way waits for it; and where many call, most of those who were just
+answered are waited for as well, for they will be back: with 64 callers that is three times as many appends a second.
+Few callers wait for nobody, and who stays away is soon waited for no more.
+
+How many call, nobody says: most of them may wait in gRPC, unread, while the frames of a few come and go. So now and
+then all are waited for who keep coming, and counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from math import inf
+from typing import Any
+
+MAX_GATHER_S = 0.01
+"""Nobody waits longer for others who do not come; without a quorum they must not wait for the frame under way."""
+MAX_WAIT_S = 0.05
+"""Nor while others keep coming."""
+TICK_S = 0.001
+"""When nobody came within one, they do not keep coming."""
+PER_CALLER_S = 0.0002
+"""What gRPC needs, generously, to bring an answer to a caller and his next append back."""
+MANY_CALLERS = 8
+"""Fewer are not waited for."""
+MOST = 0.9
+"""Of the callers: the frame goes when so many are there, and the last ones come while it is under way."""
+KEPT = 0.75
+"""Of an estimate of the callers when too few of them came back in time. It may be a hiccup of theirs."""
+COUNT_EVERY_FRAMES, COUNT_SELDOM_FRAMES = 16, 1024
+"""All are waited for, and counted, after so many frames; where that finds no more than were known, after twice as many,
+up to the latter."""
+
+
+class AppendCoalescer:
+    """Counts those who are there; ``go`` is called when they are to go and nobody came just then."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, go: Callable[[], None]) -> None:
+        self._loop = loop
+        self._go = go
+        self._here = 0
+        self._gone = 0
+        """With the last frame."""
+        self._under_way: asyncio.Future[Any] | None = None
+        self._callers = 0.0
+        """How many there seem to be, those included who were answered and are on their way back."""
+        self._enough = 0.0
+        """While they are waited for: so many are most of them; infinite while they are counted."""
+        self._since_s = 0.0
+        """When that began."""
+        self._seen = 0
+        """Who was here at the last tick."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._are_several = False
+        """Since they were counted some call came before another one was answered."""
+        self._frames = 0
+        """Since then."""
+        self._count_after = COUNT_EVERY_FRAMES
+
+    @property
+    def may_go(self) -> bool:
+        """Nothing is waited for."""
+        return self._under_way is None and not self._enough
+
+    def came(self) -> bool:
+        """One more is there. Whether all are to go now."""
+        self._here += 1
+        if self._enough and self._here >= self._enough:
+            self._stop_waiting()
+        if not self.may_go and self._timer is None:
+            self._timer = self._loop.call_later(MAX_GATHER_S, self._leave)
+        return self.may_go
+
+    def left(self, answered: asyncio.Future[Any]) -> None:
+        """All who were there share a frame from now on; ``answered`` is done when they are, either way."""
+        self._stop_waiting()
+        self._gone, self._here = self._here, 0
+        self._frames += 1
+        self._under_way = answered
+        answered.add_done_callback(self._on_answered)
+
+    def end(self) -> None:
+        """Nobody is there any more."""
+        self._stop_waiting()
+        self._here = 0
+
+    def _on_answered(self, answered: asyncio.Future[Any]) -> None:
+        if answered is not self._under_way:
+            return
+        self._stop_waiting()
+        known = self._gone + self._here
+        self._callers = max(known, self._callers)
+        self._are_several |= known > 1
+        if self._are_several and self._frames >= self._count_after:
+            self._wait_for(inf)
+        elif self._callers >= MANY_CALLERS and self._here < MOST * self._callers:
+            self._wait_for(MOST * self._callers)
+        elif self._here:
+            self._go()
+
+    def _wait_for(self, callers: float) -> None:
+        self._enough, self._since_s, self._seen = callers, self._loop.time(), self._here
+        self._timer = self._loop.call_later(TICK_S, self._on_tick)
+
+    def _on_tick(self) -> None:
+        """While they keep coming they are waited for; and before, for as long as it may take them to come back."""
+        waited_s = self._loop.time() - self._since_s
+        if waited_s < (MAX_WAIT_S if self._here > self._seen else min(self._callers * PER_CALLER_S, MAX_GATHER_S)):
+            self._seen = self._here
+            self._timer = self._loop.call_later(TICK_S, self._on_tick)
+            return
+        if self._enough == inf:
+            self._counted()
+        self._callers = max(self._here, self._callers * KEPT)  # others stay away
+        self._leave()
+
+    def _counted(self) -> None:
+        is_news = self._here > self._callers
+        self._count_after = COUNT_EVERY_FRAMES if is_news else min(2 * self._count_after, COUNT_SELDOM_FRAMES)
+        self._frames, self._are_several = 0, False
+
+    def _leave(self) -> None:
+        self._stop_waiting()
+        if self._here:
+            self._go()
+
+    def _stop_waiting(self) -> None:
+        self._under_way = None
+        self._enough = 0.0
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

@@ -1,0 +1,404 @@
+"""The leader's intake: what arrives in one turn of the loop becomes frames that share one write and one group commit.
+
+Batches of producers and streams keep their own frames. Appends without a producer share one, when ``AppendCoalescer``
+says that they are to go: by the turn alone each would have a frame of its own, for gRPC brings them one by one. Nothing
+here looks at a single record of a batch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from dledger.common.batch import Buffer, as_records, body_sums, build_body, check_body, crc32c
+from dledger.common.errors import Code, DLedgerError, error
+from dledger.common.types import LogPoint, Position
+from dledger.group.context import GroupContext
+from dledger.group.leader.append_coalescer import AppendCoalescer
+from dledger.group.leader.quorum_ack_checker import AppendResult, QuorumAckChecker, Waiter
+from dledger.log.frame.control import no_op_body, producer_body
+from dledger.log.frame.frame import FILLING, ControlKind, Frame, make_frame
+from dledger.log.frame.producers import KnownRange, NamedProducer
+from dledger.raft.membership import with_disks
+
+PER_RECORD_BYTES = 4
+"""What a record takes in a body beside its own bytes: its offset."""
+
+
+class Source(NamedTuple):
+    """Which producer sent a batch, and where in its sequence the batch begins."""
+
+    producer_id: int = 0
+    producer_epoch: int = 0
+    base_sequence: int = 0
+
+
+NO_SOURCE = Source()
+
+
+@dataclass(slots=True)
+class Batch:
+    """A checked batch, waiting for this turn's write."""
+
+    body: Buffer
+    body_crc: int
+    count: int
+    source: Source = NO_SOURCE
+    control: ControlKind = ControlKind.DATA
+    sums: Sequence[int] | None = None
+    """``body_sums``, where they were needed already."""
+    behind: asyncio.Future[AppendResult] | None = None
+    """The batch before it on its stream: where that was refused, this one is."""
+    waiters: list[tuple[asyncio.Future[AppendResult], int, int]] = field(default_factory=list)
+    """Who waits, for which records: first ordinal and how many."""
+    on_written: Callable[[Position], None] | None = None
+    """Told where the frame is, once it is in the log."""
+
+
+class Appender:
+    """Open only while this node leads and has written its term's no-op."""
+
+    def __init__(self, context: GroupContext, checker: QuorumAckChecker) -> None:
+        self._context = context
+        self._log = context.log
+        self._checker = checker
+        self._queue: list[Batch] = []
+        self._queued_bytes = 0
+        self._shared: list[tuple[Sequence[bytes], asyncio.Future[AppendResult]]] = []
+        self._shared_bytes = 0
+        self._is_scheduled = False
+        self._loop = asyncio.get_running_loop()
+        self._coalescer = AppendCoalescer(self._loop, self._flush_guarded)
+        self._term = 0
+        self._is_open = False
+        self._closed_by: DLedgerError | None = None
+        """Since it was open last."""
+
+    @property
+    def _limits_batch_bytes(self) -> int:
+        return self._context.config.limits.max_batch_bytes
+
+    # Opening and closing with the term ---------------------------------------------------------------------------
+
+    def open(self, term: int) -> None:
+        """Writes the term's no-op, the first frame of every leader, and takes appends from then on.
+
+        A full disk refuses it like any frame: ``retry_open`` tries again, for until it is written and committed the
+        leader serves neither appends nor linearizable reads.
+        """
+        self._term, self._closed_by = term, None
+        self._is_open = self._write([self._no_op()], self._timestamp_ms())
+
+    def retry_open(self) -> bool:
+        """Whether it is open now."""
+        if self._term and not self._is_open:
+            self.open(self._term)
+        return self._is_open
+
+    def _no_op(self) -> Batch:
+        """It carries the cluster's id, minted by the very first leader, and the members. Whoever has the id of one and
+        another disk later is told by the disk that is named here (``Roster``): by the frame that founds the cluster
+        every founder's, as they all have met; by a later one this node's own, as it may have met whom it should doubt.
+        """
+        context, known = self._context, self._log.state.members
+        is_founding = self._log.last.position == 0
+        named = [member.id for member in known] if is_founding else [context.core.node_id]
+        members = with_disks(known, {each: context.disk_of(each) for each in named})
+        body = no_op_body(context.cluster_id_or_new(), members)
+        return Batch(body, crc32c(body), 0, control=ControlKind.NO_OP)
+
+    def close(self, refusal: DLedgerError) -> None:
+        """What was not written yet was surely not appended."""
+        self._term = 0
+        self._is_open = False
+        self._closed_by = refusal
+        for batch in self._queue:
+            _refuse(batch, refusal)
+        for _, future in self._shared:
+            _set_exception(future, refusal)
+        self._coalescer.end()
+        self._queue.clear()
+        self._shared.clear()
+        self._queued_bytes = self._shared_bytes = 0
+
+    def _check_open(self, size_bytes: int) -> None:
+        self._context.admission.check_leader()
+        if not self._is_open:
+            raise self._context.admission.not_ready()
+        if size_bytes > self._limits_batch_bytes:
+            limit = self._limits_batch_bytes
+            raise error(
+                Code.BATCH_TOO_LARGE, f"the batch has {size_bytes} bytes; the limit is {limit}: send less at once"
+            )
+        self._checker.check_room(len(self._queue) + len(self._shared), self._queued_bytes + self._shared_bytes)
+
+    # What callers bring ------------------------------------------------------------------------------------------
+
+    def append_body(
+        self,
+        body: Buffer,
+        body_crc: int,
+        count: int,
+        source: Source = NO_SOURCE,
+        behind: asyncio.Future[AppendResult] | None = None,
+    ) -> asyncio.Future[AppendResult]:
+        """A ready-made body. Raises at once when it is refused; the future tells the rest.
+
+        ``behind`` is what the same caller appended before: when that fails, this is not appended either.
+        """
+        self._check_open(len(body))
+        self._context.admission.check_room()
+        sums = body_sums(body)
+        if (sums[-1] if sums else crc32c(body)) != body_crc:
+            raise error(Code.CORRUPT_BATCH, "the body does not match its crc; send it again")
+        check_body(body, count, self._context.config.limits.max_record_bytes)
+        batch = Batch(body, body_crc, count, source, sums=sums, behind=behind)
+        return self._enqueue(batch)
+
+    def append_records(self, given: Iterable[object], source: Source = NO_SOURCE) -> asyncio.Future[AppendResult]:
+        """Records as they came in a unary call, or from the host program. Raises at once when they are refused."""
+        records = as_records(given)
+        if not records:
+            raise error(Code.REQUEST_WITH_EMPTY_BODYS, "the append has no record; send at least one, it may be empty")
+        largest = max(map(len, records))
+        limit = self._context.config.limits.max_record_bytes
+        if largest > limit:
+            raise error(Code.RECORD_TOO_LARGE, f"a record has {largest} bytes; the limit is {limit}")
+        size_bytes = sum(map(len, records)) + PER_RECORD_BYTES * (len(records) + 1)
+        self._check_open(size_bytes)
+        self._context.admission.check_room()
+        if source.producer_id:
+            body = build_body(records)
+            batch = Batch(body, crc32c(body), len(records), source)
+            return self._enqueue(batch)
+        if self._shared_bytes + size_bytes > self._limits_batch_bytes:
+            self._seal_shared()
+            self._schedule()
+        future: asyncio.Future[AppendResult] = self._loop.create_future()
+        self._shared.append((records, future))
+        self._shared_bytes += size_bytes
+        if self._coalescer.came():
+            self._schedule()
+        return future
+
+    def append_control(
+        self, kind: ControlKind, body: bytes = b"", on_written: Callable[[Position], None] | None = None
+    ) -> asyncio.Future[AppendResult]:
+        """A control frame, its body from log/frame/control.py; ``base_index`` of the result is the frame's position,
+        and ``on_written`` is told it before that is committed. Refused and answered as any append; but for what fills
+        the log, it may be written on a full disk."""
+        self._check_open(len(body))
+        if kind in FILLING:
+            self._context.admission.check_room()
+        return self._enqueue(Batch(body, crc32c(body), 0, control=kind, on_written=on_written))
+
+    def new_producer(self) -> asyncio.Future[AppendResult]:
+        """Registers a producer: its id is the position of the frame that says so."""
+        return self.append_control(ControlKind.PRODUCER)
+
+    async def named_producer(self, name: str) -> NamedProducer:
+        """The producer of that name, a new one if the log knows none; returns once that is committed.
+
+        One that the next frame may forget is registered anew, which keeps what is known of it. Two calls at a time get
+        the same one. Raises what an append raises.
+        """
+        self._check_open(0)
+        producers = self._log.state.producers
+        known = producers.named(name)
+        if known is None or producers.forgets_at(self._timestamp_ms()):
+            await self.append_control(ControlKind.PRODUCER, producer_body(name))
+        elif known.id > self._context.core.commit_position:
+            await self.committed(known.id)
+        known = self._log.state.producers.named(name)
+        if known is None:
+            raise error(Code.LEADER_NOT_READY, f"producer {name!r} was forgotten a moment after it was made; try again")
+        return known
+
+    def committed(self, position: int) -> asyncio.Future[AppendResult]:
+        """Done when the frame there is, which this leader has and which is not committed yet. Fails as its append
+        would that is made now: with TERM_CHANGED and WAIT_QUORUM_ACK_TIMEOUT."""
+        future: asyncio.Future[AppendResult] = self._loop.create_future()
+        frame = KnownRange(0, 0, position, position, self._term, self._log.state.last_timestamp_ms, 0)
+        self._checker.join(frame, future, self._context.now_s())
+        return future
+
+    def _enqueue(self, batch: Batch) -> asyncio.Future[AppendResult]:
+        future: asyncio.Future[AppendResult] = self._loop.create_future()
+        batch.waiters.append((future, 0, batch.count))
+        is_idle = not self._queue and not self._checker
+        self._queue.append(batch)
+        self._queued_bytes += len(batch.body)
+        if is_idle and not self._is_scheduled:
+            self._flush_guarded()  # nothing to share a write with: not even a turn of the loop is waited for
+        else:
+            self._schedule()
+        return future
+
+    def _seal_shared(self) -> None:
+        """Makes one batch of the single appends that came together."""
+        if not self._shared:
+            return
+        records: list[bytes] = []
+        waiters = []
+        for group, future in self._shared:
+            waiters.append((future, len(records), len(group)))
+            records.extend(group)
+        body = build_body(records)
+        self._queue.append(Batch(body, crc32c(body), len(records), waiters=waiters))
+        self._queued_bytes += len(body)
+        self._shared.clear()
+        self._shared_bytes = 0
+        self._coalescer.left(waiters[0][0])
+
+    # The turn's write --------------------------------------------------------------------------------------------
+
+    def _schedule(self) -> None:
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon(self._flush_guarded)
+
+    def flush(self) -> None:
+        """Writes now what would be written at the end of this turn, or later."""
+        self._seal_shared()
+        self._flush_guarded()
+
+    def _flush_guarded(self) -> None:
+        self._context.guard(self._flush)
+
+    def _flush(self) -> None:
+        self._is_scheduled = False
+        if self._coalescer.may_go:
+            self._seal_shared()
+        batches, self._queue, self._queued_bytes = self._queue, [], 0
+        try:
+            self._write_in_order(batches)
+        except Exception:
+            unknown = error(Code.TERM_CHANGED, "the leader failed while it wrote; the append may yet be committed")
+            for batch in batches:
+                _refuse(batch, unknown)
+            raise
+
+    def _write_in_order(self, batches: list[Batch]) -> None:
+        """A batch of a producer is judged by what is in the log: what bears on it there is written first."""
+        timestamp_ms = self._timestamp_ms()
+        group: list[Batch] = []
+        producers: set[int] = set()
+        registers = False
+        for batch in batches:
+            producer_id = batch.source.producer_id
+            if group and producer_id:
+                # Another one that comes may have it forgotten, and so may the time that has passed.
+                may_forget = registers or self._log.state.producers.forgets_at(timestamp_ms)
+                if may_forget or producer_id in producers:
+                    self._write(group, timestamp_ms)
+                    group, producers, registers = [], set(), False
+            if self._is_new(batch):
+                group.append(batch)
+                producers.add(producer_id)
+                registers |= batch.control is ControlKind.PRODUCER
+        if group:
+            self._write(group, timestamp_ms)
+
+    def _timestamp_ms(self) -> int:
+        """Of what is written now: never before that of the last frame."""
+        return max(self._context.wall_clock_ms(), self._log.state.last_timestamp_ms)
+
+    def _is_new(self, batch: Batch) -> bool:
+        """False when the batch was answered already: a refusal, or a duplicate, which waits for the first's commit."""
+        refusal_before = _failure_of(batch.behind) or self._closed_by
+        if refusal_before is not None:
+            _refuse(batch, refusal_before)
+            return False
+        if not batch.source.producer_id:
+            return True
+        try:
+            known = self._log.state.producers.check(*batch.source, batch.count, batch.body_crc)
+        except DLedgerError as refusal:
+            self._refuse_by_log(batch, refusal)
+            return False
+        if known is None:
+            return True
+        self._answer_duplicate(batch, known)
+        return False
+
+    def _refuse_by_log(self, batch: Batch, refusal: DLedgerError) -> None:
+        """REPEATED_REQUEST says that the batch surely was appended: not before all that is in the log is committed."""
+        last = self._log.last.position
+        if refusal.code is not Code.REPEATED_REQUEST or last <= self._context.core.commit_position:
+            _refuse(batch, refusal)
+            return
+
+        def told(committed: asyncio.Future[AppendResult]) -> None:
+            if not committed.cancelled():
+                _refuse(batch, _failure_of(committed) or refusal)
+
+        self.committed(last).add_done_callback(told)
+
+    def _answer_duplicate(self, batch: Batch, known: KnownRange) -> None:
+        for future, _, _ in batch.waiters:
+            if known.position <= self._context.core.commit_position:
+                if not future.done():
+                    future.set_result(AppendResult(known.base_index, known.count, known.term, known.timestamp_ms))
+            else:
+                self._checker.join(known, future, self._context.now_s())
+
+    def _write(self, batches: list[Batch], timestamp_ms: int) -> bool:
+        """False when the disk refused it: nothing of it is kept, and all who wait for it are told."""
+        previous, index = self._log.last, self._log.state.next_index
+        frames = []
+        for batch in batches:
+            frame = self._frame(batch, previous, index, timestamp_ms)
+            frames.append(frame)
+            previous, index = frame.header.point, frame.header.end_index
+        try:
+            self._log.append(frames, sync_after_turn=True)
+        except DLedgerError as refusal:
+            for batch in batches:
+                _refuse(batch, refusal)
+            self._context.on_append_refused(refusal)
+            return False
+        now_s = self._context.now_s()
+        for batch, frame in zip(batches, frames, strict=True):
+            header = frame.header
+            base = header.base_index if batch.count else header.position
+            waiters = [Waiter(future, base + first, count) for future, first, count in batch.waiters]
+            self._checker.add(header, now_s, waiters)
+            if batch.on_written is not None:
+                batch.on_written(Position(header.position))
+        self._context.on_appended(frames)
+        return True
+
+    def _frame(self, batch: Batch, previous: LogPoint, index: int, timestamp_ms: int) -> Frame:
+        return make_frame(
+            previous,
+            term=self._term,
+            base_index=index,
+            count=batch.count,
+            body=batch.body,
+            body_crc=batch.body_crc,
+            timestamp_ms=timestamp_ms,
+            attributes=batch.control,
+            producer_id=batch.source.producer_id,
+            producer_epoch=batch.source.producer_epoch,
+            base_sequence=batch.source.base_sequence,
+            sums=batch.sums,
+        )
+
+
+def _failure_of(appended: asyncio.Future[AppendResult] | None) -> DLedgerError | None:
+    if appended is None or not appended.done() or appended.cancelled():
+        return None
+    failure = appended.exception()
+    return failure if isinstance(failure, DLedgerError) else None
+
+
+def _refuse(batch: Batch, refusal: DLedgerError) -> None:
+    for future, _, _ in batch.waiters:
+        _set_exception(future, refusal)
+
+
+def _set_exception(future: asyncio.Future[AppendResult], refusal: DLedgerError) -> None:
+    if not future.done():
+        future.set_exception(refusal.copy())

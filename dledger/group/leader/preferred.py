@@ -1,0 +1,157 @@
+"""Preferred leaders: the leadership goes to the highest priority that is healthy and close, when it is safe to give;
+away from a leader whose disk is full, to one that takes appends; away from one that cannot tell a follower what the log
+begins with, and from one that is no voter, to any.
+
+The leader looks every second, with a full disk whenever it can. A target must have been fit (raft/fitness.py says when)
+for a while without a break, so that a node that has just come back, or comes and goes, is left alone. A handover that
+fails leaves the leader leading, and its target alone for a time that doubles with every failure: appends pay at most
+one election timeout for each attempt, and nobody is elected who lags. The same holds for a leader with a full disk and
+whoever it finds. Whoever took it for the log's beginning is left alone so too: he may not be able to tell it either.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dledger.common.errors import Code, DLedgerError
+from dledger.common.types import DiskState, NodeId, Position, Role
+from dledger.group.context import GroupContext
+from dledger.group.leader.transfer import LeadershipTransfer
+from dledger.raft.fitness import Lack
+
+logger = logging.getLogger(__name__)
+
+LOOK_INTERVAL_S = 1.0
+HEALTHY_S = 3.0
+"""How long a target must have been eligible."""
+RELIEF_S = 1.25
+"""The same for a leader whose disk is full, which takes no appends meanwhile: by then a target whose own filled up at
+the same time has said so (DiskWatch looks every second, and the next answer to a heartbeat tells)."""
+MIN_BACK_OFF_S = 5.0
+MAX_BACK_OFF_S = 300.0
+
+_NOT_THE_TARGETS_FAULT = (Code.LEADER_TRANSFERRING, Code.NOT_LEADER, Code.SHUTTING_DOWN, Code.UNKNOWN_MEMBER)
+"""A target that was removed meanwhile is not left alone: its id may come back as another node."""
+
+
+@dataclass(slots=True)
+class BackOff:
+    """After a handover to one target failed."""
+
+    wait_s: float
+    until_s: float
+
+
+class PreferredLeaders:
+    """Knows what failed over all the terms that this node leads; forgets it when the target does lead."""
+
+    def __init__(self, context: GroupContext, handover: LeadershipTransfer) -> None:
+        self._context = context
+        self._handover = handover
+        self._next_look_s = 0.0
+        self._target: NodeId | None = None
+        self._eligible_since_s = 0.0
+        self._why_not = ""
+        self._back_offs: dict[NodeId, BackOff] = {}
+        self._transfer: asyncio.Task[None] | None = None
+        self._untold: Position | None = None
+        """Where the log begins, if this leader could not tell what with."""
+
+    def on_beginning_untold(self) -> None:
+        """A follower needs the small state that the log begins with, and this leader cannot tell it."""
+        self._untold = self._context.log.state.start.position
+
+    @property
+    def _cannot_tell(self) -> bool:
+        return self._untold == self._context.log.state.start.position
+
+    def check(self) -> None:
+        """Called now and then."""
+        now_s, is_full = self._context.now_s(), self._context.core.disk is DiskState.FULL
+        if self._transfer is not None or (now_s < self._next_look_s and not is_full):
+            return
+        self._next_look_s = now_s + LOOK_INTERVAL_S
+        target = self._find(now_s)
+        wait_s = RELIEF_S if is_full else HEALTHY_S
+        if target != self._target:
+            self._target, self._eligible_since_s = target, now_s
+        elif target is not None and now_s >= self._eligible_since_s + wait_s:
+            self._begin(target)
+
+    def stop(self) -> None:
+        if self._transfer is not None:
+            self._transfer.cancel()
+
+    def _find(self, now_s: float) -> NodeId | None:
+        """Whom to hand over to, if only it stays so."""
+        context, leadership = self._context, self._context.core.leadership
+        settings = context.log.state.settings
+        if context.role is not Role.LEADER or leadership is None or leadership.transfer is not None:
+            self._why_not, self._untold = "", None
+            return None
+        is_full = context.core.disk is DiskState.FULL
+        is_to_go = is_full or self._cannot_tell
+        has_preference = bool(settings.preferred) or not leadership.self_votes
+        if not is_to_go and not (has_preference and context.core.is_ready):
+            return None
+        lacks = leadership.lacks(context.log.last.position, context.now_ms())
+        free = [peer for peer, lack in lacks.items() if lack is None and not self._is_left_alone(peer, now_s)]
+        if not is_to_go:
+            return leadership.preferred(free, settings)
+        if is_full and not free:
+            self._stay(lacks)
+        return leadership.closest(free, settings)
+
+    def _stay(self, lacks: Mapping[NodeId, Lack | None]) -> None:
+        """With a full disk, and nobody to hand over to: said whenever the reason is another one."""
+        needs = "; ".join(f"{peer}: {lack.need.value if lack else 'failed to take it'}" for peer, lack in lacks.items())
+        if needs != self._why_not:
+            self._why_not = needs
+            told = "; ".join(f"{peer} {lack.why if lack else 'failed to take it'}" for peer, lack in lacks.items())
+            logger.warning(
+                "this leader's disk is full, and nobody else can take the leadership: appends are refused",
+                extra={"group": self._context.group, "why": told or "there is no other voter"},
+            )
+
+    def _is_left_alone(self, peer: NodeId, now_s: float) -> bool:
+        back_off = self._back_offs.get(peer)
+        return back_off is not None and now_s < back_off.until_s
+
+    def _begin(self, target: NodeId) -> None:
+        self._target = None
+        self._transfer = asyncio.get_running_loop().create_task(
+            self._hand_over(target), name=f"preferred-{self._context.group}"
+        )
+        self._transfer.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._transfer = None
+        self._context.watch_task(task)
+
+    async def _hand_over(self, target: NodeId) -> None:
+        fields = {"group": self._context.group, "target": target}
+        logger.info("handing the leadership over", extra=fields | {"disk": self._context.core.disk.word})
+        cannot_tell = self._cannot_tell
+        try:
+            new_leader = await self._handover.transfer(target)
+        except DLedgerError as failure:
+            if failure.code not in _NOT_THE_TARGETS_FAULT:
+                wait_s = self._leave_alone(target)
+                logger.warning(
+                    "the leadership was not handed over",
+                    extra=fields | {"why": failure, "again_in_s": wait_s},
+                )
+        else:
+            if new_leader == target and not cannot_tell:
+                self._back_offs.pop(target, None)
+            else:
+                self._leave_alone(target)
+
+    def _leave_alone(self, target: NodeId) -> float:
+        known = self._back_offs.get(target)
+        wait_s = MIN_BACK_OFF_S if known is None else min(2 * known.wait_s, MAX_BACK_OFF_S)
+        self._back_offs[target] = BackOff(wait_s, self._context.now_s() + wait_s)
+        return wait_s

@@ -1,0 +1,188 @@
+"""DamagedLogTruncation: what a leader may take from a log that is too damaged to be opened.
+
+What a node lacks may be nowhere else: frames of its own leadership, say, that nobody got. Then no copy comes, and only
+a leader's word ends the wait. The answers to its COMPAREs lead it down from the log's end, over what is damaged, to a
+point that both have; when it has shown on the way that its log is another one further up, everything behind that point
+is cut. So is what lies behind the trim point of the leader's log, when a damaged range lies before that.
+
+Below where the logs are known to part, damaged frames may have been equal, acknowledged and committed; so may those of
+a damaged end, which a mark alone tells of. So a debt is made durable before they go: the node does not vote until a
+leader has caught it up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from dledger.common.errors import CorruptLog
+from dledger.common.types import LogPoint, NodeId, Position, Term
+from dledger.log.damage.damage import DamagedRange
+from dledger.log.damage.damaged_log import DamagedLog
+from dledger.raft.following import LedDown
+from dledger.raft.messages import Compare, CompareResponse, Message, PushResult
+from dledger.raft.raft_node import RaftNode
+
+logger = logging.getLogger(__name__)
+
+
+class DamagedLogTruncation:
+    """``owe_catch_up`` makes the debt durable; ``on_cut`` is told when the log ends elsewhere, and may be opened."""
+
+    def __init__(
+        self,
+        log: DamagedLog,
+        core: RaftNode,
+        *,
+        send: Callable[[NodeId, Message], bool],
+        owe_catch_up: Callable[[], Awaitable[None]],
+        on_cut: Callable[[], None],
+        watch_task: Callable[[asyncio.Task[None]], None],
+    ) -> None:
+        self._log = log
+        self._core = core
+        self._send = send
+        self._owe_catch_up = owe_catch_up
+        self._on_cut = on_cut
+        self._watch_task = watch_task
+        self._task: asyncio.Task[None] | None = None
+        self._term = Term(0)
+        self._asked_id = 0
+        """Of its last COMPARE: one that comes again, or late, does not say where its leader is now."""
+        self._answered: CompareResponse | None = None
+        """To the last COMPARE that was answered, with a point that is surely this log's."""
+        self.led_down = LedDown()
+        self._parts_at: Position | None = None
+        """Lowest position at which this term's leader is known to have another frame."""
+
+    def was_led_down(self, led_down: LedDown) -> None:
+        """By another, that answered its COMPAREs before this one."""
+        self.led_down = led_down
+        self._term, self._asked_id = led_down
+
+    def on_compare(self, leader: NodeId, ask: Compare) -> None:
+        """Of the leader that the core obeys."""
+        self._begin(self._on_compare(leader, ask))
+
+    def on_trimmed(self, peer: NodeId, damaged: DamagedRange) -> None:
+        """The log of ``peer`` begins behind the first of ``damaged``."""
+        if peer == self._core.leader_id and self._log.damaged()[:1] == [damaged]:
+            self._begin(self._cut(damaged.previous.position, owes=True))
+
+    async def stop(self) -> None:
+        """Returns when nothing is being cut."""
+        if self._task is not None:
+            await asyncio.wait([self._task])
+
+    def _begin(self, work: Awaitable[None]) -> None:
+        if self._task is not None:
+            if asyncio.iscoroutine(work):
+                work.close()
+            return  # the leader asks again
+
+        async def done() -> None:
+            await work
+
+        self._task = asyncio.get_running_loop().create_task(done(), name=f"overruling-{self._log.group}")
+        self._task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._task = None
+        self._watch_task(task)
+
+    async def _on_compare(self, leader: NodeId, ask: Compare) -> None:
+        if ask.term != self._term:
+            self._term, self._asked_id, self._parts_at, self._answered = ask.term, 0, None, None
+        if ask.request_id <= self._asked_id:
+            return
+        self._asked_id = ask.request_id
+        log, point = self._log, ask.point
+        if log.last.term >= ask.term:
+            return  # the end of this log is the leader's own: it is equal, and is repaired
+        self._conclude(ask)
+        if point.position > log.last.position:
+            self._answer(leader, ask, log.last)
+            return
+        if point.position < self._floor:
+            return  # what is committed is equal, and is repaired
+        mine = await self._good(point.position)
+        if mine == point:
+            await self._found_equal(point.position)
+            return
+        if mine is not None and mine.term == point.term:
+            logger.critical("the leader has another frame of the same term", extra={"position": point.position})
+            return
+        if mine is not None or log.last.term < point.term or self._ends_otherwise(point):
+            # Terms never fall along a log: one whose last is lower has none so high.
+            self._part(point.position)
+        if self._parts_at is not None:
+            await self._lead_down(leader, ask)
+
+    def _ends_otherwise(self, point: LogPoint) -> bool:
+        """The term of this log's last frame is known by the mark, though the frame be damaged."""
+        return point.position == self._log.last.position and point.term != self._log.last.term
+
+    async def _lead_down(self, leader: NodeId, ask: Compare) -> None:
+        """To the highest good frame before the point asked whose term is not above its own, but not below what is
+        committed."""
+        point = ask.point
+        for position in range(point.position - 1, self._floor - 1, -1):
+            found = await self._good(Position(position))
+            if found is not None and found.term <= point.term:
+                self._answer(leader, ask, found)
+                return
+
+    @property
+    def _floor(self) -> int:
+        """No point below it needs a leader's word: all before it is committed. But a damaged range that begins there
+        may reach over what is committed into what is not, and can only go as a whole."""
+        log = self._log
+        damaged = next((each for each in log.damaged() if each.first <= log.commit_hint < each.last), None)
+        lowest = log.commit_hint if damaged is None else damaged.previous.position
+        return max(log.state.start.position, lowest)
+
+    def _conclude(self, ask: Compare) -> None:
+        """To an answer that named (position, term) the leader asks at the highest position up to there whose term does
+        not exceed that one. Where it asks lower, its frames in between have higher terms than any up to there here."""
+        answered, asked = self._answered, ask.point.position
+        if answered is not None and asked < answered.position:
+            self._part(Position(asked + 1))
+
+    def _part(self, position: Position) -> None:
+        self._parts_at = min(position, self._parts_at or position)
+
+    async def _found_equal(self, position: Position) -> None:
+        """Below it everything can be repaired, from this leader if from nobody else. Of what is committed nothing goes
+        but what is damaged. An end that is damaged is known by a mark alone. Where the newest mark rotted, it is one of
+        before a TRUNCATE, of frames that are gone: where the logs part by it, they may be equal."""
+        parts_at, damaged = self._parts_at, self._log.damaged()
+        if parts_at is None or not damaged or damaged[0].first <= position:
+            return
+        if position >= self._log.commit_hint or damaged[0].previous.position == position:
+            is_end_damaged = damaged[-1].last >= self._log.last.position
+            await self._cut(position, owes=is_end_damaged or damaged[0].first < parts_at)
+
+    async def _cut(self, after: Position, *, owes: bool) -> None:
+        logger.error(
+            "the leader's log is another one where this one is damaged; it is cut",
+            extra={"group": self._log.group, "after": after, "last": self._log.last.position, "owes_catch_up": owes},
+        )
+        if owes:
+            await self._owe_catch_up()
+        await self._log.cut(after)
+        self._on_cut()
+
+    async def _good(self, position: Position) -> LogPoint | None:
+        """None where it is damaged."""
+        if position == self._log.state.start.position:
+            return self._log.state.start
+        try:
+            return (await self._log.read(position, 1))[0].header.point
+        except CorruptLog:
+            return None
+
+    def _answer(self, leader: NodeId, ask: Compare, there: LogPoint) -> None:
+        answer = ask.answered(self._core.term, PushResult.INCONSISTENT_STATE, there, admits_loss=True)
+        self._answered, self.led_down = answer, LedDown(ask.term, ask.request_id)
+        self._send(leader, answer)

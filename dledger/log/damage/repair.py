@@ -1,0 +1,127 @@
+"""Writing right frames back into a hole (damage.py).
+
+Frames are right iff they lead, each linked to the one before and every checksum matching, from the point before the
+hole to what follows it, and take exactly its room: then they are, byte for byte, what was written there. A crash at any
+moment leaves a hole, which is found again, or none.
+
+::
+
+    … good frame │ hole: trimmed … ┊ … kept  │ next good frame …
+                           log begins        └── what follows
+
+Of a hole that reaches over the beginning of the log, nobody has the trimmed part any more. The kept part begins with
+the point that the log begins behind, and is placed from the hole's end, as what follows proves; what is left is a hole
+that nobody misses.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Sequence
+
+from dledger.common.errors import Code, DLedgerError, error
+from dledger.common.types import Position, TrimPoint
+from dledger.disk.disk import Disk
+from dledger.disk.syncer import Handle
+from dledger.log.damage.damage import Hole
+from dledger.log.frame.frame import HEADER_BYTES, Frame, check_link, parse_frames, parse_header
+from dledger.log.segment.segment import PAGE_BYTES, Segment, corrupt
+
+
+def place(hole: Hole, behind: TrimPoint, frames: Sequence[Frame]) -> int:
+    """Where in the segment they go. Raises CORRUPT_LOG unless ``frames``, whose checksums were verified, are what the
+    hole lacks ``behind`` a point in it, or the one before it."""
+    previous, next_index = behind
+    for frame in frames:
+        check_link(previous, next_index, frame.header, frame.raw)
+        previous, next_index = frame.header.point, frame.header.end_index
+    if previous.position != hole.last:
+        raise _unfit(hole, f"end at position {previous.position}")
+    if hole.following:
+        check_link(previous, next_index, parse_header(hole.following), hole.following)
+    elif previous != hole.end or hole.end_index not in (None, next_index):
+        raise _unfit(hole, "do not lead to where the segment ends")
+    return _offset(hole, behind, sum(frame.header.stored_bytes for frame in frames))
+
+
+def _offset(hole: Hole, behind: TrimPoint, size_bytes: int) -> int:
+    trimmed = behind.point.position - hole.previous.position
+    if not trimmed:
+        offset = hole.offset
+    elif hole.end_offset is not None:
+        offset = hole.end_offset - size_bytes
+    else:
+        raise _unfit(hole, "have no place: what lies before them was trimmed, and nothing lies behind")
+    if hole.end_offset not in (None, offset + size_bytes) or offset < hole.offset + trimmed * HEADER_BYTES:
+        raise _unfit(hole, f"take {size_bytes} bytes")
+    return offset
+
+
+def left_of(hole: Hole, offset: int, first: Frame) -> list[Hole]:
+    """What ``hole`` lacks still when all is good from ``offset`` on, where ``first`` begins."""
+    if offset == hole.offset:
+        return []
+    last, head = Position(first.header.position - 1), bytes(first.raw[:HEADER_BYTES])
+    return [hole._replace(end_offset=offset, last=last, following=head, end=None, end_index=first.header.base_index)]
+
+
+def write_back(disk: Disk, hole: Hole, offset: int, frames: Sequence[Frame]) -> None:
+    """Writes ``frames`` at ``offset``, where they have their place, durably, and reads them back from the device.
+    Blocks.
+
+    By a handle of its own: an error of the device is told to each handle, and a group commit must hear of it too.
+    Raises CORRUPT_LOG where the device takes nothing there, or does not give back what it was given, and OSError.
+    """
+    raw = b"".join(frame.raw for frame in frames)
+    handle = disk.open(hole.segment.path)
+    try:
+        _write(disk, handle, hole.segment, raw, offset)
+        disk.fdatasync(handle)
+        disk.drop_cache(handle)
+        stored = disk.pread(handle, len(raw), offset)
+    finally:
+        disk.close(handle)
+    if stored != raw:
+        raise corrupt(hole.segment.path, offset, "what was written back is not what is read")
+    parse_frames(stored)
+
+
+def _write(disk: Disk, handle: Handle, segment: Segment, raw: bytes, offset: int) -> None:
+    """A page that the device does not give back is taken whole, or not at all. Where frames end within one, the rest of
+    it is part of a sealed segment's footer, which is built again from the frames; of another segment somebody may write
+    there. Raises CORRUPT_LOG where it cannot be written."""
+    try:
+        _write_whole_pages(disk, handle, segment, raw, offset)
+    except OSError as reason:
+        if reason.errno != errno.EIO:
+            raise
+        raise corrupt(segment.path, offset, f"the device takes no frames there ({reason.strerror})") from reason
+
+
+def _write_whole_pages(disk: Disk, handle: Handle, segment: Segment, raw: bytes, offset: int) -> None:
+    try:
+        disk.pwritev(handle, [raw], offset)
+    except OSError:
+        lost_bytes = _lost_of_footer(disk, handle, segment, offset + len(raw))
+        if not lost_bytes:
+            raise
+        disk.pwritev(handle, [raw, bytes(lost_bytes)], offset)
+
+
+def _lost_of_footer(disk: Disk, handle: Handle, segment: Segment, end: int) -> int:
+    """How many bytes of the footer share a page with the frames that end at ``end``, and cannot be read either."""
+    rest_bytes = min(-end % PAGE_BYTES, disk.size(handle) - end)
+    if not segment.sealed or end != segment.end_offset or rest_bytes <= 0:
+        return 0
+    try:
+        disk.pread(handle, rest_bytes, end)
+    except OSError:
+        return rest_bytes
+    return 0
+
+
+def _unfit(hole: Hole, what: str) -> DLedgerError:
+    return error(
+        Code.CORRUPT_LOG,
+        f"frames {hole.first} to {hole.last} were to be repaired with frames that {what}: they are not the ones",
+    )

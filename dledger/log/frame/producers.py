@@ -1,0 +1,290 @@
+"""What the log knows of its producers: how a retry is told from a new batch, on every node alike.
+
+Everything here follows from the headers of the frames alone, in their order, so every node that has the same frames
+knows the same producers. What expires, expires by the log's timestamps and by counts, never by a local clock.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from dledger.common.config import MAX_STREAM_BATCHES
+from dledger.common.errors import Code, error
+from dledger.log.frame.frame import FrameHeader
+from dledger.v1.storage_pb2 import ProducerRecord
+
+RANGES_KEPT = MAX_STREAM_BATCHES
+"""A batch older than a producer's last so many is REPEATED_REQUEST: surely appended, its index forgotten."""
+MAX_PRODUCERS = 10_000
+"""The least recently used one goes when another comes."""
+PRODUCER_EXPIRY_MS = 7 * 24 * 3600 * 1000
+"""A producer that wrote nothing for so long, by the log's timestamps, goes."""
+
+# One range, in memory and on disk (little-endian): seven u64,
+#   base_sequence | count | base_index | position | term | timestamp_ms | body_crc
+_FIELDS = 7
+_KEPT = RANGES_KEPT * _FIELDS
+_TRIM_AT = 2 * _KEPT
+_NEVER = 1 << 64
+
+
+class NamedProducer(NamedTuple):
+    """Whom a name stands for, and the epoch it wrote last in."""
+
+    id: int
+    epoch: int
+
+
+class KnownRange(NamedTuple):
+    """One batch that the log holds already: where it is, and what identifies it."""
+
+    base_sequence: int
+    count: int  # type: ignore[assignment]  # a field, not tuple.count
+    base_index: int
+    position: int
+    term: int
+    timestamp_ms: int
+    body_crc: int
+
+
+class _Producer:
+    """One producer. ``ranges`` holds at least the last ``RANGES_KEPT`` of its epoch; only those are looked at.
+
+    Changed only while no freeze is newer than ``frozen``; copied first otherwise.
+    """
+
+    __slots__ = ("epoch", "frozen", "id", "last_timestamp_ms", "name", "next_sequence", "ranges")
+
+    def __init__(
+        self,
+        producer_id: int,
+        epoch: int,
+        *,
+        name: str,
+        next_sequence: int,
+        timestamp_ms: int,
+        ranges: array[int],
+        frozen: int,
+    ) -> None:
+        self.id = producer_id
+        self.name = name
+        self.frozen = frozen
+        self.epoch = epoch
+        self.next_sequence = next_sequence
+        self.last_timestamp_ms = timestamp_ms
+        self.ranges = ranges
+
+    @classmethod
+    def new(cls, producer_id: int, epoch: int, timestamp_ms: int, frozen: int, name: str = "") -> _Producer:
+        ranges = array("Q")
+        return cls(
+            producer_id, epoch, name=name, next_sequence=0, timestamp_ms=timestamp_ms, ranges=ranges, frozen=frozen
+        )
+
+    def kept(self) -> array[int]:
+        return self.ranges[-_KEPT:]
+
+    def thawed(self, frozen: int) -> _Producer:
+        return _Producer(
+            self.id,
+            self.epoch,
+            name=self.name,
+            next_sequence=self.next_sequence,
+            timestamp_ms=self.last_timestamp_ms,
+            ranges=self.kept(),
+            frozen=frozen,
+        )
+
+    def record(self) -> ProducerRecord:
+        return ProducerRecord(
+            id=self.id,
+            epoch=self.epoch,
+            next_sequence=self.next_sequence,
+            last_timestamp_ms=self.last_timestamp_ms,
+            ranges=_little_endian(self.kept()).tobytes(),
+            name=self.name,
+        )
+
+
+class Producers:
+    """The producers of one log. Invariants: ordered by last use; none has expired at the last frame's timestamp;
+    ``_ids`` has exactly those that have a name."""
+
+    def __init__(self) -> None:
+        self._producers: OrderedDict[int, _Producer] = OrderedDict()
+        self._ids: dict[str, int] = {}
+        self._expires_at_ms = _NEVER  # no producer expires before
+        self._frozen = 0
+
+    def __len__(self) -> int:
+        return len(self._producers)
+
+    def __contains__(self, producer_id: int) -> bool:
+        return producer_id in self._producers
+
+    def named(self, name: str) -> NamedProducer | None:
+        """The producer of that name, None when there is none, or none any more."""
+        producer = self._producers[self._ids[name]] if name in self._ids else None
+        return NamedProducer(producer.id, producer.epoch) if producer is not None else None
+
+    def register(self, producer_id: int, timestamp_ms: int, name: str = "") -> None:
+        """The log handed out ``producer_id``. Where two asked for one name at a time, the first has it: what is known
+        of that producer stays."""
+        if name in self._ids:
+            self._used(self._ids[name], timestamp_ms)
+            return
+        if name:
+            self._ids[name] = producer_id
+        self._touch(producer_id, _Producer.new(producer_id, 0, timestamp_ms, self._frozen, name), timestamp_ms)
+
+    def record(self, header: FrameHeader) -> None:
+        """A data frame of a producer was appended."""
+        _, _, _, body_crc, position, term, index, count, _, timestamp_ms, key, sequence, epoch, _, _ = header
+        producer = self._producers.get(key)
+        if producer is None or producer.epoch != epoch:
+            name = producer.name if producer is not None else ""
+            producer = _Producer.new(key, epoch, timestamp_ms, self._frozen, name)
+            self._touch(key, producer, timestamp_ms)
+        else:
+            producer = self._used(key, timestamp_ms)
+        ranges = producer.ranges
+        ranges.extend((sequence, count, index, position, term, timestamp_ms, body_crc))
+        if len(ranges) >= _TRIM_AT:
+            del ranges[:-_KEPT]
+        producer.next_sequence = sequence + count
+
+    def _used(self, producer_id: int, timestamp_ms: int) -> _Producer:
+        producer = self._producers[producer_id]
+        if producer.frozen != self._frozen:
+            producer = self._producers[producer_id] = producer.thawed(self._frozen)
+        self._producers.move_to_end(producer_id)
+        producer.last_timestamp_ms = timestamp_ms
+        return producer
+
+    def forgets_at(self, timestamp_ms: int) -> bool:
+        """Whether a frame of that time may have a producer forgotten for its silence."""
+        return timestamp_ms >= self._expires_at_ms
+
+    def expire(self, timestamp_ms: int) -> None:
+        """The log's time is ``timestamp_ms``: who wrote nothing for too long is forgotten."""
+        if timestamp_ms < self._expires_at_ms:
+            return
+        while self._producers:
+            oldest = next(iter(self._producers.values()))
+            self._expires_at_ms = oldest.last_timestamp_ms + PRODUCER_EXPIRY_MS
+            if timestamp_ms < self._expires_at_ms:
+                return
+            self._forget_oldest()
+        self._expires_at_ms = _NEVER
+
+    def check(
+        self, producer_id: int, producer_epoch: int, base_sequence: int, count: int, body_crc: int
+    ) -> KnownRange | None:
+        """None: a new batch, in order, to be appended. A ``KnownRange``: the log holds exactly this batch.
+
+        Judged against the last frame appended, committed or not. Raises UNKNOWN_PRODUCER (never handed out, or
+        forgotten), PRODUCER_FENCED (the producer has a higher epoch), OUT_OF_ORDER (a batch before this one is missing:
+        resend from the oldest that is not acknowledged), SEQUENCE_CONFLICT (other bytes or bounds under known
+        sequences) and REPEATED_REQUEST (older than the ranges kept).
+        """
+        producer = self._producers.get(producer_id)
+        if producer is None:
+            raise error(
+                Code.UNKNOWN_PRODUCER,
+                f"producer {producer_id} is not known to the log, or no longer: register a new producer",
+            )
+        if producer_epoch < producer.epoch:
+            raise error(
+                Code.PRODUCER_FENCED,
+                f"producer {producer_id} has epoch {producer.epoch}: an append of epoch {producer_epoch} is refused; "
+                "register a new producer",
+            )
+        expected = producer.next_sequence if producer_epoch == producer.epoch else 0
+        if base_sequence == expected:
+            return None
+        if base_sequence > expected:
+            raise error(
+                Code.OUT_OF_ORDER,
+                f"producer {producer_id} is expected to go on at sequence {expected}, not {base_sequence}: resend from "
+                "the oldest batch that is not acknowledged",
+                expected_sequence=expected,
+            )
+        return _find(producer, producer_id, base_sequence, count, body_crc)
+
+    def freeze(self) -> FrozenProducers:
+        """As they are now, for any thread. Costs a pointer each; who writes next is copied, once."""
+        self._frozen += 1
+        return FrozenProducers(list(self._producers.values()))
+
+    def decode(self, records: Iterable[ProducerRecord]) -> None:
+        """Takes over what ``FrozenProducers.encode`` gave."""
+        for record in records:
+            ranges = array("Q")
+            ranges.frombytes(record.ranges)
+            self._producers[record.id] = _Producer(
+                record.id,
+                record.epoch,
+                name=record.name,
+                next_sequence=record.next_sequence,
+                timestamp_ms=record.last_timestamp_ms,
+                ranges=_little_endian(ranges),
+                frozen=self._frozen,
+            )
+            if record.name:
+                self._ids[record.name] = record.id
+            self._expires_at_ms = min(self._expires_at_ms, record.last_timestamp_ms + PRODUCER_EXPIRY_MS)
+
+    def _touch(self, producer_id: int, producer: _Producer, timestamp_ms: int) -> None:
+        self._producers[producer_id] = producer
+        self._producers.move_to_end(producer_id)
+        self._expires_at_ms = min(self._expires_at_ms, timestamp_ms + PRODUCER_EXPIRY_MS)
+        if len(self._producers) > MAX_PRODUCERS:
+            self._forget_oldest()
+
+    def _forget_oldest(self) -> None:
+        _, forgotten = self._producers.popitem(last=False)
+        if forgotten.name:
+            del self._ids[forgotten.name]
+
+
+class FrozenProducers:
+    """What ``Producers.freeze`` gave. Never changes."""
+
+    def __init__(self, producers: list[_Producer]) -> None:
+        self._producers = producers
+
+    def encode(self) -> Iterator[ProducerRecord]:
+        """Least recently used first."""
+        for producer in self._producers:
+            yield producer.record()
+
+
+def _find(producer: _Producer, producer_id: int, base_sequence: int, count: int, body_crc: int) -> KnownRange:
+    kept = producer.kept()
+    oldest = kept[0] if kept else producer.next_sequence
+    if base_sequence + count <= oldest:
+        raise error(
+            Code.REPEATED_REQUEST,
+            f"sequence {base_sequence} of producer {producer_id} was appended long ago; its index is forgotten",
+        )
+    for at in range(len(kept) - _FIELDS, -1, -_FIELDS):
+        if kept[at] == base_sequence:
+            known = KnownRange._make(kept[at : at + _FIELDS])
+            if known.count == count and known.body_crc == body_crc:
+                return known
+            break
+    raise error(
+        Code.SEQUENCE_CONFLICT,
+        f"sequences {base_sequence} to {base_sequence + count - 1} of producer {producer_id} were appended with other "
+        "bytes or other bounds: a retry must send the same batch again",
+    )
+
+
+def _little_endian(numbers: array[int]) -> array[int]:
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers

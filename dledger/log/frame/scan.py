@@ -1,0 +1,68 @@
+"""Walking over the frames of a segment with every check there is: checksums, links, positions, indexes, terms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from dledger.common.errors import DLedgerError
+from dledger.common.types import LogPoint
+from dledger.log.frame.frame import HEADER_BYTES, Frame, check_link, parse_body, parse_header
+
+SCAN_CHUNK_BYTES = 1 << 20
+
+ReadAt = Callable[[int, int], bytes]
+"""(size, offset) → bytes, fewer at the end of the file only."""
+
+
+class FrameScanner:
+    """Yields the good frames between two offsets, and stops before the first that is not.
+
+    Afterwards ``offset`` is where the first frame that was not yielded would begin, and ``reason`` says why it was not:
+    empty at the end offset or where only zeros stand in its header's place.
+    """
+
+    def __init__(self, read: ReadAt, offset: int, end_offset: int, previous: LogPoint, next_index: int) -> None:
+        self._read = read
+        self.end_offset = end_offset
+        self._chunk = memoryview(b"")
+        self._chunk_offset = offset
+        self.offset = offset
+        self.previous = previous
+        """The last good frame."""
+        self.next_index = next_index
+        self.reason = ""
+
+    def __iter__(self) -> Iterator[tuple[int, Frame]]:
+        while self.offset < self.end_offset:
+            try:
+                frame = self._next()
+            except DLedgerError as bad:
+                if any(self._chunk_at(HEADER_BYTES)[:HEADER_BYTES]):
+                    self.reason = str(bad)
+                return
+            header = frame.header
+            offset = self.offset
+            self.offset = offset + header.stored_bytes
+            self.previous = header.point
+            self.next_index = header.base_index + header.count
+            yield offset, frame
+
+    def _next(self) -> Frame:
+        data = self._chunk_at(HEADER_BYTES)
+        header = parse_header(data)
+        stored_bytes = header.stored_bytes
+        if len(data) < stored_bytes:
+            data = self._chunk_at(stored_bytes)
+        raw = data[:stored_bytes]
+        check_link(self.previous, self.next_index, header, raw)
+        return parse_body(header, raw)
+
+    def _chunk_at(self, size_bytes: int) -> memoryview:
+        """What is there from ``offset`` on: ``size_bytes`` or more, unless the end comes first."""
+        at = self.offset - self._chunk_offset
+        if len(self._chunk) - at < size_bytes:
+            size_bytes = min(max(size_bytes, SCAN_CHUNK_BYTES), self.end_offset - self.offset)
+            self._chunk = memoryview(self._read(size_bytes, self.offset))
+            self._chunk_offset = self.offset
+            at = 0
+        return self._chunk[at:]

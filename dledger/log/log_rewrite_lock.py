@@ -1,0 +1,48 @@
+"""Frames that are replaced, segments that leave: one change at a time, and whoever read meanwhile begins again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+
+class LogRewriteLock:
+    """``lock`` is held by whoever takes segments out of the log, or must find them there."""
+
+    def __init__(self, group: str) -> None:
+        self.lock = asyncio.Lock()
+        self.generation = 0
+        """Of the frames: another one after each truncation and reset."""
+        self._group = group
+        self._replacing: asyncio.Task[None] | None = None
+
+    @property
+    def is_replacing(self) -> bool:
+        """Whether a truncation or a reset is under way."""
+        return self._replacing is not None
+
+    async def replace(self, work: Callable[[], Awaitable[None]], name: str) -> None:
+        """Does ``work``, which replaces frames, with the lock held. A caller that is cancelled does not stop it."""
+        self.generation += 1
+
+        async def alone() -> None:
+            try:
+                async with self.lock:
+                    await work()
+            finally:
+                self._replacing = None
+
+        # A task of the log's own: a caller that is cancelled must not leave the work running under a log that closes.
+        self._replacing = asyncio.get_running_loop().create_task(alone(), name=f"{name}-{self._group}")
+        self._replacing.add_done_callback(_heard)
+        await asyncio.shield(self._replacing)
+
+    async def settle(self) -> None:
+        """Returns when no replacement is under way. Raises nothing of what became of it."""
+        while self._replacing is not None:
+            await asyncio.wait([self._replacing])
+
+
+def _heard(task: asyncio.Task[None]) -> None:
+    if not task.cancelled():
+        task.exception()  # told to the caller, if it still waits; a disk that failed is told to all

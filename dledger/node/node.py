@@ -1,0 +1,492 @@
+"""A node: one process's identity, its way to the others, and its replica of each group (one, ``default``, for now).
+
+This is also the embedded form: a host program makes a ``Node`` in its own event loop, is told of role changes, and
+appends and reads without a network in between. ``dledger serve`` puts gRPC and /metrics in front of the same class.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import AsyncExitStack
+from random import Random
+from typing import Any, Self
+
+from dledger.common.batch import record_at
+from dledger.common.closing import unless_cancelled
+from dledger.common.config import NodeConfig
+from dledger.common.config_file import validate
+from dledger.common.errors import Code, DLedgerError, error, quoted
+from dledger.common.types import Ack, Consistency, Entry, Member, NodeId, NodeStart, Role, Term
+from dledger.disk.disk import Disk, OsDisk
+from dledger.group import gauges
+from dledger.group.failing import as_refusal
+from dledger.group.repair.recovering import RecoveringReplica
+from dledger.group.replica import Replica
+from dledger.log.damage.damage import Damaged
+from dledger.metrics.group import GroupMetrics
+from dledger.node.identity import Identity, open_identity
+from dledger.node.opening import AnyReplica, Opener
+from dledger.node.peer_book import PeerBook
+from dledger.node.peers import Acquaintances
+from dledger.node.standing import Judging, Standing
+from dledger.raft.messages import Message
+from dledger.transport.peer import TcpTransport
+from dledger.transport.transport_api import PeerIdentity, Transport
+
+logger = logging.getLogger(__name__)
+
+
+RoleListener = Callable[[str, Role, Term, NodeId], None]
+"""(group, role, term, leader_id): told of every change, on the event loop, in order. Must not block."""
+
+
+def _system_clock_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class Node:
+    """``async with Node(config) as node``, or ``start`` and ``stop``.
+
+    The last four arguments are what a simulation replaces; production uses the real ones.
+    """
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        *,
+        disk: Disk | None = None,
+        transport: Transport | None = None,
+        random: Random | None = None,
+        wall_clock_ms: Callable[[], int] = _system_clock_ms,
+    ) -> None:
+        validate(config)
+        self.config = config
+        self.replicas: dict[str, Replica] = {}
+        self.recovering: dict[str, RecoveringReplica] = {}
+        """Groups whose log is being repaired before it can be opened; then they are among ``replicas``."""
+        self.metrics: dict[str, GroupMetrics] = {}
+        self._disk = disk or OsDisk()
+        self._random = random or Random()  # seeded by the operating system
+        self._transport = transport or TcpTransport(config.listen_host, config.peer_port, random=self._random)
+        self._wall_clock_ms = wall_clock_ms
+        self._listeners: list[RoleListener] = []
+        self._identity: Identity | None = None
+        self._acquaintances: Acquaintances | None = None
+        self._book: PeerBook | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._reopening: set[asyncio.Task[None]] = set()
+        self._opener: Opener | None = None
+        self._standing = Standing(self._judging)
+        self._failed: asyncio.Future[DLedgerError] | None = None
+        self._starting = asyncio.Lock()
+        """Held by a step of the start; a stop waits for it."""
+        self._is_stopped = False
+        self._local_identity: PeerIdentity | None = None
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Opens the data directory, recovers the log and joins the others.
+
+        Returns also while damaged frames that a start needs are still being repaired from the others. Raises
+        CONFIG_ERROR (directory in use or another node's, port in use; started before) and CORRUPT_LOG (rot that nobody
+        is there to repair, or beyond repair: nothing is cut); SHUTTING_DOWN when it is stopped meanwhile.
+        """
+        self._check_new()
+        try:
+            await self.open()
+            await self.join()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def open(self) -> None:
+        """The first half of ``start``: nobody hears of this node yet. ``stop`` has to follow, whatever happens."""
+        self._check_new()
+        self._failed = asyncio.get_running_loop().create_future()
+        async with self._starting:
+            await self._open()
+
+    async def _open(self) -> None:
+        config = self.config
+        self._identity = await open_identity(
+            self._disk, config.data_dir, NodeId(config.id), self._random, config.durability
+        )
+        self._check_wanted()
+        has_spoken = self._identity.start.start_count > 0  # in an earlier start
+        book = self._book = await PeerBook.open(self._disk, config.data_dir, must_exist=has_spoken)
+        self._opener = Opener(
+            config,
+            self._disk,
+            self._identity,
+            book,
+            host=self,
+            metrics=self.metrics,
+            random=self._random,
+            wall_clock_ms=self._wall_clock_ms,
+            on_repaired=self._on_repaired,
+        )
+        self._take(await self._opener.open(config.group))
+        self._acquaintances = self._meet_others(book)
+        self._tell_members(config.group)
+
+    def _check_new(self) -> None:
+        if self._is_stopped or self._failed is not None:
+            raise error(Code.CONFIG_ERROR, "a Node is started once: make another one of the same configuration")
+
+    def _check_wanted(self) -> None:
+        if self._is_stopped:
+            raise error(Code.SHUTTING_DOWN, "the node was stopped while it started")
+
+    def _take(self, replica: AnyReplica) -> None:
+        self.recovering.pop(replica.group, None)
+        self.replicas.pop(replica.group, None)
+        if isinstance(replica, RecoveringReplica):
+            self.recovering[replica.group] = replica
+        else:
+            self.replicas[replica.group] = replica
+
+    def _present(self, group: str) -> AnyReplica:
+        return self.replicas.get(group) or self.recovering[group]
+
+    def _tell_members(self, group: str) -> None:
+        replica = self._present(group)
+        if isinstance(replica, RecoveringReplica):
+            replica.tell_members()
+        else:
+            replica.roster.tell()
+
+    def _judging(self) -> Judging:
+        replica = self._present(self.config.group)
+        return replica if isinstance(replica, RecoveringReplica) else replica.roster
+
+    def _meet_others(self, book: PeerBook) -> Acquaintances:
+        return Acquaintances(
+            NodeId(self.config.id),
+            {NodeId(peer): address for peer, address in self.config.peers.items()},
+            book=book,
+            transport=self._transport,
+            roster=self._standing,
+            save=lambda: self._keep(book.save(), "peer-book"),
+        )
+
+    async def join(self) -> None:
+        """The second half: it speaks with the others, and may lead from now on."""
+        assert self._identity is not None, "open comes first"
+        assert self._acquaintances is not None, "open comes first"
+        async with self._starting:
+            self._check_wanted()
+            await self._transport.check_port()
+            await self._identity.begin_start()
+            self._check_wanted()
+            await self._transport.start(self)
+            self._acquaintances.start()
+            for replica in self._all():
+                replica.start()
+
+    def _all(self) -> list[AnyReplica]:
+        return [*self.replicas.values(), *self.recovering.values()]
+
+    def _on_repaired(self, group: str) -> None:
+        """Nothing of the log is damaged any more: it is opened now."""
+        recovering = self.recovering[group]
+        self._begin_reopening(group, self._reopen(recovering, recovering.stop()))
+
+    def on_stuck(self, group: str, why: Damaged) -> None:
+        replica = self.replicas[group]
+        logger.error("the leader's word is needed on what is damaged: the log is closed", extra={"group": group})
+        self._begin_reopening(group, self._reopen(replica, replica.step_aside(why), why))
+
+    def _begin_reopening(self, group: str, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work, name=f"reopen-{group}")
+        self._reopening.add(task)
+        task.add_done_callback(self._reopening.discard)
+
+    async def _reopen(self, before: AnyReplica, closed: Coroutine[Any, Any, None], why: Damaged | None = None) -> None:
+        group = before.group
+        try:
+            await closed
+            assert self._opener is not None, "open comes first"
+            replica = await self._opener.reopen(before, why)
+            if self._is_stopped:
+                await replica.stop()
+                return
+            self._take(replica)
+            logger.info("the log was opened anew", extra={"group": group, "is_damaged": group in self.recovering})
+            self._standing.tell_all()
+            self._tell_members(group)
+            replica.start()
+        except Exception as failure:  # noqa: BLE001 – whatever it is, the node must not go on without the group
+            self.on_failure(group, as_refusal(failure, group))
+
+    async def leave(self) -> None:
+        """The first half of ``stop``: no appends any more, and the leaderships handed over. Committed reads go on."""
+        for replica in self.replicas.values():
+            await replica.leave()
+
+    async def stop(self) -> None:
+        """Drains, hands leaderships over, syncs, closes: every part, whatever fails of the others; the last failure is
+        raised. Safe to call again."""
+        if self._is_stopped:
+            return
+        self._is_stopped = True
+        async with AsyncExitStack() as closing:  # the last one first
+            for close in (self._free_directory, self._settle_tasks, self._stop_recovering):
+                closing.push_async_exit(unless_cancelled(close))
+            closing.push_async_callback(self._transport.close)
+            closing.push_async_exit(unless_cancelled(self._stop_replicas))
+            async with self._starting:
+                pass  # what it opens is there to be closed
+
+    async def _stop_replicas(self) -> None:
+        async with AsyncExitStack() as closing:
+            for replica in self.replicas.values():
+                closing.push_async_exit(unless_cancelled(replica.stop))
+
+    async def _stop_recovering(self) -> None:
+        for recovering in self.recovering.values():
+            await recovering.stop()
+        if self._reopening:
+            await asyncio.wait(self._reopening)
+
+    async def _free_directory(self) -> None:
+        self._disk.shutdown()  # a save that nobody waits for any more may be under way: nobody else gets in before
+        if self._identity is not None:
+            await self._identity.close()
+
+    async def _settle_tasks(self) -> None:
+        if self._tasks:
+            await asyncio.wait(self._tasks)  # one that fails was told of by ``_kept``
+
+    async def failed(self) -> DLedgerError:
+        """Returns when the node cannot go on (disk failure, divergence): the host should stop it and say why."""
+        assert self._failed is not None, "start comes first"
+        return await asyncio.shield(self._failed)
+
+    def refresh_metrics(self) -> None:
+        """Copies the gauges; called at a scrape."""
+        for replica in self.replicas.values():
+            gauges.refresh(replica)
+
+    def add_listener(self, listener: RoleListener) -> None:
+        """Told of every later change of role, term or leader."""
+        self._listeners.append(listener)
+
+    def replica(self, group: str) -> Replica:
+        """Raises UNKNOWN_GROUP, and CORRUPT_LOG while its log is being repaired. An empty name is the configured
+        group."""
+        group = group or self.config.group
+        replica = self.replicas.get(group)
+        if replica is None and group in self.recovering:
+            raise self.recovering[group].refusal()
+        if replica is None:
+            known = ", ".join(self.replicas) or "none"
+            raise error(Code.UNKNOWN_GROUP, f"{self.config.id} has no group {quoted(group)}; it has: {known}")
+        return replica
+
+    # The log, for a host program ---------------------------------------------------------------------------------
+
+    @property
+    def role(self) -> Role:
+        return self._present(self.config.group).role
+
+    @property
+    def leader_id(self) -> str:
+        """Empty when none is known."""
+        return self._present(self.config.group).leader_id
+
+    async def append(self, record: bytes) -> Ack:
+        """One record, committed. Raises NotLeader, PendingFull, DiskFull; OutcomeUnknown when leadership is lost."""
+        return (await self.append_many([record]))[0]
+
+    async def append_many(self, records: Sequence[bytes]) -> list[Ack]:
+        """Records that share one frame: all are committed or none. Raises as ``append``."""
+        result = await self.replica("").appender.append_records(records)
+        return [Ack(result.base_index + ordinal, result.term, result.timestamp_ms) for ordinal in range(result.count)]
+
+    async def get(self, index: int, consistency: Consistency = Consistency.LINEARIZABLE) -> Entry:
+        """Raises OutOfRange, and NotLeader for a linearizable read elsewhere."""
+        reader = self.replica("").reader
+        return await reader.get(index, await reader.read_point(consistency))
+
+    async def read(
+        self, start: int = 0, *, follow: bool = False, consistency: Consistency = Consistency.LINEARIZABLE
+    ) -> AsyncGenerator[Entry, None]:
+        """Committed records from ``start`` on, in order; up to those committed at the call, or for ever."""
+        reader = self.replica("").reader
+        point = await reader.read_point(consistency)
+        async for frames, _ in reader.read(start, None, point, follow=follow):
+            for frame in frames:
+                header = frame.header
+                for ordinal in range(max(start - header.base_index, 0), header.count):
+                    value = record_at(frame.body, header.count, ordinal)
+                    yield Entry(header.base_index + ordinal, header.term, header.timestamp_ms, value)
+
+    # What replicas ask (Host) ------------------------------------------------------------------------------------
+
+    def send(self, peer: NodeId, message: Message) -> bool:
+        return self._transport.send(peer, message)
+
+    def is_connected(self, peer: NodeId) -> bool:
+        return self._transport.is_connected(peer)
+
+    def messages_dropped(self, peer: NodeId) -> int:
+        return self._transport.dropped_messages(peer)
+
+    def client_address(self, node_id: NodeId) -> str:
+        if node_id == self.config.id:
+            return self.config.client_address
+        identity = self._identity_of(node_id)
+        return identity.client_address if identity is not None else ""
+
+    def http_address(self, node_id: NodeId) -> str:
+        if node_id == self.config.id:
+            return self.config.http_address
+        identity = self._identity_of(node_id)
+        return identity.http_address if identity is not None else ""
+
+    def _identity_of(self, node_id: NodeId) -> PeerIdentity | None:
+        return self._acquaintances.identity_of(node_id) if self._acquaintances is not None else None
+
+    def known_peers(self) -> AbstractSet[NodeId]:
+        assert self._acquaintances is not None, "open comes first"
+        return self._acquaintances.known_peers()
+
+    def start_of(self, peer: NodeId) -> NodeStart | None:
+        return self._acquaintances.start_of(peer) if self._acquaintances is not None else None
+
+    @property
+    def founders_missing(self) -> list[NodeId]:
+        """Whom a node with an empty log has to meet, as new as itself, before it takes part in founding a cluster."""
+        return self._acquaintances.founders_missing if self._acquaintances is not None else []
+
+    def disk_of(self, node_id: NodeId) -> bytes:
+        assert self._identity is not None, "open comes first"
+        assert self._acquaintances is not None, "open comes first"
+        is_own = node_id == self._identity.node_id
+        return self._identity.start.node_uuid if is_own else self._acquaintances.disk_of(node_id)
+
+    async def keep_peers(self) -> None:
+        assert self._book is not None, "open comes first"
+        # Whoever asked may give up, and a second save must not begin beside the first.
+        await asyncio.shield(self._keep(self._book.save(), "peer-book"))
+
+    def on_role(self, group: str, role: Role, term: Term, leader_id: NodeId) -> None:
+        if self._acquaintances is not None:
+            self._acquaintances.follow_leader(leader_id)
+        for listener in self._listeners:
+            try:
+                listener(group, role, term, leader_id)
+            except Exception:
+                logger.exception("a listener failed; the node goes on", extra={"group": group})
+
+    def on_members(self, group: str, members: Sequence[Member], *, is_committed: bool) -> None:
+        assert self._acquaintances is not None, "open comes first"
+        self._acquaintances.follow_members(members, is_committed=is_committed)
+
+    def on_lost_frames(self, group: str, peer: NodeId) -> None:
+        assert self._acquaintances is not None, "open comes first"
+        self._acquaintances.lost_frames(peer)
+
+    def on_failure(self, group: str, failure: DLedgerError) -> None:
+        if self._failed is not None and not self._failed.done():
+            self._failed.set_result(failure)
+
+    # What the transport tells (TransportHandler) -----------------------------------------------------------------
+
+    def on_message(self, sender: NodeId, message: Message) -> None:
+        replica = self.replicas.get(message.group) or self.recovering.get(message.group)
+        if replica is None:
+            logger.warning("a message for a group that is not here", extra={"group": message.group, "peer": sender})
+        else:
+            replica.on_message(sender, message)
+
+    def on_connected(self, peer: NodeId) -> None:
+        for replica in self._all():
+            replica.on_connected(peer)
+
+    def on_disconnected(self, peer: NodeId) -> None:
+        for replica in self._all():
+            replica.on_disconnected(peer)
+
+    def local_identity(self) -> PeerIdentity:
+        # Asked for with every message. It stays as it is from the first frame of a known cluster on, and not before: a
+        # node that went on calling itself new would let emptied disks found another cluster beside the log it holds.
+        known = self._local_identity
+        if known is not None and known.cluster_id and not known.is_new:
+            return known
+        cluster_id, is_new = self.cluster_id, self._is_new
+        if known is not None and (known.cluster_id, known.is_new) == (cluster_id, is_new):
+            return known
+        assert self._identity is not None, "start comes first"
+        identity = self._identity
+        self._local_identity = PeerIdentity(
+            node_id=identity.node_id,
+            node_uuid=identity.start.node_uuid,
+            start_count=identity.start.start_count,
+            start_nonces=identity.start.start_nonces,
+            cluster_id=cluster_id,
+            client_address=self.config.client_address,
+            http_address=self.config.http_address,
+            peer_address=self.config.peer_address,
+            is_new=is_new,
+        )
+        return self._local_identity
+
+    @property
+    def _is_new(self) -> bool:
+        """Nothing is in the log, and nothing is to be repaired in it."""
+        replica = self.replicas.get(self.config.group)
+        return replica is not None and replica.log.last.position == 0
+
+    @property
+    def cluster_id(self) -> str:
+        """Empty until the first leader's no-op, which carries it, is committed: an uncommitted one may yet be cut, and
+        a node must not be turned away for it."""
+        replica = self._present(self.config.group)
+        minted = replica.log.state.cluster_id if replica.core.commit_position > 0 else ""
+        return minted or self.config.cluster_id
+
+    def check_peer(self, identity: PeerIdentity) -> None:
+        assert self._acquaintances is not None, "open comes first"
+        self._acquaintances.check(identity, self.cluster_id)
+
+    async def owe_catch_up(self) -> None:
+        assert self._identity is not None
+        await self._identity.owe_catch_up()
+
+    def on_caught_up(self, group: str) -> None:
+        assert self._identity is not None
+        self._keep(self._settle(group, self._identity.settle_debt()), f"settle-{group}")
+
+    async def _settle(self, group: str, settled: Coroutine[Any, Any, None]) -> None:
+        await settled
+        replica = self.replicas.get(group)
+        if replica is not None:
+            replica.on_debt_settled()
+
+    def on_tail_known(self, group: str) -> None:
+        assert self._identity is not None
+        self._keep(self._identity.tail_is_known(), f"tail-known-{group}")
+
+    def _keep(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        """Something to be made durable beside the log; the node does not go on when that fails."""
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._kept)
+        return task
+
+    def _kept(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (failure := task.exception()) is not None:
+            for replica in self._all():
+                replica.fail(Code.DISK_ERROR, f"what is known of the members cannot be made durable: {failure}")

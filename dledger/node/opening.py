@@ -1,0 +1,247 @@
+"""Opening a group's files: a ``Replica`` where its log can be opened, else a ``RecoveringReplica``, until it can."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from random import Random
+
+from dledger.common.config import NodeConfig, split_address
+from dledger.common.errors import Code, CorruptLog, error
+from dledger.common.types import LogPoint, Member, NodeId
+from dledger.disk.disk import Disk
+from dledger.group.hard_state import HardStateStore
+from dledger.group.host import Host
+from dledger.group.repair.recovering import RecoveringReplica
+from dledger.group.replica import Replica
+from dledger.log.damage.damage import Damaged, DamagedRange
+from dledger.log.damage.damaged_log import DamagedLog, open_damaged
+from dledger.log.file_log import FileLog
+from dledger.log.log_api import Log
+from dledger.log.recovery.recovery import open_log
+from dledger.metrics.group import GroupMetrics
+from dledger.node.identity import Identity
+from dledger.node.peer_book import PeerBook
+from dledger.raft.state import VoteBlocker
+
+logger = logging.getLogger(__name__)
+
+AnyReplica = Replica | RecoveringReplica
+
+
+class Opener:
+    """Of one node's groups. ``on_repaired`` is told of a group whose log can be opened now (``reopen``)."""
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        disk: Disk,
+        identity: Identity,
+        book: PeerBook,
+        *,
+        host: Host,
+        metrics: dict[str, GroupMetrics],
+        random: Random,
+        wall_clock_ms: Callable[[], int],
+        on_repaired: Callable[[str], None],
+    ) -> None:
+        self._config = config
+        self._disk = disk
+        self._identity = identity
+        self._book = book
+        self._host = host
+        self._metrics = metrics
+        self._random = random
+        self._wall_clock_ms = wall_clock_ms
+        self._on_repaired = on_repaired
+        self._savers: dict[str, HardStateStore] = {}
+        """Of the groups that were opened."""
+        self._suspected: dict[str, list[DamagedRange]] = {}
+        """Of groups whose log was closed: what was known to be damaged in it."""
+
+    async def open(self, group: str) -> AnyReplica:
+        """Raises CORRUPT_LOG where promises are lost, what is missing is not known, or nobody is there to repair it;
+        CONFIG_ERROR, UNSUPPORTED_VERSION, DISK_FULL and DISK_ERROR."""
+        self._identity.check_group(group)
+        directory = self._config.data_dir / "groups" / group
+        must_exist = self._identity.has_group(group)  # made here by an earlier start
+        saver = await HardStateStore.open(self._disk, directory, must_exist=must_exist)
+        self._savers[group] = saver
+        return await self._open(group, must_exist=must_exist)
+
+    async def reopen(self, before: AnyReplica, why: Damaged | None = None) -> AnyReplica:
+        """After ``before`` has closed its log; ``why`` it could not go on with it open. Raises as ``open``."""
+        group = before.group
+        if why is not None:
+            self._suspected[group] = before.log.damaged()
+        replica = await self._open(group, must_exist=True, why=why)
+        replica.was_led_down(before.led_down)
+        if isinstance(replica, Replica):
+            replica.suspect(self._suspected.pop(group, []))
+        lacks_tail = before.core.lacks_end or VoteBlocker.UNKNOWN_TAIL in before.core.vote_blockers
+        if lacks_tail and isinstance(replica, RecoveringReplica):
+            replica.wait_for_tail()
+        return replica
+
+    async def _open(self, group: str, *, must_exist: bool, why: Damaged | None = None) -> AnyReplica:
+        lacked_tail = self._identity.tail_is_unknown  # an earlier start cut something, and has not asked
+        log = await self._open_either(group, must_exist=must_exist, why=why)
+        try:
+            self._check_cluster_id(log)
+            self._compare_address(log)
+            await self._identity.keep_group(group)
+            saver = self._savers[group]
+            if not isinstance(log, DamagedLog):
+                return await self._make_replica(log, saver)
+            recovering = self._recover(log, saver)
+            if lacked_tail:
+                recovering.wait_for_tail()
+            return recovering
+        except BaseException:
+            # Nothing was written since: what the mark said when it was found is as true as it was.
+            await (log.close() if isinstance(log, DamagedLog) else log.close(in_order=log.recovery.clean_stop))
+            raise
+
+    async def _open_either(self, group: str, *, must_exist: bool, why: Damaged | None) -> FileLog | DamagedLog:
+        if why is not None:
+            with suppress(Damaged):  # it is not found again: what could not be read can be
+                return await self._open_damaged(group, why)
+        try:
+            return await self._open_log(group, must_exist=must_exist)
+        except CorruptLog as refusal:
+            log = await self._open_damaged(group, refusal)
+            # What is damaged may have gone on behind the sync mark, where a frame that is gone looks like room that was
+            # never used: the others are asked when it is repaired.
+            self._identity.tail_is_unknown = True
+            return log
+
+    async def _open_log(self, group: str, *, must_exist: bool) -> FileLog:
+        config = self._config
+        return await open_log(
+            self._disk,
+            config.data_dir / "groups" / group,
+            group,
+            durability=config.durability,
+            limits=config.limits,
+            timings=config.timings,
+            initial_members=self._founders(),
+            must_exist=must_exist,
+        )
+
+    async def _open_damaged(self, group: str, why: CorruptLog) -> DamagedLog:
+        directory = self._config.data_dir / "groups" / group
+        log = await open_damaged(self._disk, directory, group, members=self._founders(), why=why)
+        if not self._others(log) and self._config.peers.keys() <= {self._config.id}:
+            await log.close()
+            raise why
+        return log
+
+    def _others(self, log: FileLog | DamagedLog) -> set[NodeId]:
+        """Whom this node knows, by its log or, where that was lost, since it met them."""
+        return ({member.id for member in log.state.members} | self._book.node_ids) - {NodeId(self._config.id)}
+
+    def _founders(self) -> list[Member]:
+        """A node that joins has no members of its own: those of the group come with the frames."""
+        config = self._config
+        is_founder = config.id in config.peers
+        return [Member(NodeId(peer), address) for peer, address in config.peers.items()] if is_founder else []
+
+    def _metrics_of(self, group: str) -> GroupMetrics:
+        return self._metrics.setdefault(group, GroupMetrics(group, NodeId(self._config.id)))
+
+    def _recover(self, log: DamagedLog, saver: HardStateStore) -> RecoveringReplica:
+        return RecoveringReplica(
+            self._config,
+            log,
+            saver=saver,
+            host=self._host,
+            metrics=self._metrics_of(log.group),
+            random=self._random,
+            identity=self._identity,
+            on_repaired=lambda: self._on_repaired(log.group),
+        )
+
+    async def _make_replica(self, log: FileLog, saver: HardStateStore) -> Replica:
+        metrics = self._metrics_of(log.group)
+        metrics.torn_bytes_cut = log.recovery.torn_bytes
+        replica = Replica(
+            self._config,
+            log.group,
+            log,
+            saver.state,
+            saver=saver,
+            host=self._host,
+            metrics=metrics,
+            random=self._random,
+            wall_clock_ms=self._wall_clock_ms,
+            commit_index=await _commit_index_at(log),
+        )
+        self._identity.log_is_synced()
+        others = self._others(log)
+        if await self._owes_catch_up(log, is_alone=not others and self._config.peers.keys() <= {self._config.id}):
+            replica.wait_until_caught_up()
+        self._identity.tail_is_unknown |= log.recovery.torn_bytes > 0
+        if others and self._identity.tail_is_unknown:
+            cut_behind = await _cut_behind(log, self._identity.cut_behind)
+            await self._identity.lose_tail(cut_behind)
+            replica.ask_for_tail(cut_behind)
+        return replica
+
+    async def _owes_catch_up(self, log: FileLog, *, is_alone: bool) -> bool:
+        """Whether what this node acknowledged may be gone. Not when only the process died, for what it wrote is in the
+        machine's memory; nor when the stop before the power loss was in order. ``is_alone``: it never met another, so
+        that nobody relies on it. What was cut by another's word is owed whatever the log says now: it may be of a time
+        before there were others."""
+        identity = self._identity
+        if identity.debt_is_new:
+            is_none = log.recovery.clean_stop or is_alone
+            await (identity.settle_debt() if is_none else identity.owe_catch_up())
+        return identity.owes_catch_up
+
+    def _check_cluster_id(self, log: FileLog | DamagedLog) -> None:
+        stored, configured = log.state.cluster_id, self._config.cluster_id
+        if stored and configured and stored != configured:
+            raise error(
+                Code.CONFIG_ERROR,
+                f"{self._config.data_dir} belongs to cluster {stored}, not {configured}: "
+                "fix --cluster-id, or use another directory",
+            )
+
+    def _compare_address(self, log: FileLog | DamagedLog) -> None:
+        """Not refused: the log may lag, and the address be the one that the members have by now."""
+        known = next((member.peer_address for member in log.state.members if member.id == self._config.id), None)
+        if known is not None and split_address(known) != split_address(self._config.peer_address):
+            logger.warning(
+                "the log has this node at another address, where the others look for it: start it there, or replace it "
+                "under a new id",
+                extra={"group": log.group, "address": self._config.peer_address, "in_the_log": known},
+            )
+
+
+async def _cut_behind(log: Log, earlier: LogPoint | None) -> LogPoint:
+    """The last point that this node surely has of what it acknowledged: the end of its log, unless an ``earlier`` start
+    cut it before that and has taken, by nobody's word, what others have there. A leader that took ``earlier`` back, or
+    trimmed it, had all that was committed; what is trimmed was so itself."""
+    last, start = log.last, log.state.start
+    if earlier is None or earlier.position >= last.position:
+        return last
+    if earlier.position <= start.position:
+        return start
+    try:
+        there = (await log.read(earlier.position, 1))[0].header.point
+    except Damaged as damage:
+        return max(damage.range.previous, start)
+    return earlier if there == earlier else last
+
+
+async def _commit_index_at(log: Log) -> int:
+    """The last record committed as far as the commit hint says."""
+    position = min(log.commit_hint, log.last.position)
+    if position <= log.state.start.position:
+        return log.state.first_index - 1
+    try:
+        frames = await log.read(position, 1)
+    except Damaged:
+        return log.state.first_index - 1  # less than is committed, never more
+    return frames[0].header.end_index - 1

@@ -1,0 +1,175 @@
+"""What a node durably remembers of each peer that it spoke with, and what makes it doubt one.
+
+A vote or an acknowledgement is a promise made by one disk. A peer is **in doubt** while what it says of its disk does
+not fit what is known: another disk, an older state of the one known, or a disk that lost what it had acknowledged. The
+members in the log have the last word: whom they admit, with which disk, is in doubt no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection
+from pathlib import Path
+
+from dledger.common.config import MAX_MEMBERS
+from dledger.common.errors import Code, error
+from dledger.common.types import Member, NodeId, NodeStart
+from dledger.disk.disk import Disk
+from dledger.disk.record import READMIT, RecordKind
+from dledger.disk.two_slot import SLOT_BYTES, TwoSlotFile
+from dledger.v1.storage_pb2 import PeerBookRecord, PeerRecord
+
+MAX_PEERS = MAX_MEMBERS
+PEER_BOOK_SLOT_BYTES = 16 * SLOT_BYTES
+
+
+class PeerBook:
+    """What changes it is in effect at once, and durable when the ``save`` that follows returns."""
+
+    def __init__(self, payload: bytes, write: Callable[[bytes], Awaitable[None]]) -> None:
+        self._peers = {NodeId(peer.node_id): peer for peer in PeerBookRecord.FromString(payload).peers}
+        self._write = write
+
+    @classmethod
+    async def open(cls, disk: Disk, data_dir: Path, *, must_exist: bool = False) -> PeerBook:
+        """The book of the data directory, made when there is none, unless it ``must_exist``. Raises CORRUPT_LOG,
+        DISK_FULL or DISK_ERROR."""
+        slots = TwoSlotFile(disk, str(data_dir / "peers"), RecordKind.PEER_BOOK, slot_bytes=PEER_BOOK_SLOT_BYTES)
+        if not await slots.load():
+            if must_exist:
+                raise error(
+                    Code.CORRUPT_LOG,
+                    f"{data_dir} had a book of its peers, and has none: which of their disks made promises is not "
+                    f"known any more; {READMIT}",
+                )
+            await slots.create(b"")
+        return cls(slots.payload, slots.save)
+
+    async def save(self) -> None:
+        """Raises DISK_FULL or DISK_ERROR."""
+        book = PeerBookRecord(peers=(self._peers[each] for each in sorted(self._peers)))
+        await self._write(book.SerializeToString(deterministic=True))
+
+    def doubt(self, member: Member, start: NodeStart) -> str | None:
+        """Why no quorum may rest on ``member``, who is at ``start`` by its own word. None: nothing is against it."""
+        admitted = member.node_uuid
+        if admitted and start.node_uuid != admitted:
+            return _has_another_disk(member.id, start, admitted)
+        if _is_before(member, start):
+            return _has_an_older_disk(member.id, start, member.admitted_start_count)
+        known = self._peers.get(member.id)
+        if known is None or _is_admitted_anew(member, known):
+            return None
+        if known.node_uuid != start.node_uuid:
+            return _has_another_disk(member.id, start, known.node_uuid)
+        if known.lost_frames:
+            return f"{member.id} lost frames that it had acknowledged and that were committed"
+        return None if _follows(start, known) else _has_an_older_disk(member.id, start, known.start_count)
+
+    @property
+    def node_ids(self) -> frozenset[NodeId]:
+        """Of everybody that is known."""
+        return frozenset(self._peers)
+
+    def disk_of(self, node_id: NodeId) -> bytes:
+        """The uuid of the one that is known; empty: none is."""
+        known = self._peers.get(node_id)
+        return known.node_uuid if known is not None else b""
+
+    def remember(self, member: Member, start: NodeStart) -> bool:
+        """Takes the start that ``doubt`` has just found nothing against. True when the book changed. Raises
+        UNEXPECTED_MEMBER when it is full.
+
+        A disk that an uncommitted change admits replaces the one known once that is committed (``admit``).
+        """
+        known = self._peers.get(member.id)
+        if known is None:
+            if len(self._peers) >= MAX_PEERS:
+                raise error(Code.UNEXPECTED_MEMBER, f"{MAX_PEERS} peers are known: no more fit the peer book")
+            return self._put(_record(member, start))
+        if _is_admitted_anew(member, known):
+            return False
+        return self._put(_record(member, start, known))
+
+    def admit(self, member: Member, start: NodeStart | None) -> bool:
+        """``member`` is committed: the disk it names is the one to know. ``start`` is what it last said. True when the
+        book changed."""
+        known = self._peers.get(member.id)
+        if not member.node_uuid or (known is not None and not _is_admitted_anew(member, known)):
+            return False
+        is_present = start is not None and start.node_uuid == member.node_uuid
+        if start is None or not is_present or _is_before(member, start):
+            start = NodeStart(member.node_uuid, member.admitted_start_count, (member.admitted_start_nonce,))
+        return self._put(_record(member, start))
+
+    def mark_lost_frames(self, member: Member) -> bool:
+        """``member`` lost frames that it had acknowledged and that were committed. True when the book changed."""
+        known = self._peers.get(member.id)
+        if known is None or known.lost_frames:
+            return False
+        lost = PeerRecord()
+        lost.CopyFrom(known)
+        lost.lost_frames = True
+        return self._put(lost)
+
+    def has_lost_frames(self, member: Member) -> bool:
+        known = self._peers.get(member.id)
+        return known is not None and known.lost_frames and not _is_admitted_anew(member, known)
+
+    def keep_only(self, node_ids: Collection[NodeId]) -> bool:
+        """Forgets all others: should they be added again, that admits them with whatever disk they have then. True
+        when the book changed."""
+        gone = self._peers.keys() - set(node_ids)
+        for node_id in gone:
+            del self._peers[node_id]
+        return bool(gone)
+
+    def _put(self, peer: PeerRecord) -> bool:
+        node_id = NodeId(peer.node_id)
+        is_new = self._peers.get(node_id) != peer
+        self._peers[node_id] = peer
+        return is_new
+
+
+def _record(member: Member, start: NodeStart, known: PeerRecord | None = None) -> PeerRecord:
+    return PeerRecord(
+        node_id=member.id,
+        node_uuid=start.node_uuid,
+        start_count=start.start_count,
+        start_nonce=start.start_nonces[-1],
+        admitted_uuid=member.node_uuid if known is None else known.admitted_uuid,
+        admitted_start_count=member.admitted_start_count if known is None else known.admitted_start_count,
+        admitted_start_nonce=member.admitted_start_nonce if known is None else known.admitted_start_nonce,
+    )
+
+
+def _is_admitted_anew(member: Member, known: PeerRecord) -> bool:
+    """Whether the members speak of another admission than the one that ``known`` rests on. A disk that they merely name
+    (start 0) was not admitted: it ends no doubt."""
+    admission = (member.node_uuid, member.admitted_start_count, member.admitted_start_nonce)
+    base = (known.admitted_uuid, known.admitted_start_count, known.admitted_start_nonce)
+    return member.admitted_start_count > 0 and admission != base
+
+
+def _is_before(member: Member, start: NodeStart) -> bool:
+    """Whether ``start`` is of an older state of the disk than the one that the members admit, as far as it tells."""
+    nonce = start.nonce_of(member.admitted_start_count)
+    is_another = nonce is not None and member.admitted_start_nonce not in {0, nonce}
+    return start.start_count < member.admitted_start_count or is_another
+
+
+def _follows(start: NodeStart, known: PeerRecord) -> bool:
+    """Whether ``start`` is the one known, or has it behind it. An older state of the disk, started often enough, has
+    the higher count in the end, but never the nonce that was drawn in the meantime."""
+    is_later = start.start_count >= known.start_count
+    return is_later and (not known.start_nonce or start.nonce_of(known.start_count) == known.start_nonce)
+
+
+def _has_another_disk(node_id: NodeId, start: NodeStart, expected: bytes) -> str:
+    return f"{node_id} has node uuid {start.node_uuid.hex()}, not {expected.hex()}: its disk is another one"
+
+
+def _has_an_older_disk(node_id: NodeId, start: NodeStart, expected: int) -> str:
+    return (
+        f"{node_id} says it is at start {start.start_count}, which does not follow from start {expected}, where it was "
+        "before: its disk is a copy, or was restored from an older state"
+    )

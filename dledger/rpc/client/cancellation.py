@@ -1,0 +1,18 @@
+"""What a call ends with when its client is closed, and how that is told from a cancellation of the caller's own."""
+
+from __future__ import annotations
+
+import asyncio
+
+from dledger.common.errors import Code, DLedgerError, error
+
+
+def client_closed() -> DLedgerError:
+    """Of what was surely not done, or changes nothing: what may have been done is OutcomeUnknown."""
+    return error(Code.SHUTTING_DOWN, "the client was closed: connect again to go on")
+
+
+def cancellations() -> int:
+    """How often the running task was asked to end: more than before means that it is the caller's own wish."""
+    task = asyncio.current_task()
+    return task.cancelling() if task is not None else 0

@@ -1,0 +1,79 @@
+"""How nodes speak: messages of one node to another, unordered and unreliable in principle, in order over TCP in fact.
+
+``TcpTransport`` (peer.py) and the simulation's in-memory network have this interface. A message that cannot be sent now
+is dropped and counted, never queued without bound: Raft resends what matters.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from dledger.common.types import NodeId
+from dledger.raft.messages import Message
+
+
+class PeerIdentity(NamedTuple):
+    """What a node says of itself in its hello (proto/dledger/v1/raft.proto, Hello)."""
+
+    node_id: NodeId
+    node_uuid: bytes
+    start_count: int
+    start_nonces: tuple[int, ...]
+    """Of the last starts, in order; this one's is the last."""
+    cluster_id: str
+    client_address: str
+    http_address: str
+    peer_address: str = ""
+    """Where nodes reach it."""
+    is_new: bool = False
+    """Its log is empty: it may be one of those that found a cluster."""
+
+
+class TransportHandler(Protocol):
+    """Who is told. Called on the event loop, never concurrently; must not raise."""
+
+    def on_message(self, sender: NodeId, message: Message) -> None: ...
+
+    def on_connected(self, peer: NodeId) -> None:
+        """Messages to ``peer`` can be sent from now on."""
+        ...
+
+    def on_disconnected(self, peer: NodeId) -> None:
+        """The connection to or from ``peer`` closed: a hint, not a proof, that it is gone."""
+        ...
+
+    def check_peer(self, identity: PeerIdentity) -> None:
+        """Judges a hello. Raises PeerRefused (UNKNOWN_CLUSTER, UNEXPECTED_MEMBER, UNKNOWN_MEMBER) to turn it away."""
+        ...
+
+    def local_identity(self) -> PeerIdentity:
+        """What to say in a hello now (the cluster id may become known later)."""
+        ...
+
+
+class Transport(Protocol):
+    """One node's way to all its peers."""
+
+    async def check_port(self) -> None:
+        """Raises CONFIG_ERROR when it is in use, as ``start`` would."""
+        ...
+
+    async def start(self, handler: TransportHandler) -> None:
+        """Listens and begins to dial. Raises CONFIG_ERROR when the port is in use."""
+        ...
+
+    def set_peers(self, addresses: dict[NodeId, str]) -> None:
+        """Whom to dial, and go on dialling: id → host:port. Connections to others are closed."""
+        ...
+
+    def send(self, peer: NodeId, message: Message) -> bool:
+        """False when it was dropped: not connected, or the bounded buffer to ``peer`` is full."""
+        ...
+
+    def is_connected(self, peer: NodeId) -> bool: ...
+
+    def dropped_messages(self, peer: NodeId) -> int:
+        """How many ``send`` refused."""
+        ...
+
+    async def close(self) -> None: ...

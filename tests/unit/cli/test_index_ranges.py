@@ -1,0 +1,88 @@
+"""Which records a range means: Python's slices, and rpk's places."""
+
+from __future__ import annotations
+
+import pytest
+
+from dledger.cli.index_ranges import Bounds, Kind, Place, parse_place, parse_range, resolve
+from dledger.common.errors import Code, ConfigError, DLedgerError
+from dledger.common.types import MAX_INDEX
+
+TEN_TO_NINETEEN = Bounds(first=10, end=20)
+
+
+async def timestamp_of(index: int) -> int:
+    """Two records share every timestamp: 10 and 11 were written at 1000, 12 and 13 at 1100 …"""
+    return 1000 + (index - 10) // 2 * 100
+
+
+@pytest.mark.parametrize(
+    ("text", "span"),
+    [
+        ("12", (12, 13)),
+        ("12:15", (12, 15)),
+        ("-3:", (17, 20)),
+        ("-3", (17, 20)),
+        ("-1", (19, 20)),
+        (":13", (10, 13)),
+        (":", (10, 20)),
+        ("12:", (12, 20)),
+        ("-5:-2", (15, 18)),
+        ("+4", (14, 20)),
+        ("12:+2", (12, 14)),
+        ("@1100:1300", (12, 16)),
+        ("@1101", (14, 20)),
+        ("@1101:@1200", (14, 14)),
+    ],
+)
+async def test_a_range_means(text: str, span: tuple[int, int]) -> None:
+    assert await resolve(parse_range(text), TEN_TO_NINETEEN, timestamp_of) == span
+
+
+@pytest.mark.parametrize(
+    ("text", "span"), [("12:100", (12, 20)), ("-100:", (10, 20)), (":-100", (10, 10)), ("20:", (20, 20))]
+)
+async def test_what_lies_outside_is_left_out(text: str, span: tuple[int, int]) -> None:
+    assert await resolve(parse_range(text), TEN_TO_NINETEEN, timestamp_of) == span
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("20", Code.INDEX_OUT_OF_RANGE),
+        ("21:30", Code.INDEX_OUT_OF_RANGE),
+        ("9", Code.INDEX_LESS_THAN_LOCAL_BEGIN),
+        ("9:12", Code.INDEX_LESS_THAN_LOCAL_BEGIN),
+    ],
+)
+async def test_a_start_that_is_counted_on_and_missing_is_refused(text: str, code: Code) -> None:
+    with pytest.raises(DLedgerError) as refused:
+        await resolve(parse_range(text), TEN_TO_NINETEEN, timestamp_of)
+    assert refused.value.code is code
+
+
+async def test_an_empty_log_has_an_empty_range() -> None:
+    assert await resolve(parse_range("0:100"), Bounds(0, 0), timestamp_of) == (0, 0)
+    assert await resolve(parse_range("-10:"), Bounds(0, 0), timestamp_of) == (0, 0)
+
+
+@pytest.mark.parametrize("text", ["", "x", "1:x", "1.5", "--3", "@", "@2026-13-01", "1-2"])
+def test_nonsense_is_refused_with_the_grammar(text: str) -> None:
+    with pytest.raises(ConfigError):
+        parse_range(text)
+
+
+@pytest.mark.parametrize("text", ["{}", "1:{}", "-{}", "+{}:", "@{}"])
+@pytest.mark.parametrize("number", ["9" * 5_000, f"{MAX_INDEX + 1}"])
+def test_a_number_beyond_every_log_is_refused_in_a_short_sentence(text: str, number: str) -> None:
+    with pytest.raises(ConfigError, match=f"is beyond {MAX_INDEX}") as refused:
+        parse_range(text.format(number))
+    assert len(str(refused.value)) < 500
+
+
+def test_zeros_in_front_do_not_make_a_number_larger() -> None:
+    assert parse_place("0" * 5_000 + f"{MAX_INDEX}") == Place(Kind.INDEX, MAX_INDEX)
+
+
+def test_a_date_is_midnight_utc_in_ms() -> None:
+    assert parse_place("@2026-11-21") == Place(Kind.TIME, 1795219200000)

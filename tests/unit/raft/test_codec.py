@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+
+from dledger.common.errors import Code, DLedgerError
+from dledger.common.types import NodeId
+from dledger.log.frame.producers import MAX_PRODUCERS, RANGES_KEPT
+from dledger.raft import codec
+from dledger.raft.messages import Append, FetchResponse, Message
+from dledger.transport.framing import pack
+from dledger.transport.peer import MAX_MESSAGE_BYTES
+from dledger.v1 import raft_pb2 as pb
+from dledger.v1.storage_pb2 import LogStateRecord, ProducerRecord, TermStart
+from tests.unit.transport.messages import MESSAGE_TYPES, append, frames_of, heartbeat, messages, reset
+
+SENDER = NodeId("n1")
+
+
+def decode(header: bytes, body: bytes = b"", *, cluster_id: str = "c") -> Message:
+    return codec.decode(header, body, cluster_id=cluster_id, sender=SENDER)
+
+
+def refusal(header: pb.PeerMessage, body: bytes = b"") -> DLedgerError:
+    with pytest.raises(DLedgerError) as caught:
+        decode(header.SerializeToString(), body)
+    assert "\n" not in str(caught.value)
+    return caught.value
+
+
+def comparable(message: Message) -> tuple[object, ...]:
+    """Frames compare by their stored bytes."""
+    fields = {f.name: getattr(message, f.name) for f in dataclasses.fields(message)}
+    if isinstance(message, Append | FetchResponse):
+        fields["frames"] = [(frame.header, frame.raw) for frame in message.frames]
+    return type(message), fields
+
+
+@given(messages())
+def test_every_message_comes_back_as_it_was_sent(message: Message) -> None:
+    encoded = codec.encode(message, cluster_id="c", sender=SENDER)
+    assert comparable(decode(encoded.header, b"".join(encoded.body))) == comparable(message)
+
+
+def test_every_kind_of_message_has_a_kind_on_the_wire_and_a_decoder() -> None:
+    assert len(MESSAGE_TYPES) == len(codec._DECODERS) == len(pb.MessageKind.keys()) - 1
+
+
+def test_frames_are_sent_and_received_without_a_copy() -> None:
+    message = append([b"one"], [b"two", b"three"])
+    encoded = codec.encode(message, cluster_id="c", sender=SENDER)
+    sent = [buffer for frame in message.frames for buffer in frame.buffers]
+    assert all(on_wire is buffer for on_wire, buffer in zip(encoded.body, sent, strict=True))
+    body = b"".join(encoded.body)
+    received = decode(encoded.header, body)
+    assert isinstance(received, Append)
+    assert all(memoryview(frame.body).obj is body for frame in received.frames)
+
+
+def header(kind: int = pb.MESSAGE_KIND_APPEND_RESPONSE, **fields: object) -> pb.PeerMessage:
+    return pb.PeerMessage(**({"kind": kind, "group": "default", "cluster_id": "c"} | fields))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "what"),
+    [
+        (header(pb.MESSAGE_KIND_UNSPECIFIED), "unknown kind 0"),
+        (header(99), "unknown kind 99"),
+        (header(group=""), "no group"),
+        (header(result=77), "77 is not a PushResult"),
+        (header(pb.MESSAGE_KIND_COMPARE_RESPONSE, result=6), "6 is not a PushResult"),
+        (header(pb.MESSAGE_KIND_VOTE_RESPONSE, result=99), "99 is not a VoteResult"),
+    ],
+)
+def test_a_field_out_of_its_range_is_refused(wrong: pb.PeerMessage, what: str) -> None:
+    failure = refusal(wrong)
+    assert failure.code is Code.UNEXPECTED_ARGUMENT
+    assert what in str(failure)
+
+
+def test_bytes_that_are_no_protobuf_are_refused() -> None:
+    with pytest.raises(DLedgerError) as caught:
+        decode(b"\xff\xff\xff")
+    assert caught.value.code is Code.UNEXPECTED_ARGUMENT
+
+
+def test_frames_behind_any_other_message_are_refused() -> None:
+    assert refusal(header(), frames_of([b"x"])[0].raw).code is Code.UNEXPECTED_ARGUMENT
+
+
+@pytest.mark.parametrize("kind", sorted(codec._FROM_LEADER))
+def test_only_the_leader_speaks_as_leader(kind: int) -> None:
+    assert refusal(header(kind, leader_id="n2")).code is Code.UNEXPECTED_MEMBER
+
+
+def test_a_message_of_another_cluster_is_refused() -> None:
+    assert refusal(header(cluster_id="other")).code is Code.UNKNOWN_CLUSTER
+
+
+@pytest.mark.parametrize(("theirs", "mine"), [("", "c"), ("c", ""), ("", "")])
+def test_a_cluster_id_not_known_yet_fits_every_cluster(theirs: str, mine: str) -> None:
+    encoded = codec.encode(heartbeat(), cluster_id=theirs, sender=SENDER)
+    assert decode(encoded.header, cluster_id=mine) == heartbeat()
+
+
+@pytest.mark.parametrize("offset", [0, 8, 20, 60, 84, 92, 103])
+def test_a_frame_with_a_flipped_bit_is_refused(offset: int) -> None:
+    raw = bytearray(frames_of([b"12345678"])[0].raw)
+    raw[offset] ^= 1
+    assert refusal(header(pb.MESSAGE_KIND_APPEND, leader_id=SENDER), bytes(raw)).code is Code.CORRUPT_LOG
+
+
+@pytest.mark.parametrize("offset", [0, 4, 12, 22, 30])
+def test_a_small_state_with_a_flipped_bit_is_refused(offset: int) -> None:
+    raw = bytearray(reset(b"12345678").log_state)
+    raw[offset] ^= 1
+    assert refusal(header(pb.MESSAGE_KIND_RESET, leader_id=SENDER), bytes(raw)).code is Code.CORRUPT_LOG
+
+
+def test_the_small_state_of_all_the_producers_a_log_remembers_fits_a_message() -> None:
+    most = ProducerRecord(
+        id=2**63, epoch=2**31, next_sequence=2**63, last_timestamp_ms=2**48, ranges=bytes(RANGES_KEPT * 7 * 8)
+    )
+    terms = [TermStart(position=2**63, term=2**63)] * 100_000
+    state = LogStateRecord(producers=[most] * MAX_PRODUCERS, terms=terms)
+    message = reset(state.SerializeToString())
+    encoded = codec.encode(message, cluster_id="c", sender=SENDER)
+    assert sum(map(len, pack(encoded.header, encoded.body))) < MAX_MESSAGE_BYTES
+    assert decode(encoded.header, b"".join(encoded.body)) == message
+
+
+def test_half_a_frame_is_refused() -> None:
+    raw = frames_of([b"12345678"])[0].raw
+    assert refusal(header(pb.MESSAGE_KIND_APPEND, leader_id=SENDER), raw[:-8]).code is Code.CORRUPT_LOG
+
+
+def test_frames_with_a_gap_are_refused() -> None:
+    first, _, third = frames_of([b"1"], [b"2"], [b"3"])
+    failure = refusal(header(pb.MESSAGE_KIND_APPEND, leader_id=SENDER), first.raw + third.raw)
+    assert failure.code is Code.UNEXPECTED_ARGUMENT
+    assert "1, 3" in str(failure)

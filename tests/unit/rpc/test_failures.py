@@ -1,0 +1,106 @@
+"""gRPC's errors become ours."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import grpc
+import pytest
+from google.protobuf import any_pb2
+from google.rpc import error_details_pb2, status_pb2
+from grpc import aio
+
+from dledger.common.errors import CODES, Code, DeadlineExceeded, NotLeader, Unavailable, error
+from dledger.rpc.client.channels import Channels
+from dledger.rpc.client.failures import from_rpc, unary, was_sent
+from dledger.v1 import log_pb2, log_pb2_grpc
+from tests.unit.client.refusals import abort
+
+
+class Refusing(log_pb2_grpc.LogServiceServicer):
+    """Answers every Get with the code that its index numbers, and no Append at all."""
+
+    async def Get(self, request: log_pb2.GetRequest, context: object) -> None:  # type: ignore[override]  # noqa: N802
+        code = list(CODES)[request.index]
+        await abort(context, error(code, f"this is {code.name}", leader_id="n2", leader_address="h:1"))
+
+    async def Append(self, request: object, context: object) -> None:  # type: ignore[override]  # noqa: N802
+        await asyncio.Event().wait()
+
+
+@pytest.fixture
+async def address() -> AsyncIterator[str]:
+    server = aio.server()
+    log_pb2_grpc.add_LogServiceServicer_to_server(Refusing(), server)  # type: ignore[abstract]
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    yield f"127.0.0.1:{port}"
+    await server.stop(None)
+
+
+@pytest.fixture
+async def channels() -> AsyncIterator[Channels]:
+    channels = Channels()
+    yield channels
+    await channels.close()
+
+
+async def test_every_code_arrives_as_its_exception_with_message_and_metadata(address: str, channels: Channels) -> None:
+    endpoint = channels.at(address)
+    for number, (code, row) in enumerate(CODES.items()):
+        with pytest.raises(row.exception, match=f"this is {code.name}") as refusal:
+            await unary(endpoint, endpoint.log.Get, log_pb2.GetRequest(index=number), 5_000)
+        assert refusal.value.code is code
+        assert refusal.value.metadata == {"leader_id": "n2", "leader_address": "h:1"}
+
+
+async def test_a_redirect_names_the_leader(address: str, channels: Channels) -> None:
+    endpoint = channels.at(address)
+    index = list(CODES).index(Code.NOT_LEADER)
+    with pytest.raises(NotLeader) as refusal:
+        await unary(endpoint, endpoint.log.Get, log_pb2.GetRequest(index=index), 5_000)
+    assert (refusal.value.leader_id, refusal.value.leader_address) == ("n2", "h:1")
+
+
+async def test_time_that_runs_out_is_a_deadline_exceeded(address: str, channels: Channels) -> None:
+    endpoint = channels.at(address)
+    with pytest.raises(DeadlineExceeded) as refusal:
+        await unary(endpoint, endpoint.log.Append, log_pb2.AppendRequest(records=[b"x"]), 50)
+    assert was_sent(refusal.value)
+
+
+async def test_a_refused_connection_names_the_endpoint(channels: Channels) -> None:
+    endpoint = channels.at("127.0.0.1:1")
+    with pytest.raises(Unavailable, match=r"127\.0\.0\.1:1 cannot be reached") as refusal:
+        await unary(endpoint, endpoint.log.Get, log_pb2.GetRequest(), 5_000)
+    assert not was_sent(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("status", "details", "code"),
+    [
+        (grpc.StatusCode.UNAVAILABLE, "", Code.NETWORK_ERROR),
+        (grpc.StatusCode.UNIMPLEMENTED, "", Code.UNSUPPORTED),
+        (grpc.StatusCode.UNKNOWN, "boom", Code.INTERNAL_ERROR),
+        (grpc.StatusCode.RESOURCE_EXHAUSTED, "", Code.LEADER_PENDING_FULL),
+        (grpc.StatusCode.RESOURCE_EXHAUSTED, "CLIENT: Sent message larger than max (9 vs. 8)", Code.BATCH_TOO_LARGE),
+    ],
+)
+def test_without_details_the_status_has_to_do(status: grpc.StatusCode, details: str, code: Code) -> None:
+    failure = aio.AioRpcError(status, aio.Metadata(), aio.Metadata(), details=details)
+    assert from_rpc(failure, "h:1").code is code
+
+
+def newer_servers_details() -> bytes:
+    detail = any_pb2.Any()
+    detail.Pack(error_details_pb2.ErrorInfo(domain="dledger", reason="A_NEW_REASON"))
+    details: bytes = status_pb2.Status(code=14, details=[detail]).SerializeToString()
+    return details
+
+
+@pytest.mark.parametrize("details", [newer_servers_details(), b"\xff\xff no protobuf"])
+def test_details_that_this_version_cannot_read_fall_back_to_the_status(details: bytes) -> None:
+    trailing = aio.Metadata(("grpc-status-details-bin", details))
+    failure = aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, aio.Metadata(), trailing, details="no")
+    assert from_rpc(failure, "h:1").code is Code.NETWORK_ERROR
