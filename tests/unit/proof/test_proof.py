@@ -111,7 +111,7 @@ def test_a_seed_loads_nothing_that_the_simulation_does_not_rest_on() -> None:
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, capture_output=True, text=True)
     files = {Path(line) for line in done.stdout.splitlines()}
     ours = {file for file in files if {ROOT / "dledger", ROOT / "tests"} & {*file.parents}}
-    assert ROOT / "dledger" / "raft" / "node.py" in ours
+    assert ROOT / "dledger" / "raft" / "raft_node.py" in ours
     assert ours <= {*places("tests/simulation")}
 
 
