@@ -66,6 +66,10 @@ class Disk(Protocol):
 
     def unlink(self, path: str) -> None: ...
 
+    def rmdir(self, path: str) -> None:
+        """Of an empty directory."""
+        ...
+
     def listdir(self, path: str) -> list[str]:
         """Sorted."""
         ...
@@ -135,6 +139,16 @@ def make_directories(disk: Disk, path: Path) -> None:
         return
     make_directories(disk, path.parent)
     disk.mkdir(str(path))
+    disk.fsync_directory(str(path.parent))
+
+
+def remove_directory(disk: Disk, path: Path) -> None:
+    """Removes ``path`` with the files in it, durably. Nothing happens when it is gone already. Raises OSError."""
+    if not disk.exists(str(path)):
+        return
+    for name in disk.listdir(str(path)):
+        disk.unlink(str(path / name))
+    disk.rmdir(str(path))
     disk.fsync_directory(str(path.parent))
 
 
@@ -212,6 +226,9 @@ class OsDisk:
 
     def unlink(self, path: str) -> None:
         os.unlink(path)
+
+    def rmdir(self, path: str) -> None:
+        Path(path).rmdir()
 
     def listdir(self, path: str) -> list[str]:
         return sorted(os.listdir(path))

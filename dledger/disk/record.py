@@ -41,6 +41,7 @@ class RecordKind(IntEnum):
     IDENTITY = 8
     PEER_BOOK = 9
     ORIGIN = 10
+    GROUP = 11
     SCRUB = 11
 
 

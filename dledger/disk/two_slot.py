@@ -55,14 +55,25 @@ class TwoSlotFile:
 
     async def create(self, payload: bytes) -> None:
         """Makes the file, durable when it returns. Raises DISK_FULL or DISK_ERROR."""
+        self._check_fits(payload)
         await self._do(partial(self._create, payload))
 
     async def save(self, payload: bytes) -> None:
         """Durable in both slots when it returns; what is so already is not written again. Raises DISK_FULL or
-        DISK_ERROR, and then which payload is stored is not known."""
+        DISK_ERROR, and then which payload is stored is not known; RECORD_TOO_LARGE, and nothing changed, when it is
+        too long for a slot."""
+        self._check_fits(payload)
         async with self._one_at_a_time:
             if payload != self.payload or not self._is_stored:
                 await self._do(partial(self._save, payload))
+
+    def _check_fits(self, payload: bytes) -> None:
+        if len(payload) + RECORD_HEADER_BYTES > self._slot_bytes:
+            raise error(
+                Code.RECORD_TOO_LARGE,
+                f"{self.path} has room for {self._slot_bytes - RECORD_HEADER_BYTES} bytes, and not for the "
+                f"{len(payload)} that were to be kept there",
+            )
 
     async def _do(self, job: Callable[[], Result]) -> Result:
         try:
@@ -130,7 +141,6 @@ class TwoSlotFile:
         return unpack_record(self._kind, self._disk.pread(handle, self._slot_bytes, slot * self._slot_bytes))
 
     def _write_slot(self, handle: Handle, slot: int) -> None:
-        assert len(self.payload) + RECORD_HEADER_BYTES <= self._slot_bytes, f"{self.path} does not fit its slots"
         record = pack_record(self._kind, self._sequence, self.payload)
         padded = record + bytes(self._slot_bytes - len(record))
         self._disk.pwritev(handle, [padded], slot * self._slot_bytes)

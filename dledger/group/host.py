@@ -21,22 +21,26 @@ class Host(Protocol):
         """How many were not sent to ``peer``: not connected, or its buffer full."""
         ...
 
+    def cluster_id_or_new(self, group: str) -> str:
+        """What the no-op of a leader of ``group`` says. Only the founding group's first leader mints one."""
+        ...
+
     def client_address(self, node_id: NodeId) -> str:
         """Where clients reach it; empty when unknown."""
         ...
 
     def on_role(self, group: str, role: Role, term: Term, leader_id: NodeId) -> None: ...
 
-    def known_peers(self) -> AbstractSet[NodeId]:
-        """Whom it speaks with, members and others, and whom it met in an earlier life."""
+    def known_peers(self, group: str) -> AbstractSet[NodeId]:
+        """Whom the group may ask: its members, strangers of the same cluster, and whom it met in an earlier life."""
         ...
 
     def start_of(self, peer: NodeId) -> NodeStart | None:
         """Which disk ``peer`` has, and which start of it this is, by its own word; None before its first hello."""
         ...
 
-    def disk_of(self, node_id: NodeId) -> bytes:
-        """The uuid of the disk that ``node_id``, a peer or this node, is known by; empty: none, or it is in doubt."""
+    def disk_of(self, group: str, node_id: NodeId) -> bytes:
+        """The uuid of the disk that the group knows ``node_id`` by, a peer or this node; empty: none, or in doubt."""
         ...
 
     async def keep_peers(self) -> None:
@@ -52,7 +56,7 @@ class Host(Protocol):
         """``peer`` does not have what it acknowledged, and that was committed."""
         ...
 
-    async def owe_catch_up(self) -> None:
+    async def owe_catch_up(self, group: str) -> None:
         """Before something is cut that this node may have acknowledged, and that may be committed: durable when it
         returns. Raises DISK_FULL or DISK_ERROR."""
         ...

@@ -163,7 +163,7 @@ class Replica:
 
     async def owe_catch_up(self) -> None:
         self.guard(self.wait_until_caught_up)
-        await self._host.owe_catch_up()
+        await self._host.owe_catch_up(self.group)
 
     def ask_for_tail(self, cut_behind: LogPoint) -> None:
         """This start, or an earlier one, cut something behind that point: it votes as before when it has asked whom it
@@ -175,7 +175,7 @@ class Replica:
             self.exchange.client,
             self._handler,
             cut_behind=cut_behind,
-            others=self._host.known_peers,
+            others=partial(self._host.known_peers, self.group),
             on_answered=lambda min_candidate_end: self.guard(partial(self._know_tail, min_candidate_end)),
         )
 
@@ -319,7 +319,7 @@ class Replica:
         return self._host.start_of(peer)
 
     def disk_of(self, node_id: NodeId) -> bytes:
-        return self._host.disk_of(node_id)
+        return self._host.disk_of(self.group, node_id)
 
     async def keep_peers(self) -> None:
         await self._host.keep_peers()
@@ -337,7 +337,7 @@ class Replica:
         await self.reader.read_point(Consistency.LINEARIZABLE)
 
     def cluster_id_or_new(self) -> str:
-        return self.log.state.cluster_id or self.config.cluster_id or f"{self._random.getrandbits(64):016x}"
+        return self.log.state.cluster_id or self._host.cluster_id_or_new(self.group)
 
     @property
     def commit_index(self) -> int:

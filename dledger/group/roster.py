@@ -1,5 +1,5 @@
-"""Roster: the members as this node's log has them, and their standing, kept the same in the core, in the leader's
-dispatchers, and at the node, which dials them and judges their disks (acquaintances.py)."""
+"""The members as this node's log has them, kept the same in the core, in the leader's dispatchers, and at the node,
+which dials them and judges their disks (node/peer_trust.py)."""
 
 from __future__ import annotations
 

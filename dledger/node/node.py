@@ -1,4 +1,8 @@
-"""A node: one process's identity, its way to the others, and its replica of each group (one, ``default``, for now).
+"""A node: one process's identity, its way to the others, and its replica of each group that it has.
+
+The node opens and closes groups as it is told (``open_group``, ``remove_group``), and at a start whatever is on its
+disk. One group, ``NodeConfig.group``, is founded from the configuration's peers; its first leader mints the cluster's
+id, so no other group is opened before that is committed.
 
 This is also the embedded form: a host program makes a ``Node`` in its own event loop, is told of role changes, and
 appends and reads without a network in between. ``dledger serve`` puts gRPC and /metrics in front of the same class.
@@ -12,6 +16,8 @@ import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import AsyncExitStack
+from functools import partial
+from pathlib import Path
 from random import Random
 from typing import Any, Self
 
@@ -20,8 +26,9 @@ from dledger.common.closing import unless_cancelled
 from dledger.common.config import NodeConfig
 from dledger.common.config_file import validate
 from dledger.common.errors import Code, DLedgerError, error, quoted
+from dledger.common.limited_log import LimitedLog
 from dledger.common.types import Ack, Consistency, Entry, Member, NodeId, NodeStart, Role, Term
-from dledger.disk.disk import Disk, OsDisk
+from dledger.disk.disk import Disk, OsDisk, remove_directory, run_to_the_end
 from dledger.group import gauges
 from dledger.group.failing import as_refusal
 from dledger.group.repair.recovering import RecoveringReplica
@@ -31,8 +38,8 @@ from dledger.metrics.group import GroupMetrics
 from dledger.node.identity import Identity, open_identity
 from dledger.node.opening import AnyReplica, Opener
 from dledger.node.peer_book import PeerBook
-from dledger.node.peers import Acquaintances
-from dledger.node.standing import Judging, Standing
+from dledger.node.peer_trust import TrustListener
+from dledger.node.peers import Peers
 from dledger.raft.messages import Message
 from dledger.transport.peer import TcpTransport
 from dledger.transport.transport_api import PeerIdentity, Transport
@@ -73,14 +80,14 @@ class Node:
         self._random = random or Random()  # seeded by the operating system
         self._transport = transport or TcpTransport(config.listen_host, config.peer_port, random=self._random)
         self._wall_clock_ms = wall_clock_ms
+        self._log = LimitedLog(logger)
         self._listeners: list[RoleListener] = []
         self._identity: Identity | None = None
-        self._acquaintances: Acquaintances | None = None
+        self._peers: Peers | None = None
         self._book: PeerBook | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._reopening: set[asyncio.Task[None]] = set()
         self._opener: Opener | None = None
-        self._standing = Standing(self._judging)
         self._failed: asyncio.Future[DLedgerError] | None = None
         self._starting = asyncio.Lock()
         """Held by a step of the start; a stop waits for it."""
@@ -118,10 +125,9 @@ class Node:
 
     async def _open(self) -> None:
         config = self.config
-        self._identity = await open_identity(
-            self._disk, config.data_dir, NodeId(config.id), self._random, config.durability
-        )
+        self._identity = await open_identity(self._disk, config.data_dir, NodeId(config.id), self._random)
         self._check_wanted()
+        self._check_founding_group(self._identity.groups)
         has_spoken = self._identity.start.start_count > 0  # in an earlier start
         book = self._book = await PeerBook.open(self._disk, config.data_dir, must_exist=has_spoken)
         self._opener = Opener(
@@ -135,13 +141,38 @@ class Node:
             wall_clock_ms=self._wall_clock_ms,
             on_repaired=self._on_repaired,
         )
-        self._take(await self._opener.open(config.group))
-        self._acquaintances = self._meet_others(book)
-        self._tell_members(config.group)
+        self._peers = self._meet_others(book)
+        await self._finish_removals()
+        await self._open_group(config.group, self._founders())
+        for group in self._identity.groups:
+            if group != config.group:
+                await self._open_group(group)
+
+    def _founders(self) -> list[Member]:
+        """A node that joins has no members of its own: those of the group come with the frames."""
+        peers = self.config.peers
+        is_founder = self.config.id in peers
+        return [Member(NodeId(peer), address) for peer, address in peers.items()] if is_founder else []
+
+    async def _open_group(self, group: str, founders: Sequence[Member] | None = None) -> None:
+        assert self._opener is not None, "open comes first"
+        self._take(await self._opener.open(group, founders))
+        trust = self._all_peers.add_group(group, partial(self._listener, group))
+        if group != self.config.group:  # its founders are named with their disks: no other disk is believed
+            trust.set_may_found(bool(self._opener.record(group).founders))
+        self._tell_members(group)
 
     def _check_new(self) -> None:
         if self._is_stopped or self._failed is not None:
             raise error(Code.CONFIG_ERROR, "a Node is started once: make another one of the same configuration")
+
+    def _check_founding_group(self, groups: Sequence[str]) -> None:
+        if groups and self.config.group not in groups:
+            raise error(
+                Code.CONFIG_ERROR,
+                f"{self.config.data_dir} belongs to group {groups[0]!r}, not {self.config.group!r}: "
+                "fix --group, or use another directory",
+            )
 
     def _check_wanted(self) -> None:
         if self._is_stopped:
@@ -156,7 +187,16 @@ class Node:
             self.replicas[replica.group] = replica
 
     def _present(self, group: str) -> AnyReplica:
-        return self.replicas.get(group) or self.recovering[group]
+        """Raises UNKNOWN_GROUP. An empty name is the founding group."""
+        group = group or self.config.group
+        present = self.replicas.get(group) or self.recovering.get(group)
+        if present is None:
+            raise self._unknown(group)
+        return present
+
+    def _unknown(self, group: str) -> DLedgerError:
+        known = ", ".join([*self.replicas, *self.recovering]) or "none"
+        return error(Code.UNKNOWN_GROUP, f"{self.config.id} has no group {quoted(group)}; it has: {known}")
 
     def _tell_members(self, group: str) -> None:
         replica = self._present(group)
@@ -165,31 +205,100 @@ class Node:
         else:
             replica.roster.tell()
 
-    def _judging(self) -> Judging:
-        replica = self._present(self.config.group)
+    def _listener(self, group: str) -> TrustListener:
+        replica = self._present(group)
         return replica if isinstance(replica, RecoveringReplica) else replica.roster
 
-    def _meet_others(self, book: PeerBook) -> Acquaintances:
-        return Acquaintances(
+    @property
+    def _all_peers(self) -> Peers:
+        assert self._peers is not None, "open comes first"
+        return self._peers
+
+    def _meet_others(self, book: PeerBook) -> Peers:
+        return Peers(
             NodeId(self.config.id),
             {NodeId(peer): address for peer, address in self.config.peers.items()},
+            founding_group=self.config.group,
             book=book,
             transport=self._transport,
-            roster=self._standing,
+            told_cluster_id=self._told_cluster_id,
+            is_new=lambda: self._is_new,
             save=lambda: self._keep(book.save(), "peer-book"),
         )
+
+    # Groups ------------------------------------------------------------------------------------------------------
+
+    async def open_group(self, group: str, founders: Sequence[Member]) -> None:
+        """Opens a group that is not on this disk yet, and takes part in it. ``founders`` are its first members, each
+        with the disk that the record of the group names: this node votes in an empty log only if it is one of them. It
+        joins as a learner when it is not. Returns at once when the group is open already.
+
+        Raises UNKNOWN_GROUP for a group that was removed for good, LEADER_NOT_READY before the cluster has its id, and
+        what opening raises: DISK_FULL, DISK_ERROR, CORRUPT_LOG.
+        """
+        async with self._starting:
+            self._check_wanted()
+            assert self._identity is not None, "open comes first"
+            assert self._opener is not None, "open comes first"
+            if group in self._identity.removed_groups:
+                raise error(Code.UNKNOWN_GROUP, f"group {quoted(group)} was removed for good")
+            if group in self.replicas or group in self.recovering:
+                return
+            if not self.cluster_id:
+                raise error(Code.LEADER_NOT_READY, "no group is opened before the cluster has its id: try again")
+            uuid = self._identity.start.node_uuid
+            is_founder = any(each.id == self.config.id and each.node_uuid == uuid for each in founders)
+            await self._open_group(group, founders if is_founder else ())
+            await self._opener.record(group).begin_start()
+            self._present(group).start()
+
+    async def remove_group(self, group: str) -> None:
+        """Removes the group from this node for good: that is durable before its files go. Safe to call again. Raises
+        DISK_FULL or DISK_ERROR."""
+        async with self._starting:
+            assert self._identity is not None, "open comes first"
+            assert group != self.config.group, "the founding group stays"
+            await self._identity.remove_group(group)
+            await self._close_group(group)
+            await run_to_the_end(self._disk, partial(remove_directory, self._disk, self._group_directory(group)))
+
+    async def _close_group(self, group: str) -> None:
+        replica = self.replicas.get(group) or self.recovering.get(group)
+        if replica is None:
+            return
+        await replica.stop()
+        self.replicas.pop(group, None)
+        self.recovering.pop(group, None)
+        self.metrics.pop(group, None)
+        self._all_peers.remove_group(group)
+        assert self._opener is not None, "open comes first"
+        self._opener.forget(group)
+
+    def _group_directory(self, group: str) -> Path:
+        assert self._opener is not None, "open comes first"
+        return self._opener.directory(group)
+
+    async def _finish_removals(self) -> None:
+        """Files of groups that were removed while a start came to nothing."""
+        assert self._identity is not None, "open comes first"
+        for group in self._identity.removed_groups:
+            await run_to_the_end(self._disk, partial(remove_directory, self._disk, self._group_directory(group)))
+
+    # Lives -------------------------------------------------------------------------------------------------------
 
     async def join(self) -> None:
         """The second half: it speaks with the others, and may lead from now on."""
         assert self._identity is not None, "open comes first"
-        assert self._acquaintances is not None, "open comes first"
+        assert self._opener is not None, "open comes first"
         async with self._starting:
             self._check_wanted()
             await self._transport.check_port()
+            for replica in self._all():
+                await self._opener.record(replica.group).begin_start()
             await self._identity.begin_start()
             self._check_wanted()
             await self._transport.start(self)
-            self._acquaintances.start()
+            self._all_peers.start()
             for replica in self._all():
                 replica.start()
 
@@ -222,7 +331,7 @@ class Node:
                 return
             self._take(replica)
             logger.info("the log was opened anew", extra={"group": group, "is_damaged": group in self.recovering})
-            self._standing.tell_all()
+            self._all_peers.trust(group).tell_all()
             self._tell_members(group)
             replica.start()
         except Exception as failure:  # noqa: BLE001 – whatever it is, the node must not go on without the group
@@ -230,8 +339,7 @@ class Node:
 
     async def leave(self) -> None:
         """The first half of ``stop``: no appends any more, and the leaderships handed over. Committed reads go on."""
-        for replica in self.replicas.values():
-            await replica.leave()
+        await asyncio.gather(*(replica.leave() for replica in self.replicas.values()))
 
     async def stop(self) -> None:
         """Drains, hands leaderships over, syncs, closes: every part, whatever fails of the others; the last failure is
@@ -289,40 +397,50 @@ class Node:
         if replica is None and group in self.recovering:
             raise self.recovering[group].refusal()
         if replica is None:
-            known = ", ".join(self.replicas) or "none"
-            raise error(Code.UNKNOWN_GROUP, f"{self.config.id} has no group {quoted(group)}; it has: {known}")
+            raise self._unknown(group)
+        if replica.failure is not None:
+            raise replica.failure
         return replica
 
     # The log, for a host program ---------------------------------------------------------------------------------
 
     @property
     def role(self) -> Role:
-        return self._present(self.config.group).role
+        return self.role_in("")
+
+    def role_in(self, group: str) -> Role:
+        """Raises UNKNOWN_GROUP."""
+        return self._present(group).role
 
     @property
     def leader_id(self) -> str:
         """Empty when none is known."""
-        return self._present(self.config.group).leader_id
+        return self._present("").leader_id
 
-    async def append(self, record: bytes) -> Ack:
+    async def append(self, record: bytes, *, group: str = "") -> Ack:
         """One record, committed. Raises NotLeader, PendingFull, DiskFull; OutcomeUnknown when leadership is lost."""
-        return (await self.append_many([record]))[0]
+        return (await self.append_many([record], group=group))[0]
 
-    async def append_many(self, records: Sequence[bytes]) -> list[Ack]:
+    async def append_many(self, records: Sequence[bytes], *, group: str = "") -> list[Ack]:
         """Records that share one frame: all are committed or none. Raises as ``append``."""
-        result = await self.replica("").appender.append_records(records)
+        result = await self.replica(group).appender.append_records(records)
         return [Ack(result.base_index + ordinal, result.term, result.timestamp_ms) for ordinal in range(result.count)]
 
-    async def get(self, index: int, consistency: Consistency = Consistency.LINEARIZABLE) -> Entry:
+    async def get(self, index: int, consistency: Consistency = Consistency.LINEARIZABLE, *, group: str = "") -> Entry:
         """Raises OutOfRange, and NotLeader for a linearizable read elsewhere."""
-        reader = self.replica("").reader
+        reader = self.replica(group).reader
         return await reader.get(index, await reader.read_point(consistency))
 
     async def read(
-        self, start: int = 0, *, follow: bool = False, consistency: Consistency = Consistency.LINEARIZABLE
+        self,
+        start: int = 0,
+        *,
+        follow: bool = False,
+        consistency: Consistency = Consistency.LINEARIZABLE,
+        group: str = "",
     ) -> AsyncGenerator[Entry, None]:
         """Committed records from ``start`` on, in order; up to those committed at the call, or for ever."""
-        reader = self.replica("").reader
+        reader = self.replica(group).reader
         point = await reader.read_point(consistency)
         async for frames, _ in reader.read(start, None, point, follow=follow):
             for frame in frames:
@@ -355,25 +473,23 @@ class Node:
         return identity.http_address if identity is not None else ""
 
     def _identity_of(self, node_id: NodeId) -> PeerIdentity | None:
-        return self._acquaintances.identity_of(node_id) if self._acquaintances is not None else None
+        return self._peers.identity_of(node_id) if self._peers is not None else None
 
-    def known_peers(self) -> AbstractSet[NodeId]:
-        assert self._acquaintances is not None, "open comes first"
-        return self._acquaintances.known_peers()
+    def known_peers(self, group: str) -> AbstractSet[NodeId]:
+        return self._all_peers.known_peers(group)
 
     def start_of(self, peer: NodeId) -> NodeStart | None:
-        return self._acquaintances.start_of(peer) if self._acquaintances is not None else None
+        return self._peers.start_of(peer) if self._peers is not None else None
 
     @property
     def founders_missing(self) -> list[NodeId]:
         """Whom a node with an empty log has to meet, as new as itself, before it takes part in founding a cluster."""
-        return self._acquaintances.founders_missing if self._acquaintances is not None else []
+        return self._peers.founders_missing if self._peers is not None else []
 
-    def disk_of(self, node_id: NodeId) -> bytes:
+    def disk_of(self, group: str, node_id: NodeId) -> bytes:
         assert self._identity is not None, "open comes first"
-        assert self._acquaintances is not None, "open comes first"
         is_own = node_id == self._identity.node_id
-        return self._identity.start.node_uuid if is_own else self._acquaintances.disk_of(node_id)
+        return self._identity.start.node_uuid if is_own else self._all_peers.trust(group).disk_of(node_id)
 
     async def keep_peers(self) -> None:
         assert self._book is not None, "open comes first"
@@ -381,8 +497,8 @@ class Node:
         await asyncio.shield(self._keep(self._book.save(), "peer-book"))
 
     def on_role(self, group: str, role: Role, term: Term, leader_id: NodeId) -> None:
-        if self._acquaintances is not None:
-            self._acquaintances.follow_leader(leader_id)
+        if self._peers is not None:
+            self._peers.follow_leader(group, leader_id)
         for listener in self._listeners:
             try:
                 listener(group, role, term, leader_id)
@@ -390,15 +506,14 @@ class Node:
                 logger.exception("a listener failed; the node goes on", extra={"group": group})
 
     def on_members(self, group: str, members: Sequence[Member], *, is_committed: bool) -> None:
-        assert self._acquaintances is not None, "open comes first"
-        self._acquaintances.follow_members(members, is_committed=is_committed)
+        self._all_peers.follow_members(group, members, is_committed=is_committed)
 
     def on_lost_frames(self, group: str, peer: NodeId) -> None:
-        assert self._acquaintances is not None, "open comes first"
-        self._acquaintances.lost_frames(peer)
+        self._all_peers.trust(group).lost_frames(peer)
 
     def on_failure(self, group: str, failure: DLedgerError) -> None:
-        if self._failed is not None and not self._failed.done():
+        # A group that fails stops by itself, and the others go on; without the founding one the node does not.
+        if group == self.config.group and self._failed is not None and not self._failed.done():
             self._failed.set_result(failure)
 
     # What the transport tells (TransportHandler) -----------------------------------------------------------------
@@ -406,7 +521,10 @@ class Node:
     def on_message(self, sender: NodeId, message: Message) -> None:
         replica = self.replicas.get(message.group) or self.recovering.get(message.group)
         if replica is None:
-            logger.warning("a message for a group that is not here", extra={"group": message.group, "peer": sender})
+            now_s = asyncio.get_running_loop().time()
+            key = f"{sender} {message.group}"
+            fields = {"group": message.group, "peer": sender}
+            self._log.say(logging.WARNING, key, now_s, "a message for a group that is not here", **fields)
         else:
             replica.on_message(sender, message)
 
@@ -452,21 +570,28 @@ class Node:
     def cluster_id(self) -> str:
         """Empty until the first leader's no-op, which carries it, is committed: an uncommitted one may yet be cut, and
         a node must not be turned away for it."""
-        replica = self._present(self.config.group)
-        minted = replica.log.state.cluster_id if replica.core.commit_position > 0 else ""
-        return minted or self.config.cluster_id
+        minted = (each.log.state.cluster_id for each in self._all() if each.core.commit_position > 0)
+        return next(filter(None, minted), self.config.cluster_id)
+
+    def _told_cluster_id(self) -> str:
+        """As far as any log here says it, committed or not."""
+        return next(filter(None, (each.log.state.cluster_id for each in self._all())), "")
+
+    def cluster_id_or_new(self, group: str) -> str:
+        known = self.cluster_id
+        assert known or group == self.config.group, "only the founding group mints the cluster's id"
+        return known or f"{self._random.getrandbits(64):016x}"
 
     def check_peer(self, identity: PeerIdentity) -> None:
-        assert self._acquaintances is not None, "open comes first"
-        self._acquaintances.check(identity, self.cluster_id)
+        self._all_peers.check(identity, self.cluster_id)
 
-    async def owe_catch_up(self) -> None:
-        assert self._identity is not None
-        await self._identity.owe_catch_up()
+    async def owe_catch_up(self, group: str) -> None:
+        assert self._opener is not None, "open comes first"
+        await self._opener.record(group).owe_catch_up()
 
     def on_caught_up(self, group: str) -> None:
-        assert self._identity is not None
-        self._keep(self._settle(group, self._identity.settle_debt()), f"settle-{group}")
+        assert self._opener is not None, "open comes first"
+        self._keep(self._settle(group, self._opener.record(group).settle_debt()), f"settle-{group}", group)
 
     async def _settle(self, group: str, settled: Coroutine[Any, Any, None]) -> None:
         await settled
@@ -475,18 +600,19 @@ class Node:
             replica.on_debt_settled()
 
     def on_tail_known(self, group: str) -> None:
-        assert self._identity is not None
-        self._keep(self._identity.tail_is_known(), f"tail-known-{group}")
+        assert self._opener is not None, "open comes first"
+        self._keep(self._opener.record(group).tail_is_known(), f"tail-known-{group}", group)
 
-    def _keep(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        """Something to be made durable beside the log; the node does not go on when that fails."""
+    def _keep(self, work: Coroutine[Any, Any, None], name: str, group: str = "") -> asyncio.Task[None]:
+        """Something to be made durable beside the log. When that fails, ``group`` does not go on, or no group does."""
         task = asyncio.get_running_loop().create_task(work, name=name)
         self._tasks.add(task)
-        task.add_done_callback(self._kept)
+        task.add_done_callback(partial(self._kept, group))
         return task
 
-    def _kept(self, task: asyncio.Task[None]) -> None:
+    def _kept(self, group: str, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (failure := task.exception()) is not None:
             for replica in self._all():
-                replica.fail(Code.DISK_ERROR, f"what is known of the members cannot be made durable: {failure}")
+                if group in ("", replica.group):
+                    replica.fail(Code.DISK_ERROR, f"what is known of the members cannot be made durable: {failure}")

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from pathlib import Path
 from random import Random
+from typing import NamedTuple
 
 from dledger.common.config import NodeConfig, split_address
 from dledger.common.errors import Code, CorruptLog, error
 from dledger.common.types import LogPoint, Member, NodeId
 from dledger.disk.disk import Disk
+from dledger.group.group_record import GroupRecord
 from dledger.group.hard_state import HardStateStore
 from dledger.group.host import Host
 from dledger.group.repair.recovering import RecoveringReplica
@@ -28,6 +31,15 @@ from dledger.raft.state import VoteBlocker
 logger = logging.getLogger(__name__)
 
 AnyReplica = Replica | RecoveringReplica
+
+
+class GroupFiles(NamedTuple):
+    """What stays open over all replicas that a group has here, one after the other."""
+
+    record: GroupRecord
+    saver: HardStateStore
+    founders: tuple[Member, ...]
+    """The members that an empty log begins with."""
 
 
 class Opener:
@@ -55,20 +67,32 @@ class Opener:
         self._random = random
         self._wall_clock_ms = wall_clock_ms
         self._on_repaired = on_repaired
-        self._savers: dict[str, HardStateStore] = {}
+        self._files: dict[str, GroupFiles] = {}
         """Of the groups that were opened."""
         self._suspected: dict[str, list[DamagedRange]] = {}
         """Of groups whose log was closed: what was known to be damaged in it."""
 
-    async def open(self, group: str) -> AnyReplica:
-        """Raises CORRUPT_LOG where promises are lost, what is missing is not known, or nobody is there to repair it;
+    def record(self, group: str) -> GroupRecord:
+        """Of a group that was opened."""
+        return self._files[group].record
+
+    async def open(self, group: str, founders: Sequence[Member] | None = None) -> AnyReplica:
+        """``founders`` are the members that an empty log begins with, if it is not what the group's record says.
+
+        Raises CORRUPT_LOG where promises are lost, what is missing is not known, or nobody is there to repair it;
         CONFIG_ERROR, UNSUPPORTED_VERSION, DISK_FULL and DISK_ERROR."""
-        self._identity.check_group(group)
-        directory = self._config.data_dir / "groups" / group
-        must_exist = self._identity.has_group(group)  # made here by an earlier start
+        directory = self.directory(group)
+        must_exist = group in self._identity.groups  # made here by an earlier start
+        kept = () if group == self._config.group else founders or ()  # the founding group's are in the configuration
+        record = await GroupRecord.open(
+            self._disk, directory, group, self._config.durability, founders=kept, must_exist=must_exist
+        )
         saver = await HardStateStore.open(self._disk, directory, must_exist=must_exist)
-        self._savers[group] = saver
+        self._files[group] = GroupFiles(record, saver, tuple(founders) if founders is not None else record.founders)
         return await self._open(group, must_exist=must_exist)
+
+    def directory(self, group: str) -> Path:
+        return self._config.data_dir / "groups" / group
 
     async def reopen(self, before: AnyReplica, why: Damaged | None = None) -> AnyReplica:
         """After ``before`` has closed its log; ``why`` it could not go on with it open. Raises as ``open``."""
@@ -84,17 +108,22 @@ class Opener:
             replica.wait_for_tail()
         return replica
 
+    def forget(self, group: str) -> None:
+        """It was closed for good."""
+        self._files.pop(group, None)
+        self._suspected.pop(group, None)
+
     async def _open(self, group: str, *, must_exist: bool, why: Damaged | None = None) -> AnyReplica:
-        lacked_tail = self._identity.tail_is_unknown  # an earlier start cut something, and has not asked
-        log = await self._open_either(group, must_exist=must_exist, why=why)
+        files = self._files[group]
+        lacked_tail = files.record.tail_is_unknown  # an earlier start cut something, and has not asked
+        log = await self._open_either(group, files, must_exist=must_exist, why=why)
         try:
             self._check_cluster_id(log)
             self._compare_address(log)
             await self._identity.keep_group(group)
-            saver = self._savers[group]
             if not isinstance(log, DamagedLog):
-                return await self._make_replica(log, saver)
-            recovering = self._recover(log, saver)
+                return await self._make_replica(log, files)
+            recovering = self._recover(log, files)
             if lacked_tail:
                 recovering.wait_for_tail()
             return recovering
@@ -103,101 +132,91 @@ class Opener:
             await (log.close() if isinstance(log, DamagedLog) else log.close(in_order=log.recovery.clean_stop))
             raise
 
-    async def _open_either(self, group: str, *, must_exist: bool, why: Damaged | None) -> FileLog | DamagedLog:
+    async def _open_either(
+        self, group: str, files: GroupFiles, *, must_exist: bool, why: Damaged | None
+    ) -> FileLog | DamagedLog:
         if why is not None:
             with suppress(Damaged):  # it is not found again: what could not be read can be
-                return await self._open_damaged(group, why)
+                return await self._open_damaged(group, files, why)
         try:
-            return await self._open_log(group, must_exist=must_exist)
+            return await self._open_log(group, files, must_exist=must_exist)
         except CorruptLog as refusal:
-            log = await self._open_damaged(group, refusal)
+            log = await self._open_damaged(group, files, refusal)
             # What is damaged may have gone on behind the sync mark, where a frame that is gone looks like room that was
             # never used: the others are asked when it is repaired.
-            self._identity.tail_is_unknown = True
+            files.record.tail_is_unknown = True
             return log
 
-    async def _open_log(self, group: str, *, must_exist: bool) -> FileLog:
+    async def _open_log(self, group: str, files: GroupFiles, *, must_exist: bool) -> FileLog:
         config = self._config
         return await open_log(
             self._disk,
-            config.data_dir / "groups" / group,
+            self.directory(group),
             group,
             durability=config.durability,
             limits=config.limits,
             timings=config.timings,
-            initial_members=self._founders(),
+            initial_members=list(files.founders),
             must_exist=must_exist,
         )
 
-    async def _open_damaged(self, group: str, why: CorruptLog) -> DamagedLog:
-        directory = self._config.data_dir / "groups" / group
-        log = await open_damaged(self._disk, directory, group, members=self._founders(), why=why)
-        if not self._others(log) and self._config.peers.keys() <= {self._config.id}:
+    async def _open_damaged(self, group: str, files: GroupFiles, why: CorruptLog) -> DamagedLog:
+        log = await open_damaged(self._disk, self.directory(group), group, members=list(files.founders), why=why)
+        if not self._others(log) and self._founded_alone(files):
             await log.close()
             raise why
         return log
 
     def _others(self, log: FileLog | DamagedLog) -> set[NodeId]:
-        """Whom this node knows, by its log or, where that was lost, since it met them."""
-        return ({member.id for member in log.state.members} | self._book.node_ids) - {NodeId(self._config.id)}
+        """Whom this node knows in the group, by its log or, where that was lost, since it met them."""
+        known = {member.id for member in log.state.members} | self._book.of(log.group).node_ids
+        return known - {NodeId(self._config.id)}
 
-    def _founders(self) -> list[Member]:
-        """A node that joins has no members of its own: those of the group come with the frames."""
-        config = self._config
-        is_founder = config.id in config.peers
-        return [Member(NodeId(peer), address) for peer, address in config.peers.items()] if is_founder else []
+    def _founded_alone(self, files: GroupFiles) -> bool:
+        """Nobody else was there when the group was founded, nor is named by the configuration."""
+        founders = {member.id for member in files.founders} | self._config.peers.keys()
+        return founders <= {self._config.id}
 
     def _metrics_of(self, group: str) -> GroupMetrics:
         return self._metrics.setdefault(group, GroupMetrics(group, NodeId(self._config.id)))
 
-    def _recover(self, log: DamagedLog, saver: HardStateStore) -> RecoveringReplica:
+    def _recover(self, log: DamagedLog, files: GroupFiles) -> RecoveringReplica:
         return RecoveringReplica(
             self._config,
             log,
-            saver=saver,
+            saver=files.saver,
             host=self._host,
             metrics=self._metrics_of(log.group),
             random=self._random,
-            identity=self._identity,
+            owes_catch_up=files.record.owes_catch_up,
             on_repaired=lambda: self._on_repaired(log.group),
         )
 
-    async def _make_replica(self, log: FileLog, saver: HardStateStore) -> Replica:
-        metrics = self._metrics_of(log.group)
+    async def _make_replica(self, log: FileLog, files: GroupFiles) -> Replica:
+        metrics, record = self._metrics_of(log.group), files.record
         metrics.torn_bytes_cut = log.recovery.torn_bytes
         replica = Replica(
             self._config,
             log.group,
             log,
-            saver.state,
-            saver=saver,
+            files.saver.state,
+            saver=files.saver,
             host=self._host,
             metrics=metrics,
             random=self._random,
             wall_clock_ms=self._wall_clock_ms,
             commit_index=await _commit_index_at(log),
         )
-        self._identity.log_is_synced()
+        record.log_is_synced()
         others = self._others(log)
-        if await self._owes_catch_up(log, is_alone=not others and self._config.peers.keys() <= {self._config.id}):
+        if await _owes_catch_up(record, log, is_alone=not others and self._founded_alone(files)):
             replica.wait_until_caught_up()
-        self._identity.tail_is_unknown |= log.recovery.torn_bytes > 0
-        if others and self._identity.tail_is_unknown:
-            cut_behind = await _cut_behind(log, self._identity.cut_behind)
-            await self._identity.lose_tail(cut_behind)
+        record.tail_is_unknown |= log.recovery.torn_bytes > 0
+        if others and record.tail_is_unknown:
+            cut_behind = await _cut_behind(log, record.cut_behind)
+            await record.lose_tail(cut_behind)
             replica.ask_for_tail(cut_behind)
         return replica
-
-    async def _owes_catch_up(self, log: FileLog, *, is_alone: bool) -> bool:
-        """Whether what this node acknowledged may be gone. Not when only the process died, for what it wrote is in the
-        machine's memory; nor when the stop before the power loss was in order. ``is_alone``: it never met another, so
-        that nobody relies on it. What was cut by another's word is owed whatever the log says now: it may be of a time
-        before there were others."""
-        identity = self._identity
-        if identity.debt_is_new:
-            is_none = log.recovery.clean_stop or is_alone
-            await (identity.settle_debt() if is_none else identity.owe_catch_up())
-        return identity.owes_catch_up
 
     def _check_cluster_id(self, log: FileLog | DamagedLog) -> None:
         stored, configured = log.state.cluster_id, self._config.cluster_id
@@ -217,6 +236,17 @@ class Opener:
                 "under a new id",
                 extra={"group": log.group, "address": self._config.peer_address, "in_the_log": known},
             )
+
+
+async def _owes_catch_up(record: GroupRecord, log: FileLog, *, is_alone: bool) -> bool:
+    """Whether what this node acknowledged may be gone. Not when only the process died, for what it wrote is in the
+    machine's memory; nor when the stop before the power loss was in order. ``is_alone``: it never met another, so that
+    nobody relies on it. What was cut by another's word is owed whatever the log says now: it may be of a time before
+    there were others."""
+    if record.debt_is_new:
+        is_none = log.recovery.clean_stop or is_alone
+        await (record.settle_debt() if is_none else record.owe_catch_up())
+    return record.owes_catch_up
 
 
 async def _cut_behind(log: Log, earlier: LogPoint | None) -> LogPoint:

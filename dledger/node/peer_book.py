@@ -1,13 +1,17 @@
-"""What a node durably remembers of each peer that it spoke with, and what makes it doubt one.
+"""What a node durably remembers of its peers, group by group, and what makes it doubt one.
 
-A vote or an acknowledgement is a promise made by one disk. A peer is **in doubt** while what it says of its disk does
-not fit what is known: another disk, an older state of the one known, or a disk that lost what it had acknowledged. The
-members in the log have the last word: whom they admit, with which disk, is in doubt no more.
+A vote or an acknowledgement is a promise that one disk made in one group. A peer is **in doubt** in a group while its
+word about its disk does not fit what that group knows: another disk, an older state of the known one, or a disk that
+lost what it had acknowledged there. The members in the group's log have the last word: they end the doubt about a disk
+that they admit. Nothing that one group knows, forgets or admits changes what another group holds of the same peer.
+
+All groups share one file, as a peer's restart changes what each of them knows. Most groups know the same of a peer, so
+each distinct record is stored once, and a group refers to its records by number.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from pathlib import Path
 
 from dledger.common.config import MAX_MEMBERS
@@ -20,18 +24,22 @@ from dledger.v1.storage_pb2 import PeerBookRecord, PeerRecord
 
 MAX_PEERS = MAX_MEMBERS
 PEER_BOOK_SLOT_BYTES = 16 * SLOT_BYTES
+"""Room for a thousand groups of five members that know much the same of them."""
 
 
 class PeerBook:
-    """What changes it is in effect at once, and durable when the ``save`` that follows returns."""
+    """The records of all groups of one node. A change counts at once, and is durable when a later ``save`` returns."""
 
     def __init__(self, payload: bytes, write: Callable[[bytes], Awaitable[None]]) -> None:
-        self._peers = {NodeId(peer.node_id): peer for peer in PeerBookRecord.FromString(payload).peers}
+        record = PeerBookRecord.FromString(payload)
+        self._groups = {
+            each.group: GroupPeers(record.peers[number] for number in each.numbers) for each in record.groups
+        }
         self._write = write
 
     @classmethod
     async def open(cls, disk: Disk, data_dir: Path, *, must_exist: bool = False) -> PeerBook:
-        """The book of the data directory, made when there is none, unless it ``must_exist``. Raises CORRUPT_LOG,
+        """The book of the data directory. Makes one when there is none, unless it ``must_exist``. Raises CORRUPT_LOG,
         DISK_FULL or DISK_ERROR."""
         slots = TwoSlotFile(disk, str(data_dir / "peers"), RecordKind.PEER_BOOK, slot_bytes=PEER_BOOK_SLOT_BYTES)
         if not await slots.load():
@@ -44,10 +52,43 @@ class PeerBook:
             await slots.create(b"")
         return cls(slots.payload, slots.save)
 
+    def of(self, group: str) -> GroupPeers:
+        """What ``group`` knows; empty at first."""
+        return self._groups.setdefault(group, GroupPeers())
+
+    def forget_group(self, group: str) -> None:
+        """The group is gone from this node for good."""
+        self._groups.pop(group, None)
+
+    def has_disk(self, node_id: NodeId, node_uuid: bytes) -> bool:
+        """Whether any group knows ``node_id`` by that disk."""
+        return any(each.disk_of(node_id) == node_uuid for each in self._groups.values())
+
     async def save(self) -> None:
         """Raises DISK_FULL or DISK_ERROR."""
-        book = PeerBookRecord(peers=(self._peers[each] for each in sorted(self._peers)))
+        book, numbers = PeerBookRecord(), dict[bytes, int]()
+        for group, known in sorted(self._groups.items()):
+            if not known.records:
+                continue
+            entry = book.groups.add(group=group)
+            for peer in known.records:
+                encoded = peer.SerializeToString(deterministic=True)
+                if encoded not in numbers:
+                    numbers[encoded] = len(numbers)
+                    book.peers.append(peer)
+                entry.numbers.append(numbers[encoded])
         await self._write(book.SerializeToString(deterministic=True))
+
+
+class GroupPeers:
+    """What one group knows of its peers."""
+
+    def __init__(self, records: Iterable[PeerRecord] = ()) -> None:
+        self._peers = {NodeId(peer.node_id): peer for peer in records}
+
+    @property
+    def records(self) -> list[PeerRecord]:
+        return [self._peers[each] for each in sorted(self._peers)]
 
     def doubt(self, member: Member, start: NodeStart) -> str | None:
         """Why no quorum may rest on ``member``, who is at ``start`` by its own word. None: nothing is against it."""
@@ -84,7 +125,7 @@ class PeerBook:
         known = self._peers.get(member.id)
         if known is None:
             if len(self._peers) >= MAX_PEERS:
-                raise error(Code.UNEXPECTED_MEMBER, f"{MAX_PEERS} peers are known: no more fit the peer book")
+                raise error(Code.UNEXPECTED_MEMBER, f"a group knows {MAX_PEERS} peers already, and cannot know more")
             return self._put(_record(member, start))
         if _is_admitted_anew(member, known):
             return False

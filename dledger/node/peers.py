@@ -1,8 +1,7 @@
-"""Whom a node speaks with, and what it holds of them: who may connect, with which disk, and on whom no quorum may rest.
+"""Whom a node speaks with: whom it dials, whose hello it accepts, and what each peer last said of itself.
 
-The members are the log's; a node that its log does not know (yet) asks those of its configuration. Doubt follows the
-disk (node/peer_book.py): whoever is not what it was gets everything, and no quorum rests on it, until the disk that
-is known comes back or the members admit the one it has.
+A node dials the members of all its groups, by the groups' own logs. A group whose log does not name this node yet asks
+the peers of the configuration. What a peer's disk is worth is each group's own judgement (peer_trust.py).
 """
 
 from __future__ import annotations
@@ -10,13 +9,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Protocol
 
 from dledger.common.config import split_address
 from dledger.common.errors import Code, ConfigError, PeerRefused, quoted
 from dledger.common.types import Member, NodeId, NodeStart
-from dledger.log.frame.log_snapshot import LogSnapshot
 from dledger.node.peer_book import PeerBook
+from dledger.node.peer_trust import PeerTrust, TrustListener, start_of
 from dledger.transport.transport_api import PeerIdentity, Transport
 
 logger = logging.getLogger(__name__)
@@ -24,106 +22,87 @@ logger = logging.getLogger(__name__)
 MAX_STRANGERS = 16
 
 
-class HasState(Protocol):
-    """A log, also one that cannot be opened yet."""
+class Peers:
+    """The peers of one node. ``founding_group`` is the one that is founded from ``configured``.
 
-    @property
-    def state(self) -> LogSnapshot: ...
-
-
-class Judged(Protocol):
-    """A replica's roster, as far as doubts are concerned."""
-
-    @property
-    def log(self) -> HasState: ...
-
-    def doubt(self, peer: NodeId) -> None:
-        """No quorum rests on ``peer`` from now on."""
-        ...
-
-    def may_found(self, may_found: bool) -> None:
-        """Whether this node, while its log is empty, may take part in founding a cluster."""
-        ...
-
-    def trust(self, peer: NodeId) -> None:
-        """``peer`` is what it was: what it acknowledges from now on counts."""
-        ...
-
-    def forget(self, peer: NodeId) -> None:
-        """``peer`` has another disk: nothing of what it acknowledged before counts."""
-        ...
-
-
-class Acquaintances:
-    """Of one node in one group."""
+    ``told_cluster_id`` is the cluster's id as far as any log here says it, committed or not; or empty. ``is_new`` says
+    whether the founding group's log is empty. ``save`` makes the book durable.
+    """
 
     def __init__(
         self,
         node_id: NodeId,
         configured: Mapping[NodeId, str],
         *,
+        founding_group: str,
         book: PeerBook,
         transport: Transport,
-        roster: Judged,
+        told_cluster_id: Callable[[], str],
+        is_new: Callable[[], bool],
         save: Callable[[], object],
     ) -> None:
         self._node_id = node_id
         self._configured = configured
+        self._founding_group = founding_group
         self._book = book
         self._transport = transport
-        self._roster = roster
+        self._told_cluster_id = told_cluster_id
+        self._is_new = is_new
         self._save = save
-        self._members: dict[NodeId, Member] = {}
-        self._leaving: dict[NodeId, str] = {}
-        """Members that a change removes which is not committed yet: they are to hear of it, and may be back."""
+        self._groups: dict[str, PeerTrust] = {}
         self._strangers: dict[NodeId, str] = {}
-        self._leader_id = NodeId("")
         self._targets: dict[NodeId, str] = {}
         self._is_dialing = False
         self._met: dict[NodeId, PeerIdentity] = {}
-        self._doubts: dict[NodeId, str] = {}
         self._missing_said: list[NodeId] = []
+
+    # Groups ------------------------------------------------------------------------------------------------------
+
+    def add_group(self, group: str, listener: Callable[[], TrustListener]) -> PeerTrust:
+        """``listener`` gives the group's present replica. ``follow_members`` has to follow."""
+        is_founding = group == self._founding_group
+        trust = self._groups[group] = PeerTrust(
+            group,
+            self._node_id,
+            self._configured if is_founding else {},
+            book=self._book.of(group),
+            listener=listener,
+            save=self._save,
+        )
+        return trust
+
+    def remove_group(self, group: str) -> None:
+        """The group is closed here for good: nothing of it is known any more."""
+        if self._groups.pop(group, None) is not None:
+            self._book.forget_group(group)
+            self._save()
+            self._forget_gone()
+            self._dial()
+
+    def trust(self, group: str) -> PeerTrust:
+        return self._groups[group]
+
+    def follow_members(self, group: str, members: Sequence[Member], *, is_committed: bool) -> None:
+        """What the log of ``group`` says of its members. ``is_committed``: nobody can take it back."""
+        self._groups[group].follow_members(members, self._met, self._strangers, is_committed=is_committed)
+        if is_committed:
+            self._forget_gone()
+        self._dial()
+
+    def _forget_gone(self) -> None:
+        """Peers that no group expects any more: whoever has one of their ids next is another."""
+        for gone in [each for each in self._met if each not in self._strangers and not self._is_expected(each)]:
+            del self._met[gone]
+
+    def _is_expected(self, node_id: NodeId) -> bool:
+        return any(each.expects(node_id) for each in self._groups.values())
 
     # Whom to speak with ------------------------------------------------------------------------------------------
 
-    def follow_members(self, members: Sequence[Member], *, is_committed: bool) -> None:
-        """What the log says of the members; ``is_committed``: nobody can take it back."""
-        known, self._members = self._members, {member.id: member for member in members}
-        if is_committed:
-            self._leaving.clear()
-            self._settle()
-        else:
-            self._leaving |= {each.id: each.peer_address for each in known.values() if each.id not in self._members}
-        for identity in list(self._met.values()):
-            self._judge(identity)
-        for member in members:
-            if member.id not in self._met and self._book.has_lost_frames(member):
-                self._set_doubt(member.id, f"{member.id} lost frames that were committed")
-        self._dial()
-
-    def _settle(self) -> None:
-        """Takes what the members say for good: whom they admit with which disk, and who is gone."""
-        expected = {*self._members, *self._configured_peers()}
-        for gone in self._met.keys() - expected - self._strangers.keys():
-            del self._met[gone]
-            if self._doubts.pop(gone, None) is not None:
-                self._roster.trust(gone)  # whoever has the id next is another
-        changed = [self._book.admit(member, self.start_of(member.id)) for member in self._members.values()]
-        changed.append(self._book.keep_only(expected))
-        if any(changed):
-            self._save()
-
-    def _configured_peers(self) -> Mapping[NodeId, str]:
-        """A member asks those that its log names; the configuration is from before."""
-        return {} if self._node_id in self._members else self._configured
-
     def _dial(self) -> None:
-        addresses = {
-            **self._strangers,
-            **self._configured_peers(),
-            **self._leaving,
-            **{member.id: member.peer_address for member in self._members.values()},
-        }
+        addresses = dict(self._strangers)
+        for group in self._groups.values():
+            addresses.update(group.addresses)
         addresses.pop(self._node_id, None)
         if addresses != self._targets:
             self._targets = addresses
@@ -136,23 +115,25 @@ class Acquaintances:
         self._judge_founding()
         self._transport.set_peers(dict(self._targets))
 
-    def follow_leader(self, leader_id: NodeId) -> None:
-        """Who leads, or nobody. Other strangers than the leader have nothing more to say."""
-        self._leader_id = leader_id
-        if leader_id and self._strangers.keys() - {leader_id}:
-            self._strangers = {each: at for each, at in self._strangers.items() if each == leader_id}
+    def follow_leader(self, group: str, leader_id: NodeId) -> None:
+        """Who leads the group, or nobody. A stranger has something to say as long as some group hears no leader, or
+        that stranger leads."""
+        self._groups[group].leader_id = leader_id
+        leaders = {each.leader_id for each in self._groups.values()}
+        if NodeId("") not in leaders and self._strangers.keys() - leaders:
+            self._strangers = {each: at for each, at in self._strangers.items() if each in leaders}
             self._dial()
 
     def _admit_stranger(self, identity: PeerIdentity) -> bool:
-        """Whether one that this log does not know may speak nevertheless. A node that was away while members came is
-        known to the leader and does not know it: cut off from any leader, it hears whoever is of its cluster, or has a
-        disk that it knew before its log lost who that is. Its vote, and its log, are for raft/ and the chain to guard,
-        as always."""
-        if self._leader_id == self._node_id or (self._leader_id and self._transport.is_connected(self._leader_id)):
+        """Whether a node that no log here knows may speak nevertheless. A node that was away while members came is
+        known to the leader and does not know it: while it is cut off from the leader of a group, it hears whoever is of
+        its cluster, or has a disk that it knew before its log lost who that is. Votes and logs of such a node are for
+        raft/ and the chain to guard, as always."""
+        if all(self._hears_leader(each) for each in self._groups.values()):
             return False
-        cluster_id = self._roster.log.state.cluster_id or self._told_cluster_id()
+        cluster_id = self._told_cluster_id() or self._cluster_id_of_configured()
         is_of_us = bool(cluster_id) and identity.cluster_id == cluster_id
-        is_known = self._book.disk_of(identity.node_id) == identity.node_uuid
+        is_known = self._book.has_disk(identity.node_id, identity.node_uuid)
         if (
             not (is_of_us or is_known)
             or not _is_address(identity.peer_address)
@@ -163,9 +144,13 @@ class Acquaintances:
         self._dial()
         return True
 
-    def _told_cluster_id(self) -> str:
-        """By those of the configuration: what a node with an empty log, new or wiped, has to go by when whoever leads
-        came after that was written."""
+    def _hears_leader(self, group: PeerTrust) -> bool:
+        leader_id = group.leader_id
+        return leader_id == self._node_id or (bool(leader_id) and self._transport.is_connected(leader_id))
+
+    def _cluster_id_of_configured(self) -> str:
+        """By the word of the peers of the configuration. A node with an empty log, new or wiped, has nothing else to go
+        by when the present leader came after that configuration was written."""
         told = (met.cluster_id for each, met in self._met.items() if each in self._configured and met.cluster_id)
         return next(told, "")
 
@@ -198,32 +183,34 @@ class Acquaintances:
         self._meet(identity)
 
     def _check_impostor(self, identity: PeerIdentity) -> None:
-        """Two processes under one id: the one that is connected stays, unless it is in doubt and the other is not."""
+        """Two processes under one id: the connected one stays, unless a group doubts it and none doubts the other."""
         node_id, known = identity.node_id, self._met.get(identity.node_id)
-        if known is None or _start(known) == _start(identity) or not self._transport.is_connected(node_id):
+        if known is None or start_of(known) == start_of(identity) or not self._transport.is_connected(node_id):
             return
-        if node_id not in self._doubts or self._doubt_of(identity) is not None:
+        groups = self._groups.values()
+        is_in_doubt = any(each.is_in_doubt(node_id) for each in groups)
+        if not is_in_doubt or any(each.doubt_of(identity) is not None for each in groups):
             raise PeerRefused(
                 f"a node {node_id} is connected already; stop one of the two, or give it another --id",
                 code=Code.UNEXPECTED_MEMBER,
             )
 
     def _meet(self, identity: PeerIdentity) -> None:
-        known = self._met.get(identity.node_id)
-        had_another_disk = known is not None and known.node_uuid != identity.node_uuid
-        was_in_doubt = identity.node_id in self._doubts
-        if had_another_disk or (was_in_doubt and known is not None and _start(known) != _start(identity)):
-            self._roster.forget(identity.node_id)
+        before = self._met.get(identity.node_id)
         self._met[identity.node_id] = identity
-        self._judge(identity)
+        for group in self._groups.values():
+            group.meet(identity, before)
         self._judge_founding()
 
     def _judge_founding(self) -> None:
         missing = self.founders_missing
-        if self._roster.log.state.last.position == 0 and missing != self._missing_said:
+        founding = self._groups.get(self._founding_group)
+        if founding is None:
+            return
+        if self._is_new() and missing != self._missing_said:
             self._missing_said = missing
             logger.info("nothing is in the log; founders not met as new as this one", extra={"missing": missing})
-        self._roster.may_found(not missing)
+        founding.set_may_found(not missing)
 
     @property
     def founders_missing(self) -> list[NodeId]:
@@ -235,9 +222,10 @@ class Acquaintances:
             if each != self._node_id and not ((met := self._met.get(each)) is not None and met.is_new)
         ]
 
-    def known_peers(self) -> AbstractSet[NodeId]:
-        """Whom it dials, members and strangers of the same cluster, and whom it met in an earlier life."""
-        return (self._targets.keys() | self._book.node_ids) - {self._node_id}
+    def known_peers(self, group: str) -> AbstractSet[NodeId]:
+        """Whom the group may ask: its members, strangers of the same cluster, and whom it met in an earlier life."""
+        trust = self._groups[group]
+        return (trust.addresses.keys() | self._strangers.keys() | trust.known) - {self._node_id}
 
     def identity_of(self, node_id: NodeId) -> PeerIdentity | None:
         """What it last said of itself."""
@@ -246,48 +234,7 @@ class Acquaintances:
     def start_of(self, node_id: NodeId) -> NodeStart | None:
         """Which disk it has, and which start of it this is, by its own word; None before it ever said hello."""
         identity = self._met.get(node_id)
-        return _start(identity) if identity is not None else None
-
-    def disk_of(self, node_id: NodeId) -> bytes:
-        """The uuid of the disk that it is known by, met in this life or an earlier one; empty: none, or in doubt."""
-        return b"" if node_id in self._doubts else self._book.disk_of(node_id)
-
-    # Doubt -------------------------------------------------------------------------------------------------------
-
-    def lost_frames(self, node_id: NodeId) -> None:
-        """It does not have what it acknowledged, and that was committed: its disk is not to be trusted."""
-        if self._book.mark_lost_frames(self._member(node_id)):
-            self._save()
-        self._set_doubt(node_id, f"{node_id} lost frames that it had acknowledged and that were committed")
-
-    def _member(self, node_id: NodeId) -> Member:
-        return self._members.get(node_id) or Member(node_id, "")
-
-    def _doubt_of(self, identity: PeerIdentity) -> str | None:
-        return self._book.doubt(self._member(identity.node_id), _start(identity))
-
-    def _judge(self, identity: PeerIdentity) -> None:
-        node_id = identity.node_id
-        doubt = self._doubt_of(identity)
-        if doubt is not None:
-            self._set_doubt(node_id, doubt)
-            return
-        if self._doubts.pop(node_id, None) is not None:
-            logger.info("a member is what it should be again", extra={"peer": node_id})
-            self._roster.trust(node_id)
-        is_expected = node_id in self._members or node_id in self._configured_peers()
-        if is_expected and self._book.remember(self._member(node_id), _start(identity)):
-            self._save()
-
-    def _set_doubt(self, node_id: NodeId, doubt: str) -> None:
-        if self._doubts.get(node_id) != doubt:
-            self._doubts[node_id] = doubt
-            logger.error("a member is not what it was; no quorum rests on it", extra={"peer": node_id, "why": doubt})
-            self._roster.doubt(node_id)
-
-
-def _start(identity: PeerIdentity) -> NodeStart:
-    return NodeStart(identity.node_uuid, identity.start_count, identity.start_nonces)
+        return start_of(identity) if identity is not None else None
 
 
 def _is_address(address: str) -> bool:

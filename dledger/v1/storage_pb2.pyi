@@ -211,47 +211,37 @@ Global___HardStateRecord: _TypeAlias = HardStateRecord  # noqa: Y015
 
 @_typing.final
 class IdentityRecord(_message.Message):
-    """Who a data directory belongs to."""
+    """Who a data directory belongs to, and which groups are in it."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     NODE_ID_FIELD_NUMBER: _builtins.int
     NODE_UUID_FIELD_NUMBER: _builtins.int
     START_COUNT_FIELD_NUMBER: _builtins.int
-    BOOT_ID_FIELD_NUMBER: _builtins.int
-    DURABILITY_FIELD_NUMBER: _builtins.int
-    OWES_CATCH_UP_FIELD_NUMBER: _builtins.int
-    GROUPS_FIELD_NUMBER: _builtins.int
+    GROUPS_OF_FIRST_FORMAT_FIELD_NUMBER: _builtins.int
     START_NONCES_FIELD_NUMBER: _builtins.int
-    TAIL_IS_UNKNOWN_FIELD_NUMBER: _builtins.int
-    DEBT_IS_NEW_FIELD_NUMBER: _builtins.int
-    CUT_BEHIND_FIELD_NUMBER: _builtins.int
+    GROUPS_FIELD_NUMBER: _builtins.int
+    REMOVED_GROUPS_FIELD_NUMBER: _builtins.int
     node_id: _builtins.str
     node_uuid: _builtins.bytes
     """Minted at the first start."""
     start_count: _builtins.int
     """Raised durably by every start, before it speaks with anyone."""
-    boot_id: _builtins.str
-    """Of the machine's boot during which the node last started; empty where the system does not tell."""
-    durability: _builtins.str
-    """What the log was written under, as far as it may not be synced yet: fsync, interval or none."""
-    owes_catch_up: _builtins.bool
-    """The machine lost its memory after a start without fsync, and no leader has caught the node up since."""
-    tail_is_unknown: _builtins.bool
-    """The end of a log was cut, or may have been by a start that came to nothing, and nobody was asked what was there."""
-    debt_is_new: _builtins.bool
-    """What is owed is of such a start, and nobody has looked yet whether it ended in order."""
     @_builtins.property
-    def groups(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The groups whose hard state and log were made here, durably, and which are missing only if something was lost."""
+    def groups_of_first_format(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Only directories of the first format have these: one group a node, whose debts stood here."""
 
     @_builtins.property
     def start_nonces(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Drawn by each of the last starts, in order."""
 
     @_builtins.property
-    def cut_behind(self) -> Global___LogPointRecord:
-        """Behind which the end of the log was cut first, while it is not known what was there."""
+    def groups(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The groups whose record, hard state and log were made here, durably. If one of them is missing now, it was lost."""
+
+    @_builtins.property
+    def removed_groups(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Groups that were removed for good: none of them is opened again, whatever a record says."""
 
     def __init__(
         self,
@@ -259,44 +249,122 @@ class IdentityRecord(_message.Message):
         node_id: _builtins.str = ...,
         node_uuid: _builtins.bytes = ...,
         start_count: _builtins.int = ...,
-        boot_id: _builtins.str = ...,
-        durability: _builtins.str = ...,
-        owes_catch_up: _builtins.bool = ...,
-        groups: _abc.Iterable[_builtins.str] | None = ...,
+        groups_of_first_format: _abc.Iterable[_builtins.str] | None = ...,
         start_nonces: _abc.Iterable[_builtins.int] | None = ...,
-        tail_is_unknown: _builtins.bool = ...,
-        debt_is_new: _builtins.bool = ...,
-        cut_behind: Global___LogPointRecord | None = ...,
+        groups: _abc.Iterable[_builtins.str] | None = ...,
+        removed_groups: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["cut_behind", b"cut_behind"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "cut_behind", b"cut_behind", "debt_is_new", b"debt_is_new", "durability", b"durability", "groups", b"groups", "node_id", b"node_id", "node_uuid", b"node_uuid", "owes_catch_up", b"owes_catch_up", "start_count", b"start_count", "start_nonces", b"start_nonces", "tail_is_unknown", b"tail_is_unknown"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["groups", b"groups", "groups_of_first_format", b"groups_of_first_format", "node_id", b"node_id", "node_uuid", b"node_uuid", "removed_groups", b"removed_groups", "start_count", b"start_count", "start_nonces", b"start_nonces"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___IdentityRecord: _TypeAlias = IdentityRecord  # noqa: Y015
 
 @_typing.final
+class GroupRecord(_message.Message):
+    """One group on one node: what it may have lost, and with which members an empty log begins."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_FIELD_NUMBER: _builtins.int
+    BOOT_ID_FIELD_NUMBER: _builtins.int
+    DURABILITY_FIELD_NUMBER: _builtins.int
+    OWES_CATCH_UP_FIELD_NUMBER: _builtins.int
+    DEBT_IS_NEW_FIELD_NUMBER: _builtins.int
+    TAIL_IS_UNKNOWN_FIELD_NUMBER: _builtins.int
+    CUT_BEHIND_FIELD_NUMBER: _builtins.int
+    FOUNDERS_FIELD_NUMBER: _builtins.int
+    group: _builtins.str
+    boot_id: _builtins.str
+    """Of the machine's boot during which the group was last opened; empty where the system does not tell."""
+    durability: _builtins.str
+    """What the log was written under, as far as it may not be synced yet: fsync, interval or none."""
+    owes_catch_up: _builtins.bool
+    """The machine lost its memory after a start without fsync, and no leader has caught the node up since."""
+    debt_is_new: _builtins.bool
+    """What is owed is of such a start, and nobody has looked yet whether it ended in order."""
+    tail_is_unknown: _builtins.bool
+    """The end of the log was cut, or may have been by a start that came to nothing, and nobody was asked what was there."""
+    @_builtins.property
+    def cut_behind(self) -> Global___LogPointRecord:
+        """Behind which the end of the log was cut first, while it is not known what was there."""
+
+    @_builtins.property
+    def founders(self) -> _containers.RepeatedCompositeFieldContainer[_raft_pb2.MemberRecord]:
+        """Members that an empty log begins with; none: this node joins as a learner, and hears of the members by the log."""
+
+    def __init__(
+        self,
+        *,
+        group: _builtins.str = ...,
+        boot_id: _builtins.str = ...,
+        durability: _builtins.str = ...,
+        owes_catch_up: _builtins.bool = ...,
+        debt_is_new: _builtins.bool = ...,
+        tail_is_unknown: _builtins.bool = ...,
+        cut_behind: Global___LogPointRecord | None = ...,
+        founders: _abc.Iterable[_raft_pb2.MemberRecord] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cut_behind", b"cut_behind"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "cut_behind", b"cut_behind", "debt_is_new", b"debt_is_new", "durability", b"durability", "founders", b"founders", "group", b"group", "owes_catch_up", b"owes_catch_up", "tail_is_unknown", b"tail_is_unknown"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GroupRecord: _TypeAlias = GroupRecord  # noqa: Y015
+
+@_typing.final
 class PeerBookRecord(_message.Message):
-    """What a node remembers of its peers."""
+    """What a node remembers of its peers, group by group. Each distinct record of a peer stands in `peers` once."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     PEERS_FIELD_NUMBER: _builtins.int
+    GROUPS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def peers(self) -> _containers.RepeatedCompositeFieldContainer[Global___PeerRecord]: ...
+    @_builtins.property
+    def groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___GroupPeersRecord]: ...
     def __init__(
         self,
         *,
         peers: _abc.Iterable[Global___PeerRecord] | None = ...,
+        groups: _abc.Iterable[Global___GroupPeersRecord] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["peers", b"peers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["groups", b"groups", "peers", b"peers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PeerBookRecord: _TypeAlias = PeerBookRecord  # noqa: Y015
+
+@_typing.final
+class GroupPeersRecord(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_FIELD_NUMBER: _builtins.int
+    NUMBERS_FIELD_NUMBER: _builtins.int
+    group: _builtins.str
+    @_builtins.property
+    def numbers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Places in PeerBookRecord.peers."""
+
+    def __init__(
+        self,
+        *,
+        group: _builtins.str = ...,
+        numbers: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "numbers", b"numbers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GroupPeersRecord: _TypeAlias = GroupPeersRecord  # noqa: Y015
 
 @_typing.final
 class PeerRecord(_message.Message):

@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from tests.corruption.damage import FIRST_PAGE, FRAMES, FRAMES_ABOVE, FRAMES_ON_BOTH_SIDES, SEGMENT, Damage
 from tests.corruption.node import FIRST_STATE, LATER_STATE, LOCK, RESERVE, ROOM, UNUSED
+from tests.support.slots import TWO_SLOTS
 
 
 class Outcome(StrEnum):
@@ -26,7 +27,7 @@ _GOOD = {Outcome.HARMLESS, Outcome.REBUILT}
 _REBUILT = {Outcome.REBUILT}
 _HALTS = {Outcome.HALTS}
 """Documented as beyond repair, beside others too: what nothing else tells, and what has no second copy."""
-_TWO_SLOTS = ("hard_state", "identity", "peers")
+_TWO_SLOTS = tuple(TWO_SLOTS)
 
 _ANYWHERE: dict[str, AbstractSet[Outcome]] = {
     LOCK: _GOOD,

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from random import Random
 from typing import NamedTuple
 
-from dledger.common.types import Member, NodeId, NodeStart, Term
+from dledger.common.types import DEFAULT_GROUP, Durability, LogPoint, Member, NodeId, NodeStart, Position, Term
 from dledger.disk.record import RECORD_HEADER_BYTES
-from dledger.disk.two_slot import SLOT_BYTES
+from dledger.group.group_record import GROUP_RECORD_NAME, GroupRecord
 from dledger.group.hard_state import HardState, HardStateStore
 from dledger.log.frame.frame import HEADER_BYTES, parse_header
 from dledger.log.recovery.inventory import Durable, take_inventory
@@ -21,13 +21,16 @@ from dledger.node.peer_book import PeerBook
 from tests.crashes.medium import Image, RecordedPlatter, RecordingDisk
 from tests.crashes.promises import DATA, GROUP, LIMITS
 from tests.simulation.truth import FRAME_MAGIC
+from tests.support.slots import TWO_SLOTS
 from tests.unit.log.harness import Witness, abandon, all_frames, frames_after, open_at
 
 VOTE = HardState(Term(7), NodeId("n2"))
+CUT_BEHIND = LogPoint(Position(3), Term(1), 99)
+"""Where an earlier start had cut the log, as the group's record says."""
 PEERS = {NodeId("n1"): b"1" * 16, NodeId("n2"): b"2" * 16}
 _IDLE_S = 0.05
 _PAGE_PARTS = ("segment header", "sync mark", "commit hint", "sync mark", "origin")
-SLOTS = {"hard_state": SLOT_BYTES, "identity": SLOT_BYTES, "peers": 16 * SLOT_BYTES}
+SLOTS = {name: slots.slot_bytes for name, slots in TWO_SLOTS.items()}
 LOCK = "LOCK"
 UNUSED, ROOM, RESERVE = "room that nothing uses", "room for frames to come", "reserve"
 FIRST_STATE, LATER_STATE = "the log's first small state", "a later small state"
@@ -99,13 +102,16 @@ async def stored_node() -> StoredNode:
     platter = RecordedPlatter()
     disk = RecordingDisk(platter)
     identity = await open_identity(disk, DATA, NodeId("n0"), Random(1))
+    record = await GroupRecord.open(disk, GROUP, DEFAULT_GROUP, Durability.FSYNC)
     store = await HardStateStore.open(disk, GROUP)
     log = await open_at(GROUP, disk, LIMITS)
-    await identity.keep_group("default")
+    await identity.keep_group(DEFAULT_GROUP)
+    await record.begin_start()
+    await record.lose_tail(CUT_BEHIND)
     await identity.begin_start()
     book = await PeerBook.open(disk, DATA)
     for peer, node_uuid in PEERS.items():
-        book.remember(Member(peer, "127.0.0.1:2"), NodeStart(node_uuid, 3, (1, 2, 3)))
+        book.of(DEFAULT_GROUP).remember(Member(peer, "127.0.0.1:2"), NodeStart(node_uuid, 3, (1, 2, 3)))
     await book.save()
     await store.save(VOTE)
     witness = Witness(log)
@@ -127,12 +133,16 @@ async def stored_node() -> StoredNode:
     return node
 
 
-async def open_slots(disk: RecordingDisk, name: str) -> Identity | HardStateStore | PeerBook:
+async def open_slots(disk: RecordingDisk, name: str) -> Identity | GroupRecord | HardStateStore | PeerBook:
     """What a start does with the file of two slots of this name, or with the lock."""
     if name in ("identity", LOCK):
         identity = await open_identity(disk, DATA, NodeId("n0"), Random(2))
         await identity.close()
         return identity
+    if name == GROUP_RECORD_NAME:
+        record = await GroupRecord.open(disk, GROUP, DEFAULT_GROUP, Durability.FSYNC, must_exist=True)
+        await record.begin_start()
+        return record
     if name == "hard_state":
         return await HardStateStore.open(disk, GROUP, must_exist=True)
     return await PeerBook.open(disk, DATA, must_exist=True)

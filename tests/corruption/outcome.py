@@ -24,7 +24,8 @@ cut, fetched again
 from __future__ import annotations
 
 from dledger.common.errors import CorruptLog
-from dledger.common.types import Index
+from dledger.common.types import DEFAULT_GROUP, Index
+from dledger.group.group_record import GroupRecord
 from dledger.group.hard_state import HardStateStore
 from dledger.log.damage.damage import Damaged
 from dledger.log.damage.damaged_log import DamagedLog, open_damaged
@@ -34,7 +35,7 @@ from dledger.log.verify import _Verifier
 from dledger.node.identity import Identity
 from tests.corruption.damage import Damage
 from tests.corruption.expected import Outcome, expected
-from tests.corruption.node import LOCK, PEERS, SLOTS, VOTE, StoredNode, open_slots
+from tests.corruption.node import CUT_BEHIND, LOCK, PEERS, SLOTS, VOTE, StoredNode, open_slots
 from tests.crashes.medium import Image, RecordedPlatter, RecordingDisk
 from tests.crashes.promises import GROUP, LIMITS
 from tests.unit.log.harness import MEMBERS, Witness, all_frames, open_at
@@ -93,11 +94,15 @@ async def _started(node: StoredNode, damage: Damage, platter: RecordedPlatter, *
         opened = await open_slots(disk, name)
         if isinstance(opened, Identity):
             assert opened.start.node_uuid == node.node_uuid, "it is another node"
-            assert opened.has_group("default"), "it has forgotten its group"
+            assert opened.groups == (DEFAULT_GROUP,), "it has forgotten its group"
+        elif isinstance(opened, GroupRecord):
+            assert opened.cut_behind == CUT_BEHIND, "it has forgotten what it lost"
         elif isinstance(opened, HardStateStore):
             assert opened.state == VOTE, f"it has forgotten its vote: {opened.state}"
         else:
-            assert {peer: opened.disk_of(peer) for peer in PEERS} == PEERS, "it has forgotten its peers"
+            assert {peer: opened.of(DEFAULT_GROUP).disk_of(peer) for peer in PEERS} == PEERS, (
+                "it has forgotten its peers"
+            )
     elif damage.path.startswith(f"{GROUP}/"):
         return await _LogStart(node, damage, disk, platter, has_peers=has_peers).outcome()
     return healed(damage, platter.image())

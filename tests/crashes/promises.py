@@ -11,7 +11,8 @@ from typing import NamedTuple, Protocol
 
 from dledger.common.config import Limits
 from dledger.common.errors import CorruptLog
-from dledger.common.types import LogPoint, NodeId, NodeStart, Position, Term, TrimPoint
+from dledger.common.types import DEFAULT_GROUP, Durability, LogPoint, NodeId, NodeStart, Position, Term, TrimPoint
+from dledger.group.group_record import GroupRecord
 from dledger.group.hard_state import HardState, HardStateStore
 from dledger.log.damage.damage import Damaged
 from dledger.log.damage.damaged_log import DamagedLog, open_damaged
@@ -284,12 +285,14 @@ class NodePromise(NamedTuple):
 
     async def begin(self, disk: RecordingDisk) -> Found:
         identity = await open_identity(disk, DATA, NodeId("n0"), Random(1))
-        must_exist = identity.has_group("default")
+        must_exist = DEFAULT_GROUP in identity.groups
+        record = await GroupRecord.open(disk, GROUP, DEFAULT_GROUP, Durability.FSYNC, must_exist=must_exist)
         store = await HardStateStore.open(disk, GROUP, must_exist=must_exist)
         assert store.state in (self.vote.saved, self.vote.saving), f"{store.state} was found"
         log = await open_at(GROUP, disk, LIMITS, must_exist=must_exist)
         found = await self.log.found(log)
-        await identity.keep_group("default")
+        await identity.keep_group(DEFAULT_GROUP)
+        await record.begin_start()
         await identity.begin_start()
         self._check_follows(identity.start)
         Witness(log)

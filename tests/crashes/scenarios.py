@@ -9,7 +9,8 @@ from copy import deepcopy
 from random import Random
 from typing import NamedTuple
 
-from dledger.common.types import NodeId, NodeStart, Position, Term
+from dledger.common.types import DEFAULT_GROUP, Durability, NodeId, NodeStart, Position, Term
+from dledger.group.group_record import GroupRecord
 from dledger.group.hard_state import HardState, HardStateStore
 from dledger.log.damage.damage import Damaged
 from dledger.log.file_log import FileLog
@@ -341,9 +342,12 @@ async def first_starts(stage: Stage) -> None:
     stage.record()
     for start in range(3):
         identity = await open_identity(stage.disk, DATA, NodeId("n0"), Random(start))
-        store = await HardStateStore.open(stage.disk, GROUP, must_exist=identity.has_group("default"))
+        must_exist = DEFAULT_GROUP in identity.groups
+        record = await GroupRecord.open(stage.disk, GROUP, DEFAULT_GROUP, Durability.FSYNC, must_exist=must_exist)
+        store = await HardStateStore.open(stage.disk, GROUP, must_exist=must_exist)
         log = await stage.open_log()
-        await identity.keep_group("default")
+        await identity.keep_group(DEFAULT_GROUP)
+        await record.begin_start()
         await identity.begin_start()
         heard = identity.start
         saving = HardState(Term(start + 1), NodeId("n1"))

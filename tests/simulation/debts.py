@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from dledger.common.types import LogPoint, Position
+from dledger.common.types import DEFAULT_GROUP, LogPoint, Position
+from dledger.group.group_record import GROUP_RECORD_NAME
 from dledger.raft.state import VoteBlocker
 from tests.simulation.chronicle import Chronicle, holds
-from tests.simulation.truth import identity
+from tests.simulation.truth import group_record
 from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
-    from dledger.v1.storage_pb2 import IdentityRecord
+    from dledger.v1.storage_pb2 import GroupRecord
     from tests.simulation.host import SimHost
 
 
@@ -26,8 +27,8 @@ def lacks_tail(host: SimHost) -> bool:
     return _on_disk(host).tail_is_unknown
 
 
-def _on_disk(host: SimHost) -> IdentityRecord:
-    return identity(host.platter, f"/data/{host.id}/identity")
+def _on_disk(host: SimHost) -> GroupRecord:
+    return group_record(host.platter, f"/data/{host.id}/groups/{DEFAULT_GROUP}/{GROUP_RECORD_NAME}")
 
 
 class Debts:

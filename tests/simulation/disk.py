@@ -224,6 +224,10 @@ class SimDisk:
         self._change()
         self._platter.unlink(path)
 
+    def rmdir(self, path: str) -> None:
+        self._change()
+        self._platter.rmdir(path)
+
     def listdir(self, path: str) -> list[str]:
         self._check()
         return self._platter.listdir(path)

@@ -9,7 +9,7 @@ from random import Random
 from typing import TYPE_CHECKING, TypeVar
 
 from dledger.common.errors import Code, DLedgerError
-from dledger.common.types import GENESIS, LogPoint, NodeId, Position, Role, Term
+from dledger.common.types import DEFAULT_GROUP, GENESIS, LogPoint, NodeId, Position, Role, Term
 from dledger.group.replica import Replica
 from dledger.log.segment.segment import SEGMENT_SUFFIX
 from dledger.node.node import Node
@@ -153,7 +153,7 @@ class SimHost:
 
     def knows(self, peer: NodeId) -> tuple[bytes, int]:
         """Which disk of ``peer``, and which start of it at least, it knows of, whatever befalls it now."""
-        return known_disk(self.platter, f"/data/{self.id}/peers", peer)
+        return known_disk(self.platter, f"/data/{self.id}/peers", DEFAULT_GROUP, peer)
 
     # What it is --------------------------------------------------------------------------------------------------
 

@@ -275,6 +275,11 @@ class Platter:
         every = [*self._names, *self._directories]
         return sorted(os.path.basename(path) for path in every if os.path.dirname(path) == directory and path != "/")
 
+    def rmdir(self, path: str) -> None:
+        if self.listdir(path):
+            raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), path)
+        self._directories.discard(path)
+
     def mkdir(self, path: str) -> None:
         self._directories.add(path)
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from dledger.common.types import NodeId, Position, Term
 from dledger.disk.record import RecordKind, unpack_record
 from dledger.disk.two_slot import SLOT_BYTES
+from dledger.group.group_record import GROUP_RECORD_SLOT_BYTES
 from dledger.group.hard_state import HardState
 from dledger.log.file_log import FileLog
 from dledger.log.frame.frame import Frame, parse_header
@@ -25,7 +26,7 @@ from dledger.log.segment.segment import (
 )
 from dledger.log.segment.snapshot_file import COPY_ALIGN_BYTES
 from dledger.node.peer_book import PEER_BOOK_SLOT_BYTES
-from dledger.v1.storage_pb2 import HardStateRecord, IdentityRecord, PeerBookRecord
+from dledger.v1.storage_pb2 import GroupRecord, HardStateRecord, PeerBookRecord
 from tests.simulation.platter import Platter, SimFile
 
 FRAME_MAGIC = b"DLF"
@@ -110,9 +111,10 @@ def promised(platter: Platter, path: str) -> HardState:
     return HardState(Term(record.term), NodeId(record.vote))
 
 
-def identity(platter: Platter, path: str) -> IdentityRecord:
-    """What a start after a power cut would know of the node and its disk."""
-    return IdentityRecord.FromString(_durable_payload(platter, path, RecordKind.IDENTITY, SLOT_BYTES))
+def group_record(platter: Platter, path: str) -> GroupRecord:
+    """What a start after a power cut would know of the debts of a group."""
+    payload = _durable_payload(platter, path, RecordKind.GROUP, GROUP_RECORD_SLOT_BYTES)
+    return GroupRecord.FromString(payload)
 
 
 def has_mark(platter: Platter, path: str) -> bool:
@@ -162,12 +164,14 @@ def _has_good_copy(platter: Platter, path: str) -> bool:
     return any(unpack_record(RecordKind.LOG_STATE, stored[at:]) is not None for at in starts)
 
 
-def known_disk(platter: Platter, path: str, peer: NodeId) -> tuple[bytes, int]:
-    """The disk of ``peer`` that a start after a power cut would know of, and the newest start of it; b"": none."""
+def known_disk(platter: Platter, path: str, group: str, peer: NodeId) -> tuple[bytes, int]:
+    """The disk of ``peer`` that a start after a power cut would know of in ``group``, and the newest start of it;
+    b"": none."""
     payload = _durable_payload(platter, path, RecordKind.PEER_BOOK, PEER_BOOK_SLOT_BYTES)
-    for record in PeerBookRecord.FromString(payload).peers:
-        if record.node_id == peer:
-            return record.node_uuid, record.start_count
+    book = PeerBookRecord.FromString(payload)
+    for number in (number for each in book.groups if each.group == group for number in each.numbers):
+        if book.peers[number].node_id == peer:
+            return book.peers[number].node_uuid, book.peers[number].start_count
     return b"", 0
 
 

@@ -31,7 +31,7 @@ from dledger.log.damage.damage import Damaged
 from dledger.log.frame.frame import Frame
 from dledger.metrics.group import GroupMetrics
 from dledger.node.peer_book import PeerBook
-from dledger.node.peers import Acquaintances
+from dledger.node.peers import Peers
 from dledger.raft.messages import Message, VoteRequest
 from dledger.testing.memory_log import MemoryLog
 from dledger.testing.memory_network import MemoryNetwork, MemoryTransport
@@ -111,7 +111,7 @@ class SimNode:
         self._mail: list[Callable[[], None]] = []
         """What came meanwhile."""
         self._wipes = 0
-        self._acquaintances: Acquaintances | None = None
+        self._peers: Peers | None = None
         self._replica: Replica | None = None
         self._transport: MemoryTransport | None = None
 
@@ -149,13 +149,13 @@ class SimNode:
         )
         self.is_up = True
         self._transport = cluster.network.transport(self.id)
-        self._acquaintances = self._make_acquaintances()
+        self._peers = self._make_peers()
         self._replica.roster.tell()
         await self._transport.start(self)
-        self._acquaintances.start()
+        self._peers.start()
         self._replica.start()
 
-    def _make_acquaintances(self) -> Acquaintances:
+    def _make_peers(self) -> Peers:
         async def write(payload: bytes) -> None:
             self.book = payload
 
@@ -167,9 +167,18 @@ class SimNode:
             task.add_done_callback(tasks.discard)
 
         configured = {NodeId(peer): address for peer, address in self._cluster.config_of(self.id).peers.items()}
-        return Acquaintances(
-            self.id, configured, book=book, transport=self.transport, roster=self.replica.roster, save=save
+        peers = Peers(
+            self.id,
+            configured,
+            founding_group=DEFAULT_GROUP,
+            book=book,
+            transport=self.transport,
+            told_cluster_id=lambda: self.log.state.cluster_id,
+            is_new=lambda: self.log.last.position == 0,
+            save=save,
         )
+        peers.add_group(DEFAULT_GROUP, lambda: self.replica.roster)
+        return peers
 
     async def _commit_index(self) -> int:
         position, state = min(self.log.commit_hint, self.log.last.position), self.log.state
@@ -310,39 +319,42 @@ class SimNode:
     def messages_dropped(self, peer: NodeId) -> int:
         return self.transport.dropped_messages(peer)
 
+    def cluster_id_or_new(self, group: str) -> str:
+        return f"{self._cluster.random.getrandbits(64):016x}"
+
     def client_address(self, node_id: NodeId) -> str:
         return f"{node_id}:1"
 
     def on_role(self, group: str, role: Role, term: Term, leader_id: NodeId) -> None:
         self.roles.append(RoleSeen(role, term, leader_id))
-        self.acquaintances.follow_leader(leader_id)
+        self.peers.follow_leader(group, leader_id)
         if role is Role.LEADER:
             self._cluster.saw_leader(self, term)
 
     @property
-    def acquaintances(self) -> Acquaintances:
-        assert self._acquaintances is not None, f"{self.id} was never started"
-        return self._acquaintances
+    def peers(self) -> Peers:
+        assert self._peers is not None, f"{self.id} was never started"
+        return self._peers
 
-    def known_peers(self) -> AbstractSet[NodeId]:
-        return self.acquaintances.known_peers()
+    def known_peers(self, group: str) -> AbstractSet[NodeId]:
+        return self.peers.known_peers(group)
 
     def start_of(self, peer: NodeId) -> NodeStart | None:
-        return self.acquaintances.start_of(peer)
+        return self.peers.start_of(peer)
 
-    def disk_of(self, node_id: NodeId) -> bytes:
-        return self.uuid if node_id == self.id else self.acquaintances.disk_of(node_id)
+    def disk_of(self, group: str, node_id: NodeId) -> bytes:
+        return self.uuid if node_id == self.id else self.peers.trust(group).disk_of(node_id)
 
     async def keep_peers(self) -> None:
         """They are not on a disk here."""
 
     def on_members(self, group: str, members: Sequence[Member], *, is_committed: bool) -> None:
-        self.acquaintances.follow_members(members, is_committed=is_committed)
+        self.peers.follow_members(group, members, is_committed=is_committed)
 
     def on_lost_frames(self, group: str, peer: NodeId) -> None:
-        self.acquaintances.lost_frames(peer)
+        self.peers.trust(group).lost_frames(peer)
 
-    async def owe_catch_up(self) -> None:
+    async def owe_catch_up(self, group: str) -> None:
         self.owes_catch_up = True
 
     def on_caught_up(self, group: str) -> None:
@@ -374,7 +386,7 @@ class SimNode:
         self.replica.on_disconnected(peer)
 
     def check_peer(self, identity: PeerIdentity) -> None:
-        self.acquaintances.check(identity, self.local_identity().cluster_id)
+        self.peers.check(identity, self.local_identity().cluster_id)
 
     def local_identity(self) -> PeerIdentity:
         cluster_id = self.log.state.cluster_id if self.commit_position else ""

@@ -25,7 +25,6 @@ from dledger.group.repair.damaged_log_truncation import DamagedLogTruncation
 from dledger.group.repair.frame_exchange import FrameExchange
 from dledger.log.damage.damaged_log import DamagedLog
 from dledger.metrics.group import GroupMetrics
-from dledger.node.identity import Identity
 from dledger.raft.effects import Effect, RoleChanged, Send
 from dledger.raft.following import LedDown
 from dledger.raft.membership import Membership
@@ -57,7 +56,7 @@ class RecoveringReplica:
         host: Host,
         metrics: GroupMetrics,
         random: Random,
-        identity: Identity,
+        owes_catch_up: bool,
         on_repaired: Callable[[], None],
     ) -> None:
         self.config = config
@@ -69,7 +68,6 @@ class RecoveringReplica:
         self.leader_id = NOBODY
         self.failure: DLedgerError | None = None
         self._host = host
-        self._identity = identity
         self._loop = asyncio.get_running_loop()
         self._on_repaired = on_repaired
         self._is_shut = False
@@ -90,7 +88,7 @@ class RecoveringReplica:
             is_connected=host.is_connected,
         )
         self.core.set_may_lead(False, now_ms, VoteBlocker.DAMAGED_LOG)
-        self.core.set_may_vote(not identity.owes_catch_up, now_ms)
+        self.core.set_may_vote(not owes_catch_up, now_ms)
         self.term = self.core.term
         self._effect_runner = EffectRunner(self.core, saver, self._execute, self.guard, self._fail_with)
         self._truncation = DamagedLogTruncation(
@@ -131,7 +129,7 @@ class RecoveringReplica:
 
     async def _owe_catch_up(self) -> None:
         self.guard(lambda: self.core.set_may_vote(False, self.now_ms()))
-        await self._identity.owe_catch_up()
+        await self._host.owe_catch_up(self.group)
 
     def tell_members(self) -> None:
         """To the node, before the start: as far as they are known. They may be others behind what is damaged: what is
@@ -169,7 +167,7 @@ class RecoveringReplica:
 
     def fetch_from(self) -> Sequence[NodeId]:
         # What is left of the log may be of a time before they were members.
-        known = {*self._host.known_peers(), *map(NodeId, self.config.peers), *self.core.membership.members}
+        known = {*self._host.known_peers(self.group), *map(NodeId, self.config.peers), *self.core.membership.members}
         others = sorted(known - {NodeId(self.config.id), self.leader_id})
         return [*([self.leader_id] if self.leader_id else []), *others]
 

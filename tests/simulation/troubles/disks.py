@@ -8,7 +8,6 @@ from functools import partial
 
 from dledger.common.types import NodeStart, Position
 from dledger.disk.record import RECORD_HEADER_BYTES, RecordKind, unpack_record
-from dledger.disk.two_slot import SLOT_BYTES
 from dledger.group.replica import Replica
 from dledger.log.segment.segment import FIRST_PAGE_BYTES, SEGMENT_SUFFIX, STATE_SUFFIX, unpack_mark
 from dledger.log.segment.snapshot_file import COPY_ALIGN_BYTES
@@ -18,8 +17,8 @@ from tests.simulation.host import SimHost
 from tests.simulation.platter import PAGE_BYTES, ROOMY_BYTES, SECTOR_BYTES, Platter
 from tests.simulation.process import Declined
 from tests.simulation.troubles.scene import Scene, Trouble
+from tests.support.slots import TWO_SLOTS
 
-_SLOTS = {"hard_state": RecordKind.HARD_STATE, "identity": RecordKind.IDENTITY}
 FEWEST_VOTERS = 3
 """Of fewer, no majority is left without one."""
 BOTH_COPIES_SHARE = 0.3
@@ -240,8 +239,10 @@ class DiskTroubles:
         host = self._random.choice(down)
         slots = [path for path in host.platter.paths() if _has_both_slots(host.platter, path)]
         if slots:
-            file = host.platter.find(self._random.choice(slots))
-            at = self._random.randrange(2) * SLOT_BYTES + self._random.randrange(24)
+            path = self._random.choice(slots)
+            file = host.platter.find(path)
+            slot_bytes = TWO_SLOTS[path.rpartition("/")[2]].slot_bytes
+            at = self._random.randrange(2) * slot_bytes + self._random.randrange(24)
             file.spoil(at, bytes([file.data[at] ^ 0x10]))
             self._scene.hit("rotten slot", host.id)
             host.mood.mend()
@@ -295,11 +296,11 @@ def _beginning(host: SimHost) -> str | None:
 
 def _has_both_slots(platter: Platter, path: str) -> bool:
     """A power cut while one was written leaves the other alone."""
-    kind = _SLOTS.get(path.rpartition("/")[2])
-    if kind is None:
+    slots = TWO_SLOTS.get(path.rpartition("/")[2])
+    if slots is None:
         return False
     stored = bytes(platter.find(path).data)
-    return all(unpack_record(kind, stored[slot * SLOT_BYTES :]) is not None for slot in (0, 1))
+    return all(unpack_record(slots.kind, stored[slot * slots.slot_bytes :]) is not None for slot in (0, 1))
 
 
 def _copies(stored: bytes) -> list[tuple[int, int]]:

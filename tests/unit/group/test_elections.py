@@ -173,7 +173,7 @@ async def test_a_cluster_is_founded_when_all_its_founders_have_met() -> None:
         await asyncio.sleep(20)
         assert cluster.leaders == {}
         assert [node.replica.term for node in cluster.up()] == [0, 0]
-        assert cluster[0].acquaintances.founders_missing == ["n2"]
+        assert cluster[0].peers.founders_missing == ["n2"]
         await cluster[2].start()
         await cluster.leader(within_s=3)
         cluster[2].crash()

@@ -10,7 +10,7 @@ import pytest
 
 from dledger.common.config import Timings
 from dledger.common.errors import Code, DLedgerError
-from dledger.common.types import Consistency, Member, NodeId, NodeStart, Position
+from dledger.common.types import DEFAULT_GROUP, Consistency, Member, NodeId, NodeStart, Position
 from dledger.log.file_log import FileLog
 from dledger.raft.messages import FetchResponse
 from dledger.testing.network_faults import Rule
@@ -149,8 +149,8 @@ async def test_what_is_kept_of_a_member_outlasts_a_log_that_does_not_know_it_yet
         await find_damage(patient, *range(changed, shared + 2))
         node = patient.life.node
         assert node is not None
-        assert node._acquaintances is not None
-        book, n9 = node._acquaintances._book, Member(NodeId("n9"), "n9:1")
+        assert node._book is not None
+        book, n9 = node._book.of(DEFAULT_GROUP), Member(NodeId("n9"), "n9:1")
         book.remember(n9, NodeStart(b"x" * 16, 1, (1,)))
         book.mark_lost_frames(n9)
         cluster.network.mend()

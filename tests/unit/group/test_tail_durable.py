@@ -16,6 +16,7 @@ from dledger.raft.messages import (
 )
 from dledger.raft.state import VoteBlocker
 from dledger.testing.network_faults import Rule
+from tests.simulation.debts import lacks_tail
 from tests.simulation.process import in_world
 from tests.unit.group.rot import (
     append,
@@ -75,7 +76,7 @@ async def test_who_was_killed_before_it_asked_asks_after_the_next_start(power: b
         await leader.start()
         await until(lambda: bool(cluster.leaders()))
         assert patient.replica.log.last.position >= last
-        await until(lambda: not patient.life.node._identity.tail_is_unknown)  # type: ignore[union-attr]
+        await until(lambda: not lacks_tail(patient))
         await patient.stop()
         await patient.start()
         assert not patient.replica.core.vote_blockers

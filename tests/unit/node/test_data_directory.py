@@ -16,7 +16,7 @@ import pytest
 from dledger.common.batch import Buffer
 from dledger.common.config import NodeConfig
 from dledger.common.errors import Code, CorruptLog, DLedgerError
-from dledger.common.types import Member, NodeId, NodeStart
+from dledger.common.types import DEFAULT_GROUP, Member, NodeId, NodeStart
 from dledger.disk.disk import Disk, OsDisk
 from dledger.disk.syncer import Handle
 from dledger.node.identity import open_identity
@@ -48,7 +48,7 @@ def remove_group(data_dir: Path) -> None:
 
 def remove_log(data_dir: Path) -> None:
     for path in (data_dir / "groups" / "default").iterdir():
-        if path.name != "hard_state":
+        if path.name not in ("hard_state", "group"):
             path.unlink()
 
 
@@ -56,7 +56,11 @@ def remove_hard_state(data_dir: Path) -> None:
     (data_dir / "groups" / "default" / "hard_state").unlink()
 
 
-@pytest.mark.parametrize("remove", [remove_groups, remove_group, remove_log, remove_hard_state])
+def remove_record(data_dir: Path) -> None:
+    (data_dir / "groups" / "default" / "group").unlink()
+
+
+@pytest.mark.parametrize("remove", [remove_groups, remove_group, remove_log, remove_hard_state, remove_record])
 async def test_a_directory_that_lost_its_group_is_damage_not_a_new_one(
     tmp_path: Path, remove: Callable[[Path], None]
 ) -> None:
@@ -99,7 +103,7 @@ class SlowDisk(OsDisk):
 def meet(node: Node) -> None:
     """Somebody whom the book does not have yet."""
     assert node._book is not None
-    assert node._book.remember(Member(NodeId("n1"), "127.0.0.1:11"), NodeStart(b"u", 1, (1,)))
+    assert node._book.of(DEFAULT_GROUP).remember(Member(NodeId("n1"), "127.0.0.1:11"), NodeStart(b"u", 1, (1,)))
 
 
 async def test_who_gives_up_waiting_for_the_book_of_peers_lets_no_second_writer_in_beside_the_first(

@@ -8,7 +8,8 @@ from functools import partial
 
 import pytest
 
-from dledger.common.types import GENESIS, Durability
+from dledger.common.types import DEFAULT_GROUP, GENESIS, Durability
+from dledger.group.group_record import GROUP_RECORD_NAME
 from dledger.raft.state import VoteBlocker
 from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.host import SimHost
@@ -20,11 +21,11 @@ from tests.unit.group.test_sole_voter import UNSYNCED, lose_power
 
 
 async def begin_start(host: SimHost) -> asyncio.Task[None]:
-    """Its identity is saved, and its log not open yet."""
-    identity = host.platter.find(f"/data/{host.id}/identity")
-    before = bytes(identity.medium)
+    """The record of its group is saved, and its log not open yet."""
+    record = host.platter.find(f"/data/{host.id}/groups/{DEFAULT_GROUP}/{GROUP_RECORD_NAME}")
+    before = bytes(record.medium)
     starting = asyncio.ensure_future(host.start())
-    await until(lambda: bytes(identity.medium) != before, poll_s=0.00001)
+    await until(lambda: bytes(record.medium) != before, poll_s=0.00001)
     assert host.is_starting
     return starting
 

@@ -1,4 +1,4 @@
-"""Whose data directory it is."""
+"""Whose data directory it is, and which groups are in it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,13 @@ import pytest
 
 from dledger.common.batch import Buffer
 from dledger.common.errors import Code, ConfigError, CorruptLog, DLedgerError
-from dledger.common.types import Durability, LogPoint, NodeId, NodeStart, Position, Term
+from dledger.common.types import NodeId, NodeStart
 from dledger.disk.disk import OsDisk
+from dledger.disk.record import RecordKind, pack_record
 from dledger.disk.syncer import Handle
+from dledger.disk.two_slot import SLOT_BYTES
 from dledger.node.identity import MAX_START_NONCES, Identity, open_identity
+from dledger.v1.storage_pb2 import IdentityRecord
 
 N0, N1 = NodeId("n0"), NodeId("n1")
 
@@ -63,22 +66,6 @@ async def test_of_very_many_starts_the_last_nonces_are_kept(tmp_path: Path) -> N
     assert len(last.start_nonces) == MAX_START_NONCES
     assert last.nonce_of(3) is not None
     assert last.nonce_of(2) is None
-
-
-async def test_where_the_log_was_cut_first_is_kept_until_it_is_known_what_was_there(tmp_path: Path) -> None:
-    cut_behind = LogPoint(Position(7), Term(2), 3)
-    identity = await start(tmp_path)
-    await identity.lose_tail(cut_behind)
-    await identity.close()
-    identity = await start(tmp_path)
-    assert identity.tail_is_unknown
-    assert identity.cut_behind == cut_behind
-    await identity.tail_is_known()
-    await identity.close()
-    identity = await start(tmp_path)
-    assert not identity.tail_is_unknown
-    assert identity.cut_behind is None
-    await identity.close()
 
 
 async def test_a_start_that_never_spoke_is_none(tmp_path: Path) -> None:
@@ -138,61 +125,36 @@ async def test_a_disk_that_fails_is_told_from_a_directory_that_is_none(
     assert refused.value.code is code
 
 
-class Machine(OsDisk):
-    """A machine that can lose its memory."""
-
-    def __init__(self, boot: str) -> None:
-        super().__init__()
-        self._boot = boot
-
-    def boot_id(self) -> str:
-        return self._boot
-
-
-async def start_on(boot: str, directory: Path, durability: Durability) -> Identity:
-    identity = await open_identity(Machine(boot), directory, N0, Random(7), durability)
+async def test_which_groups_are_here_outlasts_restarts(tmp_path: Path) -> None:
+    identity = await start(tmp_path)
+    await identity.keep_group("orders.7")
+    await identity.keep_group("bills.9")
+    await identity.keep_group("orders.7")
     await identity.close()
-    return identity
+    identity = await start(tmp_path)
+    assert identity.groups == ("orders.7", "bills.9")
+    await identity.close()
 
 
-async def test_a_process_that_died_alone_owes_nothing(tmp_path: Path) -> None:
-    await start_on("first", tmp_path, Durability.INTERVAL)
-    assert not (await start_on("first", tmp_path, Durability.INTERVAL)).owes_catch_up
+async def test_a_removed_group_is_remembered_as_removed(tmp_path: Path) -> None:
+    identity = await start(tmp_path)
+    await identity.keep_group("orders.7")
+    for _ in range(2):
+        await identity.remove_group("orders.7")
+    await identity.close()
+    identity = await start(tmp_path)
+    assert identity.groups == ()
+    assert identity.removed_groups == ("orders.7",)
+    await identity.close()
 
 
-async def test_lost_memory_without_fsync_is_a_debt_that_restarts_do_not_settle(tmp_path: Path) -> None:
-    await start_on("first", tmp_path, Durability.INTERVAL)
-    for _ in range(2):  # nobody looks into the log
-        found = await start_on("second", tmp_path, Durability.INTERVAL)
-        assert (found.owes_catch_up, found.debt_is_new) == (True, True)
-    await found.owe_catch_up()
-    again = await start_on("second", tmp_path, Durability.FSYNC)
-    assert (again.owes_catch_up, again.debt_is_new) == (True, False)
-
-
-async def test_what_was_written_without_fsync_is_a_debt_until_the_log_is_synced(tmp_path: Path) -> None:
-    await start_on("first", tmp_path, Durability.NONE)
-    await start_on("first", tmp_path, Durability.FSYNC)
-    assert (await start_on("second", tmp_path, Durability.FSYNC)).owes_catch_up
-
-
-async def test_a_log_that_was_synced_is_as_this_start_is_configured(tmp_path: Path) -> None:
-    await start_on("first", tmp_path, Durability.NONE)
-    synced = await start_on("first", tmp_path, Durability.FSYNC)
-    synced.log_is_synced()
-    await synced.begin_start()
-    assert not (await start_on("second", tmp_path, Durability.FSYNC)).owes_catch_up
-
-
-async def test_a_settled_debt_stays_settled(tmp_path: Path) -> None:
-    await start_on("first", tmp_path, Durability.NONE)
-    await (await start_on("second", tmp_path, Durability.NONE)).settle_debt()
-    assert not (await start_on("second", tmp_path, Durability.NONE)).owes_catch_up
-
-
-async def test_what_was_written_under_fsync_owes_nothing_whatever_follows(tmp_path: Path) -> None:
-    await start_on("first", tmp_path, Durability.FSYNC)
-    assert not (await start_on("second", tmp_path, Durability.INTERVAL)).owes_catch_up
+async def test_a_directory_of_the_first_format_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    record = IdentityRecord(node_id=N0, node_uuid=b"u" * 16, start_count=3, groups_of_first_format=["default"])
+    stored = pack_record(RecordKind.IDENTITY, 1, record.SerializeToString())
+    (tmp_path / "identity").write_bytes(stored.ljust(SLOT_BYTES, b"\0") * 2)
+    with pytest.raises(DLedgerError, match="start a new cluster") as refused:
+        await start(tmp_path)
+    assert refused.value.code is Code.UNSUPPORTED_VERSION
 
 
 class FullDisk(OsDisk):

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from dledger.common.errors import PeerRefused
+from dledger.common.errors import Code, DLedgerError, PeerRefused
 from dledger.common.types import Member, NodeId, NodeStart
 from dledger.disk.disk import OsDisk
-from dledger.node.peer_book import MAX_PEERS, PeerBook
+from dledger.node.peer_book import MAX_PEERS, GroupPeers, PeerBook
 
 N1 = NodeId("n1")
 MEMBER = Member(N1, "h:1")
@@ -21,15 +21,17 @@ READMITTED = Member(N1, "h:1", voter=False, node_uuid=b"v", admitted_start_count
 NAMED = Member(N1, "h:1", node_uuid=b"u")
 
 
-async def write_nothing(_payload: bytes) -> None:
-    """Durability is not what these tests are about."""
-
-
-def book_of(*starts: NodeStart) -> PeerBook:
-    book = PeerBook(b"", write_nothing)
+def book_of(*starts: NodeStart) -> GroupPeers:
+    book = GroupPeers()
     for start in starts:
         book.remember(MEMBER, start)
     return book
+
+
+async def open_book(directory: Path) -> tuple[PeerBook, GroupPeers]:
+    """The node's, and one group's."""
+    book = await PeerBook.open(OsDisk(), directory)
+    return book, book.of("g")
 
 
 @pytest.mark.parametrize(
@@ -47,11 +49,11 @@ def book_of(*starts: NodeStart) -> PeerBook:
 async def test_a_peer_is_judged_by_what_it_was_also_after_a_restart(
     tmp_path: Path, start: NodeStart, is_fine: bool
 ) -> None:
-    book = await PeerBook.open(OsDisk(), tmp_path)
+    node, book = await open_book(tmp_path)
     assert book.doubt(MEMBER, FIRST) is None
     assert book.remember(MEMBER, FIRST)
-    await book.save()
-    reopened = await PeerBook.open(OsDisk(), tmp_path)
+    await node.save()
+    _, reopened = await open_book(tmp_path)
     assert (reopened.doubt(MEMBER, start) is None) is is_fine
 
 
@@ -118,12 +120,12 @@ def test_to_name_a_disk_ends_no_doubt() -> None:
 
 
 async def test_lost_frames_are_held_against_a_disk_until_it_is_admitted_anew(tmp_path: Path) -> None:
-    book = await PeerBook.open(OsDisk(), tmp_path)
+    node, book = await open_book(tmp_path)
     book.remember(MEMBER, FIRST)
     assert book.mark_lost_frames(MEMBER)
     assert not book.mark_lost_frames(MEMBER)
-    await book.save()
-    book = await PeerBook.open(OsDisk(), tmp_path)
+    await node.save()
+    _, book = await open_book(tmp_path)
     assert book.has_lost_frames(MEMBER)
     assert book.doubt(MEMBER, LATER) is not None
     admitted = NAMED._replace(admitted_start_count=6)
@@ -139,7 +141,7 @@ def test_who_was_removed_is_forgotten_and_may_come_with_another_disk() -> None:
 
 
 def test_the_book_has_an_end() -> None:
-    book = PeerBook(b"", write_nothing)
+    book = GroupPeers()
     for at in range(MAX_PEERS):
         book.remember(Member(NodeId(f"m{at}"), "h:1"), FIRST)
     with pytest.raises(PeerRefused):
@@ -147,11 +149,73 @@ def test_the_book_has_an_end() -> None:
 
 
 async def test_a_full_book_of_the_longest_ids_fits_its_file(tmp_path: Path) -> None:
-    book = await PeerBook.open(OsDisk(), tmp_path)
+    node, book = await open_book(tmp_path)
     for at in range(MAX_PEERS):
         member = Member(
             NodeId(f"{at:0255}"), "h:1", node_uuid=b"u" * 16, admitted_start_count=1 << 60, admitted_start_nonce=1 << 63
         )
         book.remember(member, NodeStart(b"u" * 16, 1 << 61, (1 << 63,)))
-    await book.save()
-    assert (await PeerBook.open(OsDisk(), tmp_path)).doubt(MEMBER, FIRST) is None
+    await node.save()
+    assert (await open_book(tmp_path))[1].doubt(MEMBER, FIRST) is None
+
+
+# Groups --------------------------------------------------------------------------------------------------------------
+
+
+async def test_what_one_group_forgets_another_keeps(tmp_path: Path) -> None:
+    """A group that never had a peer as a member must not let another take an emptied disk for a new one."""
+    node, book = await open_book(tmp_path)
+    other = node.of("other")
+    for each in (book, other):
+        each.remember(MEMBER, FIRST)
+    book.keep_only([])
+    await node.save()
+    node, book = await open_book(tmp_path)
+    assert book.doubt(MEMBER, WIPED) is None
+    assert node.of("other").doubt(MEMBER, WIPED) is not None
+
+
+async def test_a_readmission_counts_in_the_group_whose_members_say_it(tmp_path: Path) -> None:
+    node, book = await open_book(tmp_path)
+    other = node.of("other")
+    for each in (book, other):
+        each.remember(MEMBER, FIRST)
+    book.admit(READMITTED, WIPED)
+    assert book.doubt(READMITTED, WIPED) is None
+    assert other.doubt(MEMBER, WIPED) is not None
+
+
+async def test_lost_frames_are_held_against_a_disk_in_that_group_alone(tmp_path: Path) -> None:
+    node, book = await open_book(tmp_path)
+    other = node.of("other")
+    for each in (book, other):
+        each.remember(MEMBER, FIRST)
+    book.mark_lost_frames(MEMBER)
+    await node.save()
+    node, book = await open_book(tmp_path)
+    assert book.has_lost_frames(MEMBER)
+    assert not node.of("other").has_lost_frames(MEMBER)
+
+
+async def test_groups_that_know_the_same_share_its_records(tmp_path: Path) -> None:
+    """A thousand groups fit, since they mostly know the same five peers."""
+    node, _ = await open_book(tmp_path)
+    for group in range(1000):
+        for at in range(5):
+            node.of(f"group-{group}.{group}").remember(Member(NodeId(f"n{at}"), "h:1"), FIRST)
+    await node.save()
+    node, _ = await open_book(tmp_path)
+    assert node.of("group-999.999").disk_of(NodeId("n4")) == b"u"
+
+
+async def test_a_book_with_no_room_left_is_refused_and_stays_as_it_was(tmp_path: Path) -> None:
+    node, book = await open_book(tmp_path)
+    book.remember(MEMBER, FIRST)
+    await node.save()
+    for at in range(1000):
+        node.of(f"{at}").remember(Member(NodeId(f"{at:0200}"), "h:1"), FIRST)
+    with pytest.raises(DLedgerError) as refused:
+        await node.save()
+    assert refused.value.code is Code.RECORD_TOO_LARGE
+    _, book = await open_book(tmp_path)
+    assert book.disk_of(N1) == b"u"

@@ -1,0 +1,172 @@
+"""Many groups in one process: opened, found again, removed for good, and never mixed up."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from pathlib import Path
+
+import pytest
+
+from dledger.common.errors import Code, DLedgerError
+from dledger.common.types import DEFAULT_GROUP, Consistency, Role
+from tests.unit.node.groups import IDS, machines, until
+
+N0, N1, N2 = IDS
+ORDERS, BILLS = "orders.7", "bills.9"
+
+
+async def test_every_group_has_a_log_of_its_own(tmp_path: Path) -> None:
+    async with machines(tmp_path) as cluster:
+        for group in (ORDERS, BILLS):
+            await cluster.open_group(group)
+        await cluster.append(DEFAULT_GROUP, b"d")
+        await cluster.append(ORDERS, b"o1", b"o2")
+        await cluster.append(BILLS, b"b")
+        for group, values in ((DEFAULT_GROUP, [b"d"]), (ORDERS, [b"o1", b"o2"]), (BILLS, [b"b"])):
+            reader = (await cluster.leader(group)).replica(group).reader
+            point = await reader.read_point(Consistency.LINEARIZABLE)
+            found = [(await reader.get(at, point)).value for at in range(len(values))]
+            assert found == values
+
+
+async def test_a_start_opens_what_is_on_its_disk_without_being_told(tmp_path: Path) -> None:
+    async with machines(tmp_path) as cluster:
+        await cluster.open_group(ORDERS)
+        await cluster.append(ORDERS, b"kept")
+        await cluster.stop()
+        await cluster.start()
+        await cluster.append(ORDERS, b"more")
+        assert all(set(node.replicas) == {DEFAULT_GROUP, ORDERS} for node in cluster.nodes.values())
+        await until(lambda: all(cluster.has_all(each, ORDERS, 2) for each in IDS))
+
+
+async def test_a_group_of_some_nodes_lives_without_the_others(tmp_path: Path) -> None:
+    async with machines(tmp_path) as cluster:
+        founders = cluster.founders(N0, N1)
+        for each in (N0, N1):
+            await cluster.nodes[each].open_group(ORDERS, founders)
+        await cluster.append(ORDERS, b"x")
+        assert cluster.nodes[N2].replicas.keys() == {DEFAULT_GROUP}
+
+
+async def test_a_new_group_is_led_within_the_connections_that_exist(tmp_path: Path) -> None:
+    """All nodes are old by then: no founder is as new as the cluster's were."""
+    async with machines(tmp_path) as cluster:
+        await cluster.append(DEFAULT_GROUP, b"old")
+        await cluster.open_group(ORDERS)
+        assert (await cluster.leader(ORDERS)).replica(ORDERS).role is Role.LEADER
+
+
+async def test_two_emptied_disks_do_not_found_a_group_beside_the_one_that_was(tmp_path: Path) -> None:
+    """The third holds acknowledged records. Its record names other disks than these two have now."""
+    async with machines(tmp_path) as cluster:
+        founders = cluster.founders()
+        await cluster.open_group(ORDERS, founders)
+        await cluster.append(ORDERS, b"acknowledged")
+        await until(lambda: cluster.has_all(N2, ORDERS, 1))
+        await cluster.stop()
+        for each in (N0, N1):
+            shutil.rmtree(cluster.data_dir(each))
+        await cluster.start(N0, N1)
+        for each in (N0, N1):
+            node = cluster.nodes[each]
+            with pytest.raises(DLedgerError) as refused:  # nor is there a cluster that it could be part of
+                await node.open_group(ORDERS, founders)
+            assert refused.value.code is Code.LEADER_NOT_READY
+        await cluster.start(N2)
+        assert cluster.has_all(N2, ORDERS, 1)
+
+
+async def test_a_node_whose_disk_the_record_does_not_name_is_sent_everything_and_does_not_vote(tmp_path: Path) -> None:
+    async with machines(tmp_path) as cluster:
+        named = cluster.founders(N0, N1)
+        other_disk = cluster.founders(N2)[0]._replace(node_uuid=b"another disk....")
+        await cluster.open_group(ORDERS, [*named, other_disk])
+        assert not cluster.nodes[N2].replicas[ORDERS].core.is_voter, "it joined with an empty log"
+        await cluster.append(ORDERS, b"x")
+        await until(lambda: cluster.has_all(N2, ORDERS, 1))
+        assert not cluster.nodes[N2].replicas[ORDERS].core.may_vote
+        await cluster.stop(N1)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1):
+                await cluster.append(ORDERS, b"of one disk alone")
+
+
+async def test_a_removed_group_goes_with_its_files_and_is_never_opened_again(tmp_path: Path) -> None:
+    async with machines(tmp_path) as cluster:
+        founders = cluster.founders()
+        await cluster.open_group(ORDERS, founders)
+        await cluster.append(ORDERS, b"x")
+        for node in cluster.nodes.values():
+            for _ in range(2):
+                await node.remove_group(ORDERS)
+        assert not (cluster.data_dir(N0) / "groups" / ORDERS).exists()
+        await cluster.stop()
+        await cluster.start()
+        for node in cluster.nodes.values():
+            assert node.replicas.keys() == {DEFAULT_GROUP}
+            with pytest.raises(DLedgerError, match="removed for good") as refused:
+                await node.open_group(ORDERS, founders)
+            assert refused.value.code is Code.UNKNOWN_GROUP
+
+
+async def test_files_that_a_killed_removal_left_go_with_the_next_start(tmp_path: Path) -> None:
+    async with machines(tmp_path) as cluster:
+        await cluster.open_group(ORDERS)
+        node = cluster.nodes[N0]
+        assert node._identity is not None
+        await node._identity.remove_group(ORDERS)
+        await cluster.stop()
+        assert (cluster.data_dir(N0) / "groups" / ORDERS).exists()
+        await cluster.start()
+        assert not (cluster.data_dir(N0) / "groups" / ORDERS).exists()
+        assert cluster.nodes[N0].replicas.keys() == {DEFAULT_GROUP}
+
+
+async def test_a_group_that_fails_leaves_the_others_alone(tmp_path: Path) -> None:
+    async with machines(tmp_path) as cluster:
+        await cluster.open_group(ORDERS)
+        await cluster.append(ORDERS, b"x")
+        node = cluster.nodes[N0]
+        node.replicas[ORDERS].fail(Code.DISK_ERROR, "injected")
+        with pytest.raises(DLedgerError, match="injected"):
+            node.replica(ORDERS)
+        await cluster.append(DEFAULT_GROUP, b"still here")
+        await cluster.append(ORDERS, b"by the other two")
+        assert node._failed is not None
+        assert not node._failed.done()
+
+
+async def test_the_founding_groups_failure_ends_the_node(tmp_path: Path) -> None:
+    async with machines(tmp_path) as cluster:
+        node = cluster.nodes[N0]
+        node.replicas[DEFAULT_GROUP].fail(Code.DISK_ERROR, "injected")
+        assert (await node.failed()).code is Code.DISK_ERROR
+
+
+async def test_a_debt_keeps_a_node_from_voting_in_its_own_group_alone(tmp_path: Path) -> None:
+    async with machines(tmp_path) as cluster:
+        await cluster.open_group(ORDERS)
+        await cluster.append(ORDERS, b"x")
+        node = cluster.nodes[N0]
+        await node.owe_catch_up(ORDERS)
+        await cluster.stop()
+        await cluster.start(N0)
+        replicas = cluster.nodes[N0].replicas
+        assert replicas[ORDERS].owes_catch_up
+        assert not replicas[DEFAULT_GROUP].owes_catch_up
+        await cluster.start(N1, N2)
+        await until(lambda: not replicas[ORDERS].owes_catch_up)
+
+
+async def test_no_group_is_opened_before_the_cluster_has_its_id(tmp_path: Path) -> None:
+    async with machines(tmp_path) as cluster:
+        founders = cluster.founders()
+        ids = {node.cluster_id for node in cluster.nodes.values()}
+        await cluster.open_group(ORDERS, founders)
+        await cluster.append(ORDERS, b"x")
+        assert {
+            node.replicas[ORDERS].log.state.cluster_id for node in cluster.nodes.values() if ORDERS in node.replicas
+        } >= ids
+        assert len(ids) == 1
