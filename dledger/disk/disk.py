@@ -25,6 +25,8 @@ Result = TypeVar("Result")
 
 _IOV_MAX = os.sysconf("SC_IOV_MAX") if "SC_IOV_MAX" in os.sysconf_names else 1024
 _NOT_CACHED = (errno.EAGAIN, errno.EOPNOTSUPP)
+PAGE_BYTES = 4096
+"""The least that a device, or its file system, fails to give back at a time."""
 FULL = (errno.ENOSPC, errno.EDQUOT)
 """The errors that mean no room, and nothing worse."""
 
