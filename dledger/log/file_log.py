@@ -64,8 +64,10 @@ class FileLog:
         initial_members: Sequence[Member],
         commit_hint: int,
         recovery: RecoveryReport,
+        reserve: Reserve,
     ) -> None:
-        """Everything in ``files`` is durable and marked, and ``state`` is the state after it."""
+        """Everything in ``files`` is durable and marked, and ``state`` is the state after it. ``reserve`` is the one of
+        the file system, which other logs may share."""
         self.group = files.group
         self.recovery = recovery
         """What the start found."""
@@ -75,9 +77,9 @@ class FileLog:
         self._cache = TailCache(limits.tail_cache_bytes)
         self._inspector = DamageInspector(files)
         self._scrub = Scrub(files, self._inspector, self._reach)
-        self._reserve = Reserve(files.disk, files.directory)
+        self._reserve = reserve
         self._sealer = Sealer(
-            files, self._on_os_error, limits.page_cache_bytes, self._start_collecting, take_reserve=self._reserve.take
+            files, self._on_os_error, limits.page_cache_bytes, self._start_collecting, take_reserve=reserve.take
         )
         self._preparer = Preparer(files, self._on_os_error)
         self._writer = SegmentWriter(files, self._preparer, limits)
@@ -107,7 +109,6 @@ class FileLog:
         self._closed = False
         self._inspector.begin_at(state.begin)
         self._finish_rolls()
-        self._writer.prepare_next()
 
     @property
     def state(self) -> LogSnapshot:
@@ -164,6 +165,7 @@ class FileLog:
             raise self._files.unwritable(reason) from reason
         for run in runs:
             self._take(run)
+        self._writer.prepare_next()
         self._cache.extend(frames)
         active = self._files.active
         end = log_end(active, state.last, active.end_offset)
@@ -187,7 +189,6 @@ class FileLog:
             self._sealer.rolled(Roll(self._files.active, segment, state.encoder()))
             self._files.segments.append(segment)
             self._commit.rolled()
-            self._writer.prepare_next()
         index = segment.index
         assert index is not None, "the active segment has its index at hand"
         for frame, offset in zip(run.frames, run.offsets, strict=True):

@@ -22,6 +22,7 @@ from dledger.common.config_file import validate
 from dledger.common.errors import Code, DLedgerError, error, quoted
 from dledger.common.types import Ack, Consistency, Entry, Member, NodeId, NodeStart, Role, Term
 from dledger.disk.disk import Disk, OsDisk
+from dledger.disk.reserve import Reserve
 from dledger.group import gauges
 from dledger.group.failing import as_refusal
 from dledger.group.repair.recovering import RecoveringReplica
@@ -129,6 +130,7 @@ class Node:
             self._disk,
             self._identity,
             book,
+            reserve=Reserve(self._disk, config.data_dir),
             host=self,
             metrics=self.metrics,
             random=self._random,

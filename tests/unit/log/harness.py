@@ -15,6 +15,7 @@ from dledger.common.config import Limits, Timings
 from dledger.common.errors import DLedgerError
 from dledger.common.types import Durability, LogPoint, Member, NodeId, Position, TrimPoint
 from dledger.disk.disk import Disk, OsDisk
+from dledger.disk.reserve import Reserve
 from dledger.disk.syncer import Handle, OnSynced, Syncer, ThreadSyncer
 from dledger.log.file_log import FileLog
 from dledger.log.frame.frame import Frame, make_frame
@@ -99,16 +100,19 @@ async def open_at(
     *,
     durability: Durability = Durability.FSYNC,
     group: str = "default",
+    reserve: Reserve | None = None,
     must_exist: bool = False,
 ) -> FileLog:
+    disk = disk or OsDisk()
     return await open_log(
-        disk or OsDisk(),
+        disk,
         directory,
         group,
         durability=durability,
         limits=limits,
         timings=Timings(),
         initial_members=MEMBERS,
+        reserve=reserve or Reserve(disk, directory),
         must_exist=must_exist,
     )
 
