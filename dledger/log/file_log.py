@@ -83,7 +83,7 @@ class FileLog:
         )
         self._preparer = Preparer(files, self._on_os_error)
         self._writer = SegmentWriter(files, self._preparer, limits)
-        self._syncer: Syncer = files.disk.syncer(files.group)
+        self._syncer: Syncer = files.disk.syncer()
         self._marks = SyncMarks(files, Position(commit_hint))
         self._commit = GroupCommit(
             files,
