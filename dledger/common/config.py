@@ -67,7 +67,7 @@ class Limits:
     """Of the segments behind the active one, so much of what was just written stays in the page cache, for readers
     that lag; what is read later comes from the disk, and is cached by the kernel as it sees fit."""
     segment_max_bytes: int = 64 * MIB
-    """Segments grow from 1 MiB to this."""
+    """Segments grow from 64 KiB to this."""
     segment_max_frames: int = 100_000
     """A segment is rolled at this many frames too: it bounds what a start reads."""
     disk_warn_free_bytes: int = 1024 * MIB

@@ -1,7 +1,8 @@
 """The disk as the log sees it: everything that a simulation, or a test that breaks things, replaces.
 
-Primitives are synchronous, do one system call each and raise ``OSError`` as it comes. Two ways lead off the event loop:
-a ``Syncer``, the one thread that a log's group commits wait in, and ``run`` for other work that may block.
+Primitives are synchronous, do one system call each and raise ``OSError`` as it comes. Three ways lead off the event
+loop: a ``Syncer``, by which a log's group commits wait; ``run`` for other work that may block; and ``run_urgent`` for
+votes and terms, which never wait behind either.
 """
 
 # Primitives are system calls by name, on paths as the operating system takes them:
@@ -19,12 +20,15 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from dledger.common.batch import Buffer
-from dledger.disk.syncer import Handle, Syncer, best_syncer
+from dledger.disk.syncer import Handle, Syncer, SyncPool
 
 Result = TypeVar("Result")
 
 _IOV_MAX = os.sysconf("SC_IOV_MAX") if "SC_IOV_MAX" in os.sysconf_names else 1024
+_THREADS = 4
 _NOT_CACHED = (errno.EAGAIN, errno.EOPNOTSUPP)
+PAGE_BYTES = 4096
+"""The least that a device, or its file system, fails to give back at a time."""
 FULL = (errno.ENOSPC, errno.EDQUOT)
 """The errors that mean no room, and nothing worse."""
 
@@ -104,12 +108,17 @@ class Disk(Protocol):
         """What an ordinary user may still write on the file system of ``path``."""
         ...
 
-    def syncer(self, name: str) -> Syncer:
-        """A new one, bound to the running event loop."""
+    def syncer(self) -> Syncer:
+        """A log's own, bound to the running event loop. Threads and the like are shared by all of the process."""
         ...
 
     async def run(self, job: Callable[[], Result]) -> Result:
         """Does ``job``, which calls primitives, in another thread. Jobs may overlap."""
+        ...
+
+    async def run_urgent(self, job: Callable[[], Result]) -> Result:
+        """As ``run``, in threads that only urgent jobs use: small and seldom, as votes are. No data that waits for the
+        device keeps them waiting."""
         ...
 
     def shutdown(self) -> None:
@@ -117,10 +126,10 @@ class Disk(Protocol):
         ...
 
 
-async def run_to_the_end(disk: Disk, job: Callable[[], Result]) -> Result:
-    """As ``disk.run``. A caller that is cancelled meanwhile ends with the job: what it holds (a lock, an open log) is
-    not let go while a thread still writes."""
-    running = asyncio.ensure_future(disk.run(job))
+async def run_to_the_end(disk: Disk, job: Callable[[], Result], *, urgent: bool = False) -> Result:
+    """As ``disk.run``, or ``run_urgent``. A caller that is cancelled meanwhile ends with the job: what it holds (a
+    lock, an open log) is not let go while a thread still writes."""
+    running = asyncio.ensure_future(disk.run_urgent(job) if urgent else disk.run(job))
     try:
         return await asyncio.shield(running)
     except asyncio.CancelledError:
@@ -156,7 +165,9 @@ class OsDisk:
     """The operating system's own files."""
 
     def __init__(self) -> None:
-        self._executor = ThreadPoolExecutor(max_workers=4, thread_name_prefix="dledger-disk")
+        self._executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="dledger-disk")
+        self._urgent_executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="dledger-urgent")
+        self._syncs = SyncPool(self)
 
     def open(self, path: str, *, create: bool = False, exclusive: bool = False, read_only: bool = False) -> Handle:
         flags = os.O_CLOEXEC | (os.O_RDONLY if read_only else os.O_RDWR)
@@ -265,11 +276,15 @@ class OsDisk:
         figures = os.statvfs(path)
         return figures.f_bavail * figures.f_frsize
 
-    def syncer(self, name: str) -> Syncer:
-        return best_syncer(self, name)
+    def syncer(self) -> Syncer:
+        return self._syncs.syncer()
 
     async def run(self, job: Callable[[], Result]) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._executor, job)
 
+    async def run_urgent(self, job: Callable[[], Result]) -> Result:
+        return await asyncio.get_running_loop().run_in_executor(self._urgent_executor, job)
+
     def shutdown(self) -> None:
         self._executor.shutdown()
+        self._urgent_executor.shutdown()

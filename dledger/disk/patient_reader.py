@@ -8,9 +8,8 @@ from __future__ import annotations
 import errno
 from itertools import pairwise
 
-from dledger.disk.disk import Disk
+from dledger.disk.disk import PAGE_BYTES, Disk
 from dledger.disk.syncer import Handle
-from dledger.log.segment.segment import PAGE_BYTES
 
 UNREADABLE_PAGE = (bytes(range(1, 252)) * 17)[:PAGE_BYTES]
 """No frame's bytes, nor a record's, as far as anybody would write them; zeros may be."""

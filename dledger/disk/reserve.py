@@ -1,14 +1,17 @@
 """Room that is kept for a full disk: for what ends it, not for what fills it.
 
 The term's no-op, a trim, a change of the members or the settings, the small state of a roll, the beginning of a log
-that is reset: none is large, and without them a log whose disk was filled by something else could neither be led nor be
-made smaller. They may take the reserve where the device has no room; it is kept again as soon as there is some.
+that is reset: none is large. Without them a log on a disk that something else has filled could neither be led nor be
+made smaller. They may take the reserve if the device has no room. It is kept again as soon as there is some.
+
+A process keeps one reserve on each file system, for all the logs it has there.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 from pathlib import Path
 
 from dledger.common.config import MIB
@@ -17,28 +20,32 @@ from dledger.disk.disk import FULL, Disk
 logger = logging.getLogger(__name__)
 
 RESERVE_BYTES = 4 * MIB
-"""A segment of the smallest size, and the small state of some thousand producers."""
+"""Some dozen segments of the smallest size, and the small state of some thousand producers."""
 RESERVE_NAME = "reserve"
 _PROOF_NAME = "reserve.tmp"
-"""A leftover goes with the next start, like any temporary file."""
+"""A crash may leave it. The next ``prove``, which every start begins with, takes it as its own and removes it."""
 
 
 class Reserve:
-    """One file. All methods block, and may be called in any thread."""
+    """One file. All methods block, and may be called in any thread, by several logs at a time."""
 
-    def __init__(self, disk: Disk, directory: Path) -> None:
+    def __init__(self, disk: Disk, directory: Path, size_bytes: int | None = None) -> None:
+        """``directory`` lies on the file system that the reserve is for. ``size_bytes``: None is ``RESERVE_BYTES``."""
         self._disk = disk
         self._directory = str(directory)
         self._path = str(directory / RESERVE_NAME)
         self._proof = str(directory / _PROOF_NAME)
+        self._size_bytes = RESERVE_BYTES if size_bytes is None else size_bytes
+        self._one_at_a_time = threading.Lock()
 
     def take(self) -> bool:
         """Gives the room back to the file system. False: there was nothing to give. Raises OSError."""
-        try:
-            self._disk.unlink(self._path)
-        except FileNotFoundError:
-            return False
-        self._disk.fsync_directory(self._directory)  # until then the file system may hold the room back
+        with self._one_at_a_time:
+            try:
+                self._disk.unlink(self._path)
+            except FileNotFoundError:
+                return False
+            self._disk.fsync_directory(self._directory)  # until then the file system may hold the room back
         logger.warning("the disk is full: the room that was kept for it is used", extra={"directory": self._directory})
         return True
 
@@ -49,24 +56,25 @@ class Reserve:
     def prove(self) -> bool:
         """Keeps the reserve, if it is not kept, and tells whether there is room for as much again. Raises OSError, not
         for a full disk."""
-        try:
-            if not self.is_kept:
+        with self._one_at_a_time:
+            try:
+                if not self.is_kept:
+                    self._make(self._proof)
+                    self._disk.rename(self._proof, self._path)
                 self._make(self._proof)
-                self._disk.rename(self._proof, self._path)
-            self._make(self._proof)
-            self._disk.unlink(self._proof)
-        except OSError as reason:
-            if reason.errno not in FULL:
-                raise
-            return False
+                self._disk.unlink(self._proof)
+            except OSError as reason:
+                if reason.errno not in FULL:
+                    raise
+                return False
         return True
 
     def _make(self, path: str) -> None:
         handle = self._disk.open(path, create=True)
         try:
-            self._disk.fallocate(handle, 0, RESERVE_BYTES)
+            self._disk.fallocate(handle, 0, self._size_bytes)
         except OSError:
-            with contextlib.suppress(OSError):  # the first error counts; the next start removes the file
+            with contextlib.suppress(OSError):  # the first error counts; the next proof removes the file
                 self._disk.unlink(path)
             raise
         finally:

@@ -9,6 +9,8 @@
 A save writes slot 0 and syncs it, then slot 1 and syncs that: whenever the power goes, one slot is whole. On open the
 newer good copy counts and the other is written again. The file comes into being with both copies good, by one rename:
 a file without a good copy is damaged, never merely new.
+
+A save is urgent (``Disk.run_urgent``): elections wait for it, and it waits for no data of any log.
 """
 
 from __future__ import annotations
@@ -77,7 +79,7 @@ class TwoSlotFile:
 
     async def _do(self, job: Callable[[], Result]) -> Result:
         try:
-            return await run_to_the_end(self._disk, job)
+            return await run_to_the_end(self._disk, job, urgent=True)
         except OSError as reason:
             raise unwritable(self.path, reason) from reason
 

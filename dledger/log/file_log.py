@@ -1,4 +1,4 @@
-"""The log on disk: segments (segment.py), group commit (group_commit.py), the tail cache, and the small state.
+"""The log on disk: segments (segment.py), group commit (disk/group_commit.py), the tail cache, and the small state.
 
 ::
 
@@ -21,6 +21,7 @@ from dledger.common.config import Limits, Timings
 from dledger.common.errors import Code, CorruptLog, DLedgerError, error
 from dledger.common.types import Durability, Entry, Index, LogPoint, Member, NodeId, Position, Term, TrimPoint
 from dledger.disk.disk import FULL, run_to_the_end
+from dledger.disk.group_commit import GroupCommit
 from dledger.disk.reserve import Reserve
 from dledger.disk.syncer import Syncer
 from dledger.log.cut import cut
@@ -35,12 +36,12 @@ from dledger.log.log_reader import LogReader
 from dledger.log.log_rewrite_lock import LogRewriteLock
 from dledger.log.recovery.tail_replay import Replay
 from dledger.log.reset import NewBeginning, begin_anew, prepare_beginning
-from dledger.log.segment.group_commit import GroupCommit, Written
 from dledger.log.segment.preparer import Preparer
 from dledger.log.segment.sealer import Roll, Sealer
 from dledger.log.segment.segment import FIRST_PAGE_BYTES, Segment, corrupt
 from dledger.log.segment.segment_files import SegmentFiles
 from dledger.log.segment.snapshot_file import keep_twice
+from dledger.log.segment.sync_marks import SyncMarks, log_end
 from dledger.log.segment.tail_cache import TailCache
 from dledger.log.segment.writer import Run, SegmentWriter, UndoFailedError
 from dledger.log.trim import Collector, encode_start, unlink_all
@@ -63,8 +64,10 @@ class FileLog:
         initial_members: Sequence[Member],
         commit_hint: int,
         recovery: RecoveryReport,
+        reserve: Reserve,
     ) -> None:
-        """Everything in ``files`` is durable and marked, and ``state`` is the state after it."""
+        """Everything in ``files`` is durable and marked, and ``state`` is the state after it. ``reserve`` is the one of
+        the file system, which other logs may share."""
         self.group = files.group
         self.recovery = recovery
         """What the start found."""
@@ -74,20 +77,22 @@ class FileLog:
         self._cache = TailCache(limits.tail_cache_bytes)
         self._inspector = DamageInspector(files)
         self._scrub = Scrub(files, self._inspector, self._reach)
-        self._reserve = Reserve(files.disk, files.directory)
+        self._reserve = reserve
         self._sealer = Sealer(
-            files, self._on_os_error, limits.page_cache_bytes, self._start_collecting, take_reserve=self._reserve.take
+            files, self._on_os_error, limits.page_cache_bytes, self._start_collecting, take_reserve=reserve.take
         )
         self._preparer = Preparer(files, self._on_os_error)
         self._writer = SegmentWriter(files, self._preparer, limits)
-        self._syncer: Syncer = files.disk.syncer(files.group)
-        end = Written(files.active, state.last, files.active.end_offset)
+        self._syncer: Syncer = files.disk.syncer()
+        self._marks = SyncMarks(files, Position(commit_hint))
         self._commit = GroupCommit(
             files,
+            str(files.directory),
             syncer=self._syncer,
+            write_mark=self._marks.write,
             durability=durability,
             timings=timings,
-            end=end,
+            end=log_end(files.active, state.last, files.active.end_offset),
             on_synced=self._sealer.synced,
         )
         self._rewrite_lock = LogRewriteLock(files.group)
@@ -101,11 +106,9 @@ class FileLog:
         )
         self._inspection = Inspection(files, self._inspector, self._rewrite_lock, self._reach, self._commit.refuse)
         self._reader = LogReader(files, self._cache, self._rewrite_lock, self._inspection, lambda: self._state)
-        self._commit.commit_hint = Position(commit_hint)
         self._closed = False
         self._inspector.begin_at(state.begin)
         self._finish_rolls()
-        self._writer.prepare_next()
 
     @property
     def state(self) -> LogSnapshot:
@@ -121,11 +124,11 @@ class FileLog:
 
     @property
     def durable_position(self) -> Position:
-        return self._commit.durable
+        return Position(self._commit.durable)
 
     @property
     def commit_hint(self) -> Position:
-        return self._commit.commit_hint
+        return self._marks.commit_hint
 
     @property
     def failure(self) -> DLedgerError | None:
@@ -140,7 +143,7 @@ class FileLog:
     ) -> None:
         self._inspector.on_damage = on_damage
         self._commit.observe_sync_s = observe_sync_s
-        self._commit.on_durable = on_durable
+        self._commit.on_durable = lambda sequence: on_durable(Position(sequence))
         self._commit.on_failure = on_failure
         if self._commit.failure is not None:
             on_failure(self._commit.failure)
@@ -162,13 +165,14 @@ class FileLog:
             raise self._files.unwritable(reason) from reason
         for run in runs:
             self._take(run)
+        self._writer.prepare_next()
         self._cache.extend(frames)
         active = self._files.active
-        end = Written(active, state.last, active.end_offset)
+        end = log_end(active, state.last, active.end_offset)
         self._commit.written([run.segment for run in runs], end, after_turn=sync_after_turn)
 
     def _write(self, frames: Sequence[Frame]) -> list[Run]:
-        write = partial(self._writer.write, frames, self._state.last, self._state.next_index, self._commit.commit_hint)
+        write = partial(self._writer.write, frames, self._state.last, self._state.next_index, self._marks.commit_hint)
         try:
             return write()
         except UndoFailedError:
@@ -185,7 +189,6 @@ class FileLog:
             self._sealer.rolled(Roll(self._files.active, segment, state.encoder()))
             self._files.segments.append(segment)
             self._commit.rolled()
-            self._writer.prepare_next()
         index = segment.index
         assert index is not None, "the active segment has its index at hand"
         for frame, offset in zip(run.frames, run.offsets, strict=True):
@@ -231,7 +234,7 @@ class FileLog:
             await work()
         finally:
             self._sealer.resume()
-            self._sealer.synced(self._commit.synced_position)
+            self._sealer.synced(self._commit.synced_sequence)
 
     async def _truncate(self, after: Position) -> None:
         async with self._commit.stopped():
@@ -242,7 +245,7 @@ class FileLog:
             state.begin_at(self._state.begin)
             self._state = state
             self._cache.truncate(after)
-            self._commit.restarted(Written(end.segment, state.last, end.end_offset))
+            self._commit.restarted(log_end(end.segment, state.last, end.end_offset))
             self._inspector.end_at(after)
 
     def _replay(self, after: Position) -> Replay:
@@ -276,7 +279,7 @@ class FileLog:
             removed = files.begin_with(len(files.segments) - 1)
             self._state = state
             self._cache.truncate(0)
-            self._commit.restarted(Written(segment, state.last, FIRST_PAGE_BYTES))
+            self._commit.restarted(log_end(segment, state.last, FIRST_PAGE_BYTES))
             self._inspector.begin_at(state.begin)
             await files.disk.run(partial(unlink_all, files.disk, str(files.directory), removed))
 
@@ -440,7 +443,7 @@ class FileLog:
         return self._state.term_at(position)
 
     def set_commit_hint(self, position: Position) -> None:
-        self._commit.commit_hint = max(self._commit.commit_hint, position)
+        self._marks.commit_hint = max(self._marks.commit_hint, position)
 
     async def close(self, *, in_order: bool = True) -> None:
         """Not ``in_order``: the next start takes this one for a crash, and owes what it would have owed itself."""
@@ -462,7 +465,7 @@ class FileLog:
         for old, new in pairwise(self._files.segments):
             if not (old.sealed or self._sealer.owes(old) or self._files.damage.of(old)):
                 self._sealer.rolled(Roll(old, new, None))
-        self._sealer.synced(self._commit.synced_position)
+        self._sealer.synced(self._commit.synced_sequence)
 
     def _on_os_error(self, reason: OSError) -> None:
         self._commit.fail(reason)

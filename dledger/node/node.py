@@ -29,6 +29,7 @@ from dledger.common.errors import Code, DLedgerError, error, quoted
 from dledger.common.limited_log import LimitedLog
 from dledger.common.types import Ack, Consistency, Entry, Member, NodeId, NodeStart, Role, Term
 from dledger.disk.disk import Disk, OsDisk, remove_directory, run_to_the_end
+from dledger.disk.reserve import Reserve
 from dledger.group import gauges
 from dledger.group.failing import as_refusal
 from dledger.group.repair.recovering import RecoveringReplica
@@ -135,6 +136,7 @@ class Node:
             self._disk,
             self._identity,
             book,
+            reserve=Reserve(self._disk, config.data_dir),
             host=self,
             metrics=self.metrics,
             random=self._random,

@@ -13,6 +13,7 @@ from dledger.common.config import NodeConfig, split_address
 from dledger.common.errors import Code, CorruptLog, error
 from dledger.common.types import LogPoint, Member, NodeId
 from dledger.disk.disk import Disk
+from dledger.disk.reserve import Reserve
 from dledger.group.group_record import GroupRecord
 from dledger.group.hard_state import HardStateStore
 from dledger.group.host import Host
@@ -52,6 +53,7 @@ class Opener:
         identity: Identity,
         book: PeerBook,
         *,
+        reserve: Reserve,
         host: Host,
         metrics: dict[str, GroupMetrics],
         random: Random,
@@ -62,6 +64,7 @@ class Opener:
         self._disk = disk
         self._identity = identity
         self._book = book
+        self._reserve = reserve
         self._host = host
         self._metrics = metrics
         self._random = random
@@ -157,6 +160,7 @@ class Opener:
             limits=config.limits,
             timings=config.timings,
             initial_members=list(files.founders),
+            reserve=self._reserve,
             must_exist=must_exist,
         )
 

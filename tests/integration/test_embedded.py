@@ -20,7 +20,7 @@ from dledger.cli.ports import free_base
 from dledger.common.errors import Code
 from dledger.common.types import NodeId, Term
 from dledger.disk.disk import OsDisk
-from dledger.disk.syncer import Handle, Syncer, ThreadSyncer
+from dledger.disk.syncer import Handle, Syncer, SyncThreads, ThreadSyncer
 from tests.integration.nodes import eventually
 
 DEADLINE_S = 10.0
@@ -264,13 +264,17 @@ class BreakableDisk(OsDisk):
 
     is_broken = False
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._threads = SyncThreads(self)
+
     def fdatasync(self, handle: Handle) -> None:
         if self.is_broken:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         super().fdatasync(handle)
 
-    def syncer(self, name: str) -> Syncer:
-        return ThreadSyncer(self, name)
+    def syncer(self) -> Syncer:
+        return ThreadSyncer(self._threads)
 
 
 async def test_a_host_is_told_of_a_node_that_cannot_go_on(tmp_path: Path) -> None:

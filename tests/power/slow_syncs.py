@@ -7,12 +7,12 @@ is a tail that was written and not synced.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from dledger.cli.main import main
 from dledger.disk.disk import OsDisk
-from dledger.disk.syncer import Handle, OnSynced, Syncer, best_syncer
+from dledger.disk.syncer import Handle, OnSynced, Syncer
 
 DELAY_S = 0.008
 
@@ -31,8 +31,8 @@ class SlowSyncer:
         self._syncer.close()
 
 
-def _slow_syncer(disk: OsDisk, name: str) -> Syncer:
-    return SlowSyncer(best_syncer(disk, name))
+def _slow_syncer(disk: OsDisk, make: Callable[[OsDisk], Syncer] = OsDisk.syncer) -> Syncer:
+    return SlowSyncer(make(disk))
 
 
 if __name__ == "__main__":

@@ -272,8 +272,7 @@ class SimDisk:
 
     # Off the loop ------------------------------------------------------------------------------------------------
 
-    def syncer(self, name: str) -> SimSyncer:
-        del name
+    def syncer(self) -> SimSyncer:
         return SimSyncer(self, self._world or asyncio.get_running_loop())
 
     async def run(self, job: Callable[[], Result]) -> Result:
@@ -294,6 +293,9 @@ class SimDisk:
         self._jobs[ticket] = work
         loop.call_later(self.delay_s(), self._try, ticket, answer)
         return await answer
+
+    async def run_urgent(self, job: Callable[[], Result]) -> Result:
+        return await self.run(job)  # no job waits for another here
 
     def _try(self, ticket: int, answer: asyncio.Future[Result]) -> None:
         if self.is_dead:

@@ -21,11 +21,11 @@ from collections.abc import Sequence
 
 from dledger.common.errors import Code, DLedgerError, error
 from dledger.common.types import Position, TrimPoint
-from dledger.disk.disk import Disk
+from dledger.disk.disk import PAGE_BYTES, Disk
 from dledger.disk.syncer import Handle
 from dledger.log.damage.damage import Hole
 from dledger.log.frame.frame import HEADER_BYTES, Frame, check_link, parse_frames, parse_header
-from dledger.log.segment.segment import PAGE_BYTES, Segment, corrupt
+from dledger.log.segment.segment import Segment, corrupt
 
 
 def place(hole: Hole, behind: TrimPoint, frames: Sequence[Frame]) -> int:

@@ -28,6 +28,7 @@ from dledger.common.config import Limits, Timings
 from dledger.common.errors import Code, CorruptLog, error
 from dledger.common.types import GENESIS, Durability, Member, TrimPoint
 from dledger.disk.disk import FULL, Disk, make_directories
+from dledger.disk.reserve import Reserve
 from dledger.log.cut import cut, torn_bytes
 from dledger.log.file_log import FileLog
 from dledger.log.frame.log_snapshot import LogSnapshot
@@ -48,7 +49,7 @@ from dledger.log.segment.segment import (
 )
 from dledger.log.segment.segment_files import SegmentFiles
 from dledger.log.segment.snapshot_file import has_good_state, keep_twice, write_state
-from dledger.log.segment.writer import FIRST_SEGMENT_BYTES
+from dledger.log.segment.writer import first_segment_bytes
 
 logger = logging.getLogger(__name__)
 
@@ -80,10 +81,11 @@ async def open_log(
     limits: Limits,
     timings: Timings,
     initial_members: Sequence[Member],
+    reserve: Reserve,
     must_exist: bool = False,
 ) -> FileLog:
     """The log of ``group`` in ``directory``, made when there is none, unless it ``must_exist``; everything it holds is
-    durable.
+    durable. ``reserve`` is the one of the directory's file system.
 
     Raises CORRUPT_LOG (rot, a missing file, another group's segment; it names the file and the offset, and nothing was
     changed), UNSUPPORTED_VERSION, DISK_FULL and DISK_ERROR.
@@ -108,6 +110,7 @@ async def open_log(
         initial_members=initial_members,
         commit_hint=recovered.commit_hint,
         recovery=recovered.report,
+        reserve=reserve,
     )
 
 
@@ -146,7 +149,7 @@ def _settle_beginning(files: SegmentFiles, names: Sequence[str]) -> None:
 
 def _create(files: SegmentFiles, limits: Limits, members: Sequence[Member]) -> _Recovered:
     state = LogSnapshot(files.group, members)
-    size_bytes = min(FIRST_SEGMENT_BYTES, limits.segment_max_bytes)
+    size_bytes = first_segment_bytes(limits)
     path, handle = files.make(size_bytes)
     files.disk.pwritev(handle, [bytes(size_bytes)], 0)  # room that was written before is cheaper to sync
     segment = files.adopt(path, handle, SegmentHeader(files.group, 0, GENESIS), 0, durable=True)

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from dledger.common.types import Position
 from dledger.disk.disk import FULL
 from dledger.log.segment.segment import Segment, seal
 from dledger.log.segment.segment_files import SegmentFiles
@@ -52,7 +51,7 @@ class Sealer:
         self._take_reserve = take_reserve
         self._cached: deque[Segment] = deque()
         self._rolls: deque[Roll] = deque()
-        self._synced = Position(0)
+        self._synced = 0
         self._current: Segment | None = None
         self._task: asyncio.Task[None] | None = None
         self._paused = False
@@ -64,7 +63,7 @@ class Sealer:
         """Whether the segment is still to be sealed, or about to be."""
         return segment is self._current or any(roll.old is segment for roll in self._rolls)
 
-    def synced(self, position: Position) -> None:
+    def synced(self, position: int) -> None:
         """Everything up to ``position`` is durable, files and directory."""
         self._synced = position
         if self._task is None and self._has_work():

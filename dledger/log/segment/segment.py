@@ -323,10 +323,6 @@ def unseal(disk: Disk, segment: Segment) -> None:
     segment.sealed = False
 
 
-PAGE_BYTES = 4096
-"""What a device, or its file system, does not give back is no less."""
-
-
 class Unreadable(CorruptLog):
     """The device does not give back what lies there: it may be lost as what has rotted, and be repaired as that is."""
 

@@ -143,11 +143,16 @@ class SegmentFiles:
                 self.close(self._open.popitem(last=False)[0])
         return segment.handle
 
+    def pin(self, segment: Segment) -> Handle:
+        """Its handle, which stays open until ``unpin``. Raises as ``open``."""
+        handle = self.open(segment)
+        segment.pins += 1
+        return handle
+
     @contextmanager
     def pinned(self, segment: Segment) -> Iterator[Handle]:
         """The handle stays open while a thread uses it."""
-        handle = self.open(segment)
-        segment.pins += 1
+        handle = self.pin(segment)
         try:
             yield handle
         finally:

@@ -16,8 +16,19 @@ from dledger.log.segment.preparer import Preparer
 from dledger.log.segment.segment import FIRST_PAGE_BYTES, Segment, SegmentHeader
 from dledger.log.segment.segment_files import SegmentFiles
 
-FIRST_SEGMENT_BYTES = 1 * MIB
-"""Segments grow from this, doubling, to ``limits.segment_max_bytes``."""
+FIRST_SEGMENT_BYTES = 64 << 10
+"""A log's first segment: a group that nobody writes to has no more than this."""
+_QUICK_GROWTH_BYTES = 1 * MIB
+"""Up to this size each segment is four times the one before, then twice, up to ``limits.segment_max_bytes``: a log that
+is written to in bulk has large segments after a few rolls."""
+_PREPARE_AFTER_BYTES = 16 << 10
+"""No next segment is prepared before so much was written since the start, for logs that get a term's no-op and no more;
+or a quarter of a smaller segment."""
+
+
+def first_segment_bytes(limits: Limits) -> int:
+    """The size of the smallest segment, with its first page."""
+    return min(FIRST_SEGMENT_BYTES, limits.segment_max_bytes)
 
 
 class Run:
@@ -42,6 +53,10 @@ class SegmentWriter:
         self._files = files
         self._preparer = preparer
         self._limits = limits
+        self._written_bytes = 0
+        """Since the log was opened."""
+        self._prepared_behind: Segment | None = None
+        """The last active segment whose successor was asked for."""
 
     def write(self, frames: Sequence[Frame], last: LogPoint, next_index: int, commit_hint: int) -> list[Run]:
         """Writes ``frames``, which follow ``last``. Raises CORRUPT_LOG for a control frame that cannot be read, and
@@ -55,17 +70,22 @@ class SegmentWriter:
             for run in runs:
                 handle = self._files.open(run.segment)
                 self._files.disk.pwritev(handle, run.buffers, run.offset)
+                self._written_bytes += run.end_offset - run.offset
         except (OSError, DLedgerError) as reason:
             self._undo(runs, reason)
             raise
         return runs
 
     def prepare_next(self) -> None:
-        """Has the segment behind the active one made ready."""
-        self._preparer.start(self._next_size_bytes(self._files.active.size_bytes))
+        """Has the segment behind the active one made ready, once for each, if the log is being written to."""
+        active = self._files.active
+        if active is self._prepared_behind or self._written_bytes < min(_PREPARE_AFTER_BYTES, active.size_bytes // 4):
+            return
+        self._prepared_behind = active
+        self._preparer.start(self._next_size_bytes(active.size_bytes))
 
     def first_size_bytes(self) -> int:
-        return min(FIRST_SEGMENT_BYTES, self._limits.segment_max_bytes)
+        return first_segment_bytes(self._limits)
 
     def _place(
         self, frames: Sequence[Frame], last: LogPoint, next_index: int, commit_hint: int, runs: list[Run]
@@ -125,7 +145,8 @@ class SegmentWriter:
         return self._files.make(least_bytes)
 
     def _next_size_bytes(self, size_bytes: int) -> int:
-        return min(max(2 * size_bytes, self.first_size_bytes()), self._limits.segment_max_bytes)
+        grown_bytes = max(2 * size_bytes, min(4 * size_bytes, _QUICK_GROWTH_BYTES))
+        return min(max(grown_bytes, self.first_size_bytes()), self._limits.segment_max_bytes)
 
     def _undo(self, runs: list[Run], reason: Exception) -> None:
         # Durably, at once: a frame that was refused must not be there after a power cut.

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from dledger.disk.disk import Disk
+from dledger.disk.group_commit import GroupCommit
 from dledger.disk.record import pack_record
 from dledger.disk.syncer import Handle
 from dledger.disk.two_slot import TwoSlotFile
@@ -17,7 +18,6 @@ from dledger.log.damage import damage_inspector
 from dledger.log.damage.damage import Hole
 from dledger.log.frame.frame import Frame
 from dledger.log.recovery import recovery
-from dledger.log.segment.group_commit import GroupCommit
 from dledger.log.segment.segment import Segment
 from dledger.log.segment.segment_files import SegmentFiles
 from tests.crashes.explore import explore, explore_kills, explore_recovery
@@ -167,7 +167,7 @@ def save_both_slots_at_once(patch: pytest.MonkeyPatch) -> None:
 def mark_what_is_not_synced(patch: pytest.MonkeyPatch) -> None:
     write = GroupCommit._write_mark
 
-    def early(commit: GroupCommit, *, clean: bool) -> bool:
+    def early(commit: GroupCommit[Any, Any], *, clean: bool) -> bool:
         synced, commit._synced = commit._synced, commit._end
         written = write(commit, clean=clean)
         commit._synced = commit._marked = synced

@@ -144,7 +144,7 @@ async def test_a_spare_segment_that_cannot_be_removed_stays_until_the_next_start
     disk = FaultyDisk()
     log = await open_at(tmp_path, disk)
     Witness(log)
-    log.append(frames_after(log, 10))
+    log.append(frames_after(log, 30))
     assert log._preparer._task is not None
     await log._preparer._task
     failing(monkeypatch, disk, "unlink", errno.EIO)
@@ -152,7 +152,7 @@ async def test_a_spare_segment_that_cannot_be_removed_stays_until_the_next_start
     monkeypatch.undo()
     [spare] = files_of(tmp_path, ".prepared")
     async with opened(tmp_path) as reopened:
-        assert reopened.last.position == 10
+        assert reopened.last.position == 30
         assert not spare.exists()
 
 

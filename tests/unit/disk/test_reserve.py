@@ -31,7 +31,7 @@ from tests.unit.log.harness import (
 )
 
 LIMITS = Limits(segment_max_frames=10)
-MIB = 1 << 20
+KIB = 1 << 10
 
 
 class SmallDisk(CarelessDisk):
@@ -167,8 +167,8 @@ async def test_a_reset_without_room_leaves_the_log_as_it_was(tmp_path: Path) -> 
 async def test_a_smaller_segment_does_where_there_is_no_room_for_a_large_one(tmp_path: Path) -> None:
     disk = SmallDisk()
     log, witness = await filled(tmp_path, disk, is_kept=False)
-    disk.room_bytes = 3 * MIB // 2  # the next one would have 2 MiB
+    disk.room_bytes = 128 * KIB  # the next one would have 256 KiB
     log.append(frames_after(log, 1))
     await witness.all_durable()
-    assert log._files.active.size_bytes == 1 * MIB
+    assert log._files.active.size_bytes == 64 * KIB
     await log.close()

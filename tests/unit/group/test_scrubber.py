@@ -7,12 +7,15 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 from dledger.common.config import Limits, Timings
 from dledger.common.types import NodeId, Position, TrimPoint
 from dledger.group.context import GroupContext
 from dledger.group.repair.scrubber import Scrubber
 from dledger.log.file_log import FileLog
 from dledger.log.log_api import ScrubProgress
+from dledger.log.segment import writer
 from dledger.metrics.group import GroupMetrics
 from tests.simulation.cluster import SCRUB_PERIOD_S
 from tests.simulation.process import in_world
@@ -23,7 +26,10 @@ SUSPECTED = Position(1300)
 HOUR_MS = 3_600_000
 
 
-async def test_also_where_the_log_begins_far_within_its_first_segment(tmp_path: Path) -> None:
+async def test_also_where_the_log_begins_far_within_its_first_segment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "FIRST_SEGMENT_BYTES", 1 << 20)  # one segment holds all of it
     log = await open_at(tmp_path, CarelessDisk(), Limits(segment_max_bytes=8 << 20))
     witness = Witness(log)
     frames = frames_after(log, 1500)

@@ -15,6 +15,7 @@ from dledger.common.config import Timings
 from dledger.common.errors import Code, CorruptLog, error
 from dledger.common.types import GENESIS, Durability, Position, Term
 from dledger.log.damage.damage import Damaged, DamagedRange
+from dledger.log.segment import writer
 from dledger.node.node import Node
 from dledger.node.opening import Opener
 from dledger.raft.messages import Append, FetchResponse, Heartbeat
@@ -95,6 +96,7 @@ async def test_what_was_known_to_be_damaged_is_known_of_the_next_log_too(
 ) -> None:
     large = replace(simulated.LIMITS, segment_max_bytes=512 * 1024, segment_max_frames=200)
     monkeypatch.setattr(simulated, "LIMITS", large)
+    monkeypatch.setattr(writer, "FIRST_SEGMENT_BYTES", large.segment_max_bytes)
     async with rotting(appends=1, timings=Timings()) as (cluster, (patient, *_)):
         for at in range(140):
             await patient.ask(partial(append_one, patient, b"%05d" % at * 800))

@@ -15,7 +15,8 @@ from dledger.common.config import Limits, Timings
 from dledger.common.errors import DLedgerError
 from dledger.common.types import Durability, LogPoint, Member, NodeId, Position, TrimPoint
 from dledger.disk.disk import Disk, OsDisk
-from dledger.disk.syncer import Handle, OnSynced, Syncer, ThreadSyncer
+from dledger.disk.reserve import Reserve
+from dledger.disk.syncer import Handle, OnSynced, Syncer, SyncThreads, ThreadSyncer
 from dledger.log.file_log import FileLog
 from dledger.log.frame.frame import Frame, make_frame
 from dledger.log.log_api import Log
@@ -99,16 +100,19 @@ async def open_at(
     *,
     durability: Durability = Durability.FSYNC,
     group: str = "default",
+    reserve: Reserve | None = None,
     must_exist: bool = False,
 ) -> FileLog:
+    disk = disk or OsDisk()
     return await open_log(
-        disk or OsDisk(),
+        disk,
         directory,
         group,
         durability=durability,
         limits=limits,
         timings=Timings(),
         initial_members=MEMBERS,
+        reserve=reserve or Reserve(disk, directory),
         must_exist=must_exist,
     )
 
@@ -175,6 +179,7 @@ class FaultyDisk(OsDisk):
 
     def __init__(self) -> None:
         super().__init__()
+        self._threads = SyncThreads(self)
         self.full = False
         self.fail_writes_after: int | None = None
         """So many bytes of later writes succeed, then EIO."""
@@ -194,15 +199,15 @@ class FaultyDisk(OsDisk):
             raise OSError(errno.ENOSPC, "injected")
         super().fallocate(handle, offset, size_bytes)
 
-    def syncer(self, name: str) -> FaultySyncer:
-        return FaultySyncer(self, name)
+    def syncer(self) -> FaultySyncer:
+        return FaultySyncer(self, self._threads)
 
 
 class FaultySyncer(ThreadSyncer):
     """Tells its completions when it is allowed to."""
 
-    def __init__(self, disk: FaultyDisk, name: str) -> None:
-        super().__init__(disk, name)
+    def __init__(self, disk: FaultyDisk, threads: SyncThreads) -> None:
+        super().__init__(threads)
         self._faults = disk
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -242,11 +247,15 @@ class FullDisk(OsDisk):
 class CarelessDisk(OsDisk):
     """Makes nothing durable: for tests that stop no machine and want to be quick."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._threads = SyncThreads(self)
+
     def fdatasync(self, handle: Handle) -> None:
         """Nothing."""
 
     def fsync_directory(self, path: str) -> None:
         """Nothing."""
 
-    def syncer(self, name: str) -> Syncer:
-        return ThreadSyncer(self, name)
+    def syncer(self) -> Syncer:
+        return ThreadSyncer(self._threads)

@@ -12,6 +12,7 @@ from dledger.common.config import Limits
 from dledger.common.types import GENESIS, Entry, Index, Position
 from dledger.log.damage.damage import Damaged
 from dledger.log.file_log import FileLog
+from dledger.log.segment import writer
 from dledger.log.segment.checked_blocks import CheckedBlocks
 from dledger.log.segment.segment import Segment, SegmentName
 from tests.unit.log.harness import Witness, data_frame, frames_after, open_at
@@ -96,7 +97,10 @@ async def test_a_block_is_read_once_for_all_its_records(
         pytest.param(4096 + 156_500, range(3_003, 3_004), id="a small frame"),
     ],
 )
-async def test_rot_under_what_was_checked_is_found_and_not_served(tmp_path: Path, offset: int, lost: range) -> None:
+async def test_rot_under_what_was_checked_is_found_and_not_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, offset: int, lost: range
+) -> None:
+    monkeypatch.setattr(writer, "FIRST_SEGMENT_BYTES", 1 << 20)  # one segment holds all of it
     async with opened(tmp_path) as log:
         values = await fill(log)
         for index in range(3_300):

@@ -11,7 +11,7 @@ from dledger.common.config import Limits
 from dledger.common.errors import Code, DLedgerError, OutOfRange
 from dledger.common.types import Durability, Index, Position
 from dledger.log.frame.frame import MAX_FRAMES_READ, ControlKind
-from dledger.log.segment import segment_files
+from dledger.log.segment import segment_files, writer
 from tests.unit.log.harness import (
     MEMBERS,
     SMALL,
@@ -145,7 +145,10 @@ async def test_reads_give_about_as_much_as_was_asked_for(tmp_path: Path) -> None
         assert [len(await log.read(Position(10), size)) for size in (1, 2500, 5000)] == [1, 2, 4]
 
 
-async def test_a_read_gives_no_more_small_frames_than_one_may_hold(tmp_path: Path) -> None:
+async def test_a_read_gives_no_more_small_frames_than_one_may_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "FIRST_SEGMENT_BYTES", 1 << 20)  # one segment holds all of it
     async with opened(tmp_path, limits=Limits(tail_cache_bytes=0)) as log:
         log.append(frames_after(log, MAX_FRAMES_READ + 10, size_bytes=1))
         read = await log.read(Position(2), 1 << 30)

@@ -13,10 +13,11 @@ import pytest
 from dledger.common.config import Timings
 from dledger.common.errors import Code, DiskError, DLedgerError
 from dledger.common.types import GENESIS, Durability, LogPoint, Position, Term
+from dledger.disk.group_commit import GroupCommit
 from dledger.disk.syncer import Handle, OnSynced
-from dledger.log.segment.group_commit import GroupCommit, Written
 from dledger.log.segment.segment import FIRST_PAGE_BYTES, Segment, SegmentHeader, unpack_mark
 from dledger.log.segment.segment_files import SegmentFiles
+from dledger.log.segment.sync_marks import LogEnd, SyncMarks, log_end
 from tests.support.virtual_time import virtual_time
 from tests.unit.log.harness import CarelessDisk
 
@@ -55,10 +56,12 @@ class Bench:
         self.failures: list[DLedgerError] = []
         self.commit = GroupCommit(
             self.files,
+            str(directory),
             syncer=self.syncer,
+            write_mark=SyncMarks(self.files, Position(0)).write,
             durability=durability,
             timings=TIMINGS,
-            end=Written(self.segment, GENESIS, FIRST_PAGE_BYTES),
+            end=log_end(self.segment, GENESIS, FIRST_PAGE_BYTES),
             on_synced=self.synced.append,
         )
         self.commit.on_durable = self.durable.append
@@ -73,8 +76,8 @@ class Bench:
     def write(self, position: int, *, after_turn: bool = False) -> None:
         self.commit.written([self.segment], self.end_at(position), after_turn=after_turn)
 
-    def end_at(self, position: int) -> Written:
-        return Written(self.segment, point(position), FIRST_PAGE_BYTES + 8 * position)
+    def end_at(self, position: int) -> LogEnd:
+        return log_end(self.segment, point(position), FIRST_PAGE_BYTES + 8 * position)
 
     def mark(self) -> int | None:
         """The position of the sync mark in the file."""

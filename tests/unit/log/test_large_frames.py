@@ -18,6 +18,7 @@ from dledger.disk.disk import OsDisk
 from dledger.disk.syncer import Handle
 from dledger.log.damage.damage import Damaged
 from dledger.log.file_log import FileLog
+from dledger.log.segment import writer
 from dledger.log.segment.index import SparseIndex
 from dledger.log.segment.large_frames import LargeFrames
 from dledger.log.segment.pieces import even_record_bytes
@@ -154,7 +155,10 @@ async def test_a_segment_that_is_trimmed_while_its_index_is_loaded_keeps_neither
     await log.close()
 
 
-async def test_every_record_of_a_log_that_was_opened_again_is_brought_by_its_piece(tmp_path: Path) -> None:
+async def test_every_record_of_a_log_that_was_opened_again_is_brought_by_its_piece(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "FIRST_SEGMENT_BYTES", 1 << 20)  # one segment holds all of it
     values = await fill(tmp_path)
     disk = CountingDisk()
     log = await open_at(tmp_path, disk, limits=UNCACHED)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from dledger.common.config import Limits
 from dledger.common.types import Position, TrimPoint
 from dledger.log.log_api import Log, ScrubProgress
+from dledger.log.segment import writer
 from tests.unit.log.harness import Witness, frames_after, opened, segments_of, write_log
 from tests.unit.log.test_damage import offset_of, overwrite
 
@@ -43,7 +46,10 @@ async def test_a_sound_log_is_read_to_its_end_and_beyond_when_it_has_grown(tmp_p
         assert not log.damaged()
 
 
-async def test_a_log_that_begins_far_within_its_first_segment_is_read_to_its_end(tmp_path: Path) -> None:
+async def test_a_log_that_begins_far_within_its_first_segment_is_read_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "FIRST_SEGMENT_BYTES", 1 << 20)  # one segment holds all of it
     async with opened(tmp_path, limits=Limits(segment_max_bytes=8 << 20)) as log:
         witness = Witness(log)
         frames = frames_after(log, 1500)

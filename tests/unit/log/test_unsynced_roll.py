@@ -46,7 +46,7 @@ async def test_a_repair_seals_no_segment_whose_successor_a_power_cut_may_take_aw
     assert log._files.active is not active
     mood.sync_s = (0.0, 0.001)
     await settle()
-    assert log._commit.synced_position < log._files.active.name.base_position <= log.durable_position
+    assert log._commit.synced_sequence < log._files.active.name.base_position <= log.durable_position
     await log.repair(damaged, [each for each in good if damaged.first <= each.header.position <= damaged.last])
     await asyncio.sleep(0.012)
     assert not active.sealed, "its trailer says that the next segment is on the disk"

@@ -147,7 +147,7 @@ async def test_one_that_ends_later_than_another_takes_nothing_back() -> None:
 async def synced_meanwhile(disk: SimDisk, handle: Handle, change: Callable[[], None]) -> None:
     """``change`` is done while a sync is under way."""
     done = asyncio.Event()
-    disk.syncer("s").sync([handle], [], lambda _failure: done.set())
+    disk.syncer().sync([handle], [], lambda _failure: done.set())
     change()
     await done.wait()
 

@@ -1,8 +1,11 @@
 """Group commit: one fdatasync in flight, and what is written meanwhile rides on the next.
 
-A group is everything written when its fdatasync begins. It covers all files with unsynced writes, oldest first, and the
-directory when a segment came into being, so a group across a roll counts as one. The sync mark of the last completed
-group is written along with the next one when the last mark is a few milliseconds old, or alone after some idling.
+A group is everything that was written when its fdatasync begins. It covers all files with unsynced writes, oldest
+first, and the directory if a file came into being, so a group across a roll counts as one.
+
+An owner may keep a mark on the disk that says how far everything is durable (``WriteMark``). The mark of the last
+completed group is written along with the next one if the last mark is a few milliseconds old, or alone after some
+idling. So a mark never names what no completed sync covers.
 
 The first error is final: after a failed fdatasync the kernel takes the pages for clean, and a second one would succeed
 without them.
@@ -11,47 +14,72 @@ without them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Hashable
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import NamedTuple
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from dledger.common.config import Timings
 from dledger.common.errors import Code, DLedgerError, error
-from dledger.common.types import Durability, LogPoint, Position
-from dledger.disk.syncer import Syncer
-from dledger.log.log_api import ObserveSync, OnDurable, OnFailure
-from dledger.log.segment.segment import Segment, write_mark
-from dledger.log.segment.segment_files import SegmentFiles
+from dledger.common.types import Durability
+from dledger.disk.syncer import Handle, Syncer
+
+File = TypeVar("File", bound=Hashable)
+Tag = TypeVar("Tag")
+Pinned_contra = TypeVar("Pinned_contra", contravariant=True)
 
 
-class Written(NamedTuple):
-    """The end of the log at some moment: a frame, and where it ends."""
+class Written(NamedTuple, Generic[File, Tag]):
+    """The end of what was written at some moment: the newest entry's number, and where in which file it ends."""
 
-    segment: Segment
-    point: LogPoint
+    file: File
+    sequence: int
     end_offset: int
+    tag: Tag
+    """What the owner's mark says of this end besides."""
 
 
-class GroupCommit:
+class PinnedFiles(Protocol[Pinned_contra]):
+    """The owner's open files."""
+
+    def pin(self, file: Pinned_contra) -> Handle:
+        """The file's handle, which stays open until ``unpin``. Raises OSError."""
+        ...
+
+    def unpin(self, file: Pinned_contra) -> None: ...
+
+
+class WriteMark(Protocol[File, Tag]):
+    """Writes that everything up to ``end`` is durable, into ``end.file``, without a sync. ``clean``: the owner closes
+    in order there. Raises OSError."""
+
+    def __call__(self, end: Written[File, Tag], *, clean: bool) -> None: ...
+
+
+class GroupCommit(Generic[File, Tag]):
     """Makes what was written durable, in order.
 
-    Invariant: the frame of ``durable`` is in the log; it falls with ``restarted`` alone.
+    Invariant: the entry ``durable`` was written and not taken back; the number falls with ``restarted`` alone.
     """
 
     def __init__(
         self,
-        files: SegmentFiles,
+        files: PinnedFiles[File],
+        directory: str,
         *,
         syncer: Syncer,
+        write_mark: WriteMark[File, Tag],
         durability: Durability,
         timings: Timings,
-        end: Written,
-        on_synced: Callable[[Position], None],
+        end: Written[File, Tag],
+        on_synced: Callable[[int], None],
     ) -> None:
-        """``end`` is durable and marked. ``on_synced`` is told of every completed sync, whatever the durability."""
+        """``directory`` holds the files. ``end`` is durable and marked. ``on_synced`` is told of every completed sync,
+        whatever the durability."""
         self._files = files
+        self._directory = directory
         self._syncer = syncer
+        self._write = write_mark
         self._durability = durability
         self._timings = timings
         self._on_synced = on_synced
@@ -60,7 +88,7 @@ class GroupCommit:
         self._synced = end
         self._marked = end
         self._marked_s = 0.0
-        self._dirty: dict[Segment, None] = {}
+        self._dirty: dict[File, None] = {}
         self._directory_dirty = False
         self._in_flight = False
         self._generation = 0
@@ -69,22 +97,21 @@ class GroupCommit:
         self._armed_at = end
         self._announcing = False
         self._restarting = False
-        self.commit_hint = Position(0)
-        self.durable: Position = end.point.position
+        self.durable = end.sequence
         self.failure: DLedgerError | None = None
-        self.on_durable: OnDurable | None = None
-        self.on_failure: OnFailure | None = None
-        self.observe_sync_s: ObserveSync | None = None
+        self.on_durable: Callable[[int], None] | None = None
+        self.on_failure: Callable[[DLedgerError], None] | None = None
+        self.observe_sync_s: Callable[[float], None] | None = None
         self._started_s = 0.0
 
     def rolled(self) -> None:
-        """A segment came into being, or went: the next group covers the directory too."""
+        """A file came into being, or went: the next group covers the directory too."""
         self._directory_dirty = True
 
-    def written(self, segments: list[Segment], end: Written, *, after_turn: bool = False) -> None:
-        """Frames were written to ``segments``, up to ``end``. The sync begins now, or ``after_turn`` of the loop."""
-        for segment in segments:
-            self._dirty[segment] = None
+    def written(self, files: list[File], end: Written[File, Tag], *, after_turn: bool = False) -> None:
+        """Entries were written to ``files``, up to ``end``. The sync begins now, or ``after_turn`` of the loop."""
+        for file in files:
+            self._dirty[file] = None
         self._end = end
         if self._durability is Durability.FSYNC:
             if after_turn:
@@ -100,9 +127,9 @@ class GroupCommit:
 
     @asynccontextmanager
     async def stopped(self) -> AsyncIterator[None]:
-        """Inside, no sync is in flight and none begins; the completion of one that was is dropped. Who changes files
-        there leaves all of them durable and marked, and says so with ``restarted``. An OSError is final, as any; after
-        another error, with nothing changed, what was dropped is synced again."""
+        """Inside, no sync is in flight and none begins; the completion of one that was is dropped. The caller may
+        change files there. Then it makes all of them durable and marked, and says so with ``restarted``. An OSError is
+        final, as any. After another error nothing may have changed: what was dropped is synced again."""
         self._generation += 1
         self._restarting = True
         try:
@@ -115,36 +142,36 @@ class GroupCommit:
             self._restarting = False
             self._start_if_idle()
 
-    def restarted(self, end: Written) -> None:
-        """Everything up to ``end``, where the log now ends, is durable and marked. Only inside ``stopped``."""
+    def restarted(self, end: Written[File, Tag]) -> None:
+        """Everything up to ``end``, where the files now end, is durable and marked. Only inside ``stopped``."""
         assert self._restarting, "syncs may be in flight"
         self._dirty.clear()
         self._directory_dirty = False
         self._end = self._synced = self._marked = end
-        self.durable = min(self.durable, end.point.position)
-        self._advance(end.point.position)
+        self.durable = min(self.durable, end.sequence)
+        self._advance(end.sequence)
 
     @property
-    def synced_position(self) -> Position:
+    def synced_sequence(self) -> int:
         """Up to where an fdatasync has completed: without fsync less than what was told as durable."""
-        return self._synced.point.position
+        return self._synced.sequence
 
-    def uses(self, segment: Segment) -> bool:
-        """Whether a later group may write to, or sync, the segment."""
-        return segment in self._dirty or segment is self._synced.segment
+    def uses(self, file: File) -> bool:
+        """Whether a later group may write a mark to the file, or sync it."""
+        return file in self._dirty or file is self._synced.file
 
     @property
     def sync_age_s(self) -> float:
         """How long the fdatasync in flight has been under way; 0.0 when there is none."""
         return self._loop.time() - self._started_s if self._in_flight else 0.0
 
-    def unsynced(self) -> list[Segment]:
-        """Segments with writes that no completed sync covers. Only inside ``stopped``."""
+    def unsynced(self) -> list[File]:
+        """Files with writes that no completed sync covers. Only inside ``stopped``."""
         assert not self._in_flight, "a sync is in flight"
         return list(self._dirty)
 
     async def close(self, *, in_order: bool = True) -> None:
-        """Syncs what is left and marks the log as closed if that is ``in_order``. Does neither after a failure."""
+        """Syncs what is left, and writes a clean mark if the close is ``in_order``. Does neither after a failure."""
         await self._settle()
         if self.failure is None:
             self._start()
@@ -159,7 +186,7 @@ class GroupCommit:
 
     def fail(self, reason: OSError) -> DLedgerError:
         """Nothing is durable from now on. Told once; returns the error that everything is refused with."""
-        message = f"{self._files.directory} cannot be made durable ({reason.strerror}): see to the disk, then restart"
+        message = f"{self._directory} cannot be made durable ({reason.strerror}): see to the disk, then restart"
         return self.refuse(error(Code.DISK_ERROR, message))
 
     def refuse(self, failure: DLedgerError) -> DLedgerError:
@@ -175,7 +202,7 @@ class GroupCommit:
             raise self.failure
 
     def _syncs_at_once(self) -> bool:
-        # Without a sync now and then no segment would ever be sealed.
+        # Without a sync now and then no owner would ever learn that a roll is durable.
         fsync, rolled = self._durability is Durability.FSYNC, self._directory_dirty
         return fsync or (rolled and self._durability is Durability.NONE)
 
@@ -190,17 +217,14 @@ class GroupCommit:
             return
         if not self._dirty:
             return
-        segments = list(self._dirty)
+        files = list(self._dirty)
         self._dirty.clear()
-        handles = []
-        for segment in segments:
-            handles.append(self._files.open(segment))
-            segment.pins += 1
-        directories = [str(self._files.directory)] if self._directory_dirty else []
+        handles = [self._files.pin(file) for file in files]
+        directories = [self._directory] if self._directory_dirty else []
         self._directory_dirty = False
         self._in_flight = True
         self._started_s = self._loop.time()
-        self._syncer.sync(handles, directories, partial(self._done, self._generation, self._end, segments))
+        self._syncer.sync(handles, directories, partial(self._done, self._generation, self._end, files))
 
     def _owes_mark(self) -> bool:
         """Whether a mark is due with this group; always when nothing else is to be synced."""
@@ -212,26 +236,25 @@ class GroupCommit:
     def _write_mark(self, *, clean: bool) -> bool:
         mark = self._synced
         try:
-            self._files.open(mark.segment)
-            write_mark(self._files.disk, mark.segment, mark.point, mark.end_offset, self.commit_hint, clean=clean)
+            self._write(mark, clean=clean)
         except OSError as reason:
             self.fail(reason)
             return False
         self._marked = mark
         self._marked_s = self._loop.time()
-        self._dirty[mark.segment] = None
+        self._dirty[mark.file] = None
         return True
 
-    def _done(self, generation: int, end: Written, segments: list[Segment], reason: OSError | None) -> None:
+    def _done(self, generation: int, end: Written[File, Tag], files: list[File], reason: OSError | None) -> None:
         self._in_flight = False
         if self.observe_sync_s is not None:
             self.observe_sync_s(self._loop.time() - self._started_s)
-        for segment in segments:
-            self._files.unpin(segment)
+        for file in files:
+            self._files.unpin(file)
         if reason is not None:
             self.fail(reason)
         elif generation != self._generation:
-            self._dirty.update(dict.fromkeys(segments))
+            self._dirty.update(dict.fromkeys(files))
             self._directory_dirty = True
         elif self.failure is None:
             self._complete(end)
@@ -239,8 +262,8 @@ class GroupCommit:
             self._settled.set_result(None)
             self._settled = None
 
-    def _complete(self, end: Written) -> None:
-        if end.point != self._synced.point:
+    def _complete(self, end: Written[File, Tag]) -> None:
+        if end.sequence != self._synced.sequence:
             self._synced = end
         waiting = bool(self._dirty)
         if waiting and self._settled is None and self._syncs_at_once():
@@ -249,14 +272,14 @@ class GroupCommit:
             self._arm(self._timings.sync_interval_ms)
         elif self._marked is not self._synced:
             self._arm(self._timings.sync_mark_idle_ms)
-        self._advance(end.point.position)
-        self._on_synced(end.point.position)
+        self._advance(end.sequence)
+        self._on_synced(end.sequence)
 
-    def _advance(self, position: Position) -> None:
-        if position > self.durable:
-            self.durable = position
+    def _advance(self, sequence: int) -> None:
+        if sequence > self.durable:
+            self.durable = sequence
             if self.on_durable is not None:
-                self.on_durable(position)
+                self.on_durable(sequence)
 
     def _announce(self) -> None:
         if not self._announcing:
@@ -266,7 +289,7 @@ class GroupCommit:
     def _announced(self) -> None:
         self._announcing = False
         if self.failure is None and not self._restarting:
-            self._advance(self._end.point.position)
+            self._advance(self._end.sequence)
 
     def _arm(self, delay_ms: float) -> None:
         if self._timer is None:
