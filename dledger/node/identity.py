@@ -14,7 +14,7 @@ from random import Random
 from typing import Any
 
 from dledger.common.errors import Code, error
-from dledger.common.types import Durability, LogPoint, NodeId, NodeStart, Position, Term
+from dledger.common.types import MAX_START_NONCES, Durability, LogPoint, NodeId, NodeStart, Position, Term
 from dledger.disk.disk import FULL, Disk, make_directories
 from dledger.disk.record import READMIT, RecordKind
 from dledger.disk.syncer import Handle
@@ -24,8 +24,6 @@ from dledger.v1.storage_pb2 import IdentityRecord, LogPointRecord
 _PID_BYTES = 20
 _FAILED = {errno.EIO: Code.DISK_ERROR, **dict.fromkeys(FULL, Code.DISK_FULL)}
 """Everything else is about the directory that was chosen."""
-MAX_START_NONCES = 256
-"""A peer that missed more starts than these cannot tell any more whether they follow from the one that it knows."""
 
 
 class Identity:

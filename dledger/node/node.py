@@ -33,6 +33,7 @@ from dledger.node.opening import AnyReplica, Opener
 from dledger.node.peer_book import PeerBook
 from dledger.node.peers import Acquaintances
 from dledger.node.standing import Judging, Standing
+from dledger.raft import codec
 from dledger.raft.messages import Message
 from dledger.transport.peer import TcpTransport
 from dledger.transport.transport_api import PeerIdentity, Transport
@@ -59,7 +60,7 @@ class Node:
         config: NodeConfig,
         *,
         disk: Disk | None = None,
-        transport: Transport | None = None,
+        transport: Transport[Message] | None = None,
         random: Random | None = None,
         wall_clock_ms: Callable[[], int] = _system_clock_ms,
     ) -> None:
@@ -71,7 +72,9 @@ class Node:
         self.metrics: dict[str, GroupMetrics] = {}
         self._disk = disk or OsDisk()
         self._random = random or Random()  # seeded by the operating system
-        self._transport = transport or TcpTransport(config.listen_host, config.peer_port, random=self._random)
+        self._transport = transport or TcpTransport(
+            config.listen_host, config.peer_port, codec=codec, random=self._random
+        )
         self._wall_clock_ms = wall_clock_ms
         self._listeners: list[RoleListener] = []
         self._identity: Identity | None = None

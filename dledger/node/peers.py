@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Protocol
+from typing import Any, Protocol
 
 from dledger.common.config import split_address
 from dledger.common.errors import Code, ConfigError, PeerRefused, quoted
@@ -63,7 +63,7 @@ class Acquaintances:
         configured: Mapping[NodeId, str],
         *,
         book: PeerBook,
-        transport: Transport,
+        transport: Transport[Any],
         roster: Judged,
         save: Callable[[], object],
     ) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import IntEnum
 from itertools import pairwise
-from typing import NamedTuple, TypeVar, assert_never
+from typing import TypeVar, assert_never
 
 from google.protobuf.message import DecodeError
 
@@ -41,16 +41,10 @@ from dledger.raft.messages import (
     VoteResponse,
     VoteResult,
 )
+from dledger.transport.codec import Encoded
 from dledger.v1 import raft_pb2 as pb
 
 E = TypeVar("E", bound=IntEnum)
-
-
-class Encoded(NamedTuple):
-    """A serialized PeerMessage, and the buffers that follow it: an APPEND's frames, a RESET's small state."""
-
-    header: bytes
-    body: list[Buffer]
 
 
 def encode(message: Message, *, cluster_id: str, sender: NodeId) -> Encoded:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class _Gate:
     """Where messages enter a process: a ``TransportHandler`` that the network may call from outside."""
 
-    def __init__(self, life: Life, handler: TransportHandler) -> None:
+    def __init__(self, life: Life, handler: TransportHandler[Message]) -> None:
         self._process = life.process
         self._hosts = life.host.cluster.hosts
         self._heard_ms = life.heard_ms
@@ -57,7 +57,7 @@ class WatchedTransport(MemoryTransport):
         self._host = host
         self._life = life
 
-    async def start(self, handler: TransportHandler) -> None:
+    async def start(self, handler: TransportHandler[Message]) -> None:
         await super().start(_Gate(self._life, handler))
 
     def send(self, peer: NodeId, message: Message) -> bool:

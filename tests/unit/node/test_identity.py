@@ -12,10 +12,10 @@ import pytest
 
 from dledger.common.batch import Buffer
 from dledger.common.errors import Code, ConfigError, CorruptLog, DLedgerError
-from dledger.common.types import Durability, LogPoint, NodeId, NodeStart, Position, Term
+from dledger.common.types import MAX_START_NONCES, Durability, LogPoint, NodeId, NodeStart, Position, Term
 from dledger.disk.disk import OsDisk
 from dledger.disk.syncer import Handle
-from dledger.node.identity import MAX_START_NONCES, Identity, open_identity
+from dledger.node.identity import Identity, open_identity
 
 N0, N1 = NodeId("n0"), NodeId("n1")
 
