@@ -1,4 +1,4 @@
-"""Message ⇄ dledger.v1.PeerMessage and log frames: the one place that knows both.
+"""Message between nodes ⇄ dledger.v1.PeerMessage and log frames: the one place that knows both.
 
 Every message carries the cluster, the group, the term and, where only a leader speaks so, the leader; ``decode`` checks
 that they fit the connection. Frames are neither copied nor changed. Their checksums are verified here, before anybody
@@ -11,7 +11,7 @@ and a row.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import pairwise
@@ -33,8 +33,10 @@ from dledger.raft.messages import (
     FetchResponse,
     FetchResult,
     Heartbeat,
+    HeartbeatBatch,
     HeartbeatResponse,
-    Message,
+    HeartbeatResponseBatch,
+    PeerMessage,
     PushResult,
     Reset,
     ResetResponse,
@@ -49,7 +51,7 @@ from dledger.transport.codec import Encoded
 from dledger.v1.raft_pb2 import PeerMessage as Pb
 
 E = TypeVar("E", bound=IntEnum)
-M = TypeVar("M", bound=Message)
+M = TypeVar("M", bound=PeerMessage)
 B = TypeVar("B")
 
 
@@ -68,9 +70,11 @@ class _Kind(Generic[M, B]):
     """Only the leader of its term sends it."""
     payload: Callable[[M], list[Buffer]] | None = None
     """The raw bytes that follow the header. None: there are none, and a message with some is refused."""
+    is_batch: bool = False
+    """Groups and terms are in the rows."""
 
 
-def encode(message: Message, *, cluster_id: str, sender: NodeId) -> Encoded:
+def encode(message: PeerMessage, *, cluster_id: str, sender: NodeId) -> Encoded:
     """What ``sender`` puts on the wire: the same bytes for every peer."""
     kind = _BY_CLASS[type(message)]
     header = Pb(
@@ -82,7 +86,7 @@ def encode(message: Message, *, cluster_id: str, sender: NodeId) -> Encoded:
     return Encoded(header.SerializeToString(), kind.payload(message) if kind.payload is not None else [])
 
 
-def decode(header: Buffer, body: Buffer, *, cluster_id: str, sender: NodeId) -> Message:
+def decode(header: Buffer, body: Buffer, *, cluster_id: str, sender: NodeId) -> PeerMessage:
     """The message that ``sender`` sent. Its frames share the memory of ``body``.
 
     Raises UNEXPECTED_ARGUMENT for what is not a message of this version, UNKNOWN_CLUSTER and UNEXPECTED_MEMBER for one
@@ -99,16 +103,16 @@ def decode(header: Buffer, body: Buffer, *, cluster_id: str, sender: NodeId) -> 
         raise error(
             Code.UNKNOWN_CLUSTER, f"{sender} sent a message of cluster {quoted(theirs)}; this is {cluster_id!r}"
         )
-    if not group:
-        raise error(Code.UNEXPECTED_ARGUMENT, f"a message of {sender} names no group")
     kind = _BY_FIELD.get(outer.WhichOneof("body"))
     if kind is None:
         raise error(Code.UNEXPECTED_ARGUMENT, f"{sender} sent a message of an unknown kind")
+    if not group and not kind.is_batch:
+        raise error(Code.UNEXPECTED_ARGUMENT, f"a message of {sender} names no group")
     if kind.from_leader and outer.leader_id != sender:
         raise error(Code.UNEXPECTED_MEMBER, f"{sender} speaks as leader in the name of {quoted(outer.leader_id)}")
     if len(body) and kind.payload is None:
         raise error(Code.UNEXPECTED_ARGUMENT, f"{sender} sent {len(body)} bytes behind a message of kind {kind.field}")
-    message: Message = kind.read(group, Term(outer.term), getattr(outer, kind.field), body)
+    message: PeerMessage = kind.read(group, Term(outer.term), getattr(outer, kind.field), body)
     return message
 
 
@@ -315,6 +319,61 @@ def _read_fetch_response(group: str, term: Term, body: Pb.FetchResponse, raw: Bu
     )
 
 
+def _write_heartbeat_batch(message: HeartbeatBatch, body: Pb.HeartbeatBatch) -> None:
+    rows = message.rows
+    body.groups.extend([row.group for row in rows])
+    body.terms.extend([row.term for row in rows])
+    body.commit_positions.extend([row.commit_position for row in rows])
+    body.rounds.extend([row.round for row in rows])
+
+
+def _read_heartbeat_batch(_group: str, _term: Term, body: Pb.HeartbeatBatch, _: Buffer) -> HeartbeatBatch:
+    columns = (body.groups, body.terms, body.commit_positions, body.rounds)
+    _check_columns(*columns)
+    return HeartbeatBatch(
+        tuple(
+            Heartbeat(group, Term(term), Position(commit), round_)
+            for group, term, commit, round_ in zip(*columns, strict=True)
+        )
+    )
+
+
+def _write_heartbeat_response_batch(message: HeartbeatResponseBatch, body: Pb.HeartbeatResponseBatch) -> None:
+    rows = message.rows
+    body.groups.extend([row.group for row in rows])
+    body.terms.extend([row.term for row in rows])
+    body.rounds.extend([row.round for row in rows])
+    body.keeps_leases.extend([row.keeps_lease for row in rows])
+    body.disk_states.extend([row.disk for row in rows])
+    body.wall_clocks_ms.extend([row.wall_clock_ms for row in rows])
+    body.may_not_votes.extend([not row.may_vote for row in rows])
+
+
+def _read_heartbeat_response_batch(
+    _group: str, _term: Term, body: Pb.HeartbeatResponseBatch, _: Buffer
+) -> HeartbeatResponseBatch:
+    columns = (
+        *(body.groups, body.terms, body.rounds),
+        *(body.keeps_leases, body.disk_states, body.wall_clocks_ms, body.may_not_votes),
+    )
+    _check_columns(*columns)
+    return HeartbeatResponseBatch(
+        tuple(
+            HeartbeatResponse(group, Term(term), round_, keeps, _enum(DiskState, disk), clock_ms, not may_not_vote)
+            for group, term, round_, keeps, disk, clock_ms, may_not_vote in zip(*columns, strict=True)
+        )
+    )
+
+
+def _check_columns(groups: Sequence[str], *others: Sequence[object]) -> None:
+    """Raises UNEXPECTED_ARGUMENT unless there is a row, every row has all its columns, and each names a group."""
+    lengths = [len(groups), *map(len, others)]
+    if not lengths[0] or len(set(lengths)) != 1:
+        raise error(Code.UNEXPECTED_ARGUMENT, f"the columns of a batch of heartbeats have {lengths} rows")
+    if not all(groups):
+        raise error(Code.UNEXPECTED_ARGUMENT, "a row of a batch of heartbeats names no group")
+
+
 def _write_point(point: LogPoint, to: Pb.Point) -> None:
     to.position, to.term, to.chain = point
 
@@ -346,6 +405,21 @@ _KINDS: tuple[_Kind[Any, Any], ...] = (
     _Kind(TakeLeadership, "take_leadership", _write_take_leadership, _read_take_leadership, from_leader=True),
     _Kind(Fetch, "fetch", _write_fetch, _read_fetch),
     _Kind(FetchResponse, "fetch_response", _write_fetch_response, _read_fetch_response, payload=_frames),
+    _Kind(
+        HeartbeatBatch,
+        "heartbeat_batch",
+        _write_heartbeat_batch,
+        _read_heartbeat_batch,
+        from_leader=True,
+        is_batch=True,
+    ),
+    _Kind(
+        HeartbeatResponseBatch,
+        "heartbeat_response_batch",
+        _write_heartbeat_response_batch,
+        _read_heartbeat_response_batch,
+        is_batch=True,
+    ),
 )
 _BY_CLASS = {kind.message: kind for kind in _KINDS}
 _BY_FIELD: dict[str | None, _Kind[Any, Any]] = {kind.field: kind for kind in _KINDS}

@@ -479,6 +479,80 @@ class PeerMessage(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class HeartbeatBatch(_message.Message):
+        """Heartbeats of several groups, in columns: row i is the i-th entry of each. All columns are equally long."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        GROUPS_FIELD_NUMBER: _builtins.int
+        TERMS_FIELD_NUMBER: _builtins.int
+        COMMIT_POSITIONS_FIELD_NUMBER: _builtins.int
+        ROUNDS_FIELD_NUMBER: _builtins.int
+        @_builtins.property
+        def groups(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+        @_builtins.property
+        def terms(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+        @_builtins.property
+        def commit_positions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+        @_builtins.property
+        def rounds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+        def __init__(
+            self,
+            *,
+            groups: _abc.Iterable[_builtins.str] | None = ...,
+            terms: _abc.Iterable[_builtins.int] | None = ...,
+            commit_positions: _abc.Iterable[_builtins.int] | None = ...,
+            rounds: _abc.Iterable[_builtins.int] | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["commit_positions", b"commit_positions", "groups", b"groups", "rounds", b"rounds", "terms", b"terms"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class HeartbeatResponseBatch(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        GROUPS_FIELD_NUMBER: _builtins.int
+        TERMS_FIELD_NUMBER: _builtins.int
+        ROUNDS_FIELD_NUMBER: _builtins.int
+        KEEPS_LEASES_FIELD_NUMBER: _builtins.int
+        DISK_STATES_FIELD_NUMBER: _builtins.int
+        WALL_CLOCKS_MS_FIELD_NUMBER: _builtins.int
+        MAY_NOT_VOTES_FIELD_NUMBER: _builtins.int
+        @_builtins.property
+        def groups(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+        @_builtins.property
+        def terms(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+        @_builtins.property
+        def rounds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+        @_builtins.property
+        def keeps_leases(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bool]: ...
+        @_builtins.property
+        def disk_states(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+        @_builtins.property
+        def wall_clocks_ms(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+        @_builtins.property
+        def may_not_votes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bool]: ...
+        def __init__(
+            self,
+            *,
+            groups: _abc.Iterable[_builtins.str] | None = ...,
+            terms: _abc.Iterable[_builtins.int] | None = ...,
+            rounds: _abc.Iterable[_builtins.int] | None = ...,
+            keeps_leases: _abc.Iterable[_builtins.bool] | None = ...,
+            disk_states: _abc.Iterable[_builtins.int] | None = ...,
+            wall_clocks_ms: _abc.Iterable[_builtins.int] | None = ...,
+            may_not_votes: _abc.Iterable[_builtins.bool] | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["disk_states", b"disk_states", "groups", b"groups", "keeps_leases", b"keeps_leases", "may_not_votes", b"may_not_votes", "rounds", b"rounds", "terms", b"terms", "wall_clocks_ms", b"wall_clocks_ms"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     GROUP_FIELD_NUMBER: _builtins.int
     CLUSTER_ID_FIELD_NUMBER: _builtins.int
     TERM_FIELD_NUMBER: _builtins.int
@@ -498,7 +572,10 @@ class PeerMessage(_message.Message):
     TAKE_LEADERSHIP_FIELD_NUMBER: _builtins.int
     FETCH_FIELD_NUMBER: _builtins.int
     FETCH_RESPONSE_FIELD_NUMBER: _builtins.int
+    HEARTBEAT_BATCH_FIELD_NUMBER: _builtins.int
+    HEARTBEAT_RESPONSE_BATCH_FIELD_NUMBER: _builtins.int
     group: _builtins.str
+    """Empty, and the term 0, in a batch: each of its rows has its own."""
     cluster_id: _builtins.str
     """Empty while it is not known."""
     term: _builtins.int
@@ -535,6 +612,10 @@ class PeerMessage(_message.Message):
     def fetch(self) -> Global___PeerMessage.Fetch: ...
     @_builtins.property
     def fetch_response(self) -> Global___PeerMessage.FetchResponse: ...
+    @_builtins.property
+    def heartbeat_batch(self) -> Global___PeerMessage.HeartbeatBatch: ...
+    @_builtins.property
+    def heartbeat_response_batch(self) -> Global___PeerMessage.HeartbeatResponseBatch: ...
     def __init__(
         self,
         *,
@@ -557,12 +638,14 @@ class PeerMessage(_message.Message):
         take_leadership: Global___PeerMessage.TakeLeadership | None = ...,
         fetch: Global___PeerMessage.Fetch | None = ...,
         fetch_response: Global___PeerMessage.FetchResponse | None = ...,
+        heartbeat_batch: Global___PeerMessage.HeartbeatBatch | None = ...,
+        heartbeat_response_batch: Global___PeerMessage.HeartbeatResponseBatch | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["append", b"append", "append_response", b"append_response", "body", b"body", "compare", b"compare", "compare_response", b"compare_response", "fetch", b"fetch", "fetch_response", b"fetch_response", "heartbeat", b"heartbeat", "heartbeat_response", b"heartbeat_response", "reset", b"reset", "reset_response", b"reset_response", "take_leadership", b"take_leadership", "truncate", b"truncate", "truncate_response", b"truncate_response", "vote_request", b"vote_request", "vote_response", b"vote_response"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["append", b"append", "append_response", b"append_response", "body", b"body", "compare", b"compare", "compare_response", b"compare_response", "fetch", b"fetch", "fetch_response", b"fetch_response", "heartbeat", b"heartbeat", "heartbeat_batch", b"heartbeat_batch", "heartbeat_response", b"heartbeat_response", "heartbeat_response_batch", b"heartbeat_response_batch", "reset", b"reset", "reset_response", b"reset_response", "take_leadership", b"take_leadership", "truncate", b"truncate", "truncate_response", b"truncate_response", "vote_request", b"vote_request", "vote_response", b"vote_response"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["append", b"append", "append_response", b"append_response", "body", b"body", "cluster_id", b"cluster_id", "compare", b"compare", "compare_response", b"compare_response", "fetch", b"fetch", "fetch_response", b"fetch_response", "group", b"group", "heartbeat", b"heartbeat", "heartbeat_response", b"heartbeat_response", "leader_id", b"leader_id", "reset", b"reset", "reset_response", b"reset_response", "take_leadership", b"take_leadership", "term", b"term", "truncate", b"truncate", "truncate_response", b"truncate_response", "vote_request", b"vote_request", "vote_response", b"vote_response"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["append", b"append", "append_response", b"append_response", "body", b"body", "cluster_id", b"cluster_id", "compare", b"compare", "compare_response", b"compare_response", "fetch", b"fetch", "fetch_response", b"fetch_response", "group", b"group", "heartbeat", b"heartbeat", "heartbeat_batch", b"heartbeat_batch", "heartbeat_response", b"heartbeat_response", "heartbeat_response_batch", b"heartbeat_response_batch", "leader_id", b"leader_id", "reset", b"reset", "reset_response", b"reset_response", "take_leadership", b"take_leadership", "term", b"term", "truncate", b"truncate", "truncate_response", b"truncate_response", "vote_request", b"vote_request", "vote_response", b"vote_response"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["append", "append_response", "heartbeat", "heartbeat_response", "vote_request", "vote_response", "compare", "compare_response", "truncate", "truncate_response", "reset", "reset_response", "take_leadership", "fetch", "fetch_response"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["append", "append_response", "heartbeat", "heartbeat_response", "vote_request", "vote_response", "compare", "compare_response", "truncate", "truncate_response", "reset", "reset_response", "take_leadership", "fetch", "fetch_response", "heartbeat_batch", "heartbeat_response_batch"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 

@@ -13,7 +13,7 @@ from dledger.common.types import NodeId
 from dledger.group.inbox import Inbox
 from dledger.log.frame.frame import Frame
 from dledger.raft import codec
-from dledger.raft.messages import Message
+from dledger.raft.messages import Message, PeerMessage
 from dledger.transport.peer import TcpTransport
 from dledger.v1 import raft_pb2 as pb
 from tests.fuzz import attacks
@@ -129,7 +129,7 @@ class Listener(Stranger):
 
     told = 0
 
-    def on_message(self, sender: NodeId, message: Message) -> None:
+    def on_message(self, sender: NodeId, message: PeerMessage) -> None:
         self.told += 1
 
 

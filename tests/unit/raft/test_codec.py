@@ -6,10 +6,18 @@ import pytest
 from hypothesis import given
 
 from dledger.common.errors import Code, DLedgerError
-from dledger.common.types import NodeId
+from dledger.common.types import NodeId, Position, Term
 from dledger.log.frame.producers import MAX_PRODUCERS, RANGES_KEPT
 from dledger.raft import codec
-from dledger.raft.messages import Append, FetchResponse, Message
+from dledger.raft.messages import (
+    Append,
+    FetchResponse,
+    Heartbeat,
+    HeartbeatBatch,
+    HeartbeatResponse,
+    HeartbeatResponseBatch,
+    PeerMessage,
+)
 from dledger.transport.framing import pack
 from dledger.transport.peer import MAX_MESSAGE_BYTES
 from dledger.v1 import raft_pb2 as pb
@@ -19,7 +27,7 @@ from tests.unit.transport.messages import MESSAGE_TYPES, append, frames_of, hear
 SENDER = NodeId("n1")
 
 
-def decode(header: bytes, body: bytes = b"", *, cluster_id: str = "c") -> Message:
+def decode(header: bytes, body: bytes = b"", *, cluster_id: str = "c") -> PeerMessage:
     return codec.decode(header, body, cluster_id=cluster_id, sender=SENDER)
 
 
@@ -30,7 +38,7 @@ def refusal(header: pb.PeerMessage, body: bytes = b"") -> DLedgerError:
     return caught.value
 
 
-def comparable(message: Message) -> tuple[object, ...]:
+def comparable(message: PeerMessage) -> tuple[object, ...]:
     """Frames compare by their stored bytes."""
     fields = {f.name: getattr(message, f.name) for f in dataclasses.fields(message)}
     if isinstance(message, Append | FetchResponse):
@@ -39,7 +47,7 @@ def comparable(message: Message) -> tuple[object, ...]:
 
 
 @given(messages())
-def test_every_message_comes_back_as_it_was_sent(message: Message) -> None:
+def test_every_message_comes_back_as_it_was_sent(message: PeerMessage) -> None:
     encoded = codec.encode(message, cluster_id="c", sender=SENDER)
     assert comparable(decode(encoded.header, b"".join(encoded.body))) == comparable(message)
 
@@ -99,6 +107,36 @@ def test_a_field_out_of_its_range_is_refused(wrong: pb.PeerMessage, what: str) -
     assert what in str(failure)
 
 
+BATCH = HeartbeatBatch((heartbeat(1), Heartbeat("other", Term(2), Position(0), 0)))
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [BATCH, HeartbeatResponseBatch((HeartbeatResponse("a", Term(1), 1), HeartbeatResponse("b", Term(2), 0)))],
+)
+def test_a_batch_whose_columns_are_not_equally_long_is_refused(batch: HeartbeatBatch | HeartbeatResponseBatch) -> None:
+    encoded = codec.encode(batch, cluster_id="c", sender=SENDER)
+    name = pb.PeerMessage.FromString(encoded.header).WhichOneof("body")
+    assert name is not None
+    columns = [field.name for field in getattr(pb.PeerMessage(), name).DESCRIPTOR.fields]
+    assert len(columns) == len(dataclasses.fields(batch.rows[0]))
+    for column in columns:
+        ragged = pb.PeerMessage.FromString(encoded.header)
+        getattr(getattr(ragged, name), column).pop()
+        failure = refusal(ragged)
+        assert failure.code is Code.UNEXPECTED_ARGUMENT
+        assert "columns" in str(failure)
+
+
+def test_a_batch_without_a_row_or_with_a_row_without_a_group_is_refused() -> None:
+    assert refusal(header("heartbeat_batch", leader_id=SENDER)).code is Code.UNEXPECTED_ARGUMENT
+    outer = header("heartbeat_batch", leader_id=SENDER, groups=["a", ""], terms=[1, 1], commit_positions=[0, 0])
+    outer.heartbeat_batch.rounds.extend([0, 0])
+    failure = refusal(outer)
+    assert failure.code is Code.UNEXPECTED_ARGUMENT
+    assert "names no group" in str(failure)
+
+
 def test_bytes_that_are_no_protobuf_are_refused() -> None:
     with pytest.raises(DLedgerError) as caught:
         decode(b"\xff\xff\xff")
@@ -109,7 +147,9 @@ def test_frames_behind_any_other_message_are_refused() -> None:
     assert refusal(header(), frames_of([b"x"])[0].raw).code is Code.UNEXPECTED_ARGUMENT
 
 
-@pytest.mark.parametrize("kind", ["append", "heartbeat", "compare", "truncate", "take_leadership", "reset"])
+@pytest.mark.parametrize(
+    "kind", ["append", "heartbeat", "compare", "truncate", "take_leadership", "reset", "heartbeat_batch"]
+)
 def test_only_the_leader_speaks_as_leader(kind: str) -> None:
     assert refusal(header(kind, leader_id="n2")).code is Code.UNEXPECTED_MEMBER
 

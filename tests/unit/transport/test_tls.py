@@ -12,7 +12,7 @@ import pytest
 from dledger.common.errors import ConfigError
 from dledger.common.types import NodeId
 from dledger.raft import codec
-from dledger.raft.messages import Message
+from dledger.raft.messages import PeerMessage
 from dledger.transport.peer import TcpTransport, TlsContexts
 from tests.unit.transport.messages import heartbeat
 from tests.unit.transport.recorder import LogRecorder, Recorder
@@ -34,7 +34,7 @@ def contexts(*, has_certificate: bool = True) -> TlsContexts:
 
 
 @pytest.fixture
-async def acceptor() -> AsyncIterator[tuple[TcpTransport[Message], Recorder]]:
+async def acceptor() -> AsyncIterator[tuple[TcpTransport[PeerMessage], Recorder]]:
     handler = Recorder(A)
     transport = TcpTransport("127.0.0.1", 0, codec=codec, random=Random(1), tls=contexts())
     await transport.start(handler)
@@ -42,7 +42,9 @@ async def acceptor() -> AsyncIterator[tuple[TcpTransport[Message], Recorder]]:
     await transport.close()
 
 
-async def dial(acceptor: TcpTransport[Message], tls: TlsContexts | None) -> tuple[TcpTransport[Message], Recorder]:
+async def dial(
+    acceptor: TcpTransport[PeerMessage], tls: TlsContexts | None
+) -> tuple[TcpTransport[PeerMessage], Recorder]:
     handler = Recorder(B)
     transport = TcpTransport("127.0.0.1", 0, codec=codec, random=Random(1), tls=tls)
     await transport.start(handler)
@@ -50,7 +52,7 @@ async def dial(acceptor: TcpTransport[Message], tls: TlsContexts | None) -> tupl
     return transport, handler
 
 
-async def test_messages_arrive_over_mutual_tls(acceptor: tuple[TcpTransport[Message], Recorder]) -> None:
+async def test_messages_arrive_over_mutual_tls(acceptor: tuple[TcpTransport[PeerMessage], Recorder]) -> None:
     transport, handler = acceptor
     dialler, dialled = await dial(transport, contexts())
     await dialled.until(lambda: dialler.is_connected(A))
@@ -61,7 +63,7 @@ async def test_messages_arrive_over_mutual_tls(acceptor: tuple[TcpTransport[Mess
 
 @pytest.mark.parametrize("tls", [None, contexts(has_certificate=False)], ids=["plain", "without a certificate"])
 async def test_who_shows_no_certificate_is_not_let_in(
-    acceptor: tuple[TcpTransport[Message], Recorder], tls: TlsContexts | None
+    acceptor: tuple[TcpTransport[PeerMessage], Recorder], tls: TlsContexts | None
 ) -> None:
     transport, handler = acceptor
     with LogRecorder("dledger.transport") as log:
