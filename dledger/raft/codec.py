@@ -94,7 +94,7 @@ def decode(header: Buffer, body: Buffer, *, cluster_id: str, sender: NodeId) -> 
     there, is one that is not known yet, and fits all.
     """
     try:
-        outer = Pb.FromString(bytes(header))
+        outer = Pb.FromString(header)  # type: ignore[arg-type]  # any buffer, and without a copy
     except DecodeError as failure:
         raise error(Code.UNEXPECTED_ARGUMENT, f"a message of {sender} is not a PeerMessage: {failure}") from failure
     # Every access to a field makes a new object: once each.
