@@ -21,6 +21,9 @@ Index = NewType("Index", int)
 DEFAULT_GROUP = "default"
 MAX_INDEX = (1 << 63) - 1
 """The last index there can be."""
+MAX_START_NONCES = 256
+"""How many of its last starts a node keeps the nonces of. A peer that missed more starts than these cannot tell any
+more whether they follow from the one that it knows."""
 
 
 class Role(Enum):

@@ -12,7 +12,7 @@ from pathlib import Path
 from random import Random
 
 from dledger.common.errors import Code, error
-from dledger.common.types import NodeId, NodeStart
+from dledger.common.types import MAX_START_NONCES, NodeId, NodeStart
 from dledger.disk.disk import FULL, Disk, make_directories
 from dledger.disk.record import READMIT, RecordKind
 from dledger.disk.syncer import Handle
@@ -24,8 +24,6 @@ _FAILED = {errno.EIO: Code.DISK_ERROR, **dict.fromkeys(FULL, Code.DISK_FULL)}
 """Everything else is about the directory that was chosen."""
 IDENTITY_SLOT_BYTES = 4 * SLOT_BYTES
 """Room for the names of some five hundred groups, removed ones among them."""
-MAX_START_NONCES = 256
-"""A peer that missed more starts than these cannot tell any more whether they follow from the one that it knows."""
 
 
 class Identity:

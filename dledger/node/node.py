@@ -36,12 +36,14 @@ from dledger.group.repair.recovering import RecoveringReplica
 from dledger.group.replica import Replica
 from dledger.log.damage.damage import Damaged
 from dledger.metrics.group import GroupMetrics
+from dledger.node.heartbeats import HeartbeatCoalescer, rows_of
 from dledger.node.identity import Identity, open_identity
 from dledger.node.opening import AnyReplica, Opener
 from dledger.node.peer_book import PeerBook
 from dledger.node.peer_trust import TrustListener
 from dledger.node.peers import Peers
-from dledger.raft.messages import Message
+from dledger.raft import codec
+from dledger.raft.messages import Message, PeerMessage
 from dledger.transport.peer import TcpTransport
 from dledger.transport.transport_api import PeerIdentity, Transport
 
@@ -67,7 +69,7 @@ class Node:
         config: NodeConfig,
         *,
         disk: Disk | None = None,
-        transport: Transport | None = None,
+        transport: Transport[PeerMessage] | None = None,
         random: Random | None = None,
         wall_clock_ms: Callable[[], int] = _system_clock_ms,
     ) -> None:
@@ -79,7 +81,10 @@ class Node:
         self.metrics: dict[str, GroupMetrics] = {}
         self._disk = disk or OsDisk()
         self._random = random or Random()  # seeded by the operating system
-        self._transport = transport or TcpTransport(config.listen_host, config.peer_port, random=self._random)
+        self._transport = transport or TcpTransport(
+            config.listen_host, config.peer_port, codec=codec, random=self._random
+        )
+        self._heartbeats = HeartbeatCoalescer(self._transport)
         self._wall_clock_ms = wall_clock_ms
         self._log = LimitedLog(logger)
         self._listeners: list[RoleListener] = []
@@ -454,13 +459,13 @@ class Node:
     # What replicas ask (Host) ------------------------------------------------------------------------------------
 
     def send(self, peer: NodeId, message: Message) -> bool:
-        return self._transport.send(peer, message)
+        return self._heartbeats.send(peer, message)
 
     def is_connected(self, peer: NodeId) -> bool:
         return self._transport.is_connected(peer)
 
     def messages_dropped(self, peer: NodeId) -> int:
-        return self._transport.dropped_messages(peer)
+        return self._heartbeats.dropped_messages(peer)
 
     def client_address(self, node_id: NodeId) -> str:
         if node_id == self.config.id:
@@ -520,7 +525,11 @@ class Node:
 
     # What the transport tells (TransportHandler) -----------------------------------------------------------------
 
-    def on_message(self, sender: NodeId, message: Message) -> None:
+    def on_message(self, sender: NodeId, message: PeerMessage) -> None:
+        for each in rows_of(message):
+            self._deliver(sender, each)
+
+    def _deliver(self, sender: NodeId, message: Message) -> None:
         replica = self.replicas.get(message.group) or self.recovering.get(message.group)
         if replica is None:
             now_s = asyncio.get_running_loop().time()

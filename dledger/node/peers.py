@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from typing import Any
 
 from dledger.common.config import split_address
 from dledger.common.errors import Code, ConfigError, PeerRefused, quoted
@@ -36,7 +37,7 @@ class Peers:
         *,
         founding_group: str,
         book: PeerBook,
-        transport: Transport,
+        transport: Transport[Any],
         told_cluster_id: Callable[[], str],
         is_new: Callable[[], bool],
         save: Callable[[], object],

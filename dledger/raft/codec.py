@@ -1,17 +1,21 @@
-"""Message ⇄ dledger.v1.PeerMessage and log frames: the one place that knows both.
+"""Message between nodes ⇄ dledger.v1.PeerMessage and log frames: the one place that knows both.
 
 Every message carries the cluster, the group, the term and, where only a leader speaks so, the leader; ``decode`` checks
-that they fit the connection. Frames are neither copied nor changed; their checksums are verified here, before anybody
-else sees them. Whether they link to the log is for whoever has the log. A RESET's small state, which may be far larger
-than a header, follows it as raw bytes too, under the checksum it is stored with.
+that they fit the connection. Frames are neither copied nor changed. Their checksums are verified here, before anybody
+else sees them. Whether they link to the log is for the owner of the log to check. A RESET's small state may be far
+larger than a header, so it follows as raw bytes too, under the checksum it is stored with.
+
+``_KINDS`` is the table of all messages. A new one takes a message class, a message in raft.proto, a pair of functions
+and a row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from enum import IntEnum
 from itertools import pairwise
-from typing import NamedTuple, TypeVar, assert_never
+from typing import Any, Generic, TypeVar
 
 from google.protobuf.message import DecodeError
 
@@ -29,8 +33,10 @@ from dledger.raft.messages import (
     FetchResponse,
     FetchResult,
     Heartbeat,
+    HeartbeatBatch,
     HeartbeatResponse,
-    Message,
+    HeartbeatResponseBatch,
+    PeerMessage,
     PushResult,
     Reset,
     ResetResponse,
@@ -41,159 +47,46 @@ from dledger.raft.messages import (
     VoteResponse,
     VoteResult,
 )
-from dledger.v1 import raft_pb2 as pb
+from dledger.transport.codec import Encoded
+from dledger.v1.raft_pb2 import PeerMessage as Pb
 
 E = TypeVar("E", bound=IntEnum)
+M = TypeVar("M", bound=PeerMessage)
+B = TypeVar("B")
 
 
-class Encoded(NamedTuple):
-    """A serialized PeerMessage, and the buffers that follow it: an APPEND's frames, a RESET's small state."""
+@dataclass(frozen=True, slots=True)
+class _Kind(Generic[M, B]):
+    """One kind of message, and how its body is written and read."""
 
-    header: bytes
-    body: list[Buffer]
+    message: type[M]
+    field: str
+    """Its name in the oneof."""
+    write: Callable[[M, B], None]
+    """Fills the empty body."""
+    read: Callable[[str, Term, B, Buffer], M]
+    """Makes the message of the group, the term, the body and the bytes that follow."""
+    from_leader: bool = False
+    """Only the leader of its term sends it."""
+    payload: Callable[[M], list[Buffer]] | None = None
+    """The raw bytes that follow the header. None: there are none, and a message with some is refused."""
+    is_batch: bool = False
+    """Groups and terms are in the rows."""
 
 
-def encode(message: Message, *, cluster_id: str, sender: NodeId) -> Encoded:
+def encode(message: PeerMessage, *, cluster_id: str, sender: NodeId) -> Encoded:
     """What ``sender`` puts on the wire: the same bytes for every peer."""
-    header = _header(message, sender)
-    header.group = message.group
-    header.term = message.term
-    header.cluster_id = cluster_id
-    return Encoded(header.SerializeToString(), _body(message))
+    kind = _BY_CLASS[type(message)]
+    header = Pb(
+        group=message.group, cluster_id=cluster_id, term=message.term, leader_id=sender if kind.from_leader else ""
+    )
+    body = getattr(header, kind.field)
+    body.SetInParent()
+    kind.write(message, body)
+    return Encoded(header.SerializeToString(), kind.payload(message) if kind.payload is not None else [])
 
 
-def _body(message: Message) -> list[Buffer]:
-    if isinstance(message, Append | FetchResponse):
-        return [buffer for frame in message.frames for buffer in frame.buffers]
-    return [message.log_state] if isinstance(message, Reset) else []
-
-
-def _header(message: Message, sender: NodeId) -> pb.PeerMessage:
-    """The fields that only some messages have."""
-    match message:
-        case Append():
-            return pb.PeerMessage(
-                kind=pb.MESSAGE_KIND_APPEND, leader_id=sender, commit_position=message.commit_position
-            )
-        case AppendResponse():
-            return pb.PeerMessage(
-                kind=pb.MESSAGE_KIND_APPEND_RESPONSE, result=message.result, position=message.position
-            )
-        case Heartbeat():
-            return pb.PeerMessage(
-                kind=pb.MESSAGE_KIND_HEARTBEAT,
-                leader_id=sender,
-                commit_position=message.commit_position,
-                round=message.round,
-            )
-        case HeartbeatResponse():
-            return pb.PeerMessage(
-                kind=pb.MESSAGE_KIND_HEARTBEAT_RESPONSE,
-                round=message.round,
-                keeps_lease=message.keeps_lease,
-                disk_state=message.disk,
-                wall_clock_ms=message.wall_clock_ms,
-                may_not_vote=not message.may_vote,
-            )
-        case VoteRequest() | VoteResponse():
-            return _vote_header(message)
-        case Compare() | CompareResponse() | Truncate() | TruncateResponse():
-            return _compare_header(message, sender)
-        case Reset():
-            return pb.PeerMessage(kind=pb.MESSAGE_KIND_RESET, leader_id=sender, request_id=message.request_id)
-        case ResetResponse():
-            return pb.PeerMessage(
-                kind=pb.MESSAGE_KIND_RESET_RESPONSE, result=message.result, request_id=message.request_id
-            )
-        case TakeLeadership():
-            return pb.PeerMessage(kind=pb.MESSAGE_KIND_TAKE_LEADERSHIP, leader_id=sender, position=message.position)
-        case Fetch() | FetchResponse():
-            return _fetch_header(message)
-        case _:
-            assert_never(message)
-
-
-def _vote_header(message: VoteRequest | VoteResponse) -> pb.PeerMessage:
-    match message:
-        case VoteRequest():
-            return pb.PeerMessage(
-                kind=pb.MESSAGE_KIND_VOTE_REQUEST,
-                is_pre_vote=message.is_pre_vote,
-                last_term=message.last_term,
-                last_position=message.last_position,
-                transfer_leader_id=message.transfer_leader_id,
-            )
-        case VoteResponse():
-            return pb.PeerMessage(
-                kind=pb.MESSAGE_KIND_VOTE_RESPONSE,
-                is_pre_vote=message.is_pre_vote,
-                request_term=message.request_term,
-                result=message.result,
-            )
-        case _:
-            assert_never(message)
-
-
-def _compare_header(message: Compare | CompareResponse | Truncate | TruncateResponse, sender: NodeId) -> pb.PeerMessage:
-    match message:
-        case Compare() | Truncate():
-            is_compare = isinstance(message, Compare)
-            return pb.PeerMessage(
-                kind=pb.MESSAGE_KIND_COMPARE if is_compare else pb.MESSAGE_KIND_TRUNCATE,
-                leader_id=sender,
-                position=message.point.position,
-                position_term=message.point.term,
-                chain=message.point.chain,
-                request_id=message.request_id,
-            )
-        case CompareResponse():
-            return pb.PeerMessage(
-                kind=pb.MESSAGE_KIND_COMPARE_RESPONSE,
-                result=message.result,
-                position=message.position,
-                position_term=message.position_term,
-                request_id=message.request_id,
-                admits_loss=message.admits_loss,
-            )
-        case TruncateResponse():
-            return pb.PeerMessage(
-                kind=pb.MESSAGE_KIND_TRUNCATE_RESPONSE, result=message.result, request_id=message.request_id
-            )
-        case _:
-            assert_never(message)
-
-
-def _fetch_header(message: Fetch | FetchResponse) -> pb.PeerMessage:
-    match message:
-        case Fetch():
-            return pb.PeerMessage(
-                kind=pb.MESSAGE_KIND_FETCH,
-                position=message.previous.position,
-                position_term=message.previous.term,
-                chain=message.previous.chain,
-                last_wanted=message.last_wanted,
-                max_bytes=message.max_bytes,
-                request_id=message.request_id,
-            )
-        case FetchResponse():
-            return pb.PeerMessage(
-                kind=pb.MESSAGE_KIND_FETCH_RESPONSE,
-                result=message.result,
-                request_id=message.request_id,
-                position=message.end.position,
-                position_term=message.end.term,
-                chain=message.end.chain,
-                start_position=message.start.position,
-                start_term=message.start.term,
-                start_chain=message.start.chain,
-                voters=message.voters,
-                leads=message.leads,
-            )
-        case _:
-            assert_never(message)
-
-
-def decode(header: Buffer, body: Buffer, *, cluster_id: str, sender: NodeId) -> Message:
+def decode(header: Buffer, body: Buffer, *, cluster_id: str, sender: NodeId) -> PeerMessage:
     """The message that ``sender`` sent. Its frames share the memory of ``body``.
 
     Raises UNEXPECTED_ARGUMENT for what is not a message of this version, UNKNOWN_CLUSTER and UNEXPECTED_MEMBER for one
@@ -201,32 +94,42 @@ def decode(header: Buffer, body: Buffer, *, cluster_id: str, sender: NodeId) -> 
     there, is one that is not known yet, and fits all.
     """
     try:
-        fields = pb.PeerMessage.FromString(bytes(header))
+        outer = Pb.FromString(header)  # type: ignore[arg-type]  # any buffer, and without a copy
     except DecodeError as failure:
         raise error(Code.UNEXPECTED_ARGUMENT, f"a message of {sender} is not a PeerMessage: {failure}") from failure
-    if fields.cluster_id != cluster_id and fields.cluster_id and cluster_id:
+    # Every access to a field makes a new object: once each.
+    theirs, group = outer.cluster_id, outer.group
+    if theirs != cluster_id and theirs and cluster_id:
         raise error(
-            Code.UNKNOWN_CLUSTER,
-            f"{sender} sent a message of cluster {quoted(fields.cluster_id)}; this is {cluster_id!r}",
+            Code.UNKNOWN_CLUSTER, f"{sender} sent a message of cluster {quoted(theirs)}; this is {cluster_id!r}"
         )
-    if not fields.group:
+    kind = _BY_FIELD.get(outer.WhichOneof("body"))
+    if kind is None:
+        raise error(Code.UNEXPECTED_ARGUMENT, f"{sender} sent a message of an unknown kind")
+    if not group and not kind.is_batch:
         raise error(Code.UNEXPECTED_ARGUMENT, f"a message of {sender} names no group")
-    decoder = _DECODERS.get(fields.kind)
-    if decoder is None:
-        raise error(Code.UNEXPECTED_ARGUMENT, f"{sender} sent a message of the unknown kind {fields.kind}")
-    if fields.kind in _FROM_LEADER and fields.leader_id != sender:
-        raise error(Code.UNEXPECTED_MEMBER, f"{sender} speaks as leader in the name of {quoted(fields.leader_id)}")
-    if len(body) and fields.kind not in _WITH_BODY:
-        raise error(Code.UNEXPECTED_ARGUMENT, f"{sender} sent {len(body)} bytes behind a message of kind {fields.kind}")
-    return decoder(fields, body)
+    if kind.from_leader and outer.leader_id != sender:
+        raise error(Code.UNEXPECTED_MEMBER, f"{sender} speaks as leader in the name of {quoted(outer.leader_id)}")
+    if len(body) and kind.payload is None:
+        raise error(Code.UNEXPECTED_ARGUMENT, f"{sender} sent {len(body)} bytes behind a message of kind {kind.field}")
+    message: PeerMessage = kind.read(group, Term(outer.term), getattr(outer, kind.field), body)
+    return message
 
 
-def _append(m: pb.PeerMessage, body: Buffer) -> Append:
-    return Append(m.group, Term(m.term), Position(m.commit_position), _consecutive(body))
+def _write_append(message: Append, body: Pb.Append) -> None:
+    body.commit_position = message.commit_position
 
 
-def _consecutive(body: Buffer) -> tuple[Frame, ...]:
-    frames = parse_frames(body)
+def _read_append(group: str, term: Term, body: Pb.Append, raw: Buffer) -> Append:
+    return Append(group, term, Position(body.commit_position), _consecutive(raw))
+
+
+def _frames(message: Append | FetchResponse) -> list[Buffer]:
+    return [buffer for frame in message.frames for buffer in frame.buffers]
+
+
+def _consecutive(raw: Buffer) -> tuple[Frame, ...]:
+    frames = parse_frames(raw)
     if any(after.header.position != before.header.position + 1 for before, after in pairwise(frames)):
         raise error(Code.UNEXPECTED_ARGUMENT, f"the frames of a message are not consecutive: {_span(frames)}")
     return tuple(frames)
@@ -236,87 +139,247 @@ def _span(frames: list[Frame]) -> str:
     return ", ".join(str(frame.header.position) for frame in frames[:10])
 
 
-def _append_response(m: pb.PeerMessage, _: Buffer) -> AppendResponse:
-    return AppendResponse(m.group, Term(m.term), _enum(PushResult, m.result), Position(m.position))
+def _write_append_response(message: AppendResponse, body: Pb.AppendResponse) -> None:
+    body.result = message.result
+    body.position = message.position
 
 
-def _heartbeat(m: pb.PeerMessage, _: Buffer) -> Heartbeat:
-    return Heartbeat(m.group, Term(m.term), Position(m.commit_position), m.round)
+def _read_append_response(group: str, term: Term, body: Pb.AppendResponse, _: Buffer) -> AppendResponse:
+    return AppendResponse(group, term, _enum(PushResult, body.result), Position(body.position))
 
 
-def _heartbeat_response(m: pb.PeerMessage, _: Buffer) -> HeartbeatResponse:
-    disk = _enum(DiskState, m.disk_state)
-    return HeartbeatResponse(m.group, Term(m.term), m.round, m.keeps_lease, disk, m.wall_clock_ms, not m.may_not_vote)
+def _write_heartbeat(message: Heartbeat, body: Pb.Heartbeat) -> None:
+    body.commit_position = message.commit_position
+    body.round = message.round
 
 
-def _vote_request(m: pb.PeerMessage, _: Buffer) -> VoteRequest:
+def _read_heartbeat(group: str, term: Term, body: Pb.Heartbeat, _: Buffer) -> Heartbeat:
+    return Heartbeat(group, term, Position(body.commit_position), body.round)
+
+
+def _write_heartbeat_response(message: HeartbeatResponse, body: Pb.HeartbeatResponse) -> None:
+    body.round = message.round
+    body.keeps_lease = message.keeps_lease
+    body.disk_state = message.disk
+    body.wall_clock_ms = message.wall_clock_ms
+    body.may_not_vote = not message.may_vote
+
+
+def _read_heartbeat_response(group: str, term: Term, body: Pb.HeartbeatResponse, _: Buffer) -> HeartbeatResponse:
+    return HeartbeatResponse(
+        group,
+        term,
+        body.round,
+        body.keeps_lease,
+        _enum(DiskState, body.disk_state),
+        body.wall_clock_ms,
+        not body.may_not_vote,
+    )
+
+
+def _write_vote_request(message: VoteRequest, body: Pb.VoteRequest) -> None:
+    body.is_pre_vote = message.is_pre_vote
+    body.last_term = message.last_term
+    body.last_position = message.last_position
+    body.transfer_leader_id = message.transfer_leader_id
+
+
+def _read_vote_request(group: str, term: Term, body: Pb.VoteRequest, _: Buffer) -> VoteRequest:
     return VoteRequest(
-        m.group,
-        Term(m.term),
-        m.is_pre_vote,
-        Term(m.last_term),
-        Position(m.last_position),
-        NodeId(m.transfer_leader_id),
+        group,
+        term,
+        body.is_pre_vote,
+        Term(body.last_term),
+        Position(body.last_position),
+        NodeId(body.transfer_leader_id),
     )
 
 
-def _vote_response(m: pb.PeerMessage, _: Buffer) -> VoteResponse:
-    result = _enum(VoteResult, m.result)
-    return VoteResponse(m.group, Term(m.term), m.is_pre_vote, Term(m.request_term), result)
+def _write_vote_response(message: VoteResponse, body: Pb.VoteResponse) -> None:
+    body.is_pre_vote = message.is_pre_vote
+    body.request_term = message.request_term
+    body.result = message.result
 
 
-def _compare(m: pb.PeerMessage, _: Buffer) -> Compare:
-    return Compare(m.group, Term(m.term), _point(m), m.request_id)
+def _read_vote_response(group: str, term: Term, body: Pb.VoteResponse, _: Buffer) -> VoteResponse:
+    result = _enum(VoteResult, body.result)
+    return VoteResponse(group, term, body.is_pre_vote, Term(body.request_term), result)
 
 
-def _compare_response(m: pb.PeerMessage, _: Buffer) -> CompareResponse:
-    result, last, last_term = _enum(PushResult, m.result), Position(m.position), Term(m.position_term)
-    return CompareResponse(m.group, Term(m.term), result, last, last_term, m.request_id, m.admits_loss)
+def _write_compare(message: Compare, body: Pb.Compare) -> None:
+    _write_point(message.point, body.point)
+    body.request_id = message.request_id
 
 
-def _truncate(m: pb.PeerMessage, _: Buffer) -> Truncate:
-    return Truncate(m.group, Term(m.term), _point(m), m.request_id)
+def _read_compare(group: str, term: Term, body: Pb.Compare, _: Buffer) -> Compare:
+    return Compare(group, term, _point(body.point), body.request_id)
 
 
-def _truncate_response(m: pb.PeerMessage, _: Buffer) -> TruncateResponse:
-    return TruncateResponse(m.group, Term(m.term), _enum(PushResult, m.result), m.request_id)
+def _write_compare_response(message: CompareResponse, body: Pb.CompareResponse) -> None:
+    body.result = message.result
+    body.position = message.position
+    body.position_term = message.position_term
+    body.request_id = message.request_id
+    body.admits_loss = message.admits_loss
 
 
-def _reset(m: pb.PeerMessage, body: Buffer) -> Reset:
-    if unpack_record(RecordKind.LOG_STATE, body) is None:
+def _read_compare_response(group: str, term: Term, body: Pb.CompareResponse, _: Buffer) -> CompareResponse:
+    return CompareResponse(
+        group,
+        term,
+        _enum(PushResult, body.result),
+        Position(body.position),
+        Term(body.position_term),
+        body.request_id,
+        body.admits_loss,
+    )
+
+
+def _write_truncate(message: Truncate, body: Pb.Truncate) -> None:
+    _write_point(message.point, body.point)
+    body.request_id = message.request_id
+
+
+def _read_truncate(group: str, term: Term, body: Pb.Truncate, _: Buffer) -> Truncate:
+    return Truncate(group, term, _point(body.point), body.request_id)
+
+
+def _write_truncate_response(message: TruncateResponse, body: Pb.TruncateResponse) -> None:
+    body.result = message.result
+    body.request_id = message.request_id
+
+
+def _read_truncate_response(group: str, term: Term, body: Pb.TruncateResponse, _: Buffer) -> TruncateResponse:
+    return TruncateResponse(group, term, _enum(PushResult, body.result), body.request_id)
+
+
+def _write_reset(message: Reset, body: Pb.Reset) -> None:
+    body.request_id = message.request_id
+
+
+def _read_reset(group: str, term: Term, body: Pb.Reset, raw: Buffer) -> Reset:
+    if unpack_record(RecordKind.LOG_STATE, raw) is None:
         raise error(Code.CORRUPT_LOG, "the small state of a RESET does not match its checksum")
-    return Reset(m.group, Term(m.term), bytes(body), m.request_id)
+    return Reset(group, term, bytes(raw), body.request_id)
 
 
-def _reset_response(m: pb.PeerMessage, _: Buffer) -> ResetResponse:
-    return ResetResponse(m.group, Term(m.term), _enum(PushResult, m.result), m.request_id)
+def _log_state(message: Reset) -> list[Buffer]:
+    return [message.log_state]
 
 
-def _take_leadership(m: pb.PeerMessage, _: Buffer) -> TakeLeadership:
-    return TakeLeadership(m.group, Term(m.term), Position(m.position))
+def _write_reset_response(message: ResetResponse, body: Pb.ResetResponse) -> None:
+    body.result = message.result
+    body.request_id = message.request_id
 
 
-def _fetch(m: pb.PeerMessage, _: Buffer) -> Fetch:
-    return Fetch(m.group, Term(m.term), _point(m), Position(m.last_wanted), m.max_bytes, m.request_id)
+def _read_reset_response(group: str, term: Term, body: Pb.ResetResponse, _: Buffer) -> ResetResponse:
+    return ResetResponse(group, term, _enum(PushResult, body.result), body.request_id)
 
 
-def _fetch_response(m: pb.PeerMessage, body: Buffer) -> FetchResponse:
-    start = LogPoint(Position(m.start_position), Term(m.start_term), m.start_chain)
+def _write_take_leadership(message: TakeLeadership, body: Pb.TakeLeadership) -> None:
+    body.position = message.position
+
+
+def _read_take_leadership(group: str, term: Term, body: Pb.TakeLeadership, _: Buffer) -> TakeLeadership:
+    return TakeLeadership(group, term, Position(body.position))
+
+
+def _write_fetch(message: Fetch, body: Pb.Fetch) -> None:
+    _write_point(message.previous, body.previous)
+    body.last_wanted = message.last_wanted
+    body.max_bytes = message.max_bytes
+    body.request_id = message.request_id
+
+
+def _read_fetch(group: str, term: Term, body: Pb.Fetch, _: Buffer) -> Fetch:
+    previous, last_wanted = _point(body.previous), Position(body.last_wanted)
+    return Fetch(group, term, previous, last_wanted, body.max_bytes, body.request_id)
+
+
+def _write_fetch_response(message: FetchResponse, body: Pb.FetchResponse) -> None:
+    body.result = message.result
+    body.request_id = message.request_id
+    _write_point(message.end, body.end)
+    _write_point(message.start, body.start)
+    body.voters.extend(message.voters)
+    body.leads = message.leads
+
+
+def _read_fetch_response(group: str, term: Term, body: Pb.FetchResponse, raw: Buffer) -> FetchResponse:
     return FetchResponse(
-        m.group,
-        Term(m.term),
-        _enum(FetchResult, m.result),
-        m.request_id,
-        frames=_consecutive(body),
-        end=_point(m),
-        start=start,
-        voters=tuple(map(NodeId, m.voters)),
-        leads=m.leads,
+        group,
+        term,
+        _enum(FetchResult, body.result),
+        body.request_id,
+        frames=_consecutive(raw),
+        end=_point(body.end),
+        start=_point(body.start),
+        voters=tuple(map(NodeId, body.voters)),
+        leads=body.leads,
     )
 
 
-def _point(m: pb.PeerMessage) -> LogPoint:
-    return LogPoint(Position(m.position), Term(m.position_term), m.chain)
+def _write_heartbeat_batch(message: HeartbeatBatch, body: Pb.HeartbeatBatch) -> None:
+    rows = message.rows
+    body.groups.extend([row.group for row in rows])
+    body.terms.extend([row.term for row in rows])
+    body.commit_positions.extend([row.commit_position for row in rows])
+    body.rounds.extend([row.round for row in rows])
+
+
+def _read_heartbeat_batch(_group: str, _term: Term, body: Pb.HeartbeatBatch, _: Buffer) -> HeartbeatBatch:
+    columns = (body.groups, body.terms, body.commit_positions, body.rounds)
+    _check_columns(*columns)
+    return HeartbeatBatch(
+        tuple(
+            Heartbeat(group, Term(term), Position(commit), round_)
+            for group, term, commit, round_ in zip(*columns, strict=True)
+        )
+    )
+
+
+def _write_heartbeat_response_batch(message: HeartbeatResponseBatch, body: Pb.HeartbeatResponseBatch) -> None:
+    rows = message.rows
+    body.groups.extend([row.group for row in rows])
+    body.terms.extend([row.term for row in rows])
+    body.rounds.extend([row.round for row in rows])
+    body.keeps_leases.extend([row.keeps_lease for row in rows])
+    body.disk_states.extend([row.disk for row in rows])
+    body.wall_clocks_ms.extend([row.wall_clock_ms for row in rows])
+    body.may_not_votes.extend([not row.may_vote for row in rows])
+
+
+def _read_heartbeat_response_batch(
+    _group: str, _term: Term, body: Pb.HeartbeatResponseBatch, _: Buffer
+) -> HeartbeatResponseBatch:
+    columns = (
+        *(body.groups, body.terms, body.rounds),
+        *(body.keeps_leases, body.disk_states, body.wall_clocks_ms, body.may_not_votes),
+    )
+    _check_columns(*columns)
+    return HeartbeatResponseBatch(
+        tuple(
+            HeartbeatResponse(group, Term(term), round_, keeps, _enum(DiskState, disk), clock_ms, not may_not_vote)
+            for group, term, round_, keeps, disk, clock_ms, may_not_vote in zip(*columns, strict=True)
+        )
+    )
+
+
+def _check_columns(groups: Sequence[str], *others: Sequence[object]) -> None:
+    """Raises UNEXPECTED_ARGUMENT unless there is a row, every row has all its columns, and each names a group."""
+    lengths = [len(groups), *map(len, others)]
+    if not lengths[0] or len(set(lengths)) != 1:
+        raise error(Code.UNEXPECTED_ARGUMENT, f"the columns of a batch of heartbeats have {lengths} rows")
+    if not all(groups):
+        raise error(Code.UNEXPECTED_ARGUMENT, "a row of a batch of heartbeats names no group")
+
+
+def _write_point(point: LogPoint, to: Pb.Point) -> None:
+    to.position, to.term, to.chain = point
+
+
+def _point(point: Pb.Point) -> LogPoint:
+    return LogPoint(Position(point.position), Term(point.term), point.chain)
 
 
 def _enum(kind: type[E], value: int) -> E:
@@ -326,33 +389,37 @@ def _enum(kind: type[E], value: int) -> E:
         raise error(Code.UNEXPECTED_ARGUMENT, f"{value} is not a {kind.__name__}") from failure
 
 
-_DECODERS: dict[int, Callable[[pb.PeerMessage, Buffer], Message]] = {
-    pb.MESSAGE_KIND_APPEND: _append,
-    pb.MESSAGE_KIND_APPEND_RESPONSE: _append_response,
-    pb.MESSAGE_KIND_HEARTBEAT: _heartbeat,
-    pb.MESSAGE_KIND_HEARTBEAT_RESPONSE: _heartbeat_response,
-    pb.MESSAGE_KIND_VOTE_REQUEST: _vote_request,
-    pb.MESSAGE_KIND_VOTE_RESPONSE: _vote_response,
-    pb.MESSAGE_KIND_COMPARE: _compare,
-    pb.MESSAGE_KIND_COMPARE_RESPONSE: _compare_response,
-    pb.MESSAGE_KIND_TRUNCATE: _truncate,
-    pb.MESSAGE_KIND_TRUNCATE_RESPONSE: _truncate_response,
-    pb.MESSAGE_KIND_TAKE_LEADERSHIP: _take_leadership,
-    pb.MESSAGE_KIND_RESET: _reset,
-    pb.MESSAGE_KIND_RESET_RESPONSE: _reset_response,
-    pb.MESSAGE_KIND_FETCH: _fetch,
-    pb.MESSAGE_KIND_FETCH_RESPONSE: _fetch_response,
-}
-
-_WITH_BODY = frozenset((pb.MESSAGE_KIND_APPEND, pb.MESSAGE_KIND_RESET, pb.MESSAGE_KIND_FETCH_RESPONSE))
-
-_FROM_LEADER = frozenset(
-    (
-        pb.MESSAGE_KIND_APPEND,
-        pb.MESSAGE_KIND_HEARTBEAT,
-        pb.MESSAGE_KIND_COMPARE,
-        pb.MESSAGE_KIND_TRUNCATE,
-        pb.MESSAGE_KIND_TAKE_LEADERSHIP,
-        pb.MESSAGE_KIND_RESET,
-    )
+_KINDS: tuple[_Kind[Any, Any], ...] = (
+    _Kind(Append, "append", _write_append, _read_append, from_leader=True, payload=_frames),
+    _Kind(AppendResponse, "append_response", _write_append_response, _read_append_response),
+    _Kind(Heartbeat, "heartbeat", _write_heartbeat, _read_heartbeat, from_leader=True),
+    _Kind(HeartbeatResponse, "heartbeat_response", _write_heartbeat_response, _read_heartbeat_response),
+    _Kind(VoteRequest, "vote_request", _write_vote_request, _read_vote_request),
+    _Kind(VoteResponse, "vote_response", _write_vote_response, _read_vote_response),
+    _Kind(Compare, "compare", _write_compare, _read_compare, from_leader=True),
+    _Kind(CompareResponse, "compare_response", _write_compare_response, _read_compare_response),
+    _Kind(Truncate, "truncate", _write_truncate, _read_truncate, from_leader=True),
+    _Kind(TruncateResponse, "truncate_response", _write_truncate_response, _read_truncate_response),
+    _Kind(Reset, "reset", _write_reset, _read_reset, from_leader=True, payload=_log_state),
+    _Kind(ResetResponse, "reset_response", _write_reset_response, _read_reset_response),
+    _Kind(TakeLeadership, "take_leadership", _write_take_leadership, _read_take_leadership, from_leader=True),
+    _Kind(Fetch, "fetch", _write_fetch, _read_fetch),
+    _Kind(FetchResponse, "fetch_response", _write_fetch_response, _read_fetch_response, payload=_frames),
+    _Kind(
+        HeartbeatBatch,
+        "heartbeat_batch",
+        _write_heartbeat_batch,
+        _read_heartbeat_batch,
+        from_leader=True,
+        is_batch=True,
+    ),
+    _Kind(
+        HeartbeatResponseBatch,
+        "heartbeat_response_batch",
+        _write_heartbeat_response_batch,
+        _read_heartbeat_response_batch,
+        is_batch=True,
+    ),
 )
+_BY_CLASS = {kind.message: kind for kind in _KINDS}
+_BY_FIELD: dict[str | None, _Kind[Any, Any]] = {kind.field: kind for kind in _KINDS}

@@ -1,13 +1,14 @@
 """What nodes say to each other: a closed set of frozen messages, each checked for cluster, group, term and leader.
 
-Every message names the ``group`` and the sender's ``term``. The receiver knows the sender from the connection.
-Positions and chains are as in dledger/log/frame/frame.py.
+Every message names the ``group`` and the sender's ``term``; a batch of heartbeats names them in each row. The receiver
+knows the sender from the connection. Positions and chains are as in dledger/log/frame/frame.py.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import ClassVar
 
 from dledger.common.types import GENESIS, DiskState, LogPoint, NodeId, Position, Term
 from dledger.log.frame.frame import Frame
@@ -273,3 +274,29 @@ Message = (
     | Fetch
     | FetchResponse
 )
+"""Of one group."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatBatch:
+    """What one node sends to another in one turn of its event loop: the heartbeats of all groups that it leads.
+
+    Each row counts for its own group, term and round alone.
+    """
+
+    rows: tuple[Heartbeat, ...]
+    group: ClassVar[str] = ""
+    term: ClassVar[Term] = Term(0)
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatResponseBatch:
+    """The answers, likewise. An answer confirms nothing but the group, the term and the round that its row names."""
+
+    rows: tuple[HeartbeatResponse, ...]
+    group: ClassVar[str] = ""
+    term: ClassVar[Term] = Term(0)
+
+
+PeerMessage = Message | HeartbeatBatch | HeartbeatResponseBatch
+"""What travels between two nodes."""

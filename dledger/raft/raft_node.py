@@ -51,7 +51,7 @@ class RaftNode(Elections):
         if self.leadership is not None:
             self.leadership.forgive(late_ms, now_ms)
             self._heartbeat(self.leadership, now_ms)
-            self.deadline_ms = now_ms + self._timings.heartbeat_interval_ms
+            self.deadline_ms = self._next_heartbeat_ms(now_ms)
         else:
             self.deadline_ms = self._election_deadline(now_ms)
         return True
@@ -64,7 +64,7 @@ class RaftNode(Elections):
             self._become(Role.CANDIDATE, NOBODY, now_ms)
             return
         self._heartbeat(leadership, now_ms)
-        self.deadline_ms = now_ms + self._timings.heartbeat_interval_ms
+        self.deadline_ms = self._next_heartbeat_ms(now_ms)
 
     # A leader's word, and answers to it --------------------------------------------------------------------------
 

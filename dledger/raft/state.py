@@ -201,6 +201,12 @@ class NodeState:
         timings = self._timings
         return now_ms + self._random.uniform(timings.election_timeout_min_ms, timings.election_timeout_max_ms)
 
+    def _next_heartbeat_ms(self, now_ms: float) -> float:
+        """The next multiple of the heartbeat interval on the caller's clock, at most one interval away. So the leaders
+        of all groups in one process beat at the same instant, and their heartbeats to one peer travel together."""
+        interval_ms = self._timings.heartbeat_interval_ms
+        return (now_ms // interval_ms + 1) * interval_ms
+
     def _retry_deadline(self, now_ms: float) -> float:
         """After a lost ballot: soon, but not together with a rival."""
         heartbeat_ms = self._timings.heartbeat_interval_ms
@@ -263,7 +269,7 @@ class NodeState:
             is_connected=self._is_connected,
             doubted=self.doubted,
         )
-        self.deadline_ms = now_ms + self._timings.heartbeat_interval_ms
+        self.deadline_ms = self._next_heartbeat_ms(now_ms)
         self._become(Role.LEADER, self.node_id, now_ms)
         self._end_transfer(NOBODY)
         self._heartbeat(self.leadership, now_ms)

@@ -22,8 +22,9 @@ from random import Random
 from dledger.common.errors import Code, PeerRefused, error
 from dledger.common.types import NodeId
 from dledger.raft import codec
-from dledger.raft.messages import Message
+from dledger.raft.messages import PeerMessage
 from dledger.testing.network_faults import Faults
+from dledger.transport.codec import Encoded
 from dledger.transport.transport_api import TransportHandler
 
 RETRY_S = 0.1
@@ -206,7 +207,7 @@ class MemoryNetwork:
         connection = self._connections.get((source, target))
         return connection is not None and connection.is_up
 
-    def send(self, source: NodeId, target: NodeId, message: Message) -> bool:
+    def send(self, source: NodeId, target: NodeId, message: PeerMessage) -> bool:
         """As ``Transport.send``. What the network loses was sent."""
         connection = self._connections.get((source, target))
         if connection is None or not connection.is_up or connection.in_flight >= MAX_IN_FLIGHT:
@@ -235,9 +236,7 @@ class MemoryNetwork:
         if not self._is_cut_either_way(connection.source.node, connection.target.node):
             self._close(connection, connection.source)
 
-    def _put_in_flight(
-        self, connection: _Connection, encoded: codec.Encoded, delay_s: float, *, overtakes: bool
-    ) -> None:
+    def _put_in_flight(self, connection: _Connection, encoded: Encoded, delay_s: float, *, overtakes: bool) -> None:
         loop = self._loop
         arrival_s = loop.time() + self._latency_s() + delay_s
         if not overtakes:
@@ -247,7 +246,7 @@ class MemoryNetwork:
         connection.in_flight += 1
         loop.call_at(arrival_s, self._deliver, connection, encoded)
 
-    def _deliver(self, connection: _Connection, encoded: codec.Encoded) -> None:
+    def _deliver(self, connection: _Connection, encoded: Encoded) -> None:
         source, target = connection.source.node, connection.target
         connection.in_flight -= 1
         is_lost = connection.is_broken or self.faults.is_cut(source, target.node)
@@ -280,21 +279,21 @@ class MemoryTransport:
         self.last_refusal: PeerRefused | None = None
         """Why the last dial, or message of a peer, was turned away, for tests."""
         self._network = network
-        self._handler: TransportHandler | None = None
+        self._handler: TransportHandler[PeerMessage] | None = None
         self._dropped: dict[NodeId, int] = {}
 
     def __repr__(self) -> str:
         return f"MemoryTransport({self.node})"
 
     @property
-    def handler(self) -> TransportHandler:
+    def handler(self) -> TransportHandler[PeerMessage]:
         assert self._handler is not None, "start comes first"
         return self._handler
 
     async def check_port(self) -> None:
         """There is none."""
 
-    async def start(self, handler: TransportHandler) -> None:
+    async def start(self, handler: TransportHandler[PeerMessage]) -> None:
         """Joins the network. Raises CONFIG_ERROR when another life of this node is still there."""
         self._handler = handler
         self._network.join(self)
@@ -305,7 +304,7 @@ class MemoryTransport:
         self._network.shut_out(self)
         self._network.dial()
 
-    def send(self, peer: NodeId, message: Message) -> bool:
+    def send(self, peer: NodeId, message: PeerMessage) -> bool:
         sent = self._network.send(self.node, peer, message)
         if not sent:
             self._dropped[peer] = self._dropped.get(peer, 0) + 1

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from dledger.common.types import NodeId
-from dledger.raft.messages import Message
+from dledger.raft.messages import PeerMessage
 
-Matches = Callable[[NodeId, NodeId, Message], bool]
+Matches = Callable[[NodeId, NodeId, Any], bool]
+"""(source, target, message), of whatever messages are sent on the network."""
 
 
-def every_message(_source: NodeId, _target: NodeId, _message: Message) -> bool:
+def every_message(_source: NodeId, _target: NodeId, _message: PeerMessage) -> bool:
     return True
 
 
@@ -98,7 +99,7 @@ class Faults:
         """Ends all rules; cuts stay."""
         self._rules.clear()
 
-    def judge(self, source: NodeId, target: NodeId, message: Message) -> Fate:
+    def judge(self, source: NodeId, target: NodeId, message: PeerMessage) -> Fate:
         """What becomes of a message that is sent now."""
         if self.is_cut(source, target):
             return Fate(is_dropped=True)

@@ -17,17 +17,18 @@ import logging
 import socket
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import cast
+from typing import Generic, TypeVar, cast
 
 from dledger.common.batch import Buffer
 from dledger.common.errors import Code, DLedgerError, PeerRefused, error
 from dledger.common.limited_log import LimitedLog
 from dledger.common.types import NodeId
-from dledger.raft import codec
-from dledger.raft.messages import Message
+from dledger.transport.codec import Codec
 from dledger.transport.framing import MAX_HELLO_BYTES, MessageReader, RawMessage
 from dledger.transport.hello import answer_hello, dial_hello, judge_answer, judge_dial
-from dledger.transport.transport_api import TransportHandler
+from dledger.transport.transport_api import HelloHandler, TransportHandler
+
+M = TypeVar("M")
 
 HELLO_TIMEOUT_S = 5.0
 FLUSH_TIMEOUT_S = 1.0
@@ -88,18 +89,19 @@ class _Connection(asyncio.Protocol, ABC):
     def _on_hello_timeout(self) -> None: ...
 
 
-class Inbound(_Connection):
+class Inbound(_Connection, Generic[M]):
     """The accepting end: receives messages, and says nothing but its hello."""
 
     def __init__(
         self,
-        handler: TransportHandler,
+        handler: TransportHandler[M],
+        codec: Codec[M],
         log: LimitedLog,
         *,
         max_message_bytes: int,
-        on_made: Callable[[Inbound], None],
-        on_opened: Callable[[Inbound], None],
-        on_lost: Callable[[Inbound], None],
+        on_made: Callable[[Inbound[M]], None],
+        on_opened: Callable[[Inbound[M]], None],
+        on_lost: Callable[[Inbound[M]], None],
     ) -> None:
         super().__init__()
         self.peer: NodeId | None = None
@@ -107,6 +109,7 @@ class Inbound(_Connection):
         self.received_messages = 0
         self.received_bytes = 0
         self._handler = handler
+        self._codec = codec
         self._log = log
         self._max_message_bytes = max_message_bytes
         self._on_made = on_made
@@ -124,7 +127,7 @@ class Inbound(_Connection):
             self.received_messages += 1
             self._handler.on_message(self.peer, message)
 
-    def _messages(self, data: bytes) -> Iterator[Message]:
+    def _messages(self, data: bytes) -> Iterator[M]:
         """Apart from ``data_received``, so that only what the peer sent is blamed on the peer."""
         try:
             for raw in self._reader.feed(data):
@@ -134,7 +137,7 @@ class Inbound(_Connection):
                     self._on_hello(raw)
                 else:
                     cluster_id = self._handler.local_identity().cluster_id
-                    yield codec.decode(raw.header, raw.body, cluster_id=cluster_id, sender=self.peer)
+                    yield self._codec.decode(raw.header, raw.body, cluster_id=cluster_id, sender=self.peer)
         except DLedgerError as failure:
             self._blame(failure)
             self.abort()
@@ -176,7 +179,7 @@ class Inbound(_Connection):
 class Outbound(_Connection):
     """The dialling end: sends messages, and hears nothing but the answer to its hello."""
 
-    def __init__(self, peer: NodeId, handler: TransportHandler) -> None:
+    def __init__(self, peer: NodeId, handler: HelloHandler) -> None:
         super().__init__()
         self.peer = peer
         self.answered: asyncio.Future[DLedgerError | None] = asyncio.get_running_loop().create_future()

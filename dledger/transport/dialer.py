@@ -13,7 +13,7 @@ from dledger.common.config import split_address
 from dledger.common.limited_log import LimitedLog
 from dledger.common.types import NodeId
 from dledger.transport.connection import Outbound
-from dledger.transport.transport_api import TransportHandler
+from dledger.transport.transport_api import HelloHandler
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ class Dialer:
         peer: NodeId,
         address: str,
         *,
-        handler: TransportHandler,
+        handler: HelloHandler,
         random: Random,
         log: LimitedLog,
         tls: ssl.SSLContext | None,

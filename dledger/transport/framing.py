@@ -24,8 +24,10 @@ from dledger.common.errors import Code, error
 
 _PREFIX = Struct("<III")
 PREFIX_BYTES = _PREFIX.size
-MAX_HEADER_BYTES = 16 * 1024
-MAX_HELLO_BYTES = PREFIX_BYTES + MAX_HEADER_BYTES
+MAX_HEADER_BYTES = 64 * 1024
+"""The heartbeats of some hundred groups share one header."""
+MAX_HELLO_BYTES = PREFIX_BYTES + 16 * 1024
+"""All that is kept of a stranger's stream. A hello has no body."""
 
 
 class RawMessage(NamedTuple):

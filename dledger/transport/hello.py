@@ -1,7 +1,7 @@
 """The first message in each direction of a connection: who speaks, of which cluster, in which version.
 
 The dialler says whom it expects; the acceptor answers with its own hello, or with the reason why it refuses and closes.
-Both sides hand what the other says of itself to ``TransportHandler.check_peer``.
+Both sides hand what the other says of itself to ``HelloHandler.check_peer``.
 """
 
 from __future__ import annotations
@@ -10,10 +10,9 @@ from google.protobuf.message import DecodeError
 
 from dledger.common.batch import Buffer
 from dledger.common.errors import Code, DLedgerError, PeerRefused, error, quoted
-from dledger.common.types import NodeId
-from dledger.node.identity import MAX_START_NONCES
+from dledger.common.types import MAX_START_NONCES, NodeId
 from dledger.transport.framing import pack
-from dledger.transport.transport_api import PeerIdentity, TransportHandler
+from dledger.transport.transport_api import HelloHandler, PeerIdentity
 from dledger.v1 import raft_pb2 as pb
 
 VERSION = 1
@@ -36,7 +35,7 @@ def answer_hello(identity: PeerIdentity, refusal: PeerRefused | None = None) -> 
     return pack(hello.SerializeToString())
 
 
-def judge_dial(header: Buffer, handler: TransportHandler) -> PeerIdentity:
+def judge_dial(header: Buffer, handler: HelloHandler) -> PeerIdentity:
     """Who dialled. Raises PeerRefused when it must be told no, UNEXPECTED_ARGUMENT when that was no hello."""
     hello = _parse(header)
     _check_version(hello)
@@ -51,7 +50,7 @@ def judge_dial(header: Buffer, handler: TransportHandler) -> PeerIdentity:
     return identity
 
 
-def judge_answer(header: Buffer, handler: TransportHandler, expected: NodeId) -> None:
+def judge_answer(header: Buffer, handler: HelloHandler, expected: NodeId) -> None:
     """Raises PeerRefused when either side will not speak with the other, UNEXPECTED_ARGUMENT when that was no hello."""
     hello = _parse(header)
     if hello.refusal_reason:

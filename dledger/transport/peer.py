@@ -1,4 +1,4 @@
-"""``TcpTransport``: one node's connections to all its peers.
+"""``TcpTransport``: one node's connections to all its peers, for whatever messages its codec knows.
 
 Each node dials every peer and sends over the connection it dialled; what it accepts is for receiving. A pair of nodes
 thus has two connections, each with one direction, and neither side has to agree with the other on which to keep. The
@@ -13,15 +13,14 @@ import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from dledger.common.batch import Buffer
 from dledger.common.config import MIB, join_address
 from dledger.common.errors import Code, error
 from dledger.common.limited_log import LimitedLog
 from dledger.common.types import NodeId
-from dledger.raft import codec
-from dledger.raft.messages import Message
+from dledger.transport.codec import Codec
 from dledger.transport.connection import HELLO_TIMEOUT_S, Inbound, Outbound
 from dledger.transport.dialer import Dialer
 from dledger.transport.framing import pack
@@ -29,11 +28,14 @@ from dledger.transport.transport_api import TransportHandler
 
 logger = logging.getLogger(__name__)
 
+M = TypeVar("M")
+
 MAX_STRANGERS = 512
 """Accepted connections that have not said hello; with one more the oldest is closed. A member says hello at once, and
 gets in however many strangers come and say nothing."""
 MAX_MESSAGE_BYTES = 48 * MIB
-"""The largest message is a RESET: the small state of as many producers as a log remembers, each with all its ranges."""
+"""The largest message between nodes is Raft's RESET. It carries the small state of as many producers as a log
+remembers, each with all its ranges."""
 
 
 class TlsContexts(NamedTuple):
@@ -53,16 +55,16 @@ class PeerStats:
     """Not connected, or over ``max_buffer_bytes``."""
 
 
-class _Packed(NamedTuple):
+class _Packed(NamedTuple, Generic[M]):
     """A message as buffers: made once, and sent to every peer in turn."""
 
-    message: Message
+    message: M
     cluster_id: str
     buffers: list[Buffer]
     size_bytes: int
 
 
-class TcpTransport:
+class TcpTransport(Generic[M]):
     """A ``Transport`` over TCP. ``host`` and ``port`` are bound by ``start``; port 0 picks a free one.
 
     ``max_buffer_bytes`` may wait for one peer's kernel; a message that would exceed it is dropped.
@@ -74,6 +76,7 @@ class TcpTransport:
         host: str,
         port: int,
         *,
+        codec: Codec[M],
         random: Random,
         tls: TlsContexts | None = None,
         max_buffer_bytes: int = 64 * MIB,
@@ -86,20 +89,21 @@ class TcpTransport:
         self.stats: dict[NodeId, PeerStats] = {}
         self._host = host
         self._port = port
+        self._codec = codec
         self._random = random
         self._tls = tls
         self._max_buffer_bytes = max_buffer_bytes
         self._max_message_bytes = max_message_bytes
         self._log = LimitedLog(logger)
-        self._handler: TransportHandler | None = None
+        self._handler: TransportHandler[M] | None = None
         self._server: asyncio.Server | None = None
         self._dialers: dict[NodeId, Dialer] = {}
-        self._inbound: dict[NodeId, Inbound] = {}
-        self._accepted: set[Inbound] = set()
+        self._inbound: dict[NodeId, Inbound[M]] = {}
+        self._accepted: set[Inbound[M]] = set()
         """All of them: strangers too, and those that were replaced and are not gone yet."""
-        self._strangers: dict[Inbound, None] = {}
+        self._strangers: dict[Inbound[M], None] = {}
         """Those of them that have not said hello, the oldest first."""
-        self._packed: _Packed | None = None
+        self._packed: _Packed[M] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_closing = False
 
@@ -115,7 +119,7 @@ class TcpTransport:
         server.close()
         await server.wait_closed()
 
-    async def start(self, handler: TransportHandler) -> None:
+    async def start(self, handler: TransportHandler[M]) -> None:
         """Listens; dialling begins with ``set_peers``. Raises CONFIG_ERROR when the address cannot be bound."""
         assert self._server is None, "a transport starts once"
         self._handler = handler
@@ -159,7 +163,7 @@ class TcpTransport:
                     on_lost=self._on_outbound_lost,
                 )
 
-    def send(self, peer: NodeId, message: Message) -> bool:
+    def send(self, peer: NodeId, message: M) -> bool:
         """Hands the message to the kernel, or to a bounded buffer in front of it; False when it was dropped."""
         stats = self._stats_of(peer)
         connection = self._connection_to(peer)
@@ -201,12 +205,12 @@ class TcpTransport:
             return None
         return dialer.connection
 
-    def _pack(self, message: Message) -> _Packed:
+    def _pack(self, message: M) -> _Packed[M]:
         handler = self._started_handler()
         identity = handler.local_identity()
         packed = self._packed
         if packed is None or packed.message is not message or packed.cluster_id != identity.cluster_id:
-            encoded = codec.encode(message, cluster_id=identity.cluster_id, sender=identity.node_id)
+            encoded = self._codec.encode(message, cluster_id=identity.cluster_id, sender=identity.node_id)
             buffers = pack(encoded.header, encoded.body)
             packed = self._packed = _Packed(message, identity.cluster_id, buffers, sum(map(len, buffers)))
             assert packed.size_bytes <= self._max_message_bytes, f"{packed.size_bytes} bytes in one message"
@@ -220,13 +224,14 @@ class TcpTransport:
 
     # Connections. --------------------------------------------------------------------------------------------------
 
-    def _started_handler(self) -> TransportHandler:
+    def _started_handler(self) -> TransportHandler[M]:
         assert self._handler is not None, "start comes first"
         return self._handler
 
-    def _accept(self) -> Inbound:
+    def _accept(self) -> Inbound[M]:
         return Inbound(
             self._started_handler(),
+            self._codec,
             self._log,
             max_message_bytes=self._max_message_bytes,
             on_made=self._on_accepted,
@@ -234,7 +239,7 @@ class TcpTransport:
             on_lost=self._on_inbound_lost,
         )
 
-    def _on_accepted(self, inbound: Inbound) -> None:
+    def _on_accepted(self, inbound: Inbound[M]) -> None:
         self._accepted.add(inbound)
         if self._is_closing:
             inbound.abort()
@@ -245,7 +250,7 @@ class TcpTransport:
             del self._strangers[oldest]
             oldest.abort()
 
-    def _on_inbound_opened(self, inbound: Inbound) -> None:
+    def _on_inbound_opened(self, inbound: Inbound[M]) -> None:
         assert inbound.peer is not None
         self._strangers.pop(inbound, None)
         replaced = self._inbound.get(inbound.peer)
@@ -256,7 +261,7 @@ class TcpTransport:
         if dialer is not None:
             dialer.retry_now()
 
-    def _on_inbound_lost(self, inbound: Inbound) -> None:
+    def _on_inbound_lost(self, inbound: Inbound[M]) -> None:
         self._accepted.discard(inbound)
         self._strangers.pop(inbound, None)
         if inbound.peer is not None and self._inbound.get(inbound.peer) is inbound:

@@ -1,15 +1,18 @@
 """How nodes speak: messages of one node to another, unordered and unreliable in principle, in order over TCP in fact.
 
 ``TcpTransport`` (peer.py) and the simulation's in-memory network have this interface. A message that cannot be sent now
-is dropped and counted, never queued without bound: Raft resends what matters.
+is dropped and counted, never queued without bound: the sender's protocol resends what matters. The transport knows
+nothing of the messages: their type is a parameter, and their codec (codec.py) is handed in.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 from dledger.common.types import NodeId
-from dledger.raft.messages import Message
+
+M = TypeVar("M")
+M_contra = TypeVar("M_contra", contravariant=True)
 
 
 class PeerIdentity(NamedTuple):
@@ -29,18 +32,8 @@ class PeerIdentity(NamedTuple):
     """Its log is empty: it may be one of those that found a cluster."""
 
 
-class TransportHandler(Protocol):
-    """Who is told. Called on the event loop, never concurrently; must not raise."""
-
-    def on_message(self, sender: NodeId, message: Message) -> None: ...
-
-    def on_connected(self, peer: NodeId) -> None:
-        """Messages to ``peer`` can be sent from now on."""
-        ...
-
-    def on_disconnected(self, peer: NodeId) -> None:
-        """The connection to or from ``peer`` closed: a hint, not a proof, that it is gone."""
-        ...
+class HelloHandler(Protocol):
+    """The node's part in a hello: what it says of itself, and whether it accepts a peer."""
 
     def check_peer(self, identity: PeerIdentity) -> None:
         """Judges a hello. Raises PeerRefused (UNKNOWN_CLUSTER, UNEXPECTED_MEMBER, UNKNOWN_MEMBER) to turn it away."""
@@ -51,14 +44,28 @@ class TransportHandler(Protocol):
         ...
 
 
-class Transport(Protocol):
+class TransportHandler(HelloHandler, Protocol[M_contra]):
+    """Told what happens on the connections. Called on the event loop, never concurrently; must not raise."""
+
+    def on_message(self, sender: NodeId, message: M_contra) -> None: ...
+
+    def on_connected(self, peer: NodeId) -> None:
+        """Messages to ``peer`` can be sent from now on."""
+        ...
+
+    def on_disconnected(self, peer: NodeId) -> None:
+        """The connection to or from ``peer`` closed: a hint, not a proof, that it is gone."""
+        ...
+
+
+class Transport(Protocol[M]):
     """One node's way to all its peers."""
 
     async def check_port(self) -> None:
         """Raises CONFIG_ERROR when it is in use, as ``start`` would."""
         ...
 
-    async def start(self, handler: TransportHandler) -> None:
+    async def start(self, handler: TransportHandler[M]) -> None:
         """Listens and begins to dial. Raises CONFIG_ERROR when the port is in use."""
         ...
 
@@ -66,7 +73,7 @@ class Transport(Protocol):
         """Whom to dial, and go on dialling: id → host:port. Connections to others are closed."""
         ...
 
-    def send(self, peer: NodeId, message: Message) -> bool:
+    def send(self, peer: NodeId, message: M) -> bool:
         """False when it was dropped: not connected, or the bounded buffer to ``peer`` is full."""
         ...
 

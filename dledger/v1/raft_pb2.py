@@ -24,27 +24,61 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15\x64ledger/v1/raft.proto\x12\ndledger.v1\"\x9a\x02\n\x05Hello\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x12\n\ncluster_id\x18\x02 \x01(\t\x12\x0f\n\x07node_id\x18\x03 \x01(\t\x12\x11\n\tnode_uuid\x18\x04 \x01(\x0c\x12\x13\n\x0bstart_count\x18\x05 \x01(\x04\x12\x14\n\x0cstart_nonces\x18\x06 \x03(\x06\x12\x16\n\x0e\x63lient_address\x18\x07 \x01(\t\x12\x14\n\x0chttp_address\x18\x08 \x01(\t\x12\x18\n\x10\x65xpected_node_id\x18\t \x01(\t\x12\x16\n\x0erefusal_reason\x18\n \x01(\t\x12\x17\n\x0frefusal_message\x18\x0b \x01(\t\x12\x14\n\x0cpeer_address\x18\x0c \x01(\t\x12\x0e\n\x06is_new\x18\r \x01(\x08\"\xe0\x04\n\x0bPeerMessage\x12%\n\x04kind\x18\x01 \x01(\x0e\x32\x17.dledger.v1.MessageKind\x12\r\n\x05group\x18\x02 \x01(\t\x12\x12\n\ncluster_id\x18\x03 \x01(\t\x12\x0c\n\x04term\x18\x04 \x01(\x04\x12\x11\n\tleader_id\x18\x05 \x01(\t\x12\x11\n\tlast_term\x18\x06 \x01(\x04\x12\x15\n\rlast_position\x18\x07 \x01(\x04\x12\x1a\n\x12transfer_leader_id\x18\x08 \x01(\t\x12\x0e\n\x06result\x18\t \x01(\r\x12\x10\n\x08position\x18\n \x01(\x04\x12\x15\n\rposition_term\x18\x0b \x01(\x04\x12\r\n\x05\x63hain\x18\x0c \x01(\x06\x12\x17\n\x0f\x63ommit_position\x18\r \x01(\x04\x12\r\n\x05round\x18\x0e \x01(\x04\x12\x12\n\nrequest_id\x18\x0f \x01(\x04\x12\x13\n\x0bis_pre_vote\x18\x10 \x01(\x08\x12\x14\n\x0crequest_term\x18\x11 \x01(\x04\x12\x13\n\x0bkeeps_lease\x18\x12 \x01(\x08\x12\x13\n\x0blast_wanted\x18\x13 \x01(\x04\x12\x11\n\tmax_bytes\x18\x14 \x01(\r\x12\x12\n\ndisk_state\x18\x15 \x01(\r\x12\x15\n\rwall_clock_ms\x18\x16 \x01(\x04\x12\x13\n\x0b\x61\x64mits_loss\x18\x17 \x01(\x08\x12\x14\n\x0cmay_not_vote\x18\x18 \x01(\x08\x12\x16\n\x0estart_position\x18\x19 \x01(\x04\x12\x12\n\nstart_term\x18\x1a \x01(\x04\x12\x13\n\x0bstart_chain\x18\x1b \x01(\x06\x12\x0e\n\x06voters\x18\x1c \x03(\t\x12\r\n\x05leads\x18\x1d \x01(\x08\"\xb8\x01\n\rControlRecord\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12)\n\x07members\x18\x02 \x03(\x0b\x32\x18.dledger.v1.MemberRecord\x12$\n\x04trim\x18\x03 \x01(\x0b\x32\x16.dledger.v1.TrimRecord\x12+\n\x08settings\x18\x04 \x01(\x0b\x32\x19.dledger.v1.GroupSettings\x12\x15\n\rproducer_name\x18\x05 \x01(\t\"b\n\nTrimRecord\x12\x16\n\x0epoint_position\x18\x01 \x01(\x04\x12\x12\n\npoint_term\x18\x02 \x01(\x04\x12\x13\n\x0bpoint_chain\x18\x03 \x01(\x06\x12\x13\n\x0b\x66irst_index\x18\x04 \x01(\x04\"z\n\rGroupSettings\x12.\n\tpreferred\x18\x01 \x03(\x0b\x32\x1b.dledger.v1.PreferredLeader\x12\x1c\n\x14retention_max_age_ms\x18\x02 \x01(\x04\x12\x1b\n\x13retention_max_bytes\x18\x03 \x01(\x04\"/\n\x0fPreferredLeader\x12\n\n\x02id\x18\x01 \x01(\t\x12\x10\n\x08priority\x18\x02 \x01(\r\"\x8e\x01\n\x0cMemberRecord\x12\n\n\x02id\x18\x01 \x01(\t\x12\x14\n\x0cpeer_address\x18\x02 \x01(\t\x12\r\n\x05voter\x18\x03 \x01(\x08\x12\x11\n\tnode_uuid\x18\x04 \x01(\x0c\x12\x1c\n\x14\x61\x64mitted_start_count\x18\x05 \x01(\x04\x12\x1c\n\x14\x61\x64mitted_start_nonce\x18\x06 \x01(\x06*\xf6\x03\n\x0bMessageKind\x12\x1c\n\x18MESSAGE_KIND_UNSPECIFIED\x10\x00\x12\x1d\n\x19MESSAGE_KIND_VOTE_REQUEST\x10\x01\x12\x1e\n\x1aMESSAGE_KIND_VOTE_RESPONSE\x10\x02\x12\x1a\n\x16MESSAGE_KIND_HEARTBEAT\x10\x03\x12#\n\x1fMESSAGE_KIND_HEARTBEAT_RESPONSE\x10\x04\x12\x18\n\x14MESSAGE_KIND_COMPARE\x10\x05\x12!\n\x1dMESSAGE_KIND_COMPARE_RESPONSE\x10\x06\x12\x19\n\x15MESSAGE_KIND_TRUNCATE\x10\x07\x12\"\n\x1eMESSAGE_KIND_TRUNCATE_RESPONSE\x10\x08\x12\x17\n\x13MESSAGE_KIND_APPEND\x10\t\x12 \n\x1cMESSAGE_KIND_APPEND_RESPONSE\x10\n\x12 \n\x1cMESSAGE_KIND_TAKE_LEADERSHIP\x10\x0b\x12\x16\n\x12MESSAGE_KIND_RESET\x10\x0c\x12\x1f\n\x1bMESSAGE_KIND_RESET_RESPONSE\x10\r\x12\x16\n\x12MESSAGE_KIND_FETCH\x10\x0e\x12\x1f\n\x1bMESSAGE_KIND_FETCH_RESPONSE\x10\x0f\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15\x64ledger/v1/raft.proto\x12\ndledger.v1\"\x9a\x02\n\x05Hello\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x12\n\ncluster_id\x18\x02 \x01(\t\x12\x0f\n\x07node_id\x18\x03 \x01(\t\x12\x11\n\tnode_uuid\x18\x04 \x01(\x0c\x12\x13\n\x0bstart_count\x18\x05 \x01(\x04\x12\x14\n\x0cstart_nonces\x18\x06 \x03(\x06\x12\x16\n\x0e\x63lient_address\x18\x07 \x01(\t\x12\x14\n\x0chttp_address\x18\x08 \x01(\t\x12\x18\n\x10\x65xpected_node_id\x18\t \x01(\t\x12\x16\n\x0erefusal_reason\x18\n \x01(\t\x12\x17\n\x0frefusal_message\x18\x0b \x01(\t\x12\x14\n\x0cpeer_address\x18\x0c \x01(\t\x12\x0e\n\x06is_new\x18\r \x01(\x08\"\xd2\x14\n\x0bPeerMessage\x12\r\n\x05group\x18\x01 \x01(\t\x12\x12\n\ncluster_id\x18\x02 \x01(\t\x12\x0c\n\x04term\x18\x03 \x01(\x04\x12\x11\n\tleader_id\x18\x04 \x01(\t\x12\x30\n\x06\x61ppend\x18\x05 \x01(\x0b\x32\x1e.dledger.v1.PeerMessage.AppendH\x00\x12\x41\n\x0f\x61ppend_response\x18\x06 \x01(\x0b\x32&.dledger.v1.PeerMessage.AppendResponseH\x00\x12\x36\n\theartbeat\x18\x07 \x01(\x0b\x32!.dledger.v1.PeerMessage.HeartbeatH\x00\x12G\n\x12heartbeat_response\x18\x08 \x01(\x0b\x32).dledger.v1.PeerMessage.HeartbeatResponseH\x00\x12;\n\x0cvote_request\x18\t \x01(\x0b\x32#.dledger.v1.PeerMessage.VoteRequestH\x00\x12=\n\rvote_response\x18\n \x01(\x0b\x32$.dledger.v1.PeerMessage.VoteResponseH\x00\x12\x32\n\x07\x63ompare\x18\x0b \x01(\x0b\x32\x1f.dledger.v1.PeerMessage.CompareH\x00\x12\x43\n\x10\x63ompare_response\x18\x0c \x01(\x0b\x32\'.dledger.v1.PeerMessage.CompareResponseH\x00\x12\x34\n\x08truncate\x18\r \x01(\x0b\x32 .dledger.v1.PeerMessage.TruncateH\x00\x12\x45\n\x11truncate_response\x18\x0e \x01(\x0b\x32(.dledger.v1.PeerMessage.TruncateResponseH\x00\x12.\n\x05reset\x18\x0f \x01(\x0b\x32\x1d.dledger.v1.PeerMessage.ResetH\x00\x12?\n\x0ereset_response\x18\x10 \x01(\x0b\x32%.dledger.v1.PeerMessage.ResetResponseH\x00\x12\x41\n\x0ftake_leadership\x18\x11 \x01(\x0b\x32&.dledger.v1.PeerMessage.TakeLeadershipH\x00\x12.\n\x05\x66\x65tch\x18\x12 \x01(\x0b\x32\x1d.dledger.v1.PeerMessage.FetchH\x00\x12?\n\x0e\x66\x65tch_response\x18\x13 \x01(\x0b\x32%.dledger.v1.PeerMessage.FetchResponseH\x00\x12\x41\n\x0fheartbeat_batch\x18\x14 \x01(\x0b\x32&.dledger.v1.PeerMessage.HeartbeatBatchH\x00\x12R\n\x18heartbeat_response_batch\x18\x15 \x01(\x0b\x32..dledger.v1.PeerMessage.HeartbeatResponseBatchH\x00\x1a\x36\n\x05Point\x12\x10\n\x08position\x18\x01 \x01(\x04\x12\x0c\n\x04term\x18\x02 \x01(\x04\x12\r\n\x05\x63hain\x18\x03 \x01(\x06\x1a!\n\x06\x41ppend\x12\x17\n\x0f\x63ommit_position\x18\x01 \x01(\x04\x1a\x32\n\x0e\x41ppendResponse\x12\x0e\n\x06result\x18\x01 \x01(\r\x12\x10\n\x08position\x18\x02 \x01(\x04\x1a\x33\n\tHeartbeat\x12\x17\n\x0f\x63ommit_position\x18\x01 \x01(\x04\x12\r\n\x05round\x18\x02 \x01(\x04\x1ax\n\x11HeartbeatResponse\x12\r\n\x05round\x18\x01 \x01(\x04\x12\x13\n\x0bkeeps_lease\x18\x02 \x01(\x08\x12\x12\n\ndisk_state\x18\x03 \x01(\r\x12\x15\n\rwall_clock_ms\x18\x04 \x01(\x04\x12\x14\n\x0cmay_not_vote\x18\x05 \x01(\x08\x1ah\n\x0bVoteRequest\x12\x13\n\x0bis_pre_vote\x18\x01 \x01(\x08\x12\x11\n\tlast_term\x18\x02 \x01(\x04\x12\x15\n\rlast_position\x18\x03 \x01(\x04\x12\x1a\n\x12transfer_leader_id\x18\x04 \x01(\t\x1aI\n\x0cVoteResponse\x12\x13\n\x0bis_pre_vote\x18\x01 \x01(\x08\x12\x14\n\x0crequest_term\x18\x02 \x01(\x04\x12\x0e\n\x06result\x18\x03 \x01(\r\x1aK\n\x07\x43ompare\x12,\n\x05point\x18\x01 \x01(\x0b\x32\x1d.dledger.v1.PeerMessage.Point\x12\x12\n\nrequest_id\x18\x02 \x01(\x04\x1as\n\x0f\x43ompareResponse\x12\x0e\n\x06result\x18\x01 \x01(\r\x12\x10\n\x08position\x18\x02 \x01(\x04\x12\x15\n\rposition_term\x18\x03 \x01(\x04\x12\x12\n\nrequest_id\x18\x04 \x01(\x04\x12\x13\n\x0b\x61\x64mits_loss\x18\x05 \x01(\x08\x1aL\n\x08Truncate\x12,\n\x05point\x18\x01 \x01(\x0b\x32\x1d.dledger.v1.PeerMessage.Point\x12\x12\n\nrequest_id\x18\x02 \x01(\x04\x1a\x36\n\x10TruncateResponse\x12\x0e\n\x06result\x18\x01 \x01(\r\x12\x12\n\nrequest_id\x18\x02 \x01(\x04\x1a\x1b\n\x05Reset\x12\x12\n\nrequest_id\x18\x01 \x01(\x04\x1a\x33\n\rResetResponse\x12\x0e\n\x06result\x18\x01 \x01(\r\x12\x12\n\nrequest_id\x18\x02 \x01(\x04\x1a\"\n\x0eTakeLeadership\x12\x10\n\x08position\x18\x01 \x01(\x04\x1at\n\x05\x46\x65tch\x12/\n\x08previous\x18\x01 \x01(\x0b\x32\x1d.dledger.v1.PeerMessage.Point\x12\x13\n\x0blast_wanted\x18\x02 \x01(\x04\x12\x11\n\tmax_bytes\x18\x03 \x01(\r\x12\x12\n\nrequest_id\x18\x04 \x01(\x04\x1a\xac\x01\n\rFetchResponse\x12\x0e\n\x06result\x18\x01 \x01(\r\x12\x12\n\nrequest_id\x18\x02 \x01(\x04\x12*\n\x03\x65nd\x18\x03 \x01(\x0b\x32\x1d.dledger.v1.PeerMessage.Point\x12,\n\x05start\x18\x04 \x01(\x0b\x32\x1d.dledger.v1.PeerMessage.Point\x12\x0e\n\x06voters\x18\x05 \x03(\t\x12\r\n\x05leads\x18\x06 \x01(\x08\x1aY\n\x0eHeartbeatBatch\x12\x0e\n\x06groups\x18\x01 \x03(\t\x12\r\n\x05terms\x18\x02 \x03(\x04\x12\x18\n\x10\x63ommit_positions\x18\x03 \x03(\x04\x12\x0e\n\x06rounds\x18\x04 \x03(\x04\x1a\xa1\x01\n\x16HeartbeatResponseBatch\x12\x0e\n\x06groups\x18\x01 \x03(\t\x12\r\n\x05terms\x18\x02 \x03(\x04\x12\x0e\n\x06rounds\x18\x03 \x03(\x04\x12\x14\n\x0ckeeps_leases\x18\x04 \x03(\x08\x12\x13\n\x0b\x64isk_states\x18\x05 \x03(\r\x12\x16\n\x0ewall_clocks_ms\x18\x06 \x03(\x04\x12\x15\n\rmay_not_votes\x18\x07 \x03(\x08\x42\x06\n\x04\x62ody\"\xb8\x01\n\rControlRecord\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12)\n\x07members\x18\x02 \x03(\x0b\x32\x18.dledger.v1.MemberRecord\x12$\n\x04trim\x18\x03 \x01(\x0b\x32\x16.dledger.v1.TrimRecord\x12+\n\x08settings\x18\x04 \x01(\x0b\x32\x19.dledger.v1.GroupSettings\x12\x15\n\rproducer_name\x18\x05 \x01(\t\"b\n\nTrimRecord\x12\x16\n\x0epoint_position\x18\x01 \x01(\x04\x12\x12\n\npoint_term\x18\x02 \x01(\x04\x12\x13\n\x0bpoint_chain\x18\x03 \x01(\x06\x12\x13\n\x0b\x66irst_index\x18\x04 \x01(\x04\"z\n\rGroupSettings\x12.\n\tpreferred\x18\x01 \x03(\x0b\x32\x1b.dledger.v1.PreferredLeader\x12\x1c\n\x14retention_max_age_ms\x18\x02 \x01(\x04\x12\x1b\n\x13retention_max_bytes\x18\x03 \x01(\x04\"/\n\x0fPreferredLeader\x12\n\n\x02id\x18\x01 \x01(\t\x12\x10\n\x08priority\x18\x02 \x01(\r\"\x8e\x01\n\x0cMemberRecord\x12\n\n\x02id\x18\x01 \x01(\t\x12\x14\n\x0cpeer_address\x18\x02 \x01(\t\x12\r\n\x05voter\x18\x03 \x01(\x08\x12\x11\n\tnode_uuid\x18\x04 \x01(\x0c\x12\x1c\n\x14\x61\x64mitted_start_count\x18\x05 \x01(\x04\x12\x1c\n\x14\x61\x64mitted_start_nonce\x18\x06 \x01(\x06\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'dledger.v1.raft_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_MESSAGEKIND']._serialized_start=1539
-  _globals['_MESSAGEKIND']._serialized_end=2041
   _globals['_HELLO']._serialized_start=38
   _globals['_HELLO']._serialized_end=320
   _globals['_PEERMESSAGE']._serialized_start=323
-  _globals['_PEERMESSAGE']._serialized_end=931
-  _globals['_CONTROLRECORD']._serialized_start=934
-  _globals['_CONTROLRECORD']._serialized_end=1118
-  _globals['_TRIMRECORD']._serialized_start=1120
-  _globals['_TRIMRECORD']._serialized_end=1218
-  _globals['_GROUPSETTINGS']._serialized_start=1220
-  _globals['_GROUPSETTINGS']._serialized_end=1342
-  _globals['_PREFERREDLEADER']._serialized_start=1344
-  _globals['_PREFERREDLEADER']._serialized_end=1391
-  _globals['_MEMBERRECORD']._serialized_start=1394
-  _globals['_MEMBERRECORD']._serialized_end=1536
+  _globals['_PEERMESSAGE']._serialized_end=2965
+  _globals['_PEERMESSAGE_POINT']._serialized_start=1466
+  _globals['_PEERMESSAGE_POINT']._serialized_end=1520
+  _globals['_PEERMESSAGE_APPEND']._serialized_start=1522
+  _globals['_PEERMESSAGE_APPEND']._serialized_end=1555
+  _globals['_PEERMESSAGE_APPENDRESPONSE']._serialized_start=1557
+  _globals['_PEERMESSAGE_APPENDRESPONSE']._serialized_end=1607
+  _globals['_PEERMESSAGE_HEARTBEAT']._serialized_start=1609
+  _globals['_PEERMESSAGE_HEARTBEAT']._serialized_end=1660
+  _globals['_PEERMESSAGE_HEARTBEATRESPONSE']._serialized_start=1662
+  _globals['_PEERMESSAGE_HEARTBEATRESPONSE']._serialized_end=1782
+  _globals['_PEERMESSAGE_VOTEREQUEST']._serialized_start=1784
+  _globals['_PEERMESSAGE_VOTEREQUEST']._serialized_end=1888
+  _globals['_PEERMESSAGE_VOTERESPONSE']._serialized_start=1890
+  _globals['_PEERMESSAGE_VOTERESPONSE']._serialized_end=1963
+  _globals['_PEERMESSAGE_COMPARE']._serialized_start=1965
+  _globals['_PEERMESSAGE_COMPARE']._serialized_end=2040
+  _globals['_PEERMESSAGE_COMPARERESPONSE']._serialized_start=2042
+  _globals['_PEERMESSAGE_COMPARERESPONSE']._serialized_end=2157
+  _globals['_PEERMESSAGE_TRUNCATE']._serialized_start=2159
+  _globals['_PEERMESSAGE_TRUNCATE']._serialized_end=2235
+  _globals['_PEERMESSAGE_TRUNCATERESPONSE']._serialized_start=2237
+  _globals['_PEERMESSAGE_TRUNCATERESPONSE']._serialized_end=2291
+  _globals['_PEERMESSAGE_RESET']._serialized_start=2293
+  _globals['_PEERMESSAGE_RESET']._serialized_end=2320
+  _globals['_PEERMESSAGE_RESETRESPONSE']._serialized_start=2322
+  _globals['_PEERMESSAGE_RESETRESPONSE']._serialized_end=2373
+  _globals['_PEERMESSAGE_TAKELEADERSHIP']._serialized_start=2375
+  _globals['_PEERMESSAGE_TAKELEADERSHIP']._serialized_end=2409
+  _globals['_PEERMESSAGE_FETCH']._serialized_start=2411
+  _globals['_PEERMESSAGE_FETCH']._serialized_end=2527
+  _globals['_PEERMESSAGE_FETCHRESPONSE']._serialized_start=2530
+  _globals['_PEERMESSAGE_FETCHRESPONSE']._serialized_end=2702
+  _globals['_PEERMESSAGE_HEARTBEATBATCH']._serialized_start=2704
+  _globals['_PEERMESSAGE_HEARTBEATBATCH']._serialized_end=2793
+  _globals['_PEERMESSAGE_HEARTBEATRESPONSEBATCH']._serialized_start=2796
+  _globals['_PEERMESSAGE_HEARTBEATRESPONSEBATCH']._serialized_end=2957
+  _globals['_CONTROLRECORD']._serialized_start=2968
+  _globals['_CONTROLRECORD']._serialized_end=3152
+  _globals['_TRIMRECORD']._serialized_start=3154
+  _globals['_TRIMRECORD']._serialized_end=3252
+  _globals['_GROUPSETTINGS']._serialized_start=3254
+  _globals['_GROUPSETTINGS']._serialized_end=3376
+  _globals['_PREFERREDLEADER']._serialized_start=3378
+  _globals['_PREFERREDLEADER']._serialized_end=3425
+  _globals['_MEMBERRECORD']._serialized_start=3428
+  _globals['_MEMBERRECORD']._serialized_end=3570
 # @@protoc_insertion_point(module_scope)

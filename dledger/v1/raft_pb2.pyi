@@ -9,7 +9,6 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
-from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -20,49 +19,6 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
-
-class _MessageKind:
-    ValueType = _typing.NewType("ValueType", _builtins.int)
-    V: _TypeAlias = ValueType  # noqa: Y015
-
-class _MessageKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_MessageKind.ValueType], _builtins.type):
-    DESCRIPTOR: _descriptor.EnumDescriptor
-    MESSAGE_KIND_UNSPECIFIED: _MessageKind.ValueType  # 0
-    MESSAGE_KIND_VOTE_REQUEST: _MessageKind.ValueType  # 1
-    MESSAGE_KIND_VOTE_RESPONSE: _MessageKind.ValueType  # 2
-    MESSAGE_KIND_HEARTBEAT: _MessageKind.ValueType  # 3
-    MESSAGE_KIND_HEARTBEAT_RESPONSE: _MessageKind.ValueType  # 4
-    MESSAGE_KIND_COMPARE: _MessageKind.ValueType  # 5
-    MESSAGE_KIND_COMPARE_RESPONSE: _MessageKind.ValueType  # 6
-    MESSAGE_KIND_TRUNCATE: _MessageKind.ValueType  # 7
-    MESSAGE_KIND_TRUNCATE_RESPONSE: _MessageKind.ValueType  # 8
-    MESSAGE_KIND_APPEND: _MessageKind.ValueType  # 9
-    MESSAGE_KIND_APPEND_RESPONSE: _MessageKind.ValueType  # 10
-    MESSAGE_KIND_TAKE_LEADERSHIP: _MessageKind.ValueType  # 11
-    MESSAGE_KIND_RESET: _MessageKind.ValueType  # 12
-    MESSAGE_KIND_RESET_RESPONSE: _MessageKind.ValueType  # 13
-    MESSAGE_KIND_FETCH: _MessageKind.ValueType  # 14
-    MESSAGE_KIND_FETCH_RESPONSE: _MessageKind.ValueType  # 15
-
-class MessageKind(_MessageKind, metaclass=_MessageKindEnumTypeWrapper): ...
-
-MESSAGE_KIND_UNSPECIFIED: MessageKind.ValueType  # 0
-MESSAGE_KIND_VOTE_REQUEST: MessageKind.ValueType  # 1
-MESSAGE_KIND_VOTE_RESPONSE: MessageKind.ValueType  # 2
-MESSAGE_KIND_HEARTBEAT: MessageKind.ValueType  # 3
-MESSAGE_KIND_HEARTBEAT_RESPONSE: MessageKind.ValueType  # 4
-MESSAGE_KIND_COMPARE: MessageKind.ValueType  # 5
-MESSAGE_KIND_COMPARE_RESPONSE: MessageKind.ValueType  # 6
-MESSAGE_KIND_TRUNCATE: MessageKind.ValueType  # 7
-MESSAGE_KIND_TRUNCATE_RESPONSE: MessageKind.ValueType  # 8
-MESSAGE_KIND_APPEND: MessageKind.ValueType  # 9
-MESSAGE_KIND_APPEND_RESPONSE: MessageKind.ValueType  # 10
-MESSAGE_KIND_TAKE_LEADERSHIP: MessageKind.ValueType  # 11
-MESSAGE_KIND_RESET: MessageKind.ValueType  # 12
-MESSAGE_KIND_RESET_RESPONSE: MessageKind.ValueType  # 13
-MESSAGE_KIND_FETCH: MessageKind.ValueType  # 14
-MESSAGE_KIND_FETCH_RESPONSE: MessageKind.ValueType  # 15
-Global___MessageKind: _TypeAlias = MessageKind  # noqa: Y015
 
 @_typing.final
 class Hello(_message.Message):
@@ -135,115 +91,563 @@ Global___Hello: _TypeAlias = Hello  # noqa: Y015
 
 @_typing.final
 class PeerMessage(_message.Message):
-    """One message of one group. `kind` says which fields count (dledger/raft/messages.py documents each). Behind an APPEND
-    and a FETCH_RESPONSE come frames, behind a RESET the log's small state (dledger/log/frame/log_snapshot.py).
-    """
+    """One message between nodes: what all of them say, and one body. dledger/raft/messages.py documents each body."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    KIND_FIELD_NUMBER: _builtins.int
+    @_typing.final
+    class Point(_message.Message):
+        """Names one frame and everything before it."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        POSITION_FIELD_NUMBER: _builtins.int
+        TERM_FIELD_NUMBER: _builtins.int
+        CHAIN_FIELD_NUMBER: _builtins.int
+        position: _builtins.int
+        term: _builtins.int
+        chain: _builtins.int
+        def __init__(
+            self,
+            *,
+            position: _builtins.int = ...,
+            term: _builtins.int = ...,
+            chain: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["chain", b"chain", "position", b"position", "term", b"term"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class Append(_message.Message):
+        """Log frames follow."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        COMMIT_POSITION_FIELD_NUMBER: _builtins.int
+        commit_position: _builtins.int
+        def __init__(
+            self,
+            *,
+            commit_position: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["commit_position", b"commit_position"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class AppendResponse(_message.Message):
+        """`result` is a PushResult, here and below."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        RESULT_FIELD_NUMBER: _builtins.int
+        POSITION_FIELD_NUMBER: _builtins.int
+        result: _builtins.int
+        position: _builtins.int
+        def __init__(
+            self,
+            *,
+            result: _builtins.int = ...,
+            position: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["position", b"position", "result", b"result"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class Heartbeat(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        COMMIT_POSITION_FIELD_NUMBER: _builtins.int
+        ROUND_FIELD_NUMBER: _builtins.int
+        commit_position: _builtins.int
+        round: _builtins.int
+        def __init__(
+            self,
+            *,
+            commit_position: _builtins.int = ...,
+            round: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["commit_position", b"commit_position", "round", b"round"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class HeartbeatResponse(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        ROUND_FIELD_NUMBER: _builtins.int
+        KEEPS_LEASE_FIELD_NUMBER: _builtins.int
+        DISK_STATE_FIELD_NUMBER: _builtins.int
+        WALL_CLOCK_MS_FIELD_NUMBER: _builtins.int
+        MAY_NOT_VOTE_FIELD_NUMBER: _builtins.int
+        round: _builtins.int
+        keeps_lease: _builtins.bool
+        disk_state: _builtins.int
+        """A DiskState."""
+        wall_clock_ms: _builtins.int
+        """Milliseconds since the epoch."""
+        may_not_vote: _builtins.bool
+        """The node may have lost what it acknowledged, and votes for nobody before a leader has caught it up."""
+        def __init__(
+            self,
+            *,
+            round: _builtins.int = ...,
+            keeps_lease: _builtins.bool = ...,
+            disk_state: _builtins.int = ...,
+            wall_clock_ms: _builtins.int = ...,
+            may_not_vote: _builtins.bool = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["disk_state", b"disk_state", "keeps_lease", b"keeps_lease", "may_not_vote", b"may_not_vote", "round", b"round", "wall_clock_ms", b"wall_clock_ms"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class VoteRequest(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        IS_PRE_VOTE_FIELD_NUMBER: _builtins.int
+        LAST_TERM_FIELD_NUMBER: _builtins.int
+        LAST_POSITION_FIELD_NUMBER: _builtins.int
+        TRANSFER_LEADER_ID_FIELD_NUMBER: _builtins.int
+        is_pre_vote: _builtins.bool
+        last_term: _builtins.int
+        last_position: _builtins.int
+        transfer_leader_id: _builtins.str
+        def __init__(
+            self,
+            *,
+            is_pre_vote: _builtins.bool = ...,
+            last_term: _builtins.int = ...,
+            last_position: _builtins.int = ...,
+            transfer_leader_id: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["is_pre_vote", b"is_pre_vote", "last_position", b"last_position", "last_term", b"last_term", "transfer_leader_id", b"transfer_leader_id"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class VoteResponse(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        IS_PRE_VOTE_FIELD_NUMBER: _builtins.int
+        REQUEST_TERM_FIELD_NUMBER: _builtins.int
+        RESULT_FIELD_NUMBER: _builtins.int
+        is_pre_vote: _builtins.bool
+        request_term: _builtins.int
+        result: _builtins.int
+        """A VoteResult."""
+        def __init__(
+            self,
+            *,
+            is_pre_vote: _builtins.bool = ...,
+            request_term: _builtins.int = ...,
+            result: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["is_pre_vote", b"is_pre_vote", "request_term", b"request_term", "result", b"result"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class Compare(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        POINT_FIELD_NUMBER: _builtins.int
+        REQUEST_ID_FIELD_NUMBER: _builtins.int
+        request_id: _builtins.int
+        @_builtins.property
+        def point(self) -> Global___PeerMessage.Point: ...
+        def __init__(
+            self,
+            *,
+            point: Global___PeerMessage.Point | None = ...,
+            request_id: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["point", b"point"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["point", b"point", "request_id", b"request_id"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class CompareResponse(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        RESULT_FIELD_NUMBER: _builtins.int
+        POSITION_FIELD_NUMBER: _builtins.int
+        POSITION_TERM_FIELD_NUMBER: _builtins.int
+        REQUEST_ID_FIELD_NUMBER: _builtins.int
+        ADMITS_LOSS_FIELD_NUMBER: _builtins.int
+        result: _builtins.int
+        position: _builtins.int
+        position_term: _builtins.int
+        request_id: _builtins.int
+        admits_loss: _builtins.bool
+        """The node knows that frames it acknowledged are damaged, or were given up."""
+        def __init__(
+            self,
+            *,
+            result: _builtins.int = ...,
+            position: _builtins.int = ...,
+            position_term: _builtins.int = ...,
+            request_id: _builtins.int = ...,
+            admits_loss: _builtins.bool = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["admits_loss", b"admits_loss", "position", b"position", "position_term", b"position_term", "request_id", b"request_id", "result", b"result"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class Truncate(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        POINT_FIELD_NUMBER: _builtins.int
+        REQUEST_ID_FIELD_NUMBER: _builtins.int
+        request_id: _builtins.int
+        @_builtins.property
+        def point(self) -> Global___PeerMessage.Point: ...
+        def __init__(
+            self,
+            *,
+            point: Global___PeerMessage.Point | None = ...,
+            request_id: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["point", b"point"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["point", b"point", "request_id", b"request_id"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class TruncateResponse(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        RESULT_FIELD_NUMBER: _builtins.int
+        REQUEST_ID_FIELD_NUMBER: _builtins.int
+        result: _builtins.int
+        request_id: _builtins.int
+        def __init__(
+            self,
+            *,
+            result: _builtins.int = ...,
+            request_id: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id", "result", b"result"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class Reset(_message.Message):
+        """The log's small state follows (dledger/log/frame/log_snapshot.py)."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        REQUEST_ID_FIELD_NUMBER: _builtins.int
+        request_id: _builtins.int
+        def __init__(
+            self,
+            *,
+            request_id: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class ResetResponse(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        RESULT_FIELD_NUMBER: _builtins.int
+        REQUEST_ID_FIELD_NUMBER: _builtins.int
+        result: _builtins.int
+        request_id: _builtins.int
+        def __init__(
+            self,
+            *,
+            result: _builtins.int = ...,
+            request_id: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id", "result", b"result"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class TakeLeadership(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        POSITION_FIELD_NUMBER: _builtins.int
+        position: _builtins.int
+        def __init__(
+            self,
+            *,
+            position: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["position", b"position"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class Fetch(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        PREVIOUS_FIELD_NUMBER: _builtins.int
+        LAST_WANTED_FIELD_NUMBER: _builtins.int
+        MAX_BYTES_FIELD_NUMBER: _builtins.int
+        REQUEST_ID_FIELD_NUMBER: _builtins.int
+        last_wanted: _builtins.int
+        max_bytes: _builtins.int
+        request_id: _builtins.int
+        @_builtins.property
+        def previous(self) -> Global___PeerMessage.Point: ...
+        def __init__(
+            self,
+            *,
+            previous: Global___PeerMessage.Point | None = ...,
+            last_wanted: _builtins.int = ...,
+            max_bytes: _builtins.int = ...,
+            request_id: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["previous", b"previous"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["last_wanted", b"last_wanted", "max_bytes", b"max_bytes", "previous", b"previous", "request_id", b"request_id"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class FetchResponse(_message.Message):
+        """Log frames follow."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        RESULT_FIELD_NUMBER: _builtins.int
+        REQUEST_ID_FIELD_NUMBER: _builtins.int
+        END_FIELD_NUMBER: _builtins.int
+        START_FIELD_NUMBER: _builtins.int
+        VOTERS_FIELD_NUMBER: _builtins.int
+        LEADS_FIELD_NUMBER: _builtins.int
+        result: _builtins.int
+        """A FetchResult."""
+        request_id: _builtins.int
+        leads: _builtins.bool
+        """The node is the leader of this term."""
+        @_builtins.property
+        def end(self) -> Global___PeerMessage.Point:
+            """Where the log ends and begins, and who votes by it."""
+
+        @_builtins.property
+        def start(self) -> Global___PeerMessage.Point: ...
+        @_builtins.property
+        def voters(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+        def __init__(
+            self,
+            *,
+            result: _builtins.int = ...,
+            request_id: _builtins.int = ...,
+            end: Global___PeerMessage.Point | None = ...,
+            start: Global___PeerMessage.Point | None = ...,
+            voters: _abc.Iterable[_builtins.str] | None = ...,
+            leads: _builtins.bool = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["end", b"end", "start", b"start"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["end", b"end", "leads", b"leads", "request_id", b"request_id", "result", b"result", "start", b"start", "voters", b"voters"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class HeartbeatBatch(_message.Message):
+        """Heartbeats of several groups, in columns: row i is the i-th entry of each. All columns are equally long."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        GROUPS_FIELD_NUMBER: _builtins.int
+        TERMS_FIELD_NUMBER: _builtins.int
+        COMMIT_POSITIONS_FIELD_NUMBER: _builtins.int
+        ROUNDS_FIELD_NUMBER: _builtins.int
+        @_builtins.property
+        def groups(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+        @_builtins.property
+        def terms(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+        @_builtins.property
+        def commit_positions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+        @_builtins.property
+        def rounds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+        def __init__(
+            self,
+            *,
+            groups: _abc.Iterable[_builtins.str] | None = ...,
+            terms: _abc.Iterable[_builtins.int] | None = ...,
+            commit_positions: _abc.Iterable[_builtins.int] | None = ...,
+            rounds: _abc.Iterable[_builtins.int] | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["commit_positions", b"commit_positions", "groups", b"groups", "rounds", b"rounds", "terms", b"terms"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class HeartbeatResponseBatch(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        GROUPS_FIELD_NUMBER: _builtins.int
+        TERMS_FIELD_NUMBER: _builtins.int
+        ROUNDS_FIELD_NUMBER: _builtins.int
+        KEEPS_LEASES_FIELD_NUMBER: _builtins.int
+        DISK_STATES_FIELD_NUMBER: _builtins.int
+        WALL_CLOCKS_MS_FIELD_NUMBER: _builtins.int
+        MAY_NOT_VOTES_FIELD_NUMBER: _builtins.int
+        @_builtins.property
+        def groups(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+        @_builtins.property
+        def terms(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+        @_builtins.property
+        def rounds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+        @_builtins.property
+        def keeps_leases(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bool]: ...
+        @_builtins.property
+        def disk_states(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+        @_builtins.property
+        def wall_clocks_ms(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+        @_builtins.property
+        def may_not_votes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bool]: ...
+        def __init__(
+            self,
+            *,
+            groups: _abc.Iterable[_builtins.str] | None = ...,
+            terms: _abc.Iterable[_builtins.int] | None = ...,
+            rounds: _abc.Iterable[_builtins.int] | None = ...,
+            keeps_leases: _abc.Iterable[_builtins.bool] | None = ...,
+            disk_states: _abc.Iterable[_builtins.int] | None = ...,
+            wall_clocks_ms: _abc.Iterable[_builtins.int] | None = ...,
+            may_not_votes: _abc.Iterable[_builtins.bool] | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["disk_states", b"disk_states", "groups", b"groups", "keeps_leases", b"keeps_leases", "may_not_votes", b"may_not_votes", "rounds", b"rounds", "terms", b"terms", "wall_clocks_ms", b"wall_clocks_ms"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     GROUP_FIELD_NUMBER: _builtins.int
     CLUSTER_ID_FIELD_NUMBER: _builtins.int
     TERM_FIELD_NUMBER: _builtins.int
     LEADER_ID_FIELD_NUMBER: _builtins.int
-    LAST_TERM_FIELD_NUMBER: _builtins.int
-    LAST_POSITION_FIELD_NUMBER: _builtins.int
-    TRANSFER_LEADER_ID_FIELD_NUMBER: _builtins.int
-    RESULT_FIELD_NUMBER: _builtins.int
-    POSITION_FIELD_NUMBER: _builtins.int
-    POSITION_TERM_FIELD_NUMBER: _builtins.int
-    CHAIN_FIELD_NUMBER: _builtins.int
-    COMMIT_POSITION_FIELD_NUMBER: _builtins.int
-    ROUND_FIELD_NUMBER: _builtins.int
-    REQUEST_ID_FIELD_NUMBER: _builtins.int
-    IS_PRE_VOTE_FIELD_NUMBER: _builtins.int
-    REQUEST_TERM_FIELD_NUMBER: _builtins.int
-    KEEPS_LEASE_FIELD_NUMBER: _builtins.int
-    LAST_WANTED_FIELD_NUMBER: _builtins.int
-    MAX_BYTES_FIELD_NUMBER: _builtins.int
-    DISK_STATE_FIELD_NUMBER: _builtins.int
-    WALL_CLOCK_MS_FIELD_NUMBER: _builtins.int
-    ADMITS_LOSS_FIELD_NUMBER: _builtins.int
-    MAY_NOT_VOTE_FIELD_NUMBER: _builtins.int
-    START_POSITION_FIELD_NUMBER: _builtins.int
-    START_TERM_FIELD_NUMBER: _builtins.int
-    START_CHAIN_FIELD_NUMBER: _builtins.int
-    VOTERS_FIELD_NUMBER: _builtins.int
-    LEADS_FIELD_NUMBER: _builtins.int
-    kind: Global___MessageKind.ValueType
+    APPEND_FIELD_NUMBER: _builtins.int
+    APPEND_RESPONSE_FIELD_NUMBER: _builtins.int
+    HEARTBEAT_FIELD_NUMBER: _builtins.int
+    HEARTBEAT_RESPONSE_FIELD_NUMBER: _builtins.int
+    VOTE_REQUEST_FIELD_NUMBER: _builtins.int
+    VOTE_RESPONSE_FIELD_NUMBER: _builtins.int
+    COMPARE_FIELD_NUMBER: _builtins.int
+    COMPARE_RESPONSE_FIELD_NUMBER: _builtins.int
+    TRUNCATE_FIELD_NUMBER: _builtins.int
+    TRUNCATE_RESPONSE_FIELD_NUMBER: _builtins.int
+    RESET_FIELD_NUMBER: _builtins.int
+    RESET_RESPONSE_FIELD_NUMBER: _builtins.int
+    TAKE_LEADERSHIP_FIELD_NUMBER: _builtins.int
+    FETCH_FIELD_NUMBER: _builtins.int
+    FETCH_RESPONSE_FIELD_NUMBER: _builtins.int
+    HEARTBEAT_BATCH_FIELD_NUMBER: _builtins.int
+    HEARTBEAT_RESPONSE_BATCH_FIELD_NUMBER: _builtins.int
     group: _builtins.str
+    """Empty, and the term 0, in a batch: each of its rows has its own."""
     cluster_id: _builtins.str
+    """Empty while it is not known."""
     term: _builtins.int
+    """The sender's."""
     leader_id: _builtins.str
-    last_term: _builtins.int
-    last_position: _builtins.int
-    transfer_leader_id: _builtins.str
-    result: _builtins.int
-    position: _builtins.int
-    position_term: _builtins.int
-    chain: _builtins.int
-    commit_position: _builtins.int
-    round: _builtins.int
-    request_id: _builtins.int
-    is_pre_vote: _builtins.bool
-    request_term: _builtins.int
-    keeps_lease: _builtins.bool
-    last_wanted: _builtins.int
-    max_bytes: _builtins.int
-    disk_state: _builtins.int
-    """HEARTBEAT_RESPONSE: 0 ok, 1 low, 2 full, 3 hung."""
-    wall_clock_ms: _builtins.int
-    """HEARTBEAT_RESPONSE: milliseconds since the epoch."""
-    admits_loss: _builtins.bool
-    """COMPARE_RESPONSE: the node knows that frames it acknowledged are damaged, or were given up."""
-    may_not_vote: _builtins.bool
-    """HEARTBEAT_RESPONSE: the node may have lost what it acknowledged, and votes for nobody before it was caught up."""
-    start_position: _builtins.int
-    """FETCH_RESPONSE: where the log begins, and who votes by it."""
-    start_term: _builtins.int
-    start_chain: _builtins.int
-    leads: _builtins.bool
-    """FETCH_RESPONSE: the node is the leader of this term."""
+    """The sender, where it speaks as a leader; else empty."""
     @_builtins.property
-    def voters(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def append(self) -> Global___PeerMessage.Append: ...
+    @_builtins.property
+    def append_response(self) -> Global___PeerMessage.AppendResponse: ...
+    @_builtins.property
+    def heartbeat(self) -> Global___PeerMessage.Heartbeat: ...
+    @_builtins.property
+    def heartbeat_response(self) -> Global___PeerMessage.HeartbeatResponse: ...
+    @_builtins.property
+    def vote_request(self) -> Global___PeerMessage.VoteRequest: ...
+    @_builtins.property
+    def vote_response(self) -> Global___PeerMessage.VoteResponse: ...
+    @_builtins.property
+    def compare(self) -> Global___PeerMessage.Compare: ...
+    @_builtins.property
+    def compare_response(self) -> Global___PeerMessage.CompareResponse: ...
+    @_builtins.property
+    def truncate(self) -> Global___PeerMessage.Truncate: ...
+    @_builtins.property
+    def truncate_response(self) -> Global___PeerMessage.TruncateResponse: ...
+    @_builtins.property
+    def reset(self) -> Global___PeerMessage.Reset: ...
+    @_builtins.property
+    def reset_response(self) -> Global___PeerMessage.ResetResponse: ...
+    @_builtins.property
+    def take_leadership(self) -> Global___PeerMessage.TakeLeadership: ...
+    @_builtins.property
+    def fetch(self) -> Global___PeerMessage.Fetch: ...
+    @_builtins.property
+    def fetch_response(self) -> Global___PeerMessage.FetchResponse: ...
+    @_builtins.property
+    def heartbeat_batch(self) -> Global___PeerMessage.HeartbeatBatch: ...
+    @_builtins.property
+    def heartbeat_response_batch(self) -> Global___PeerMessage.HeartbeatResponseBatch: ...
     def __init__(
         self,
         *,
-        kind: Global___MessageKind.ValueType = ...,
         group: _builtins.str = ...,
         cluster_id: _builtins.str = ...,
         term: _builtins.int = ...,
         leader_id: _builtins.str = ...,
-        last_term: _builtins.int = ...,
-        last_position: _builtins.int = ...,
-        transfer_leader_id: _builtins.str = ...,
-        result: _builtins.int = ...,
-        position: _builtins.int = ...,
-        position_term: _builtins.int = ...,
-        chain: _builtins.int = ...,
-        commit_position: _builtins.int = ...,
-        round: _builtins.int = ...,
-        request_id: _builtins.int = ...,
-        is_pre_vote: _builtins.bool = ...,
-        request_term: _builtins.int = ...,
-        keeps_lease: _builtins.bool = ...,
-        last_wanted: _builtins.int = ...,
-        max_bytes: _builtins.int = ...,
-        disk_state: _builtins.int = ...,
-        wall_clock_ms: _builtins.int = ...,
-        admits_loss: _builtins.bool = ...,
-        may_not_vote: _builtins.bool = ...,
-        start_position: _builtins.int = ...,
-        start_term: _builtins.int = ...,
-        start_chain: _builtins.int = ...,
-        voters: _abc.Iterable[_builtins.str] | None = ...,
-        leads: _builtins.bool = ...,
+        append: Global___PeerMessage.Append | None = ...,
+        append_response: Global___PeerMessage.AppendResponse | None = ...,
+        heartbeat: Global___PeerMessage.Heartbeat | None = ...,
+        heartbeat_response: Global___PeerMessage.HeartbeatResponse | None = ...,
+        vote_request: Global___PeerMessage.VoteRequest | None = ...,
+        vote_response: Global___PeerMessage.VoteResponse | None = ...,
+        compare: Global___PeerMessage.Compare | None = ...,
+        compare_response: Global___PeerMessage.CompareResponse | None = ...,
+        truncate: Global___PeerMessage.Truncate | None = ...,
+        truncate_response: Global___PeerMessage.TruncateResponse | None = ...,
+        reset: Global___PeerMessage.Reset | None = ...,
+        reset_response: Global___PeerMessage.ResetResponse | None = ...,
+        take_leadership: Global___PeerMessage.TakeLeadership | None = ...,
+        fetch: Global___PeerMessage.Fetch | None = ...,
+        fetch_response: Global___PeerMessage.FetchResponse | None = ...,
+        heartbeat_batch: Global___PeerMessage.HeartbeatBatch | None = ...,
+        heartbeat_response_batch: Global___PeerMessage.HeartbeatResponseBatch | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["append", b"append", "append_response", b"append_response", "body", b"body", "compare", b"compare", "compare_response", b"compare_response", "fetch", b"fetch", "fetch_response", b"fetch_response", "heartbeat", b"heartbeat", "heartbeat_batch", b"heartbeat_batch", "heartbeat_response", b"heartbeat_response", "heartbeat_response_batch", b"heartbeat_response_batch", "reset", b"reset", "reset_response", b"reset_response", "take_leadership", b"take_leadership", "truncate", b"truncate", "truncate_response", b"truncate_response", "vote_request", b"vote_request", "vote_response", b"vote_response"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["admits_loss", b"admits_loss", "chain", b"chain", "cluster_id", b"cluster_id", "commit_position", b"commit_position", "disk_state", b"disk_state", "group", b"group", "is_pre_vote", b"is_pre_vote", "keeps_lease", b"keeps_lease", "kind", b"kind", "last_position", b"last_position", "last_term", b"last_term", "last_wanted", b"last_wanted", "leader_id", b"leader_id", "leads", b"leads", "max_bytes", b"max_bytes", "may_not_vote", b"may_not_vote", "position", b"position", "position_term", b"position_term", "request_id", b"request_id", "request_term", b"request_term", "result", b"result", "round", b"round", "start_chain", b"start_chain", "start_position", b"start_position", "start_term", b"start_term", "term", b"term", "transfer_leader_id", b"transfer_leader_id", "voters", b"voters", "wall_clock_ms", b"wall_clock_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["append", b"append", "append_response", b"append_response", "body", b"body", "cluster_id", b"cluster_id", "compare", b"compare", "compare_response", b"compare_response", "fetch", b"fetch", "fetch_response", b"fetch_response", "group", b"group", "heartbeat", b"heartbeat", "heartbeat_batch", b"heartbeat_batch", "heartbeat_response", b"heartbeat_response", "heartbeat_response_batch", b"heartbeat_response_batch", "leader_id", b"leader_id", "reset", b"reset", "reset_response", b"reset_response", "take_leadership", b"take_leadership", "term", b"term", "truncate", b"truncate", "truncate_response", b"truncate_response", "vote_request", b"vote_request", "vote_response", b"vote_response"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["append", "append_response", "heartbeat", "heartbeat_response", "vote_request", "vote_response", "compare", "compare_response", "truncate", "truncate_response", "reset", "reset_response", "take_leadership", "fetch", "fetch_response", "heartbeat_batch", "heartbeat_response_batch"]  # noqa: Y015
+    _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
 Global___PeerMessage: _TypeAlias = PeerMessage  # noqa: Y015
 

@@ -334,4 +334,12 @@ def _make_unbelievable(random: Random, fields: pb.PeerMessage, hello: pb.Hello) 
         fields.cluster_id, fields.group = hello.cluster_id, "default"
     if fields.leader_id and random.random() < 0.9:
         fields.leader_id = hello.node_id
-    fields.term = random.choice((0, 0, 1 << 40, 2**63, 2**64 - 1))
+    fields.term = _unbelievable_term(random)
+    for name in ("heartbeat_batch", "heartbeat_response_batch"):
+        if fields.HasField(name):
+            terms = getattr(fields, name).terms
+            terms[:] = [_unbelievable_term(random) for _ in terms]
+
+
+def _unbelievable_term(random: Random) -> int:
+    return random.choice((0, 0, 1 << 40, 2**63, 2**64 - 1))

@@ -89,9 +89,21 @@ def mutated_bytes(random: Random, data: bytes) -> bytes:
 
 def mutate_message(random: Random, message: Message) -> None:
     """Sets some fields, at any depth, to what nobody sane would."""
-    fields: list[Any] = list(message.DESCRIPTOR.fields)
     for _ in range(random.choice((1, 1, 2, 3))):
-        _mutate_field(random, message, random.choice(fields))
+        owner, field = random.choice(_fields(message))
+        _mutate_field(random, owner, field)
+
+
+def _fields(message: Any) -> list[tuple[Any, FieldDescriptor]]:
+    """Of a oneof, what is set, and the fields in it as if they stood outside: else most mutations would only make
+    another, empty kind of it."""
+    found: list[tuple[Any, FieldDescriptor]] = []
+    for field in message.DESCRIPTOR.fields:
+        if field.containing_oneof is None:
+            found.append((message, field))
+        elif message.HasField(field.name):
+            found += [(message, field), *_fields(getattr(message, field.name))]
+    return found
 
 
 def _mutate_field(random: Random, message: Any, field: FieldDescriptor) -> None:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from dledger.common.types import NodeId
 from dledger.raft import codec
-from dledger.raft.messages import Message
+from dledger.raft.messages import Heartbeat, HeartbeatBatch, HeartbeatResponse, HeartbeatResponseBatch, PeerMessage
 from tests.support.cluster import SimCluster, SimNode
 from tests.support.virtual_time import run_virtual
 
@@ -28,14 +28,26 @@ def record() -> dict[str, list[Recorded]]:
     found: dict[str, list[Recorded]] = defaultdict(list)
     for scene in (_replaced_leader, _trimmed_log, _short_log):
         run_virtual(_play(scene, found))
+    for kind in ("Heartbeat", "HeartbeatResponse"):
+        found[f"{kind}Batch"] = [_batch(found[kind][at : at + 3]) for at in range(0, 9, 3)]
     return dict(found)
+
+
+def _batch(recorded: list[Recorded]) -> Recorded:
+    """As a node that has several groups would have sent them."""
+    source = recorded[0].source
+    rows = [codec.decode(each.header, b"", cluster_id="c", sender=each.source) for each in recorded]
+    heartbeats = tuple(row for row in rows if isinstance(row, Heartbeat))
+    answers = tuple(row for row in rows if isinstance(row, HeartbeatResponse))
+    batch = HeartbeatBatch(heartbeats) if heartbeats else HeartbeatResponseBatch(answers)
+    return Recorded(source, codec.encode(batch, cluster_id="c", sender=source).header, b"")
 
 
 async def _play(scene: Callable[[SimCluster], object], found: dict[str, list[Recorded]]) -> None:
     async with SimCluster(3, segment_frames=10) as cluster:
         send = cluster.network.send
 
-        def overheard(source: NodeId, target: NodeId, message: Message) -> bool:
+        def overheard(source: NodeId, target: NodeId, message: PeerMessage) -> bool:
             kept = found[type(message).__name__]
             if len(kept) < KEPT_OF_EACH:
                 encoded = codec.encode(message, cluster_id="c", sender=source)

@@ -7,7 +7,8 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from dledger.common.types import NodeId
-from dledger.raft.messages import Message
+from dledger.node.heartbeats import rows_of
+from dledger.raft.messages import PeerMessage
 from dledger.testing.memory_network import RETRY_S, MemoryNetwork, MemoryTransport, _Connection
 from dledger.testing.network_faults import Fate, Faults
 from dledger.transport.transport_api import PeerIdentity, TransportHandler
@@ -20,17 +21,17 @@ if TYPE_CHECKING:
 class _Gate:
     """Where messages enter a process: a ``TransportHandler`` that the network may call from outside."""
 
-    def __init__(self, life: Life, handler: TransportHandler) -> None:
+    def __init__(self, life: Life, handler: TransportHandler[PeerMessage]) -> None:
         self._process = life.process
         self._hosts = life.host.cluster.hosts
         self._heard_ms = life.heard_ms
         self._met = life.met
         self._handler = handler
 
-    def on_message(self, sender: NodeId, message: Message) -> None:
+    def on_message(self, sender: NodeId, message: PeerMessage) -> None:
         self._process.call_soon(self._take, sender, message)
 
-    def _take(self, sender: NodeId, message: Message) -> None:
+    def _take(self, sender: NodeId, message: PeerMessage) -> None:
         self._heard_ms[sender] = self._process.time() * 1000
         self._handler.on_message(sender, message)
 
@@ -57,13 +58,14 @@ class WatchedTransport(MemoryTransport):
         self._host = host
         self._life = life
 
-    async def start(self, handler: TransportHandler) -> None:
+    async def start(self, handler: TransportHandler[PeerMessage]) -> None:
         await super().start(_Gate(self._life, handler))
 
-    def send(self, peer: NodeId, message: Message) -> bool:
+    def send(self, peer: NodeId, message: PeerMessage) -> bool:
         if self._life.process.has_ended:
             return False
-        self._host.says(peer, message)
+        for each in rows_of(message):
+            self._host.says(peer, each)
         return super().send(peer, message)
 
     @property
@@ -79,7 +81,7 @@ class CountedFaults(Faults):
         super().__init__(random)
         self._hits = hits
 
-    def judge(self, source: NodeId, target: NodeId, message: Message) -> Fate:
+    def judge(self, source: NodeId, target: NodeId, message: PeerMessage) -> Fate:
         fate, hits = super().judge(source, target, message), self._hits
         if fate.is_dropped:
             hits["fault message cut off" if self.is_cut(source, target) else "fault message lost"] += 1

@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Callable
 from hashlib import blake2b
 
-from dledger.raft.messages import Message
+from dledger.raft.messages import PeerMessage
 
 
-def told(message: Message) -> str:
+def told(message: PeerMessage) -> str:
     """All that a message says: of its frames which, and by the last one's chain what is in them."""
     frames = getattr(message, "frames", ())
     return f"{message!r} chain={frames[-1].header.chain}" if frames else repr(message)

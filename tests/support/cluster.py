@@ -30,9 +30,10 @@ from dledger.group.replica import Replica
 from dledger.log.damage.damage import Damaged
 from dledger.log.frame.frame import Frame
 from dledger.metrics.group import GroupMetrics
+from dledger.node.heartbeats import rows_of
 from dledger.node.peer_book import PeerBook
 from dledger.node.peers import Peers
-from dledger.raft.messages import Message, VoteRequest
+from dledger.raft.messages import Message, PeerMessage, VoteRequest
 from dledger.testing.memory_log import MemoryLog
 from dledger.testing.memory_network import MemoryNetwork, MemoryTransport
 from dledger.transport.transport_api import PeerIdentity
@@ -373,11 +374,12 @@ class SimNode:
 
     # TransportHandler --------------------------------------------------------------------------------------------
 
-    def on_message(self, sender: NodeId, message: Message) -> None:
-        if self._frozen is None:
-            self.replica.on_message(sender, message)
-        else:
-            self._mail.append(partial(self.replica.on_message, sender, message))
+    def on_message(self, sender: NodeId, message: PeerMessage) -> None:
+        for each in rows_of(message):
+            if self._frozen is None:
+                self.replica.on_message(sender, each)
+            else:
+                self._mail.append(partial(self.replica.on_message, sender, each))
 
     def on_connected(self, peer: NodeId) -> None:
         self.replica.on_connected(peer)

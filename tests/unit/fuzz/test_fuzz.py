@@ -12,7 +12,8 @@ import pytest
 from dledger.common.types import NodeId
 from dledger.group.inbox import Inbox
 from dledger.log.frame.frame import Frame
-from dledger.raft.messages import Message
+from dledger.raft import codec
+from dledger.raft.messages import Message, PeerMessage
 from dledger.transport.peer import TcpTransport
 from dledger.v1 import raft_pb2 as pb
 from tests.fuzz import attacks
@@ -128,7 +129,7 @@ class Listener(Stranger):
 
     told = 0
 
-    def on_message(self, sender: NodeId, message: Message) -> None:
+    def on_message(self, sender: NodeId, message: PeerMessage) -> None:
         self.told += 1
 
 
@@ -142,7 +143,7 @@ def _with_listener(talk: Callable[[Listener, str], object]) -> None:
     """``talk`` with a node's transport, in this process, and its address."""
 
     async def run() -> None:
-        listener, transport = Listener("n1"), TcpTransport("127.0.0.1", 0, random=Random(1))
+        listener, transport = Listener("n1"), TcpTransport("127.0.0.1", 0, codec=codec, random=Random(1))
         await transport.start(listener)
         try:
             await talk(listener, f"127.0.0.1:{transport.port}")  # type: ignore[misc]

@@ -48,6 +48,11 @@ async def caught_up(cluster: SimCluster, node: SimNode) -> None:
     leader = await cluster.leader()
     last = leader.log.last.position
     await cluster.until(lambda: node.commit_position >= last)
+    # It may hear of the commit before the leader hears that it has the frames.
+    leadership = leader.replica.core.leadership
+    if leadership is not None:
+        progress = leadership.followers[node.id]
+        await cluster.until(lambda: progress.match >= last)
 
 
 async def add_voter(cluster: SimCluster, at: int) -> SimNode:

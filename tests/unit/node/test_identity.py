@@ -12,12 +12,12 @@ import pytest
 
 from dledger.common.batch import Buffer
 from dledger.common.errors import Code, ConfigError, CorruptLog, DLedgerError
-from dledger.common.types import NodeId, NodeStart
+from dledger.common.types import MAX_START_NONCES, NodeId, NodeStart
 from dledger.disk.disk import OsDisk
 from dledger.disk.record import RecordKind, pack_record
 from dledger.disk.syncer import Handle
 from dledger.disk.two_slot import SLOT_BYTES
-from dledger.node.identity import MAX_START_NONCES, Identity, open_identity
+from dledger.node.identity import Identity, open_identity
 from dledger.v1.storage_pb2 import IdentityRecord
 
 N0, N1 = NodeId("n0"), NodeId("n1")

@@ -132,7 +132,8 @@ def make_leader(
         node.on_vote_request(N0, vote_request(term, is_pre_vote=True), START_MS)
     for peer in doubted:
         node.doubt(peer)
-    now_ms = node.deadline_ms
+    # Elected where heartbeats are due, the leader sends its next one a whole interval later.
+    now_ms = node.deadline_ms = node._next_heartbeat_ms(node.deadline_ms)
     node.tick(now_ms)
     for is_pre_vote in (True, False):
         for peer in sorted(node.membership.voters - {node_id}):

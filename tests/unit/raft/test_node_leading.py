@@ -330,3 +330,23 @@ def test_a_leader_that_takes_over_again_itself_says_the_handover_failed() -> Non
     leader.take_effects()
     leader.on_vote_response(N2, vote_response(4), now_ms)
     assert transcript(leader)[:2] == ["leader in 4 of n0", "transfer ended -"]
+
+
+# When heartbeats are sent -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("elected_ms", [20_000.0, 20_000.1, 20_037.5, 20_099.9])
+def test_leaders_beat_at_multiples_of_the_interval_whenever_they_were_elected(elected_ms: float) -> None:
+    leader = make_node(N0)
+    leader.deadline_ms = elected_ms
+    leader.tick(elected_ms)
+    for is_pre_vote in (True, False):
+        voter_term = 0 if is_pre_vote else 1
+        leader.on_vote_response(N1, vote_response(1, voter_term=voter_term, is_pre_vote=is_pre_vote), elected_ms)
+    assert leader.role is Role.LEADER
+    beats = [leader.deadline_ms]
+    for late_ms in (0.0, 20.0, HEARTBEAT_MS / 2 + 1):  # the last is forgiven
+        leader.tick(leader.deadline_ms + late_ms)
+        beats.append(leader.deadline_ms)
+    assert beats == [20_100.0, 20_200.0, 20_300.0, 20_400.0]
+    assert leader.role is Role.LEADER

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import Any, get_args, get_type_hints
 
 from hypothesis import strategies as st
 
@@ -10,9 +10,17 @@ from dledger.common.batch import build_body, crc32c
 from dledger.common.types import GENESIS, DiskState, LogPoint, NodeId, Position, Term
 from dledger.disk.record import RecordKind, pack_record
 from dledger.log.frame.frame import Frame, make_frame
-from dledger.raft.messages import Append, FetchResponse, Heartbeat, Message, Reset
+from dledger.raft.messages import (
+    Append,
+    FetchResponse,
+    Heartbeat,
+    HeartbeatBatch,
+    HeartbeatResponseBatch,
+    PeerMessage,
+    Reset,
+)
 
-MESSAGE_TYPES: tuple[type[Message], ...] = get_args(Message)
+MESSAGE_TYPES: tuple[type[PeerMessage], ...] = get_args(PeerMessage)
 
 u64 = st.integers(0, 2**64 - 1)
 group = st.text(min_size=1, max_size=20)
@@ -62,7 +70,7 @@ st.register_type_strategy(NodeId, st.text(max_size=20))
 st.register_type_strategy(LogPoint, st.builds(LogPoint, u64, u64, u64))
 
 
-def messages() -> st.SearchStrategy[Message]:
+def messages() -> st.SearchStrategy[PeerMessage]:
     """Any message of any kind."""
     told: Any = {
         "round": u64,
@@ -74,7 +82,11 @@ def messages() -> st.SearchStrategy[Message]:
         "admits_loss": st.booleans(),
     }
 
-    def build(kind: type[Message]) -> st.SearchStrategy[Message]:
+    def build(kind: type[PeerMessage]) -> st.SearchStrategy[PeerMessage]:
+        if kind in (HeartbeatBatch, HeartbeatResponseBatch):
+            row = get_args(get_type_hints(kind)["rows"])[0]
+            rows: st.SearchStrategy[Any] = st.lists(build(row), min_size=1, max_size=5).map(tuple)
+            return st.builds(kind, rows=rows)
         fields = {name: strategy for name, strategy in told.items() if name in kind.__annotations__}
         if kind in (Append, FetchResponse):
             fields["frames"] = _frames()

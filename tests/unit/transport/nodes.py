@@ -10,7 +10,7 @@ from typing import Self
 
 from dledger.common.types import NodeId
 from dledger.raft import codec
-from dledger.raft.messages import Append, Heartbeat
+from dledger.raft.messages import Append, Heartbeat, PeerMessage
 from dledger.transport.framing import PREFIX_BYTES, pack
 from dledger.transport.hello import VERSION
 from dledger.transport.peer import TcpTransport, TlsContexts
@@ -30,7 +30,7 @@ class Nodes:
 
     def __init__(self) -> None:
         self.handlers: dict[NodeId, Recorder] = {}
-        self.transports: dict[NodeId, TcpTransport] = {}
+        self.transports: dict[NodeId, TcpTransport[PeerMessage]] = {}
 
     async def start(
         self,
@@ -40,9 +40,11 @@ class Nodes:
         judge: Callable[[PeerIdentity], None] | None = None,
         max_buffer_bytes: int = 64 * MIB,
         tls: TlsContexts | None = None,
-    ) -> TcpTransport:
+    ) -> TcpTransport[PeerMessage]:
         self.handlers[node] = Recorder(node, judge=judge)
-        transport = TcpTransport("127.0.0.1", port, random=Random(1), max_buffer_bytes=max_buffer_bytes, tls=tls)
+        transport = TcpTransport(
+            "127.0.0.1", port, codec=codec, random=Random(1), max_buffer_bytes=max_buffer_bytes, tls=tls
+        )
         await transport.start(self.handlers[node])
         self.transports[node] = transport
         return transport
@@ -53,7 +55,7 @@ class Nodes:
     def dial(self, source: NodeId, *targets: NodeId) -> None:
         self.transports[source].set_peers({target: self.address(target) for target in targets})
 
-    async def pair(self, tls: TlsContexts | None = None) -> tuple[TcpTransport, TcpTransport]:
+    async def pair(self, tls: TlsContexts | None = None) -> tuple[TcpTransport[PeerMessage], TcpTransport[PeerMessage]]:
         """a and b, connected both ways."""
         a, b = await self.start(A, tls=tls), await self.start(B, tls=tls)
         self.dial(A, B)

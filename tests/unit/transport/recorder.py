@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Self
 
 from dledger.common.types import NodeId
-from dledger.raft.messages import Message
+from dledger.raft.messages import PeerMessage
 from dledger.transport.transport_api import PeerIdentity
 
 
@@ -71,12 +71,12 @@ class Recorder(Condition):
         self.node = NodeId(node)
         self.cluster_id = cluster_id
         self.judge = judge
-        self.messages: list[tuple[NodeId, Message]] = []
+        self.messages: list[tuple[NodeId, PeerMessage]] = []
         self.connected: list[NodeId] = []
         self.disconnected: list[NodeId] = []
         self.hellos: list[PeerIdentity] = []
 
-    def on_message(self, sender: NodeId, message: Message) -> None:
+    def on_message(self, sender: NodeId, message: PeerMessage) -> None:
         self.messages.append((sender, message))
         self.notify()
 

@@ -34,7 +34,7 @@ def flipped(data: bytes, offset: int) -> bytes:
 
 
 GOOD = wire(append([b"12345678"]), B)
-UNKNOWN_KIND = b"".join(pack(pb.PeerMessage(kind=99, group="default").SerializeToString()))  # type: ignore[arg-type]
+UNKNOWN_KIND = b"".join(pack(pb.PeerMessage(group="default").SerializeToString()))
 
 BEFORE_THE_HELLO = {
     "http": b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",

@@ -176,7 +176,7 @@ async def test_a_second_connection_of_a_peer_replaces_the_first_silently(nodes: 
 async def test_a_port_in_use_is_a_config_error(nodes: Nodes) -> None:
     a = await nodes.start(A)
     with pytest.raises(ConfigError, match=rf"127\.0\.0\.1:{a.port}.*in use"):
-        await TcpTransport("127.0.0.1", a.port, random=Random(1)).start(Recorder(B))
+        await TcpTransport("127.0.0.1", a.port, codec=codec, random=Random(1)).start(Recorder(B))
 
 
 async def test_no_task_and_no_connection_is_left_after_a_close(nodes: Nodes) -> None:
@@ -213,7 +213,7 @@ def test_a_dial_that_is_broken_off_at_any_moment_does_not_keep_a_transport_from_
         nodes = Nodes()
         await nodes.start(A)
         for turns in range(40):
-            dialling = TcpTransport("127.0.0.1", 0, random=Random(1))
+            dialling = TcpTransport("127.0.0.1", 0, codec=codec, random=Random(1))
             await dialling.start(Recorder(B))
             dialling.set_peers({A: nodes.address(A)})
             for _ in range(turns):

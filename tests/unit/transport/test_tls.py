@@ -11,6 +11,8 @@ import pytest
 
 from dledger.common.errors import ConfigError
 from dledger.common.types import NodeId
+from dledger.raft import codec
+from dledger.raft.messages import PeerMessage
 from dledger.transport.peer import TcpTransport, TlsContexts
 from tests.unit.transport.messages import heartbeat
 from tests.unit.transport.recorder import LogRecorder, Recorder
@@ -32,23 +34,25 @@ def contexts(*, has_certificate: bool = True) -> TlsContexts:
 
 
 @pytest.fixture
-async def acceptor() -> AsyncIterator[tuple[TcpTransport, Recorder]]:
+async def acceptor() -> AsyncIterator[tuple[TcpTransport[PeerMessage], Recorder]]:
     handler = Recorder(A)
-    transport = TcpTransport("127.0.0.1", 0, random=Random(1), tls=contexts())
+    transport = TcpTransport("127.0.0.1", 0, codec=codec, random=Random(1), tls=contexts())
     await transport.start(handler)
     yield transport, handler
     await transport.close()
 
 
-async def dial(acceptor: TcpTransport, tls: TlsContexts | None) -> tuple[TcpTransport, Recorder]:
+async def dial(
+    acceptor: TcpTransport[PeerMessage], tls: TlsContexts | None
+) -> tuple[TcpTransport[PeerMessage], Recorder]:
     handler = Recorder(B)
-    transport = TcpTransport("127.0.0.1", 0, random=Random(1), tls=tls)
+    transport = TcpTransport("127.0.0.1", 0, codec=codec, random=Random(1), tls=tls)
     await transport.start(handler)
     transport.set_peers({A: f"127.0.0.1:{acceptor.port}"})
     return transport, handler
 
 
-async def test_messages_arrive_over_mutual_tls(acceptor: tuple[TcpTransport, Recorder]) -> None:
+async def test_messages_arrive_over_mutual_tls(acceptor: tuple[TcpTransport[PeerMessage], Recorder]) -> None:
     transport, handler = acceptor
     dialler, dialled = await dial(transport, contexts())
     await dialled.until(lambda: dialler.is_connected(A))
@@ -59,7 +63,7 @@ async def test_messages_arrive_over_mutual_tls(acceptor: tuple[TcpTransport, Rec
 
 @pytest.mark.parametrize("tls", [None, contexts(has_certificate=False)], ids=["plain", "without a certificate"])
 async def test_who_shows_no_certificate_is_not_let_in(
-    acceptor: tuple[TcpTransport, Recorder], tls: TlsContexts | None
+    acceptor: tuple[TcpTransport[PeerMessage], Recorder], tls: TlsContexts | None
 ) -> None:
     transport, handler = acceptor
     with LogRecorder("dledger.transport") as log:
@@ -77,4 +81,4 @@ def test_tls_that_does_not_verify_its_peer_is_a_config_error(side: str) -> None:
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     with pytest.raises(ConfigError, match="CERT_REQUIRED"):
-        TcpTransport("127.0.0.1", 0, random=Random(1), tls=tls)
+        TcpTransport("127.0.0.1", 0, codec=codec, random=Random(1), tls=tls)
