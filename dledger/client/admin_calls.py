@@ -14,6 +14,7 @@ from dledger.client.arguments import (
     check_text,
     check_timeout_ms,
 )
+from dledger.client.stubs import LogStubs
 from dledger.common.errors import DLedgerError, NotLeader
 from dledger.rpc.client.attempts import Attempts
 from dledger.rpc.client.cancellation import client_closed
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
     from dledger.client.leader_locator import LeaderLocator
     from dledger.common.types import GroupSettings
-    from dledger.rpc.client.channels import Endpoint
+    from dledger.v1.admin_pb2_grpc import AdminServiceAsyncStub
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
@@ -74,7 +75,7 @@ class Admin:
         check_flag("dry_run", dry_run)
         request = admin_pb2.TransferLeadershipRequest(group=self._group, target_id=to or "", dry_run=dry_run)
         attempts = self._attempts(timeout_ms, repeatable=to is not None or dry_run)
-        answer = await self._ask(lambda at: at.admin.TransferLeadership, request, attempts)
+        answer = await self._ask(lambda admin: admin.TransferLeadership, request, attempts)
         return answer.leader_id, answer.term
 
     async def set_preferred(
@@ -88,7 +89,7 @@ class Admin:
         check_flag("dry_run", dry_run)
         preferred = [raft_pb2.PreferredLeader(id=node, priority=each) for node, each in priorities.items()]
         request = admin_pb2.SetPreferredLeadersRequest(group=self._group, preferred=preferred, dry_run=dry_run)
-        answer = await self._ask(lambda at: at.admin.SetPreferredLeaders, request, self._attempts(timeout_ms))
+        answer = await self._ask(lambda admin: admin.SetPreferredLeaders, request, self._attempts(timeout_ms))
         return settings_from_wire(answer.settings)
 
     # Members ----------------------------------------------------------------------------------------------------
@@ -101,7 +102,7 @@ class Admin:
         _check_member(node_id, dry_run)
         request = admin_pb2.AddLearnerRequest(group=self._group, id=node_id, peer_address=peer_address, dry_run=dry_run)
         attempts = self._attempts(timeout_ms)
-        answer = await self._ask(lambda at: at.admin.AddLearner, request, attempts)
+        answer = await self._ask(lambda admin: admin.AddLearner, request, attempts)
         return MembershipChange.from_wire(answer.change, may_be_earlier=attempts.left_doubt)
 
     async def promote(
@@ -111,7 +112,7 @@ class Admin:
         _check_member(node_id, dry_run)
         request = admin_pb2.PromoteMemberRequest(group=self._group, id=node_id, dry_run=dry_run)
         attempts = self._attempts(timeout_ms)
-        answer = await self._ask(lambda at: at.admin.PromoteMember, request, attempts)
+        answer = await self._ask(lambda admin: admin.PromoteMember, request, attempts)
         return MembershipChange.from_wire(answer.change, may_be_earlier=attempts.left_doubt)
 
     async def remove(self, node_id: str, *, dry_run: bool = False, timeout_ms: float | None = None) -> MembershipChange:
@@ -119,7 +120,7 @@ class Admin:
         _check_member(node_id, dry_run)
         request = admin_pb2.RemoveMemberRequest(group=self._group, id=node_id, dry_run=dry_run)
         attempts = self._attempts(timeout_ms)
-        answer = await self._ask(lambda at: at.admin.RemoveMember, request, attempts)
+        answer = await self._ask(lambda admin: admin.RemoveMember, request, attempts)
         return MembershipChange.from_wire(answer.change, may_be_earlier=attempts.left_doubt)
 
     async def readmit(
@@ -129,7 +130,7 @@ class Admin:
         _check_member(node_id, dry_run)
         request = admin_pb2.ReadmitMemberRequest(group=self._group, id=node_id, dry_run=dry_run)
         attempts = self._attempts(timeout_ms)
-        answer = await self._ask(lambda at: at.admin.ReadmitMember, request, attempts)
+        answer = await self._ask(lambda admin: admin.ReadmitMember, request, attempts)
         return MembershipChange.from_wire(answer.change, may_be_earlier=attempts.left_doubt)
 
     # Space ------------------------------------------------------------------------------------------------------
@@ -142,7 +143,7 @@ class Admin:
         check_index(before)
         check_flag("dry_run", dry_run)
         request = admin_pb2.TrimRequest(group=self._group, before_index=before, dry_run=dry_run)
-        answer = await self._ask(lambda at: at.admin.Trim, request, self._attempts(timeout_ms))
+        answer = await self._ask(lambda admin: admin.Trim, request, self._attempts(timeout_ms))
         return TrimResult(answer.first_index, answer.trimmed_records, answer.trimmed_bytes)
 
     async def set_retention(
@@ -164,7 +165,7 @@ class Admin:
         request = admin_pb2.SetRetentionRequest(
             group=self._group, max_age_ms=max_age_ms, max_bytes=max_bytes, dry_run=dry_run
         )
-        answer = await self._ask(lambda at: at.admin.SetRetention, request, self._attempts(timeout_ms))
+        answer = await self._ask(lambda admin: admin.SetRetention, request, self._attempts(timeout_ms))
         return RetentionChange(settings_from_wire(answer.settings), answer.trimmed_records, answer.trimmed_bytes)
 
     # Asking -----------------------------------------------------------------------------------------------------
@@ -178,7 +179,7 @@ class Admin:
 
     async def _ask(
         self,
-        method_at: Callable[[Endpoint], aio.UnaryUnaryMultiCallable[Request, Response]],
+        method_of: Callable[[AdminServiceAsyncStub], aio.UnaryUnaryMultiCallable[Request, Response]],
         request: Request,
         attempts: Attempts,
     ) -> Response:
@@ -196,7 +197,7 @@ class Admin:
             else:
                 limit_ms = min(attempts.left_ms, ATTEMPT_TIMEOUT_MS) if attempts.repeatable else attempts.left_ms
                 try:
-                    return await unary(endpoint, method_at(endpoint), request, max(1.0, limit_ms))
+                    return await unary(endpoint, method_of(endpoint.stub(LogStubs).admin), request, max(1.0, limit_ms))
                 except DLedgerError as refusal:
                     if refusal.code in ASKS_ELSEWHERE:
                         self._leaders.lost(endpoint.address, refusal)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from dledger.client.getter import WIRE_CONSISTENCY
 from dledger.client.results import SegmentInfo
+from dledger.client.stubs import LogStubs
 from dledger.common.deadline import Deadline
 from dledger.common.errors import Code, DLedgerError, OutOfRange, error
 from dledger.common.types import MAX_INDEX, Consistency
@@ -43,7 +44,7 @@ async def ask_bounds(endpoint: Endpoint, group: str, consistency: Consistency, t
     """As one node says. Who answers linearizably was the leader meanwhile: a majority has confirmed it."""
     request = log_pb2.GetRequest(group=group, index=NO_INDEX, consistency=WIRE_CONSISTENCY[consistency])
     try:
-        await unary(endpoint, endpoint.log.Get, request, timeout_ms)
+        await unary(endpoint, endpoint.stub(LogStubs).log.Get, request, timeout_ms)
     except OutOfRange as bounds:
         return _parse(bounds)
     raise error(Code.INTERNAL_ERROR, f"{endpoint.address} has a record at {NO_INDEX}, which cannot be: report it")
@@ -56,7 +57,7 @@ async def list_segments(
     request = log_pb2.ListSegmentsRequest(group=group)
 
     async def ask(endpoint: Endpoint, timeout_ms: float) -> list[SegmentInfo]:
-        answer = await unary(endpoint, endpoint.log.ListSegments, request, timeout_ms)
+        answer = await unary(endpoint, endpoint.stub(LogStubs).log.ListSegments, request, timeout_ms)
         return [
             SegmentInfo(each.base_index, each.end_index, each.size_bytes, each.last_timestamp_ms)
             for each in answer.segments

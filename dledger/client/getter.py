@@ -13,6 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from dledger.client.append_queue import TICK_S
+from dledger.client.stubs import LogStubs
 from dledger.common.errors import CODES, Code, DeadlineExceeded, DLedgerError, InternalError, Unavailable, error
 from dledger.common.types import Consistency, Entry
 from dledger.rpc.client.cancellation import client_closed
@@ -157,7 +158,7 @@ class Getter:
             endpoint = await self._leaders.route(self._node, self._consistency)
             address = endpoint.address
             leaders = self._leaders if self._node is None else None
-            refusal = await PipelinedStream(endpoint.log.GetStream(), address, self, leaders).hold()
+            refusal = await PipelinedStream(endpoint.stub(LogStubs).log.GetStream(), address, self, leaders).hold()
         except DLedgerError as unreachable:
             refusal = unreachable
         self._take_back()

@@ -20,6 +20,7 @@ from dledger.client.bounds import ask_bounds
 from dledger.client.log_client_wire import encode_append
 from dledger.client.pending import build_bodies, check_body_size
 from dledger.client.results import AckSpan
+from dledger.client.stubs import LogStubs
 from dledger.common.batch import crc32c
 from dledger.common.deadline import Deadline
 from dledger.common.errors import CODES, Code, DeadlineExceeded, DLedgerError, InternalError, OutcomeUnknown, error
@@ -231,7 +232,7 @@ class NamedProducer:
         endpoint = await self._leaders.find_for_appends()
         try:
             request = log_pb2.InitProducerRequest(group=self._group, name=self.name)
-            answer = await unary(endpoint, endpoint.log.InitProducer, request, INIT_TIMEOUT_MS)
+            answer = await unary(endpoint, endpoint.stub(LogStubs).log.InitProducer, request, INIT_TIMEOUT_MS)
         except DLedgerError as refusal:
             if refusal.code in ASKS_ELSEWHERE:
                 self._leaders.lost(endpoint.address, refusal)
@@ -266,7 +267,9 @@ class NamedProducer:
         except DLedgerError as refusal:
             end = refusal
         else:
-            stream = PipelinedStream(endpoint.append_stream(), endpoint.address, _Sender(self), self._leaders)
+            stream = PipelinedStream(
+                endpoint.stub(LogStubs).append_stream(), endpoint.address, _Sender(self), self._leaders
+            )
             end = await stream.hold()
             if end.code is Code.OUT_OF_ORDER and await self._is_gap(endpoint):
                 self._fail(self._gap(end))

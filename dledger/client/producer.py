@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from dledger.client.append_queue import AppendQueue
 from dledger.client.log_client_wire import encode_append
+from dledger.client.stubs import LogStubs
 from dledger.common.errors import Code, DLedgerError, InternalError
 from dledger.rpc.client.cancellation import client_closed
 from dledger.rpc.client.failures import unary
@@ -82,7 +83,7 @@ class Producer:
         else:
             assert self._identity is not None
             sender = _Sender(self._queue, self._group, self._identity, self._backoff)
-            stream = PipelinedStream(endpoint.append_stream(), endpoint.address, sender, self._leaders)
+            stream = PipelinedStream(endpoint.stub(LogStubs).append_stream(), endpoint.address, sender, self._leaders)
             end = await stream.hold()
             self._queue.last_refusal = end
             if end.code in ASKS_ELSEWHERE or end.code is Code.OUT_OF_ORDER:
@@ -97,7 +98,7 @@ class Producer:
         assert not self._queue.in_flight, "sequences belong to a producer"
         try:
             request = log_pb2.InitProducerRequest(group=self._group)
-            self._identity = await unary(endpoint, endpoint.log.InitProducer, request, INIT_TIMEOUT_MS)
+            self._identity = await unary(endpoint, endpoint.stub(LogStubs).log.InitProducer, request, INIT_TIMEOUT_MS)
         except DLedgerError as refusal:
             if refusal.code in ASKS_ELSEWHERE:
                 self._leaders.lost(endpoint.address, refusal)

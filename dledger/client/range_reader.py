@@ -11,6 +11,7 @@ from dledger.client.arguments import check_flag, check_index, check_place
 from dledger.client.getter import WIRE_CONSISTENCY
 from dledger.client.log_client_wire import ReadMessage
 from dledger.client.results import Batch
+from dledger.client.stubs import LogStubs
 from dledger.common.batch import crc32c
 from dledger.common.deadline import Deadline
 from dledger.common.errors import Code, DeadlineExceeded, DLedgerError, Unavailable, error
@@ -142,7 +143,7 @@ class Reader:
                 follow=wanted.follow,
                 consistency=WIRE_CONSISTENCY[wanted.consistency],
             )
-            self._call = endpoint.read(request)
+            self._call = endpoint.stub(LogStubs).read(request)
             self._has_gained = False
         reading = asyncio.ensure_future(self._call.read())
         try:
