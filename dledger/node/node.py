@@ -18,7 +18,7 @@ from typing import Any, Self
 from dledger.common.batch import record_at
 from dledger.common.closing import unless_cancelled
 from dledger.common.config import NodeConfig
-from dledger.common.config_file import validate
+from dledger.common.config_checks import validate
 from dledger.common.errors import Code, DLedgerError, error, quoted
 from dledger.common.types import Ack, Consistency, Entry, Member, NodeId, NodeStart, Role, Term
 from dledger.disk.disk import Disk, OsDisk
@@ -26,7 +26,7 @@ from dledger.group import gauges
 from dledger.group.failing import as_refusal
 from dledger.group.repair.recovering import RecoveringReplica
 from dledger.group.replica import Replica
-from dledger.log.damage.damage import Damaged
+from dledger.log.log_api import Damaged
 from dledger.metrics.group import GroupMetrics
 from dledger.node.identity import Identity, open_identity
 from dledger.node.opening import AnyReplica, Opener
