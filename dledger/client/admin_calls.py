@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+from math import inf
 from typing import TYPE_CHECKING, TypeVar
 
 from dledger.client.admin_results import MembershipChange, RetentionChange, TrimResult, settings_from_wire
@@ -17,9 +17,7 @@ from dledger.client.arguments import (
 from dledger.client.stubs import LogStubs
 from dledger.common.errors import DLedgerError, NotLeader
 from dledger.rpc.client.attempts import Attempts
-from dledger.rpc.client.cancellation import client_closed
 from dledger.rpc.client.failures import unary
-from dledger.rpc.client.retry import ASKS_ELSEWHERE, Backoff
 from dledger.v1 import admin_pb2, raft_pb2
 
 if TYPE_CHECKING:
@@ -30,6 +28,7 @@ if TYPE_CHECKING:
 
     from dledger.client.leader_locator import LeaderLocator
     from dledger.common.types import GroupSettings
+    from dledger.rpc.client.channels import Endpoint
     from dledger.v1.admin_pb2_grpc import AdminServiceAsyncStub
 
 Request = TypeVar("Request")
@@ -175,7 +174,7 @@ class Admin:
         if timeout_ms is None:
             timeout_ms = self._timeout_ms
         check_timeout_ms(timeout_ms)
-        return Attempts(timeout_ms, repeatable=repeatable)
+        return Attempts(timeout_ms, self._rng, repeatable=repeatable)
 
     async def _ask(
         self,
@@ -185,26 +184,12 @@ class Admin:
     ) -> Response:
         """One answer of the leader's."""
         self._check_open()
-        backoff = Backoff(self._rng)
-        while attempts.left_ms > 0:
-            if self._leaders.closed:
-                raise attempts.given_up(client_closed())
-            try:
-                endpoint = await attempts.in_time(self._leaders.find())
-            except DLedgerError as refusal:
-                attempts.nobody_asked(refusal)
-                self._tell(refusal)
-            else:
-                limit_ms = min(attempts.left_ms, ATTEMPT_TIMEOUT_MS) if attempts.repeatable else attempts.left_ms
-                try:
-                    return await unary(endpoint, method_of(endpoint.stub(LogStubs).admin), request, max(1.0, limit_ms))
-                except DLedgerError as refusal:
-                    if refusal.code in ASKS_ELSEWHERE:
-                        self._leaders.lost(endpoint.address, refusal)
-                    attempts.refused(endpoint.address, refusal)
-                    self._tell(refusal)
-            await asyncio.sleep(min(backoff.next_s(), attempts.left_ms / 1000))
-        raise attempts.overdue()
+
+        async def call(endpoint: Endpoint, timeout_ms: float) -> Response:
+            return await unary(endpoint, method_of(endpoint.stub(LogStubs).admin), request, timeout_ms)
+
+        attempt_ms = ATTEMPT_TIMEOUT_MS if attempts.repeatable else inf
+        return await attempts.ask(self._leaders, self._leaders.find, call, attempt_ms=attempt_ms, on_wait=self._tell)
 
     def _tell(self, refusal: DLedgerError) -> None:
         is_redirect = isinstance(refusal, NotLeader) and refusal.leader_address

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING
 from dledger.client.append_queue import AppendQueue
 from dledger.client.log_client_wire import encode_append
 from dledger.client.stubs import LogStubs
+from dledger.common.backoff import Backoff
 from dledger.common.errors import Code, DLedgerError, InternalError
 from dledger.rpc.client.cancellation import client_closed
 from dledger.rpc.client.failures import unary
 from dledger.rpc.client.pipelined_stream import PipelinedStream
-from dledger.rpc.client.retry import ASKS_ELSEWHERE, Backoff
+from dledger.rpc.client.retry import ASKS_ELSEWHERE
 from dledger.rpc.client.verdict import FOR_ALL, Verdict, judge, leaves_doubt
 from dledger.v1 import log_pb2
 
