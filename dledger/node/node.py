@@ -304,13 +304,15 @@ class Node:
         """Empty when none is known."""
         return self._present(self.config.group).leader_id
 
-    async def append(self, record: bytes) -> Ack:
-        """One record, committed. Raises NotLeader, PendingFull, DiskFull; OutcomeUnknown when leadership is lost."""
-        return (await self.append_many([record]))[0]
+    async def append(self, record: bytes, *, expect_index: int | None = None) -> Ack:
+        """One record, committed. Raises NotLeader, PendingFull, DiskFull; OutcomeUnknown when leadership is lost; and
+        WrongExpectedIndex unless the record gets the index ``expect_index``, where one is given."""
+        return (await self.append_many([record], expect_index=expect_index))[0]
 
-    async def append_many(self, records: Sequence[bytes]) -> list[Ack]:
-        """Records that share one frame: all are committed or none. Raises as ``append``."""
-        result = await self.replica("").appender.append_records(records)
+    async def append_many(self, records: Sequence[bytes], *, expect_index: int | None = None) -> list[Ack]:
+        """Records that share one frame: all are committed or none. Raises as ``append``; ``expect_index`` is that of
+        the first."""
+        result = await self.replica("").appender.append_records(records, expect_index=expect_index)
         return [Ack(result.base_index + ordinal, result.term, result.timestamp_ms) for ordinal in range(result.count)]
 
     async def get(self, index: int, consistency: Consistency = Consistency.LINEARIZABLE) -> Entry:

@@ -17,6 +17,7 @@ from dledger.v1 import log_pb2
 HEAD = log_pb2.AppendStreamRequest(
     group="default", producer_id=1 << 40, producer_epoch=3, base_sequence=300, count=2, body_crc=0xDEADBEEF
 )
+CONDITIONAL = log_pb2.AppendStreamRequest(count=2, expect_index=0)
 SIZES = [0, 1, 127, LARGE_BYTES - 1, LARGE_BYTES, 1 << 21]
 
 
@@ -25,11 +26,20 @@ def body_of(size_bytes: int) -> bytes:
 
 
 @pytest.mark.parametrize("size_bytes", SIZES)
-@pytest.mark.parametrize("head", [HEAD, log_pb2.AppendStreamRequest()])
+@pytest.mark.parametrize("head", [HEAD, CONDITIONAL, log_pb2.AppendStreamRequest()])
 def test_it_decodes_what_the_client_encodes(head: log_pb2.AppendStreamRequest, size_bytes: int) -> None:
     decoded = decode_append(encode_append(head, body_of(size_bytes)))
     decoded.head.ClearField("body")
     assert decoded.head == head
+    assert bytes(decoded.body) == body_of(size_bytes)
+
+
+@pytest.mark.parametrize("size_bytes", SIZES)
+def test_an_expected_index_behind_the_body_counts(size_bytes: int) -> None:
+    """That is where other clients write it: fields go by their numbers."""
+    whole = log_pb2.AppendStreamRequest(count=2, body=body_of(size_bytes), expect_index=1 << 40)
+    decoded = decode_append(whole.SerializeToString())
+    assert decoded.head.expect_index == 1 << 40
     assert bytes(decoded.body) == body_of(size_bytes)
 
 
