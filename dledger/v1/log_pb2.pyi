@@ -129,8 +129,8 @@ class AppendStreamRequest(_message.Message):
     BASE_SEQUENCE_FIELD_NUMBER: _builtins.int
     COUNT_FIELD_NUMBER: _builtins.int
     BODY_CRC_FIELD_NUMBER: _builtins.int
-    BODY_FIELD_NUMBER: _builtins.int
     EXPECT_INDEX_FIELD_NUMBER: _builtins.int
+    BODY_FIELD_NUMBER: _builtins.int
     group: _builtins.str
     """`group`, `producer_id` and `producer_epoch` count for the stream and are read from its first message."""
     producer_id: _builtins.int
@@ -140,10 +140,12 @@ class AppendStreamRequest(_message.Message):
     """How many records `body` holds."""
     body_crc: _builtins.int
     """CRC-32C of `body`."""
-    body: _builtins.bytes
-    """Little-endian i32 offsets[count + 1], offsets[0] = 0, ascending; then the records' bytes, offsets[count] of them."""
     expect_index: _builtins.int
     """As in AppendRequest. A refused batch takes no sequence."""
+    body: _builtins.bytes
+    """Little-endian i32 offsets[count + 1], offsets[0] = 0, ascending; then the records' bytes, offsets[count] of them.
+    The last field: so a server can look at it in place.
+    """
     def __init__(
         self,
         *,
@@ -153,8 +155,8 @@ class AppendStreamRequest(_message.Message):
         base_sequence: _builtins.int = ...,
         count: _builtins.int = ...,
         body_crc: _builtins.int = ...,
-        body: _builtins.bytes = ...,
         expect_index: _builtins.int | None = ...,
+        body: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_expect_index", b"_expect_index", "expect_index", b"expect_index"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...

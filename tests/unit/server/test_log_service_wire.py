@@ -22,7 +22,7 @@ SIZES = [0, 1, 127, LARGE_BYTES - 1, LARGE_BYTES, 1 << 21]
 
 
 def body_of(size_bytes: int) -> bytes:
-    return (b"\x3a\x01\x00\xff" * (size_bytes // 4 + 1))[:size_bytes]
+    return (b"\x42\x01\x00\xff" * (size_bytes // 4 + 1))[:size_bytes]
 
 
 @pytest.mark.parametrize("size_bytes", SIZES)
@@ -35,12 +35,13 @@ def test_it_decodes_what_the_client_encodes(head: log_pb2.AppendStreamRequest, s
 
 
 @pytest.mark.parametrize("size_bytes", SIZES)
-def test_an_expected_index_behind_the_body_counts(size_bytes: int) -> None:
-    """That is where other clients write it: fields go by their numbers."""
+def test_an_expected_index_counts_wherever_it_stands(size_bytes: int) -> None:
     whole = log_pb2.AppendStreamRequest(count=2, body=body_of(size_bytes), expect_index=1 << 40)
-    decoded = decode_append(whole.SerializeToString())
-    assert decoded.head.expect_index == 1 << 40
-    assert bytes(decoded.body) == body_of(size_bytes)
+    behind = log_pb2.AppendStreamRequest(expect_index=1 << 41).SerializeToString()
+    for message, expected in ((whole.SerializeToString(), 1 << 40), (whole.SerializeToString() + behind, 1 << 41)):
+        decoded = decode_append(message)
+        assert decoded.head.expect_index == expected
+        assert bytes(decoded.body) == body_of(size_bytes)
 
 
 def test_a_large_body_is_looked_at_in_place() -> None:
