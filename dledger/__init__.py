@@ -35,6 +35,7 @@ from dledger.common.errors import (
     UnknownGroup,
     UnknownMember,
     Unsupported,
+    WrongExpectedIndex,
 )
 from dledger.common.types import Ack, Consistency, Durability, Entry, Role
 from dledger.version import __version__
@@ -75,6 +76,7 @@ __all__ = [
     "UnknownGroup",
     "UnknownMember",
     "Unsupported",
+    "WrongExpectedIndex",
     "__version__",
     "connect",
     "connect_blocking",

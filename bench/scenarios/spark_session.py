@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from bench.work import PeerMissing
-from dledger.cli.spark import require_extra
+from dledger.cli.spark_session import require_extra
 from dledger.common.errors import DLedgerError
 
 if TYPE_CHECKING:

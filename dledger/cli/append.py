@@ -87,8 +87,12 @@ class Sent(NamedTuple):
 class Appender:
     """Keeps a bounded number of batches in flight, and stops at the first that fails."""
 
-    def __init__(self, log: Log, tally: Tally, progress: Progress, *, is_lines: bool) -> None:
+    def __init__(
+        self, log: Log, tally: Tally, progress: Progress, *, is_lines: bool, expect_index: int | None = None
+    ) -> None:
+        """``expect_index``: the index that the first record must get, and the others behind it; None: any."""
         self._log = log
+        self._expect_index = expect_index
         self._is_lines = is_lines
         self._tally = tally
         self._progress = progress
@@ -124,14 +128,18 @@ class Appender:
             sent = Sent.of(batch, self._tally.submitted + 1)
             self._tally.submitted += sent.records
             try:
-                call = self._log.append_many(batch)
+                call = self._log.append_many(batch, **self._expected())
             except DLedgerError as refusal:
                 self._fail(self._placed(refusal, sent), sent.records)
                 return
             self._in_flight.add(call)
             call.add_done_callback(partial(self._settle, sent))
-            if sent.size_bytes > ALONE_ABOVE_BYTES:
-                await asyncio.wait((call,))
+            if sent.size_bytes > ALONE_ABOVE_BYTES or self._expect_index is not None:
+                await asyncio.wait((call,))  # what follows would rest on an index that this one may not get
+
+    def _expected(self) -> dict[str, int]:
+        """What the next batch expects: the index behind what was acknowledged. Nothing else is under way then."""
+        return {} if self._expect_index is None else {"expect_index": self._expect_index + self._tally.acknowledged}
 
     def _placed(self, refusal: DLedgerError, sent: Sent) -> DLedgerError:
         """Of a record that is too large: with the line that it stands on, and whose limit it is."""
@@ -186,15 +194,21 @@ class RecordOption(click.Option):
         help="A record, given here instead of on stdin; may be repeated.")  # fmt: skip
 @option("--file", env="FILE", metavar="PATH", type=click.Path(exists=True, dir_okay=False), help="Instead of stdin.")
 @option("--raw", env="RAW", is_flag=True, help="All of the input as one record.")
+@option("--expect-index", env="EXPECT_INDEX", metavar="INDEX", type=click.IntRange(0), default=None,
+        help="Append only if the first record gets this index.")  # fmt: skip
 @output_option("text", "json")
 @client_options
-def append(*, target: Target, data: tuple[str, ...], file: str | None, raw: bool, output: str) -> None:
+def append(
+    *, target: Target, data: tuple[str, ...], file: str | None, raw: bool, expect_index: int | None, output: str
+) -> None:
     """Appends one record per line of stdin, or of a file, and waits until a majority has them on disk.
 
     Lines end at \\n alone, which is not kept; a last line without one is a record too. Memory stays the same however
     long the input is. A failover of the cluster is not a failure. When it fails half-way it says how many of the
     records that it had read were acknowledged, of how many the outcome is unknown, and how many are surely not
     appended; with -o json as acknowledged (and count), unknown, not_appended, and input_ended: whether it had read all.
+    With --expect-index it exits with 5 and names the true next index if another append came first. A long input goes in
+    batches of 512 KiB, each of which expects to follow the one before: it may be appended in part by then.
     Ctrl-C and SIGTERM end it so too, once what was sent has its outcome; a second one at once.
 
     \b
@@ -209,7 +223,7 @@ def append(*, target: Target, data: tuple[str, ...], file: str | None, raw: bool
     started = time.monotonic()
     keep_freed_memory()
     try:
-        run(_append(target, tally, data, file, raw=raw))
+        run(_append(target, tally, data, file, raw=raw, expect_index=expect_index))
     except (KeyboardInterrupt, asyncio.CancelledError):
         complain(f"interrupted ({tally.outcomes})")
         _report(tally, output, time.monotonic() - started, failed=True)
@@ -231,7 +245,15 @@ def _tell_of_inherited_input() -> None:
             complain(f"what {variable} gives is appended, stdin is not read")
 
 
-async def _append(target: Target, tally: Tally, data: tuple[str, ...], file: str | None, *, raw: bool) -> None:
+async def _append(
+    target: Target,
+    tally: Tally,
+    data: tuple[str, ...],
+    file: str | None,
+    *,
+    raw: bool,
+    expect_index: int | None,
+) -> None:
     connect = partial(target.connect, limits=limits_for(LARGEST_RECORD_BYTES))
     descriptor = _open(file) if file else STDIN
     try:
@@ -243,7 +265,8 @@ async def _append(target: Target, tally: Tally, data: tuple[str, ...], file: str
                 connect() as log,
                 aclosing(_input(tally, data, descriptor, raw=raw)) as batches,
             ):
-                await Appender(log, tally, progress, is_lines=not data and not raw).run(batches)
+                is_lines = not data and not raw
+                await Appender(log, tally, progress, is_lines=is_lines, expect_index=expect_index).run(batches)
     finally:
         if file:
             os.close(descriptor)

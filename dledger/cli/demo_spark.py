@@ -22,6 +22,7 @@ from dledger.cli.demo_feed import Feed, Milestone
 from dledger.cli.demo_input import Source
 from dledger.cli.output import Progress
 from dledger.cli.runtime import run
+from dledger.cli.spark_session import session
 from dledger.common.errors import Code, ConfigError, error
 
 if TYPE_CHECKING:
@@ -169,8 +170,7 @@ class SparkDemo:
         self._tell(f"{victim} is started again")
 
     def _prove(self, feed: Feed) -> dict[str, Any]:
-        from dledger.cli.spark import session  # noqa: PLC0415  # not for --help
-        from dledger.spark.jobs import archive, audit, stats  # noqa: PLC0415
+        from dledger.spark.jobs import archive, audit, stats  # noqa: PLC0415  # not for --help
 
         log = {"dledger.endpoints": self._cluster.endpoints}
         with session("demo", "local[*,3]", is_brief=True) as spark:

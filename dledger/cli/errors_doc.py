@@ -30,8 +30,8 @@ This file is made by `python -m dledger.cli.errors_doc`.
 TAIL = """
 `NOT_LEADER` carries `leader_id` and `leader_address` in its metadata, `INDEX_OUT_OF_RANGE` and
 `INDEX_LESS_THAN_LOCAL_BEGIN` carry `first_index` and `commit_index`, `OUT_OF_ORDER` carries
-`expected_sequence`. `CHANGE_REFUSED` carries `waits_for` (`connection`, `answer`, `compare`, `catch_up` or `handover`)
-when what stands in the way passes by itself.
+`expected_sequence`, `WRONG_EXPECTED_INDEX` carries `next_index`. `CHANGE_REFUSED` carries `waits_for` (`connection`,
+`answer`, `compare`, `catch_up` or `handover`) when what stands in the way passes by itself.
 
 The command line also ends with 0 (done), 1 (checked and bad), 6 (stdout cannot be written) and 130 (Ctrl-C, and SIGTERM
 for `append`).

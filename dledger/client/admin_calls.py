@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+from math import inf
 from typing import TYPE_CHECKING, TypeVar
 
 from dledger.client.admin_results import MembershipChange, RetentionChange, TrimResult, settings_from_wire
@@ -14,11 +14,10 @@ from dledger.client.arguments import (
     check_text,
     check_timeout_ms,
 )
+from dledger.client.stubs import LogStubs
 from dledger.common.errors import DLedgerError, NotLeader
 from dledger.rpc.client.attempts import Attempts
-from dledger.rpc.client.cancellation import client_closed
 from dledger.rpc.client.failures import unary
-from dledger.rpc.client.retry import ASKS_ELSEWHERE, Backoff
 from dledger.v1 import admin_pb2, raft_pb2
 
 if TYPE_CHECKING:
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from dledger.client.leader_locator import LeaderLocator
     from dledger.common.types import GroupSettings
     from dledger.rpc.client.channels import Endpoint
+    from dledger.v1.admin_pb2_grpc import AdminServiceAsyncStub
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
@@ -74,7 +74,7 @@ class Admin:
         check_flag("dry_run", dry_run)
         request = admin_pb2.TransferLeadershipRequest(group=self._group, target_id=to or "", dry_run=dry_run)
         attempts = self._attempts(timeout_ms, repeatable=to is not None or dry_run)
-        answer = await self._ask(lambda at: at.admin.TransferLeadership, request, attempts)
+        answer = await self._ask(lambda admin: admin.TransferLeadership, request, attempts)
         return answer.leader_id, answer.term
 
     async def set_preferred(
@@ -88,7 +88,7 @@ class Admin:
         check_flag("dry_run", dry_run)
         preferred = [raft_pb2.PreferredLeader(id=node, priority=each) for node, each in priorities.items()]
         request = admin_pb2.SetPreferredLeadersRequest(group=self._group, preferred=preferred, dry_run=dry_run)
-        answer = await self._ask(lambda at: at.admin.SetPreferredLeaders, request, self._attempts(timeout_ms))
+        answer = await self._ask(lambda admin: admin.SetPreferredLeaders, request, self._attempts(timeout_ms))
         return settings_from_wire(answer.settings)
 
     # Members ----------------------------------------------------------------------------------------------------
@@ -101,7 +101,7 @@ class Admin:
         _check_member(node_id, dry_run)
         request = admin_pb2.AddLearnerRequest(group=self._group, id=node_id, peer_address=peer_address, dry_run=dry_run)
         attempts = self._attempts(timeout_ms)
-        answer = await self._ask(lambda at: at.admin.AddLearner, request, attempts)
+        answer = await self._ask(lambda admin: admin.AddLearner, request, attempts)
         return MembershipChange.from_wire(answer.change, may_be_earlier=attempts.left_doubt)
 
     async def promote(
@@ -111,7 +111,7 @@ class Admin:
         _check_member(node_id, dry_run)
         request = admin_pb2.PromoteMemberRequest(group=self._group, id=node_id, dry_run=dry_run)
         attempts = self._attempts(timeout_ms)
-        answer = await self._ask(lambda at: at.admin.PromoteMember, request, attempts)
+        answer = await self._ask(lambda admin: admin.PromoteMember, request, attempts)
         return MembershipChange.from_wire(answer.change, may_be_earlier=attempts.left_doubt)
 
     async def remove(self, node_id: str, *, dry_run: bool = False, timeout_ms: float | None = None) -> MembershipChange:
@@ -119,7 +119,7 @@ class Admin:
         _check_member(node_id, dry_run)
         request = admin_pb2.RemoveMemberRequest(group=self._group, id=node_id, dry_run=dry_run)
         attempts = self._attempts(timeout_ms)
-        answer = await self._ask(lambda at: at.admin.RemoveMember, request, attempts)
+        answer = await self._ask(lambda admin: admin.RemoveMember, request, attempts)
         return MembershipChange.from_wire(answer.change, may_be_earlier=attempts.left_doubt)
 
     async def readmit(
@@ -129,7 +129,7 @@ class Admin:
         _check_member(node_id, dry_run)
         request = admin_pb2.ReadmitMemberRequest(group=self._group, id=node_id, dry_run=dry_run)
         attempts = self._attempts(timeout_ms)
-        answer = await self._ask(lambda at: at.admin.ReadmitMember, request, attempts)
+        answer = await self._ask(lambda admin: admin.ReadmitMember, request, attempts)
         return MembershipChange.from_wire(answer.change, may_be_earlier=attempts.left_doubt)
 
     # Space ------------------------------------------------------------------------------------------------------
@@ -142,7 +142,7 @@ class Admin:
         check_index(before)
         check_flag("dry_run", dry_run)
         request = admin_pb2.TrimRequest(group=self._group, before_index=before, dry_run=dry_run)
-        answer = await self._ask(lambda at: at.admin.Trim, request, self._attempts(timeout_ms))
+        answer = await self._ask(lambda admin: admin.Trim, request, self._attempts(timeout_ms))
         return TrimResult(answer.first_index, answer.trimmed_records, answer.trimmed_bytes)
 
     async def set_retention(
@@ -164,7 +164,7 @@ class Admin:
         request = admin_pb2.SetRetentionRequest(
             group=self._group, max_age_ms=max_age_ms, max_bytes=max_bytes, dry_run=dry_run
         )
-        answer = await self._ask(lambda at: at.admin.SetRetention, request, self._attempts(timeout_ms))
+        answer = await self._ask(lambda admin: admin.SetRetention, request, self._attempts(timeout_ms))
         return RetentionChange(settings_from_wire(answer.settings), answer.trimmed_records, answer.trimmed_bytes)
 
     # Asking -----------------------------------------------------------------------------------------------------
@@ -174,36 +174,22 @@ class Admin:
         if timeout_ms is None:
             timeout_ms = self._timeout_ms
         check_timeout_ms(timeout_ms)
-        return Attempts(timeout_ms, repeatable=repeatable)
+        return Attempts(timeout_ms, self._rng, repeatable=repeatable)
 
     async def _ask(
         self,
-        method_at: Callable[[Endpoint], aio.UnaryUnaryMultiCallable[Request, Response]],
+        method_of: Callable[[AdminServiceAsyncStub], aio.UnaryUnaryMultiCallable[Request, Response]],
         request: Request,
         attempts: Attempts,
     ) -> Response:
         """One answer of the leader's."""
         self._check_open()
-        backoff = Backoff(self._rng)
-        while attempts.left_ms > 0:
-            if self._leaders.closed:
-                raise attempts.given_up(client_closed())
-            try:
-                endpoint = await attempts.in_time(self._leaders.find())
-            except DLedgerError as refusal:
-                attempts.nobody_asked(refusal)
-                self._tell(refusal)
-            else:
-                limit_ms = min(attempts.left_ms, ATTEMPT_TIMEOUT_MS) if attempts.repeatable else attempts.left_ms
-                try:
-                    return await unary(endpoint, method_at(endpoint), request, max(1.0, limit_ms))
-                except DLedgerError as refusal:
-                    if refusal.code in ASKS_ELSEWHERE:
-                        self._leaders.lost(endpoint.address, refusal)
-                    attempts.refused(endpoint.address, refusal)
-                    self._tell(refusal)
-            await asyncio.sleep(min(backoff.next_s(), attempts.left_ms / 1000))
-        raise attempts.overdue()
+
+        async def call(endpoint: Endpoint, timeout_ms: float) -> Response:
+            return await unary(endpoint, method_of(endpoint.stub(LogStubs).admin), request, timeout_ms)
+
+        attempt_ms = ATTEMPT_TIMEOUT_MS if attempts.repeatable else inf
+        return await attempts.ask(self._leaders, self._leaders.find, call, attempt_ms=attempt_ms, on_wait=self._tell)
 
     def _tell(self, refusal: DLedgerError) -> None:
         is_redirect = isinstance(refusal, NotLeader) and refusal.leader_address

@@ -75,8 +75,11 @@ class AppendQueue:
 
     # The caller's side ------------------------------------------------------------------------------------------
 
-    def append(self, record: bytes, timeout_ms: float | None = None) -> asyncio.Future[Ack]:
-        """Queues one record. Raises UNEXPECTED_ARGUMENT, RECORD_TOO_LARGE or PendingFull, at once."""
+    def append(
+        self, record: bytes, timeout_ms: float | None = None, *, expect_index: int | None = None
+    ) -> asyncio.Future[Ack]:
+        """Queues one record, alone if it expects an index. Raises UNEXPECTED_ARGUMENT, RECORD_TOO_LARGE or PendingFull,
+        at once."""
         if record.__class__ is not bytes:
             record = as_record(record)
         size_bytes = len(record)
@@ -88,7 +91,7 @@ class AppendQueue:
             timeout_ms = self._timeout_ms
         elif timeout_ms != self._timeout_ms:
             check_timeout_ms(timeout_ms)
-        batch = self._open
+        batch = self._open if expect_index is None else None
         if batch is None or batch.timeout_ms != timeout_ms or batch.body_bytes + size_bytes > self._gather_bytes:
             batch = self._open = self._new_batch(timeout_ms)
         future: asyncio.Future[Ack] = self._create_future()
@@ -97,16 +100,25 @@ class AppendQueue:
         batch.body_bytes += size_bytes + 4
         self._pending_bytes += size_bytes + RECORD_OVERHEAD_BYTES
         batch.charged_bytes += size_bytes + RECORD_OVERHEAD_BYTES
+        if expect_index is not None:
+            batch.expect_index, self._open = expect_index, None
         if self._starving:
             self._wake()
         return future
 
-    def append_many(self, records: Sequence[Buffer], timeout_ms: float | None = None) -> asyncio.Future[Acks]:
-        """Queues the records to be appended at once (in parts beyond the limit of one batch). Raises as ``append``."""
+    def append_many(
+        self, records: Sequence[Buffer], timeout_ms: float | None = None, *, expect_index: int | None = None
+    ) -> asyncio.Future[Acks]:
+        """Queues the records to be appended at once (in parts beyond the limit of one batch). Raises as ``append``, and
+        BATCH_TOO_LARGE for parts that expect an index: they would not be atomic."""
         if timeout_ms is None:
             timeout_ms = self._timeout_ms
         check_timeout_ms(timeout_ms)
         parts = split_records(records, self._limits.max_record_bytes, self._limits.max_batch_bytes)
+        if expect_index is not None and len(parts) > 1:
+            most = self._limits.max_batch_bytes
+            text = f"a conditional append is one batch, of {most} bytes at most: append less at once"
+            raise error(Code.BATCH_TOO_LARGE, text)
         sizes_bytes = [body_bytes(part) for part in parts]
         size_bytes = sum(sizes_bytes)
         if size_bytes > self._max_pending_bytes:
@@ -123,6 +135,7 @@ class AppendQueue:
             span: asyncio.Future[AckSpan] = self._create_future()
             batch = self._new_batch(timeout_ms)
             batch.set_whole(part, part_bytes, span)
+            batch.expect_index = expect_index
             batch.charged_bytes = part_bytes + RECORD_OVERHEAD_BYTES
             self._pending_bytes += batch.charged_bytes
             spans.append(span)
@@ -213,9 +226,13 @@ class AppendQueue:
         """The calls behind ``batch``, the first in the queue, that may travel with it."""
         if batch.whole is None or batch.whole.cancelled() or batch.body or batch.deadline <= self._loop.time():
             return
+        if batch.expect_index is not None:
+            return
         while len(self._queued) > 1:
             behind = self._queued[1]
             if behind.whole is None or behind.body or batch.body_bytes + behind.body_bytes > self._shared_bytes:
+                return
+            if behind.expect_index is not None:
                 return
             del self._queued[1]
             if behind.empty:
@@ -262,6 +279,14 @@ class AppendQueue:
         if batch.parts and not batch.doubtful:
             batch, *others = batch.take_apart()
             self.in_flight.extendleft(reversed(others))
+        self._fail(batch, refusal)
+
+    def refuse_expectation(self, refusal: DLedgerError) -> None:
+        """Fails the only batch in flight, which expected another index: the log took nothing, and no sequence."""
+        batch = self.in_flight.popleft()
+        assert not self.in_flight, "a conditional append travels alone"
+        self._next_sequence = batch.base_sequence
+        self.last_refusal = None
         self._fail(batch, refusal)
 
     def abandon(self, refusal: DLedgerError) -> None:

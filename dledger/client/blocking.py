@@ -144,14 +144,16 @@ class BlockingLog:
 
     # The methods of Log -----------------------------------------------------------------------------------------
 
-    def append(self, record: bytes, *, timeout_ms: float | None = None) -> Ack:
+    def append(self, record: bytes, *, expect_index: int | None = None, timeout_ms: float | None = None) -> Ack:
         """Appends one record and waits for its ack. From several threads at once, records share batches."""
-        return self._call(lambda log: log.append(record, timeout_ms=timeout_ms))
+        return self._call(lambda log: log.append(record, expect_index=expect_index, timeout_ms=timeout_ms))
 
-    def append_many(self, records: Sequence[Buffer], *, timeout_ms: float | None = None) -> Acks:
+    def append_many(
+        self, records: Sequence[Buffer], *, expect_index: int | None = None, timeout_ms: float | None = None
+    ) -> Acks:
         """Appends the records as one batch and waits for its acks."""
         taken = as_records(records)  # here: an iterator may read the log itself
-        return self._call(lambda log: log.append_many(taken, timeout_ms=timeout_ms))
+        return self._call(lambda log: log.append_many(taken, expect_index=expect_index, timeout_ms=timeout_ms))
 
     def producer(self, name: str, *, epoch: int = 0, sequence: int = 0) -> BlockingNamedProducer:
         """Appends that may be made again, by another process too, and are in the log once: see ``NamedProducer``."""

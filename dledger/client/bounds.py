@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, TypeVar
 
 from dledger.client.getter import WIRE_CONSISTENCY
 from dledger.client.results import SegmentInfo
-from dledger.common.deadline import Deadline
-from dledger.common.errors import Code, DLedgerError, OutOfRange, error
+from dledger.client.stubs import LogStubs
+from dledger.common.errors import Code, OutOfRange, error
 from dledger.common.types import MAX_INDEX, Consistency
+from dledger.rpc.client.call_loop import CallLoop
 from dledger.rpc.client.failures import unary
-from dledger.rpc.client.retry import ASKS_ELSEWHERE, PASSING, Backoff
+from dledger.rpc.client.retry import PASSING
 from dledger.v1 import log_pb2
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ Result = TypeVar("Result")
 NO_INDEX = MAX_INDEX
 """Out of range in every log: its refusal is as consistent as an answer would be."""
 ATTEMPT_TIMEOUT_MS = 2_000
+_PASSING = PASSING - {Code.INTERNAL_ERROR}
+"""An answer that cannot be true is told at once: it is a bug."""
 
 
 async def find_bounds(
@@ -43,7 +45,7 @@ async def ask_bounds(endpoint: Endpoint, group: str, consistency: Consistency, t
     """As one node says. Who answers linearizably was the leader meanwhile: a majority has confirmed it."""
     request = log_pb2.GetRequest(group=group, index=NO_INDEX, consistency=WIRE_CONSISTENCY[consistency])
     try:
-        await unary(endpoint, endpoint.log.Get, request, timeout_ms)
+        await unary(endpoint, endpoint.stub(LogStubs).log.Get, request, timeout_ms)
     except OutOfRange as bounds:
         return _parse(bounds)
     raise error(Code.INTERNAL_ERROR, f"{endpoint.address} has a record at {NO_INDEX}, which cannot be: report it")
@@ -56,7 +58,7 @@ async def list_segments(
     request = log_pb2.ListSegmentsRequest(group=group)
 
     async def ask(endpoint: Endpoint, timeout_ms: float) -> list[SegmentInfo]:
-        answer = await unary(endpoint, endpoint.log.ListSegments, request, timeout_ms)
+        answer = await unary(endpoint, endpoint.stub(LogStubs).log.ListSegments, request, timeout_ms)
         return [
             SegmentInfo(each.base_index, each.end_index, each.size_bytes, each.last_timestamp_ms)
             for each in answer.segments
@@ -74,27 +76,9 @@ async def _persist(
     timeout_ms: float,
     rng: random.Random,
 ) -> Result:
-    """Asks until somebody answers. At the deadline it raises why nobody did: of its refusals the last that says more
-    than that the time was over."""
-    deadline, backoff = Deadline(timeout_ms), Backoff(rng)
-    reason: DLedgerError | None = None
-    while True:
-        address = ""
-        try:
-            endpoint = await deadline.bound(leaders.route(node, consistency))
-            address = endpoint.address
-            return await ask(endpoint, min(max(1.0, deadline.left_ms), ATTEMPT_TIMEOUT_MS))
-        except DLedgerError as refusal:
-            leaders.check()
-            if refusal.code in ASKS_ELSEWHERE:
-                leaders.lost(address, refusal)
-            if refusal.code not in PASSING or refusal.code is Code.INTERNAL_ERROR:
-                raise
-            if reason is None or refusal.code is not Code.TIMEOUT:
-                reason = refusal
-        if not deadline.left_ms:
-            raise reason
-        await asyncio.sleep(min(backoff.next_s(), deadline.left_ms / 1000))
+    """Asks until somebody answers. At the deadline it raises why nobody did."""
+    calls = CallLoop(timeout_ms, rng, passing=_PASSING)
+    return await calls.ask(leaders, lambda: leaders.route(node, consistency), ask, attempt_ms=ATTEMPT_TIMEOUT_MS)
 
 
 def _parse(bounds: OutOfRange) -> tuple[int, int]:

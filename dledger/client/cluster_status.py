@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from dledger.client.admin_results import members_from_wire, settings_from_wire
+from dledger.client.stubs import LogStubs
 from dledger.common.deadline import Deadline
 from dledger.common.errors import DLedgerError
 from dledger.common.types import GroupSettings, Member, NodeId
@@ -217,7 +218,7 @@ async def _node_status(channels: Channels, member: NodeStatus, group: str, timeo
     try:
         endpoint = channels.at(member.address)
         request = admin_pb2.StatusRequest(group=group)
-        answer = await unary(endpoint, endpoint.admin.Status, request, timeout_ms)
+        answer = await unary(endpoint, endpoint.stub(LogStubs).admin.Status, request, timeout_ms)
     except DLedgerError as refusal:
         return replace(member, problem=str(refusal))
     return _from_wire(answer, member)

@@ -13,12 +13,14 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from dledger.client.append_queue import TICK_S
+from dledger.client.stubs import LogStubs
+from dledger.common.backoff import Backoff
 from dledger.common.errors import CODES, Code, DeadlineExceeded, DLedgerError, InternalError, Unavailable, error
 from dledger.common.types import Consistency, Entry
 from dledger.rpc.client.cancellation import client_closed
 from dledger.rpc.client.failures import code_named
 from dledger.rpc.client.pipelined_stream import PipelinedStream
-from dledger.rpc.client.retry import ASKS_ELSEWHERE, PASSING, Backoff
+from dledger.rpc.client.retry import ASKS_ELSEWHERE, PASSING
 from dledger.v1 import log_pb2
 
 if TYPE_CHECKING:
@@ -157,7 +159,7 @@ class Getter:
             endpoint = await self._leaders.route(self._node, self._consistency)
             address = endpoint.address
             leaders = self._leaders if self._node is None else None
-            refusal = await PipelinedStream(endpoint.log.GetStream(), address, self, leaders).hold()
+            refusal = await PipelinedStream(endpoint.stub(LogStubs).log.GetStream(), address, self, leaders).hold()
         except DLedgerError as unreachable:
             refusal = unreachable
         self._take_back()

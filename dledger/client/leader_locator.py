@@ -8,6 +8,7 @@ from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 from dledger.client.metadata import AddressBook, Metadata
+from dledger.client.stubs import LogStubs
 from dledger.common.errors import Code, DeadlineExceeded, DLedgerError, NotLeader, PeerRefused, Unavailable, error
 from dledger.common.types import Consistency
 from dledger.rpc.client.cancellation import client_closed
@@ -281,7 +282,7 @@ class LeaderLocator:
         """What one node knows. Raises UNKNOWN_CLUSTER for one of another cluster, which leads none of ours."""
         endpoint = self._channels.at(address)
         request = log_pb2.GetMetadataRequest(group=self._group)
-        answer = await unary(endpoint, endpoint.log.GetMetadata, request, ASK_TIMEOUT_MS)
+        answer = await unary(endpoint, endpoint.stub(LogStubs).log.GetMetadata, request, ASK_TIMEOUT_MS)
         try:
             metadata = self._book.learn(Metadata.from_wire(answer), address)
         except PeerRefused:

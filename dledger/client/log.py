@@ -49,24 +49,34 @@ class Log:
         """From the first call of ``close`` on: one task, for all who call it."""
         self._started = False
         """Whether the producer runs: from the first append on."""
+        self._started_conditional = False
+        """The same of the producer of conditional appends."""
 
     async def __aenter__(self) -> Self:
         options = self._options
         group = options.group
         self._channels = Channels()
         self._leaders = LeaderLocator(self._channels, self._endpoints, group, options.cluster_id)
-        self._queue = AppendQueue(
-            options.limits,
-            window=options.max_batches_in_flight,
-            max_pending_bytes=options.max_pending_bytes,
-            timeout_ms=options.timeout_ms,
-        )
+        self._queue = self._new_queue(options.max_batches_in_flight)
         self._producer = Producer(self._queue, self._leaders, group, self._rng)
+        # Conditional appends have a producer of their own with one batch in flight: a refused one takes no sequence, so
+        # nothing may be under way behind it.
+        self._conditional_queue = self._new_queue(1)
+        self._conditional_producer = Producer(self._conditional_queue, self._leaders, group, self._rng)
         self._admin = Admin(self._leaders, group, options.timeout_ms, self._rng, self._check_open)
         self._getters: dict[tuple[Consistency, str | None], Getter] = {}
         self._named_producers: WeakSet[NamedProducer] = WeakSet()
         self._open, self._closing = True, None
         return self
+
+    def _new_queue(self, window: int) -> AppendQueue:
+        options = self._options
+        return AppendQueue(
+            options.limits,
+            window=window,
+            max_pending_bytes=options.max_pending_bytes,
+            timeout_ms=options.timeout_ms,
+        )
 
     async def __aexit__(
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
@@ -82,7 +92,7 @@ class Log:
         meanwhile ends his own waiting only.
         """
         if self._open:
-            self._open = self._started = False
+            self._open = self._started = self._started_conditional = False
             self._closing = asyncio.create_task(self._close(), name="dledger-close")
         if self._closing is not None:
             await asyncio.shield(self._closing)
@@ -92,6 +102,7 @@ class Log:
         if self._closing is None and not self._open:
             return
         self._queue.close(client_closed())
+        self._conditional_queue.close(client_closed())
         for producer in self._named_producers:
             producer.give_up()
         await self.close()
@@ -100,7 +111,8 @@ class Log:
         try:
             timeout_s = self._options.timeout_ms / 1000
             producers = [producer.close(timeout_s) for producer in self._named_producers]
-            await asyncio.gather(self._producer.close(timeout_s), *producers)
+            own = [self._producer.close(timeout_s), self._conditional_producer.close(timeout_s)]
+            await asyncio.gather(*own, *producers)
         finally:
             for getter in self._getters.values():
                 await getter.close()
@@ -109,25 +121,40 @@ class Log:
 
     # Appending --------------------------------------------------------------------------------------------------
 
-    def append(self, record: bytes, *, timeout_ms: float | None = None) -> asyncio.Future[Ack]:
+    def append(
+        self, record: bytes, *, expect_index: int | None = None, timeout_ms: float | None = None
+    ) -> asyncio.Future[Ack]:
         """Appends one record; the future's result says where it is, once a majority holds it durably.
 
         Records are appended in the order of the calls. Never twice, however often the client had to send it.
         Raises at once: UNEXPECTED_ARGUMENT (not bytes), RECORD_TOO_LARGE, PendingFull (``max_pending_bytes`` wait).
         The future raises: DeadlineExceeded (not appended), OutcomeUnknown (perhaps appended, perhaps later), or the
         log's refusal. A call that is cancelled before it is sent is not appended.
+
+        With ``expect_index`` the append is conditional: unless the record gets that index, the future raises
+        WrongExpectedIndex, whose ``next_index`` is the true one. That is exact over retries and failovers. Conditional
+        appends are made one after the other in the order of the calls. They have no order with unconditional ones that
+        wait at the same time: await those first.
         """
+        if expect_index is not None:
+            return self._conditional(expect_index).append(record, timeout_ms, expect_index=expect_index)
         if not self._started:
             self._start()
         return self._queue.append(record, timeout_ms)
 
-    def append_many(self, records: Sequence[Buffer], *, timeout_ms: float | None = None) -> asyncio.Future[Acks]:
+    def append_many(
+        self, records: Sequence[Buffer], *, expect_index: int | None = None, timeout_ms: float | None = None
+    ) -> asyncio.Future[Acks]:
         """Appends the records as one atomic batch with consecutive indexes; raises as ``append``. Other calls that wait
         at the same time may share the batch; each has its own outcome.
 
         A call over ``max_batch_bytes`` travels as several batches; if only some of them are known to be appended the
         error is OutcomeUnknown, and its metadata's ``acknowledged`` counts the records that are.
+
+        ``expect_index``: as for ``append``, of the first record. Such a call is one batch, or BATCH_TOO_LARGE.
         """
+        if expect_index is not None:
+            return self._conditional(expect_index).append_many(records, timeout_ms, expect_index=expect_index)
         if not self._started:
             self._start()
         return self._queue.append_many(records, timeout_ms)
@@ -143,6 +170,15 @@ class Log:
         producer = NamedProducer(name, epoch, sequence, leaders=self._leaders, options=self._options, rng=self._rng)
         self._named_producers.add(producer)
         return producer
+
+    def _conditional(self, expect_index: int) -> AppendQueue:
+        """The queue of conditional appends. Raises UNEXPECTED_ARGUMENT."""
+        check_index(expect_index)
+        if not self._started_conditional:
+            self._check_open()
+            self._conditional_producer.start()
+            self._started_conditional = True
+        return self._conditional_queue
 
     def _start(self) -> None:
         self._check_open()

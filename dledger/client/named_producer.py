@@ -20,14 +20,15 @@ from dledger.client.bounds import ask_bounds
 from dledger.client.log_client_wire import encode_append
 from dledger.client.pending import build_bodies, check_body_size
 from dledger.client.results import AckSpan
+from dledger.client.stubs import LogStubs
 from dledger.common.batch import crc32c
-from dledger.common.deadline import Deadline
 from dledger.common.errors import CODES, Code, DeadlineExceeded, DLedgerError, InternalError, OutcomeUnknown, error
 from dledger.common.types import Consistency
+from dledger.rpc.client.call_loop import CallLoop
 from dledger.rpc.client.cancellation import client_closed
 from dledger.rpc.client.failures import unary
 from dledger.rpc.client.pipelined_stream import PipelinedStream
-from dledger.rpc.client.retry import ASKS_ELSEWHERE, PASSING, Backoff
+from dledger.rpc.client.retry import ASKS_ELSEWHERE, PASSING
 from dledger.rpc.client.verdict import SAYS_ITSELF, leaves_doubt
 from dledger.v1 import log_pb2
 
@@ -93,8 +94,8 @@ class NamedProducer:
         self._group = options.group
         self._limits = options.limits
         self._window = options.max_batches_in_flight
-        self._timeout_s = options.timeout_ms / 1000
-        self._backoff = Backoff(rng)
+        self._timeout_ms = options.timeout_ms
+        self._rng = rng
         self._producer_id = 0
         self._first_sequence = sequence
         self._next_sequence = sequence
@@ -107,23 +108,21 @@ class NamedProducer:
         """Of something that had been sent when it failed."""
         self._closed: DLedgerError | None = None
         """Why nothing more is taken: it was left, or the client is closed. No failure of what was appended before."""
-        self._last_refusal: DLedgerError | None = None
         self._confirmed = ""
         """Who was confirmed as the leader since this was opened, and so knows all that was appended before."""
-        self._progress_at = 0.0
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
         """Finds the producer, or has it made. Raises PRODUCER_FENCED when a higher epoch has begun."""
         self._loop = asyncio.get_running_loop()
-        self._progress_at = self._loop.time()
-        deadline = Deadline(self._timeout_s * 1000)
+        self._calls = CallLoop(self._timeout_ms, self._rng)
+        """Its time begins anew with every progress, and ends the producer when it is over."""
         while not self._producer_id:
             try:
-                await deadline.bound(self._register())
+                await self._calls.bound(self._register())
             except DLedgerError as refusal:
                 self._may_go_on(refusal)
-                await asyncio.sleep(min(self._backoff.next_s(), deadline.left_ms / 1000))
+                await self._calls.pause()
         if self._closed is not None:
             raise self._closed.copy()
         self._task = asyncio.create_task(self._run(), name=f"dledger-producer {self.name}")
@@ -193,7 +192,7 @@ class NamedProducer:
         settled: asyncio.Future[AckSpan] = self._loop.create_future()
         settled.add_done_callback(_retrieve)
         if not self._waiting:
-            self._progress_at = self._loop.time()
+            self._calls.renew()
         self._waiting.append(_Batch(self._next_sequence, body, crc32c(body), count, settled))
         self._next_sequence += count
         self._changed.set()
@@ -231,7 +230,7 @@ class NamedProducer:
         endpoint = await self._leaders.find_for_appends()
         try:
             request = log_pb2.InitProducerRequest(group=self._group, name=self.name)
-            answer = await unary(endpoint, endpoint.log.InitProducer, request, INIT_TIMEOUT_MS)
+            answer = await unary(endpoint, endpoint.stub(LogStubs).log.InitProducer, request, INIT_TIMEOUT_MS)
         except DLedgerError as refusal:
             if refusal.code in ASKS_ELSEWHERE:
                 self._leaders.lost(endpoint.address, refusal)
@@ -266,7 +265,9 @@ class NamedProducer:
         except DLedgerError as refusal:
             end = refusal
         else:
-            stream = PipelinedStream(endpoint.append_stream(), endpoint.address, _Sender(self), self._leaders)
+            stream = PipelinedStream(
+                endpoint.stub(LogStubs).append_stream(), endpoint.address, _Sender(self), self._leaders
+            )
             end = await stream.hold()
             if end.code is Code.OUT_OF_ORDER and await self._is_gap(endpoint):
                 self._fail(self._gap(end))
@@ -283,7 +284,7 @@ class NamedProducer:
         except DLedgerError as failure:
             self._fail(failure)
             return
-        await asyncio.sleep(self._backoff.next_s())
+        await self._calls.pause()
 
     async def _is_gap(self, endpoint: Endpoint) -> bool:
         """Whether records before the first of ours are missing indeed: a leader says so that was confirmed before.
@@ -315,13 +316,11 @@ class NamedProducer:
         doubtful = bool(self._waiting) and self._waiting[0].doubtful
         if refusal.code not in PASSING and not passes:
             raise refusal
-        if self._last_refusal is None or refusal.code is not Code.TIMEOUT:
-            self._last_refusal = refusal  # that a last attempt ran out of time tells less than what came before
+        self._calls.note(refusal)
         if self._task is not None and not self._waiting:
-            self._progress_at = self._loop.time()  # nobody waits for anything
-        waited_s = self._loop.time() - self._progress_at
-        if waited_s >= self._timeout_s:
-            text = f"producer {self.name!r} got nowhere for {waited_s:.1f} s: {self._last_refusal}"
+            self._calls.renew()  # nobody waits for anything
+        if not self._calls.left_ms:
+            text = f"producer {self.name!r} got nowhere for {self._calls.waited_s:.1f} s: {self._calls.reason}"
             raise OutcomeUnknown(text) if doubtful else DeadlineExceeded(text)
 
     def settle(self, base_index: int, term: int, timestamp_ms: int) -> None:
@@ -329,9 +328,7 @@ class NamedProducer:
         batch = self._waiting.popleft()
         if not batch.settled.done():
             batch.settled.set_result(AckSpan(base_index, batch.count, term, timestamp_ms))
-        self._progress_at = self._loop.time()
-        self._last_refusal = None
-        self._backoff.reset()
+        self._calls.progressed()
         self._changed.set()
 
     def _end(self) -> None:

@@ -49,6 +49,7 @@ class PendingBatch:
         "count",
         "deadline",
         "doubtful",
+        "expect_index",
         "futures",
         "opened_at",
         "parts",
@@ -73,6 +74,8 @@ class PendingBatch:
         self.charged_bytes = 0
         self.count = 0
         self.base_sequence = 0
+        self.expect_index: int | None = None
+        """The index that the first record must get; None: any. Such a batch is never shared."""
         self.sent = False
         self.doubtful = False
         """Whether an earlier attempt ended without saying what became of it."""

@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING
 
 from dledger.client.append_queue import AppendQueue
 from dledger.client.log_client_wire import encode_append
-from dledger.common.errors import Code, DLedgerError, InternalError
+from dledger.client.stubs import LogStubs
+from dledger.common.backoff import Backoff
+from dledger.common.errors import Code, DLedgerError, InternalError, WrongExpectedIndex
 from dledger.rpc.client.cancellation import client_closed
 from dledger.rpc.client.failures import unary
 from dledger.rpc.client.pipelined_stream import PipelinedStream
-from dledger.rpc.client.retry import ASKS_ELSEWHERE, Backoff
-from dledger.rpc.client.verdict import FOR_ALL, Verdict, judge, leaves_doubt
+from dledger.rpc.client.retry import ASKS_ELSEWHERE
+from dledger.rpc.client.verdict import FOR_ALL, Verdict, judge, judge_expectation, leaves_doubt
 from dledger.v1 import log_pb2
 
 if TYPE_CHECKING:
@@ -82,13 +84,14 @@ class Producer:
         else:
             assert self._identity is not None
             sender = _Sender(self._queue, self._group, self._identity, self._backoff)
-            stream = PipelinedStream(endpoint.append_stream(), endpoint.address, sender, self._leaders)
+            stream = PipelinedStream(endpoint.stub(LogStubs).append_stream(), endpoint.address, sender, self._leaders)
             end = await stream.hold()
             self._queue.last_refusal = end
             if end.code in ASKS_ELSEWHERE or end.code is Code.OUT_OF_ORDER:
                 # A gap where we left none: who says so does not know the newest of the log.
                 self._leaders.lost(endpoint.address, end)
-            self._settle(end)
+            if self._settle(end):
+                return
         await asyncio.sleep(self._backoff.next_s())
 
     async def _identify(self, endpoint: Endpoint) -> None:
@@ -97,24 +100,29 @@ class Producer:
         assert not self._queue.in_flight, "sequences belong to a producer"
         try:
             request = log_pb2.InitProducerRequest(group=self._group)
-            self._identity = await unary(endpoint, endpoint.log.InitProducer, request, INIT_TIMEOUT_MS)
+            self._identity = await unary(endpoint, endpoint.stub(LogStubs).log.InitProducer, request, INIT_TIMEOUT_MS)
         except DLedgerError as refusal:
             if refusal.code in ASKS_ELSEWHERE:
                 self._leaders.lost(endpoint.address, refusal)
             raise
 
-    def _settle(self, refusal: DLedgerError) -> None:
-        """Applies the table of ``verdict`` to what was in flight when a stream ended."""
+    def _settle(self, refusal: DLedgerError) -> bool:
+        """Applies the table of ``verdict`` to what was in flight when a stream ended. Returns whether the end was an
+        answer, after which there is nothing to wait for."""
         queue = self._queue
         if not queue.in_flight:
-            return
+            return False
         if leaves_doubt(refusal):
             for batch in queue.in_flight:
                 batch.doubtful = True
-        verdict = judge(refusal.code, doubtful=queue.in_flight[0].doubtful)
+        verdict = self._verdict(refusal, queue.in_flight[0])
         logger.debug("a stream of appends ended: %s (%s)", refusal, verdict.name)
         if verdict is Verdict.RESEND:
-            return
+            return False
+        if verdict is Verdict.REFUSE_EXPECTATION:
+            queue.refuse_expectation(refusal)
+            self._backoff.reset()
+            return True
         if verdict is Verdict.ABANDON:
             queue.abandon(refusal)
         else:
@@ -122,6 +130,13 @@ class Producer:
                 queue.refuse_head(refusal)
             queue.renew()
         self._identity = None
+        return False
+
+    @staticmethod
+    def _verdict(refusal: DLedgerError, oldest: PendingBatch) -> Verdict:
+        if isinstance(refusal, WrongExpectedIndex) and oldest.expect_index is not None:
+            return judge_expectation(refusal, oldest.expect_index, doubtful=oldest.doubtful)
+        return judge(refusal.code, doubtful=oldest.doubtful)
 
 
 class _Sender:
@@ -160,5 +175,6 @@ class _Sender:
             base_sequence=batch.base_sequence,
             count=batch.count,
             body_crc=batch.body_crc,
+            expect_index=batch.expect_index,
         )
         return encode_append(head, batch.body)

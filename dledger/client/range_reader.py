@@ -11,12 +11,13 @@ from dledger.client.arguments import check_flag, check_index, check_place
 from dledger.client.getter import WIRE_CONSISTENCY
 from dledger.client.log_client_wire import ReadMessage
 from dledger.client.results import Batch
+from dledger.client.stubs import LogStubs
 from dledger.common.batch import crc32c
-from dledger.common.deadline import Deadline
 from dledger.common.errors import Code, DeadlineExceeded, DLedgerError, Unavailable, error
 from dledger.common.types import Consistency
+from dledger.rpc.client.call_loop import CallLoop
 from dledger.rpc.client.failures import from_rpc
-from dledger.rpc.client.retry import ASKS_ELSEWHERE, PASSING, Backoff
+from dledger.rpc.client.retry import ASKS_ELSEWHERE, PASSING
 from dledger.v1 import log_pb2
 
 if TYPE_CHECKING:
@@ -65,12 +66,11 @@ class Reader:
         rng: random.Random,
         check_open: Callable[[], None],
     ) -> None:
-        self._loop = asyncio.get_running_loop()
         self._leaders = leaders
         self._group = group
         self._wanted = wanted
-        self._timeout_s = timeout_ms / 1000
-        self._backoff = Backoff(rng)
+        self._calls = CallLoop(timeout_ms, rng)
+        """Its deadline: until when the next message must have come. Its reason: why none came lately."""
         self._check_open = check_open
         self._end = wanted.end
         self._promised: int | None = None
@@ -79,9 +79,6 @@ class Reader:
         """Whether the stream has brought anything."""
         self._call: ReadCall | None = None
         self._address = ""
-        self._patience_ends = 0.0
-        self._reason: DLedgerError | None = None
-        """Why nothing came lately: tells more than that a last attempt ran out of time."""
         self.next_index = wanted.start
         self._in_trouble = False
         """Nothing came since a stream broke: who follows is patient from then on, not since the last append."""
@@ -89,7 +86,7 @@ class Reader:
     async def batches(self) -> AsyncGenerator[list[Batch]]:
         """The batches of the range, in lists: those that came together. Raises when nothing can be had for the timeout,
         or for a refusal that stays."""
-        self._patience_ends = self._loop.time() + self._timeout_s
+        self._calls.renew()
         try:
             while not self._complete():
                 try:
@@ -104,12 +101,9 @@ class Reader:
                     continue
                 if accepted := self._accept(answer):
                     yield accepted
-                    self._be_patient()  # what the caller took of the time is not the node's
+                    self._calls.renew()  # what the caller took of the time is not the node's
         finally:
             self._hang_up()
-
-    def _be_patient(self) -> None:
-        self._patience_ends = self._loop.time() + self._timeout_s
 
     def _complete(self) -> bool:
         return self._end is not None and self.next_index >= self._end
@@ -142,7 +136,7 @@ class Reader:
                 follow=wanted.follow,
                 consistency=WIRE_CONSISTENCY[wanted.consistency],
             )
-            self._call = endpoint.read(request)
+            self._call = endpoint.stub(LogStubs).read(request)
             self._has_gained = False
         reading = asyncio.ensure_future(self._call.read())
         try:
@@ -159,10 +153,9 @@ class Reader:
     async def _find_node(self) -> Endpoint:
         """Whom to ask; raises in time. As long as nobody is found a follower is in trouble, from the first call on."""
         if self._wanted.follow and not self._in_trouble:
-            self._be_patient()
-        deadline = Deadline(self._timeout_s * 1000, begun_s=self._patience_ends - self._timeout_s)
+            self._calls.renew()
         try:
-            return await deadline.bound(self._leaders.route(self._wanted.node, self._wanted.consistency))
+            return await self._calls.bound(self._leaders.route(self._wanted.node, self._wanted.consistency))
         except DLedgerError:
             self._in_trouble = True
             raise
@@ -174,8 +167,7 @@ class Reader:
         """
         wanted = self._wanted
         while True:
-            left_s = max(0.0, self._patience_ends - self._loop.time())
-            limit_s = SILENCE_S if wanted.follow else min(left_s, SILENCE_S)
+            limit_s = SILENCE_S if wanted.follow else min(self._calls.left_ms / 1000, SILENCE_S)
             done, _ = await asyncio.wait({reading}, timeout=limit_s)
             if done:
                 return
@@ -201,13 +193,12 @@ class Reader:
         if not passes:
             raise refusal
         if self._wanted.follow and not self._in_trouble:
-            self._be_patient()
+            self._calls.renew()
         self._in_trouble = True
-        if refusal.code is not Code.TIMEOUT:
-            self._reason = refusal
-        if self._loop.time() >= self._patience_ends:
-            raise self._reason or refusal
-        await asyncio.sleep(min(self._backoff.next_s(), max(0.0, self._patience_ends - self._loop.time())))
+        self._calls.note(refusal)
+        if not self._calls.left_ms:
+            raise self._calls.reason or refusal
+        await self._calls.pause()
 
     def _accept(self, answer: ReadMessage) -> list[Batch]:
         """Checks the batches, drops what was had or not asked, and notes where to go on.
@@ -221,9 +212,8 @@ class Reader:
                 promised = max(promised, last.base_index + last.count)
             self._end = promised if self._end is None else self._end
             self._promised = min(promised, self._end)
-        self._be_patient()
-        self._backoff.reset()
-        self._reason, self._in_trouble = None, False
+        self._calls.progressed()
+        self._in_trouble = False
         batches = []
         for wire in answer.batches:
             if wire.head.base_index + wire.head.count <= self.next_index:

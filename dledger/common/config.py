@@ -1,6 +1,6 @@
 """A node's configuration: one frozen dataclass, from keyword arguments, a TOML file or the command line.
 
-Every default is one to run in production. ``NodeConfig.validate`` raises CONFIG_ERROR with one sentence.
+Every default is one to run in production. ``config_checks.validate`` checks a whole configuration before a node starts.
 """
 
 from __future__ import annotations

@@ -22,8 +22,6 @@ Everything here raises CONFIG_ERROR with one sentence.
 
 from __future__ import annotations
 
-import os
-import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
@@ -32,16 +30,8 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, TypeVar
 
-from dledger.common.config import (
-    MAX_IN_ONE_MESSAGE_BYTES,
-    MAX_STREAM_BATCHES,
-    NODE_ID,
-    Limits,
-    NodeConfig,
-    Timings,
-    check_reachable,
-    split_address,
-)
+from dledger.common.config import Limits, NodeConfig, Timings, split_address
+from dledger.common.config_checks import validate
 from dledger.common.errors import ConfigError
 from dledger.common.types import Durability
 
@@ -54,10 +44,6 @@ CHOICES = {
     "log_format": ("text", "json"),
     "log_level": ("debug", "info", "warning", "error"),
 }
-IN_ONE_MESSAGE = ("max_batch_bytes", "push_message_bytes", "read_message_bytes")
-
-_NAME = re.compile(r"[a-z0-9-]+")
-
 Section = TypeVar("Section", Limits, Timings)
 
 
@@ -103,14 +89,6 @@ def parse_peers(text: str) -> dict[str, str]:
 def format_peers(peers: Mapping[str, str]) -> str:
     """What ``parse_peers`` reads."""
     return ",".join(f"{node_id}={address}" for node_id, address in peers.items())
-
-
-def validate(config: NodeConfig) -> None:
-    """Raises CONFIG_ERROR unless a node can start with ``config``; looks at the disk, and changes nothing."""
-    _check_names(config)
-    _check_ports(config)
-    _check_numbers(config)
-    _check_data_dir(config.data_dir)
 
 
 def _refuse_unknown(table: Mapping[str, Any], known: Iterable[str], where: str) -> None:
@@ -174,91 +152,3 @@ def _whole_number(value: Any, where: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
         raise ConfigError(f"{where} must be a whole number, not {value!r}")
     return value
-
-
-def _check_names(config: NodeConfig) -> None:
-    for node_id in (config.id, *config.peers):
-        if not NODE_ID.fullmatch(node_id):
-            raise ConfigError(f"{node_id!r} is not a node id: use letters, digits, '-', '_' and '.'")
-    _check_address(config)
-    if not _NAME.fullmatch(config.group):
-        raise ConfigError(f"{config.group!r} is not a group name: use a-z, 0-9 and '-'")
-    for address in filter(None, (*config.peers.values(), config.address, config.advertise)):
-        check_reachable(address)
-
-
-def _check_address(config: NodeConfig) -> None:
-    listed = config.peers.get(config.id)
-    if listed is None and not config.address:
-        raise ConfigError(
-            f"the peers {', '.join(config.peers)} do not list {config.id!r}: add this node to them, or give its "
-            "--address if it joins"
-        )
-    if listed is not None and config.address not in ("", listed):
-        raise ConfigError(f"{config.id} is at {listed} by the peers and at {config.address} by --address: give it once")
-
-
-def _check_ports(config: NodeConfig) -> None:
-    taken: dict[tuple[str, int], str] = {}
-    for node_id, address in {**config.peers, config.id: config.peer_address}.items():
-        place = split_address(address)
-        if place in taken:
-            raise ConfigError(f"{taken[place]} and {node_id} share the address {address}: give each its own port")
-        taken[place] = node_id
-    host = split_address(config.peer_address)[0]
-    for name, port, lowest in (("gRPC", config.client_port, 1), ("HTTP", config.metrics_port, 0)):
-        if not lowest <= port < 65536:
-            raise ConfigError(f"the {name} port {port} is not a port: choose one from {lowest} to 65535")
-        if port and (owner := taken.get((host, port))):
-            raise ConfigError(f"the {name} port {port} of {config.id} is taken by {owner}: leave three ports a node")
-        taken[host, port] = f"{config.id} ({name})"
-
-
-def _check_numbers(config: NodeConfig) -> None:
-    for section in (config.limits, config.timings):
-        for field in fields(section):
-            if getattr(section, field.name) <= 0:
-                raise ConfigError(f"{field.name} must be above 0, not {getattr(section, field.name)}")
-    limits, timings = config.limits, config.timings
-    if limits.max_record_bytes > limits.max_batch_bytes:
-        raise ConfigError(
-            f"max_record_bytes ({limits.max_record_bytes}) is above max_batch_bytes ({limits.max_batch_bytes})"
-            ": a record must fit into a batch"
-        )
-    if limits.max_stream_batches > MAX_STREAM_BATCHES:
-        raise ConfigError(
-            f"max_stream_batches ({limits.max_stream_batches}) is above {MAX_STREAM_BATCHES}: the log knows no more of "
-            "a producer's last batches"
-        )
-    for name in IN_ONE_MESSAGE:
-        if getattr(limits, name) > MAX_IN_ONE_MESSAGE_BYTES:
-            raise ConfigError(
-                f"{name} ({getattr(limits, name)}) is above {MAX_IN_ONE_MESSAGE_BYTES}: it travels in one message"
-            )
-    if timings.max_clock_drift >= 1:
-        raise ConfigError(
-            f"max_clock_drift ({timings.max_clock_drift}) must be below 1: it is a part of a clock's rate"
-        )
-    if timings.heartbeat_interval_ms * 2 > timings.election_timeout_min_ms:
-        raise ConfigError(
-            f"a heartbeat every {timings.heartbeat_interval_ms} ms is too seldom for an election timeout of "
-            f"{timings.election_timeout_min_ms} ms: leave room for two"
-        )
-    if timings.election_timeout_min_ms > timings.election_timeout_max_ms:
-        raise ConfigError(
-            f"election_timeout_min_ms ({timings.election_timeout_min_ms}) is above election_timeout_max_ms "
-            f"({timings.election_timeout_max_ms})"
-        )
-
-
-def _check_data_dir(data_dir: object) -> None:
-    """It, or what it would be made in, is a directory that this process may write to."""
-    if not isinstance(data_dir, Path):
-        raise ConfigError(f"data_dir is {data_dir!r}: give a pathlib.Path")
-    place = data_dir.absolute()
-    while not place.exists() and place != place.parent:
-        place = place.parent
-    if not place.is_dir():
-        raise ConfigError(f"the data directory {data_dir} cannot be made: {place} is a file")
-    if not os.access(place, os.R_OK | os.W_OK | os.X_OK):
-        raise ConfigError(f"the data directory {data_dir} cannot be written: check the rights of {place}")

@@ -44,6 +44,8 @@ class Code(Enum):
     PRODUCER_FENCED = "PRODUCER_FENCED"
     SEQUENCE_CONFLICT = "SEQUENCE_CONFLICT"
     REPEATED_REQUEST = "REPEATED_REQUEST"
+    # Conditional appends.
+    WRONG_EXPECTED_INDEX = "WRONG_EXPECTED_INDEX"
     # Leadership by hand.
     FALL_BEHIND_TOO_MUCH = "FALL_BEHIND_TOO_MUCH"
     TAKE_LEADERSHIP_FAILED = "TAKE_LEADERSHIP_FAILED"
@@ -160,6 +162,17 @@ class SequenceError(DLedgerError):
     code = Code.OUT_OF_ORDER
 
 
+class WrongExpectedIndex(DLedgerError):
+    """A conditional append would not have got the index it expects. Nothing was appended."""
+
+    code = Code.WRONG_EXPECTED_INDEX
+
+    @property
+    def next_index(self) -> int:
+        """The index that the next record would have got when the append was refused."""
+        return int(self.metadata["next_index"])
+
+
 class TransferFailed(DLedgerError):
     """The leadership stays where it is."""
 
@@ -250,6 +263,9 @@ CODES: dict[Code, CodeInfo] = {
     Code.PRODUCER_FENCED: CodeInfo("FAILED_PRECONDITION", SequenceError, 5, "the producer has a newer epoch"),
     Code.SEQUENCE_CONFLICT: CodeInfo("INVALID_ARGUMENT", SequenceError, 5, "another batch under a known sequence"),
     Code.REPEATED_REQUEST: CodeInfo("ALREADY_EXISTS", SequenceError, 5, "appended long ago; its index is forgotten"),
+    Code.WRONG_EXPECTED_INDEX: CodeInfo(
+        "FAILED_PRECONDITION", WrongExpectedIndex, 5, "the next record gets another index: next_index"
+    ),
     Code.FALL_BEHIND_TOO_MUCH: CodeInfo("FAILED_PRECONDITION", TransferFailed, 5, "the target lags too far behind"),
     Code.TAKE_LEADERSHIP_FAILED: CodeInfo("ABORTED", TransferFailed, 5, "the target did not take the leadership"),
     Code.CHANGE_PENDING: CodeInfo("ABORTED", ChangePending, 5, "another change is not committed yet; try again"),

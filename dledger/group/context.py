@@ -11,9 +11,8 @@ from dledger.common.config import NodeConfig
 from dledger.common.errors import Code, DLedgerError
 from dledger.common.types import NodeId, NodeStart, Position, Role, Term
 from dledger.group.admission import Admission
-from dledger.log.damage.damage import Damaged
 from dledger.log.frame.frame import Frame
-from dledger.log.log_api import Log
+from dledger.log.log_api import Damaged, Log
 from dledger.metrics.group import GroupMetrics
 from dledger.raft.messages import Append, Message
 from dledger.raft.raft_node import RaftNode

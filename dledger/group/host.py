@@ -8,7 +8,7 @@ from typing import Protocol
 
 from dledger.common.errors import DLedgerError
 from dledger.common.types import Member, NodeId, NodeStart, Role, Term
-from dledger.log.damage.damage import Damaged
+from dledger.log.log_api import Damaged
 from dledger.raft.messages import Message
 
 

@@ -13,6 +13,7 @@ from dledger.group.follower.entry_handler import EntryHandler
 from dledger.group.leader.entry_dispatcher import EntryDispatcher
 from dledger.group.repair.frame_exchange import FrameExchange
 from dledger.raft.messages import (
+    MAX_TERM_LEAP,
     Append,
     AppendResponse,
     Compare,
@@ -37,9 +38,6 @@ logger = logging.getLogger(__name__)
 DISK_FULL_PAUSE_MS = 500
 MAX_TAKES = 16
 """TAKEs that wait for their second look; a leader sends one, and a network may double it."""
-MAX_TERM_LEAP = 1 << 32
-"""A term so far above this node's is not believed: as many elections take a century, and a term near the end of its
-64 bits, taken over once, would leave no room for another."""
 
 
 class Inbox:

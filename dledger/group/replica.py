@@ -43,9 +43,8 @@ from dledger.group.repair.scrubber import Scrubber
 from dledger.group.repair.tail_fetcher import TailFetcher
 from dledger.group.repair.tail_query import TailQuery
 from dledger.group.roster import Roster
-from dledger.log.damage.damage import Damaged, DamagedRange
 from dledger.log.frame.frame import Frame
-from dledger.log.log_api import Log
+from dledger.log.log_api import Damaged, DamagedRange, Log
 from dledger.metrics.group import GroupMetrics
 from dledger.raft.effects import Committed, Effect, FetchTail, Persist, ReadsConfirmed, RoleChanged, Send, TransferEnded
 from dledger.raft.following import LedDown

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from dledger.kernels.history import FINAL, LOCAL_READ, READ, Column, attempts, column, table_of, where
+from dledger.kernels.history import FINAL, LOCAL_READ, READ, Column, attempts, column, picked, table_of, where
 from dledger.kernels.invocations import Invocations
-from dledger.kernels.kernel import Findings, added, numbers, picked
+from dledger.kernels.kernel import Findings, added, numbers
 from dledger.kernels.shards import block_of, blocks_of
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from dledger.kernels.causes import CauseCheck
-from dledger.kernels.kernel import SUMMARY, Check, Findings, joined, whole_partial
+from dledger.kernels.history import joined
+from dledger.kernels.kernel import SUMMARY, Check, Findings, whole_partial
 from dledger.kernels.overview import ROWS_A_SHARD, Overview, OverviewKernel
 from dledger.kernels.places import PlaceCheck
 from dledger.kernels.ranges import RangeCheck

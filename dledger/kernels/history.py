@@ -17,6 +17,7 @@ A read has a row for each run, or one with count 0 when it found nothing; all of
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
@@ -109,3 +110,13 @@ def problem_of(batch: pa.RecordBatch) -> str:
 def table_of(**columns: Column) -> pa.Table:
     """A table of whole numbers."""
     return pa.table({name: pa.array(values, pa.int64()) for name, values in columns.items()})
+
+
+def joined(schema: pa.Schema, tables: Iterable[pa.Table]) -> pa.Table:
+    """Their rows in one table; also of none at all."""
+    return pa.concat_tables([schema.empty_table(), *tables]).combine_chunks()
+
+
+def picked(table: pa.Table, chosen: Mask | Column) -> pa.Table:
+    """The rows where ``chosen`` holds, or those at the places that it names."""
+    return table.filter(pa.array(chosen)) if chosen.dtype == np.bool_ else table.take(pa.array(chosen))

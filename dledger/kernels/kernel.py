@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 import numpy as np
 import pyarrow as pa
 
-from dledger.kernels.history import NOWHERE, Column, Mask, column, table_of, value_text
+from dledger.kernels.history import NOWHERE, Column, column, table_of, value_text
 
 if TYPE_CHECKING:
     from dledger.kernels.overview import Overview
@@ -109,13 +109,3 @@ def whole_partial(kernel: Kernel, batches: Iterable[pa.RecordBatch]) -> pa.Table
             rows = waiting[0].num_rows
             limit = max(MERGE_AT_ROWS, 2 * rows)
     return kernel.merge(waiting)
-
-
-def joined(schema: pa.Schema, tables: Iterable[pa.Table]) -> pa.Table:
-    """Their rows in one table; also of none at all."""
-    return pa.concat_tables([schema.empty_table(), *tables]).combine_chunks()
-
-
-def picked(table: pa.Table, chosen: Mask | Column) -> pa.Table:
-    """The rows where ``chosen`` holds, or those at the places that it names."""
-    return table.filter(pa.array(chosen)) if chosen.dtype == np.bool_ else table.take(pa.array(chosen))

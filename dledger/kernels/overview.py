@@ -32,11 +32,11 @@ from dledger.kernels.history import (
     Mask,
     attempts,
     column,
+    joined,
     table_of,
     where,
 )
 from dledger.kernels.invocations import BEGINNING, Invocations
-from dledger.kernels.kernel import joined
 from dledger.kernels.shards import Shards, block_of, blocks_of, shards_of
 
 VALUES, INDEXES, UNKNOWN, HISTORY = range(4)

@@ -30,10 +30,11 @@ from dledger.kernels.history import (
     Column,
     Mask,
     column,
+    picked,
     table_of,
     where,
 )
-from dledger.kernels.kernel import Findings, picked
+from dledger.kernels.kernel import Findings
 from dledger.kernels.spans import SCHEMA, merge_spans, spans
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from dledger.kernels.history import FINAL, LOCAL_READ, READ, Column, column, where
-from dledger.kernels.kernel import Findings, added, joined, numbers, picked
+from dledger.kernels.history import FINAL, LOCAL_READ, READ, Column, column, joined, picked, where
+from dledger.kernels.kernel import Findings, added, numbers
 
 if TYPE_CHECKING:
     from dledger.kernels.overview import Overview

@@ -12,8 +12,7 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
-from dledger.kernels.history import APPEND, FAIL, INFO, OK, Column, column, table_of, where
-from dledger.kernels.kernel import joined
+from dledger.kernels.history import APPEND, FAIL, INFO, OK, Column, column, joined, table_of, where
 
 SLOT_NS = 10_000_000
 CLASSES_PER_OCTAVE = 8

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dledger.kernels.kernel import joined
+from dledger.kernels.history import joined
 
 SLOT_MS: Final = 100
 SLOTS_PER_S: Final = 1000 // SLOT_MS

@@ -37,9 +37,10 @@ from dledger.kernels.history import (
     Mask,
     attempts,
     column,
+    picked,
     where,
 )
-from dledger.kernels.kernel import Findings, added, numbers, picked
+from dledger.kernels.kernel import Findings, added, numbers
 from dledger.kernels.spans import SCHEMA, merge_spans, spans
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from dledger.kernels import runs
-from dledger.kernels.history import Column, column
-from dledger.kernels.kernel import picked
+from dledger.kernels.history import Column, column, picked
 
 BLOCK = 65_536
 """Bounds are multiples of it."""

@@ -9,8 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dledger.kernels import runs
-from dledger.kernels.history import column, table_of
-from dledger.kernels.kernel import joined
+from dledger.kernels.history import column, joined, table_of
 
 KEY = ("role", "whose", "offset")
 SCHEMA = pa.schema([(name, pa.int64()) for name in (*KEY, "start", "end")])

@@ -17,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 
 from dledger.kernels import runs
-from dledger.kernels.history import APPEND, FINAL, LOCAL_READ, NOWHERE, READ, Column, column, table_of, where
-from dledger.kernels.kernel import SUMMARY, Findings, numbers, picked
+from dledger.kernels.history import APPEND, FINAL, LOCAL_READ, NOWHERE, READ, Column, column, picked, table_of, where
+from dledger.kernels.kernel import SUMMARY, Findings, numbers
 from dledger.kernels.spans import SCHEMA, merge_spans, spans
 
 if TYPE_CHECKING:

@@ -22,9 +22,21 @@ import numpy as np
 import pyarrow as pa
 
 from dledger.kernels import runs
-from dledger.kernels.history import APPEND, FINAL, LOCAL_READ, READ, Column, Mask, column, table_of, where
+from dledger.kernels.history import (
+    APPEND,
+    FINAL,
+    LOCAL_READ,
+    READ,
+    Column,
+    Mask,
+    column,
+    joined,
+    picked,
+    table_of,
+    where,
+)
 from dledger.kernels.invocations import BEGINNING
-from dledger.kernels.kernel import Findings, added, joined, numbers, picked
+from dledger.kernels.kernel import Findings, added, numbers
 
 if TYPE_CHECKING:
     from dledger.kernels.overview import Overview

@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from dledger.common.config import Limits, Timings
 from dledger.common.errors import Code, CorruptLog, DLedgerError, error
@@ -25,15 +24,26 @@ from dledger.disk.group_commit import GroupCommit
 from dledger.disk.reserve import Reserve
 from dledger.disk.syncer import Syncer
 from dledger.log.cut import cut
-from dledger.log.damage.damage import Damaged, DamagedRange, Reach
+from dledger.log.damage.damage import Reach
 from dledger.log.damage.damage_inspector import DamageInspector
 from dledger.log.damage.inspection import Inspection
 from dledger.log.damage.scrub import Scrub
 from dledger.log.frame.frame import FILLING, Frame
 from dledger.log.frame.log_snapshot import LogSnapshot, read_start
-from dledger.log.log_api import Boundary, ObserveSync, OnDamage, OnDurable, OnFailure, ScrubProgress, SegmentSpan
+from dledger.log.log_api import (
+    Boundary,
+    Damaged,
+    DamagedRange,
+    ObserveSync,
+    OnDamage,
+    OnDurable,
+    OnFailure,
+    ScrubProgress,
+    SegmentSpan,
+)
 from dledger.log.log_reader import LogReader
 from dledger.log.log_rewrite_lock import LogRewriteLock
+from dledger.log.recovery.report import RecoveryReport
 from dledger.log.recovery.tail_replay import Replay
 from dledger.log.reset import NewBeginning, begin_anew, prepare_beginning
 from dledger.log.segment.preparer import Preparer
@@ -45,9 +55,6 @@ from dledger.log.segment.sync_marks import SyncMarks, log_end
 from dledger.log.segment.tail_cache import TailCache
 from dledger.log.segment.writer import Run, SegmentWriter, UndoFailedError
 from dledger.log.trim import Collector, encode_start, unlink_all
-
-if TYPE_CHECKING:
-    from dledger.log.recovery.recovery import RecoveryReport
 
 
 class FileLog:

@@ -1,4 +1,4 @@
-"""What the rest asks of a log. ``FileLog`` (log.py) and ``MemoryLog`` (memory.py) are the two that exist.
+"""What the rest asks of a log. ``FileLog`` (file_log.py) and ``MemoryLog`` (testing) are the two that exist.
 
 Threads: everything here is called from, and calls back on, one event loop. Blocking work happens in the disk's own
 worker threads, behind the ``Disk`` that was handed in (disk.py), so that a simulation can replace it.
@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
-from dledger.common.errors import DLedgerError
+from dledger.common.errors import CorruptLog, DLedgerError
 from dledger.common.types import Entry, Index, LogPoint, NodeId, Position, Term, TrimPoint
-from dledger.log.damage.damage import DamagedRange
 from dledger.log.frame.frame import Frame
 from dledger.log.frame.log_snapshot import LogSnapshot
 
@@ -26,6 +25,26 @@ OnDamage = Callable[[], None]
 
 ObserveSync = Callable[[float], None]
 """Told how long each fdatasync took, in seconds."""
+
+
+class DamagedRange(NamedTuple):
+    """Frames of a log that cannot be read, by position. ``previous`` is the point before them."""
+
+    first: Position
+    last: Position
+    previous: LogPoint
+
+    @property
+    def frames(self) -> int:
+        return self.last - self.previous.position
+
+
+class Damaged(CorruptLog):
+    """What was asked for is known to be damaged: the other nodes may have it, and this one will when it is repaired."""
+
+    def __init__(self, message: str, damaged: DamagedRange) -> None:
+        super().__init__(message)
+        self.range = damaged
 
 
 class Boundary(NamedTuple):

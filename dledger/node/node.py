@@ -24,7 +24,7 @@ from typing import Any, Self
 from dledger.common.batch import record_at
 from dledger.common.closing import unless_cancelled
 from dledger.common.config import NodeConfig
-from dledger.common.config_file import validate
+from dledger.common.config_checks import validate
 from dledger.common.errors import Code, DLedgerError, error, quoted
 from dledger.common.limited_log import LimitedLog
 from dledger.common.types import Ack, Consistency, Entry, Member, NodeId, NodeStart, Role, Term
@@ -34,7 +34,7 @@ from dledger.group import gauges
 from dledger.group.failing import as_refusal
 from dledger.group.repair.recovering import RecoveringReplica
 from dledger.group.replica import Replica
-from dledger.log.damage.damage import Damaged
+from dledger.log.log_api import Damaged
 from dledger.metrics.group import GroupMetrics
 from dledger.node.heartbeats import HeartbeatCoalescer, rows_of
 from dledger.node.identity import Identity, open_identity
@@ -424,13 +424,17 @@ class Node:
         """Empty when none is known."""
         return self._present("").leader_id
 
-    async def append(self, record: bytes, *, group: str = "") -> Ack:
-        """One record, committed. Raises NotLeader, PendingFull, DiskFull; OutcomeUnknown when leadership is lost."""
-        return (await self.append_many([record], group=group))[0]
+    async def append(self, record: bytes, *, expect_index: int | None = None, group: str = "") -> Ack:
+        """One record, committed. Raises NotLeader, PendingFull, DiskFull; OutcomeUnknown when leadership is lost; and
+        WrongExpectedIndex unless the record gets the index ``expect_index``, where one is given."""
+        return (await self.append_many([record], expect_index=expect_index, group=group))[0]
 
-    async def append_many(self, records: Sequence[bytes], *, group: str = "") -> list[Ack]:
-        """Records that share one frame: all are committed or none. Raises as ``append``."""
-        result = await self.replica(group).appender.append_records(records)
+    async def append_many(
+        self, records: Sequence[bytes], *, expect_index: int | None = None, group: str = ""
+    ) -> list[Ack]:
+        """Records that share one frame: all are committed or none. Raises as ``append``; ``expect_index`` is that of
+        the first."""
+        result = await self.replica(group).appender.append_records(records, expect_index=expect_index)
         return [Ack(result.base_index + ordinal, result.term, result.timestamp_ms) for ordinal in range(result.count)]
 
     async def get(self, index: int, consistency: Consistency = Consistency.LINEARIZABLE, *, group: str = "") -> Entry:

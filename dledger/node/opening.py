@@ -19,10 +19,9 @@ from dledger.group.hard_state import HardStateStore
 from dledger.group.host import Host
 from dledger.group.repair.recovering import RecoveringReplica
 from dledger.group.replica import Replica
-from dledger.log.damage.damage import Damaged, DamagedRange
 from dledger.log.damage.damaged_log import DamagedLog, open_damaged
 from dledger.log.file_log import FileLog
-from dledger.log.log_api import Log
+from dledger.log.log_api import Damaged, DamagedRange, Log
 from dledger.log.recovery.recovery import open_log
 from dledger.metrics.group import GroupMetrics
 from dledger.node.identity import Identity

@@ -15,6 +15,10 @@ from dledger.log.frame.frame import Frame
 
 NOBODY = NodeId("")
 
+MAX_TERM_LEAP = 1 << 32
+"""A term so far above this node's is not believed: as many elections take a century, and a term near the end of its
+64 bits, taken over once, would leave no room for another."""
+
 
 class VoteResult(IntEnum):
     """DLedger's answers to a vote. Only ACCEPT counts."""

@@ -9,8 +9,8 @@ from dledger.common.types import LogPoint, NodeId, PreferredLeader
 from dledger.group.leader.members import Change
 from dledger.group.repair.recovering import RecoveringReplica
 from dledger.group.replica import Replica
-from dledger.log.damage.damage import Damaged
 from dledger.log.frame.control import member_record, settings_record
+from dledger.log.log_api import Damaged
 from dledger.node.node import Node
 from dledger.raft.state import VoteBlocker
 from dledger.rpc.server.refusals import unary

@@ -32,7 +32,8 @@ class LogService(log_pb2_grpc.LogServiceServicer):
         replica = self._node.replica(request.group)
         producer_id = request.producer_id
         source = Source(producer_id, request.producer_epoch, request.base_sequence) if producer_id else NO_SOURCE
-        result = await replica.appender.append_records(request.records, source)
+        expected = request.expect_index if request.HasField("expect_index") else None
+        result = await replica.appender.append_records(request.records, source, expect_index=expected)
         return log_pb2.AppendResponse(
             base_index=result.base_index, count=result.count, term=result.term, timestamp_ms=result.timestamp_ms
         )
@@ -63,7 +64,8 @@ class LogService(log_pb2_grpc.LogServiceServicer):
         group: list[str] = []
 
         def begin(request: log_pb2.GetStreamRequest) -> asyncio.Future[log_pb2.GetStreamResponse]:
-            group.append(request.group) if not group else None
+            if not group:
+                group.append(request.group)
             return loop.create_task(self._get_many(group[0], request))
 
         async for response in answers_in_order(requests, begin, MAX_GETS_IN_FLIGHT):
@@ -155,6 +157,7 @@ class _AppendStream:
             request.count,
             Source(self._producer_id, self._producer_epoch, request.base_sequence),
             behind=self._last,
+            expect_index=request.expect_index if request.HasField("expect_index") else None,
         )
         return self._last
 

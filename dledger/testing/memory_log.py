@@ -8,11 +8,19 @@ from collections.abc import Sequence
 
 from dledger.common.errors import Code, DLedgerError, error
 from dledger.common.types import Entry, Index, LogPoint, Member, NodeId, Position, Term, TrimPoint
-from dledger.log.damage.damage import DamagedRange
 from dledger.log.frame.control import check_control
 from dledger.log.frame.frame import FILLING, MAX_FRAMES_READ, Frame
 from dledger.log.frame.log_snapshot import LogSnapshot, begins_later, read_start
-from dledger.log.log_api import Boundary, ObserveSync, OnDamage, OnDurable, OnFailure, ScrubProgress, SegmentSpan
+from dledger.log.log_api import (
+    Boundary,
+    DamagedRange,
+    ObserveSync,
+    OnDamage,
+    OnDurable,
+    OnFailure,
+    ScrubProgress,
+    SegmentSpan,
+)
 
 
 class MemoryLog:

@@ -53,6 +53,7 @@ class AppendRequest(_message.Message):
     PRODUCER_ID_FIELD_NUMBER: _builtins.int
     PRODUCER_EPOCH_FIELD_NUMBER: _builtins.int
     BASE_SEQUENCE_FIELD_NUMBER: _builtins.int
+    EXPECT_INDEX_FIELD_NUMBER: _builtins.int
     group: _builtins.str
     """Empty means "default"."""
     producer_id: _builtins.int
@@ -60,6 +61,11 @@ class AppendRequest(_message.Message):
     producer_epoch: _builtins.int
     base_sequence: _builtins.int
     """The sequence of the first record: 0 for the producer's first, then one more per record."""
+    expect_index: _builtins.int
+    """A conditional append: refused with WRONG_EXPECTED_INDEX (next_index in its metadata) unless the first record gets
+    this index. The sequence counts first: a retry of a batch that is in the log is answered as the first time. Without
+    a producer a retry of one that was appended is refused.
+    """
     @_builtins.property
     def records(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """At least one; an empty record is legal."""
@@ -72,12 +78,15 @@ class AppendRequest(_message.Message):
         producer_id: _builtins.int = ...,
         producer_epoch: _builtins.int = ...,
         base_sequence: _builtins.int = ...,
+        expect_index: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_expect_index", b"_expect_index", "expect_index", b"expect_index"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_sequence", b"base_sequence", "group", b"group", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "records", b"records"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expect_index", b"_expect_index", "base_sequence", b"base_sequence", "expect_index", b"expect_index", "group", b"group", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "records", b"records"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__expect_index: _TypeAlias = _typing.Literal["expect_index"]  # noqa: Y015
+    _WhichOneofArgType__expect_index: _TypeAlias = _typing.Literal["_expect_index", b"_expect_index"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__expect_index) -> _WhichOneofReturnType__expect_index | None: ...
 
 Global___AppendRequest: _TypeAlias = AppendRequest  # noqa: Y015
 
@@ -120,6 +129,7 @@ class AppendStreamRequest(_message.Message):
     BASE_SEQUENCE_FIELD_NUMBER: _builtins.int
     COUNT_FIELD_NUMBER: _builtins.int
     BODY_CRC_FIELD_NUMBER: _builtins.int
+    EXPECT_INDEX_FIELD_NUMBER: _builtins.int
     BODY_FIELD_NUMBER: _builtins.int
     group: _builtins.str
     """`group`, `producer_id` and `producer_epoch` count for the stream and are read from its first message."""
@@ -130,8 +140,12 @@ class AppendStreamRequest(_message.Message):
     """How many records `body` holds."""
     body_crc: _builtins.int
     """CRC-32C of `body`."""
+    expect_index: _builtins.int
+    """As in AppendRequest. A refused batch takes no sequence."""
     body: _builtins.bytes
-    """Little-endian i32 offsets[count + 1], offsets[0] = 0, ascending; then the records' bytes, offsets[count] of them."""
+    """Little-endian i32 offsets[count + 1], offsets[0] = 0, ascending; then the records' bytes, offsets[count] of them.
+    The last field: so a server can look at it in place.
+    """
     def __init__(
         self,
         *,
@@ -141,13 +155,16 @@ class AppendStreamRequest(_message.Message):
         base_sequence: _builtins.int = ...,
         count: _builtins.int = ...,
         body_crc: _builtins.int = ...,
+        expect_index: _builtins.int | None = ...,
         body: _builtins.bytes = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_expect_index", b"_expect_index", "expect_index", b"expect_index"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_sequence", b"base_sequence", "body", b"body", "body_crc", b"body_crc", "count", b"count", "group", b"group", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expect_index", b"_expect_index", "base_sequence", b"base_sequence", "body", b"body", "body_crc", b"body_crc", "count", b"count", "expect_index", b"expect_index", "group", b"group", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__expect_index: _TypeAlias = _typing.Literal["expect_index"]  # noqa: Y015
+    _WhichOneofArgType__expect_index: _TypeAlias = _typing.Literal["_expect_index", b"_expect_index"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__expect_index) -> _WhichOneofReturnType__expect_index | None: ...
 
 Global___AppendStreamRequest: _TypeAlias = AppendStreamRequest  # noqa: Y015
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from dledger.common.errors import CorruptLog
 from dledger.common.types import Position
-from dledger.log.damage.damage import Damaged
+from dledger.log.log_api import Damaged
 from tests.corruption.expected import Outcome
 from tests.corruption.outcome import everything
 from tests.corruption.three_nodes import IDLE_S, check_logs, judged, log_of, started, three_nodes

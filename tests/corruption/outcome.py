@@ -27,10 +27,10 @@ from dledger.common.errors import CorruptLog
 from dledger.common.types import DEFAULT_GROUP, Index
 from dledger.group.group_record import GroupRecord
 from dledger.group.hard_state import HardStateStore
-from dledger.log.damage.damage import Damaged
 from dledger.log.damage.damaged_log import DamagedLog, open_damaged
 from dledger.log.file_log import FileLog
 from dledger.log.frame.frame import following, parse_frame
+from dledger.log.log_api import Damaged
 from dledger.log.verify import _Verifier
 from dledger.node.identity import Identity
 from tests.corruption.damage import Damage

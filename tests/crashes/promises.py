@@ -14,11 +14,11 @@ from dledger.common.errors import CorruptLog
 from dledger.common.types import DEFAULT_GROUP, Durability, LogPoint, NodeId, NodeStart, Position, Term, TrimPoint
 from dledger.group.group_record import GroupRecord
 from dledger.group.hard_state import HardState, HardStateStore
-from dledger.log.damage.damage import Damaged
 from dledger.log.damage.damaged_log import DamagedLog, open_damaged
 from dledger.log.file_log import FileLog
 from dledger.log.frame.frame import Frame, parse_frame
 from dledger.log.frame.log_snapshot import LogSnapshot
+from dledger.log.log_api import Damaged
 from dledger.log.recovery.inventory import take_inventory
 from dledger.log.segment.segment_files import SegmentFiles
 from dledger.log.verify import _Verifier

@@ -12,9 +12,9 @@ from typing import NamedTuple
 from dledger.common.types import DEFAULT_GROUP, Durability, NodeId, NodeStart, Position, Term
 from dledger.group.group_record import GroupRecord
 from dledger.group.hard_state import HardState, HardStateStore
-from dledger.log.damage.damage import Damaged
 from dledger.log.file_log import FileLog
 from dledger.log.frame.frame import Frame
+from dledger.log.log_api import Damaged
 from dledger.node.identity import open_identity
 from tests.crashes.medium import Image, RecordedPlatter, RecordingDisk, Shot
 from tests.crashes.promises import (

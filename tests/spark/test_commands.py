@@ -14,8 +14,8 @@ import pytest
 from click.testing import CliRunner
 
 from dledger.cli.runtime import EXIT_BAD, EXIT_OK, EXIT_USAGE
-from dledger.cli.spark import LOCAL_MASTER, session
 from dledger.cli.spark import spark as spark_commands
+from dledger.cli.spark_session import LOCAL_MASTER, session
 from dledger.common.errors import ConfigError
 from tests.spark.clusters import Cluster, running
 from tests.unit.kernels.histories import Row, append, batch_of, final, unknown, value

@@ -27,8 +27,8 @@ from dledger.common.types import DEFAULT_GROUP, Consistency, Entry, Member, Node
 from dledger.group.hard_state import HardState
 from dledger.group.leader.quorum_ack_checker import AppendResult
 from dledger.group.replica import Replica
-from dledger.log.damage.damage import Damaged
 from dledger.log.frame.frame import Frame
+from dledger.log.log_api import Damaged
 from dledger.metrics.group import GroupMetrics
 from dledger.node.heartbeats import rows_of
 from dledger.node.peer_book import PeerBook

@@ -16,9 +16,9 @@ from dledger.common.errors import Code, DLedgerError, error
 from dledger.common.limited_log import LimitedLog
 from dledger.common.types import GENESIS, LogPoint, NodeId, Position, Term
 from dledger.group.context import GroupContext
-from dledger.log.damage.damage import Damaged
 from dledger.log.frame.frame import Frame, following
 from dledger.log.frame.log_snapshot import LogSnapshot
+from dledger.log.log_api import Damaged
 from dledger.raft import invariants
 from dledger.raft.following import LedDown, compare_elsewhere, judge_compare, judge_reset, judge_truncate
 from dledger.raft.messages import (

@@ -17,6 +17,7 @@ from dledger.common.errors import Code, DLedgerError, error
 from dledger.common.types import LogPoint, Position
 from dledger.group.context import GroupContext
 from dledger.group.leader.append_coalescer import AppendCoalescer
+from dledger.group.leader.index_refusals import IndexRefusals
 from dledger.group.leader.quorum_ack_checker import AppendResult, QuorumAckChecker, Waiter
 from dledger.log.frame.control import no_op_body, producer_body
 from dledger.log.frame.frame import FILLING, ControlKind, Frame, make_frame
@@ -49,6 +50,8 @@ class Batch:
     control: ControlKind = ControlKind.DATA
     sums: Sequence[int] | None = None
     """``body_sums``, where they were needed already."""
+    expect_index: int | None = None
+    """The index that its first record must get; None: any."""
     behind: asyncio.Future[AppendResult] | None = None
     """The batch before it on its stream: where that was refused, this one is."""
     waiters: list[tuple[asyncio.Future[AppendResult], int, int]] = field(default_factory=list)
@@ -71,6 +74,7 @@ class Appender:
         self._is_scheduled = False
         self._loop = asyncio.get_running_loop()
         self._coalescer = AppendCoalescer(self._loop, self._flush_guarded)
+        self._index_refusals = IndexRefusals(context)
         self._term = 0
         self._is_open = False
         self._closed_by: DLedgerError | None = None
@@ -143,22 +147,30 @@ class Appender:
         count: int,
         source: Source = NO_SOURCE,
         behind: asyncio.Future[AppendResult] | None = None,
+        *,
+        expect_index: int | None = None,
     ) -> asyncio.Future[AppendResult]:
         """A ready-made body. Raises at once when it is refused; the future tells the rest.
 
-        ``behind`` is what the same caller appended before: when that fails, this is not appended either.
+        ``behind`` is what the same caller appended before: when that fails, this is not appended either. With
+        ``expect_index`` the future raises WRONG_EXPECTED_INDEX unless the first record gets that index.
         """
+        _check_expected(expect_index)
         self._check_open(len(body))
         self._context.admission.check_room()
         sums = body_sums(body)
         if (sums[-1] if sums else crc32c(body)) != body_crc:
             raise error(Code.CORRUPT_BATCH, "the body does not match its crc; send it again")
         check_body(body, count, self._context.config.limits.max_record_bytes)
-        batch = Batch(body, body_crc, count, source, sums=sums, behind=behind)
+        batch = Batch(body, body_crc, count, source, sums=sums, expect_index=expect_index, behind=behind)
         return self._enqueue(batch)
 
-    def append_records(self, given: Iterable[object], source: Source = NO_SOURCE) -> asyncio.Future[AppendResult]:
-        """Records as they came in a unary call, or from the host program. Raises at once when they are refused."""
+    def append_records(
+        self, given: Iterable[object], source: Source = NO_SOURCE, *, expect_index: int | None = None
+    ) -> asyncio.Future[AppendResult]:
+        """Records as they came in a unary call, or from the host program. Raises at once when they are refused.
+        ``expect_index``: as for ``append_body``."""
+        _check_expected(expect_index)
         records = as_records(given)
         if not records:
             raise error(Code.REQUEST_WITH_EMPTY_BODYS, "the append has no record; send at least one, it may be empty")
@@ -169,9 +181,10 @@ class Appender:
         size_bytes = sum(map(len, records)) + PER_RECORD_BYTES * (len(records) + 1)
         self._check_open(size_bytes)
         self._context.admission.check_room()
-        if source.producer_id:
+        if source.producer_id or expect_index is not None:
+            # In a frame shared with others, the first record would be somebody else's.
             body = build_body(records)
-            batch = Batch(body, crc32c(body), len(records), source)
+            batch = Batch(body, crc32c(body), len(records), source, expect_index=expect_index)
             return self._enqueue(batch)
         if self._shared_bytes + size_bytes > self._limits_batch_bytes:
             self._seal_shared()
@@ -281,19 +294,22 @@ class Appender:
             raise
 
     def _write_in_order(self, batches: list[Batch]) -> None:
-        """A batch of a producer is judged by what is in the log: what bears on it there is written first."""
+        """A batch of a producer, or one that expects an index, is judged by what is in the log: what bears on it there
+        is written first."""
         timestamp_ms = self._timestamp_ms()
         group: list[Batch] = []
         producers: set[int] = set()
         registers = False
         for batch in batches:
             producer_id = batch.source.producer_id
+            must_write = batch.expect_index is not None
             if group and producer_id:
                 # Another one that comes may have it forgotten, and so may the time that has passed.
                 may_forget = registers or self._log.state.producers.forgets_at(timestamp_ms)
-                if may_forget or producer_id in producers:
-                    self._write(group, timestamp_ms)
-                    group, producers, registers = [], set(), False
+                must_write |= may_forget or producer_id in producers
+            if group and must_write:
+                self._write(group, timestamp_ms)
+                group, producers, registers = [], set(), False
             if self._is_new(batch):
                 group.append(batch)
                 producers.add(producer_id)
@@ -306,21 +322,29 @@ class Appender:
         return max(self._context.wall_clock_ms(), self._log.state.last_timestamp_ms)
 
     def _is_new(self, batch: Batch) -> bool:
-        """False when the batch was answered already: a refusal, or a duplicate, which waits for the first's commit."""
+        """False when the batch is answered already, or will be: a refusal, or a duplicate, which waits for the first's
+        commit. A batch that expects an index must come first of what is written next."""
         refusal_before = _failure_of(batch.behind) or self._closed_by
         if refusal_before is not None:
             _refuse(batch, refusal_before)
             return False
-        if not batch.source.producer_id:
-            return True
-        try:
-            known = self._log.state.producers.check(*batch.source, batch.count, batch.body_crc)
-        except DLedgerError as refusal:
-            self._refuse_by_log(batch, refusal)
+        if self._index_refusals.take_along(batch.waiters[0][0], batch.behind):
             return False
-        if known is None:
+        if batch.source.producer_id:
+            try:
+                known = self._log.state.producers.check(*batch.source, batch.count, batch.body_crc)
+            except DLedgerError as refusal:
+                self._refuse_by_log(batch, refusal)
+                return False
+            if known is not None:
+                # Before the expected index: a retry of what is in the log is no refusal.
+                self._answer_duplicate(batch, known)
+                return False
+        if batch.expect_index is None or batch.expect_index == self._log.state.next_index:
             return True
-        self._answer_duplicate(batch, known)
+        last = self._log.last.position
+        committed = self.committed(last) if last > self._context.core.commit_position else None
+        self._index_refusals.add(batch.waiters[0][0], batch.expect_index, committed)
         return False
 
     def _refuse_by_log(self, batch: Batch, refusal: DLedgerError) -> None:
@@ -392,6 +416,15 @@ def _failure_of(appended: asyncio.Future[AppendResult] | None) -> DLedgerError |
         return None
     failure = appended.exception()
     return failure if isinstance(failure, DLedgerError) else None
+
+
+def _check_expected(expect_index: object) -> None:
+    """Raises UNEXPECTED_ARGUMENT for what can be no record's index."""
+    if expect_index is None or (
+        isinstance(expect_index, int) and not isinstance(expect_index, bool) and expect_index >= 0
+    ):
+        return
+    raise error(Code.UNEXPECTED_ARGUMENT, f"expect_index is {expect_index!r}: give an int from 0 on")
 
 
 def _refuse(batch: Batch, refusal: DLedgerError) -> None:

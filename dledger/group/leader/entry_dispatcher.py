@@ -11,9 +11,8 @@ from dledger.common.limited_log import LimitedLog
 from dledger.common.pace import Pace
 from dledger.common.types import NodeId, Position, Term
 from dledger.group.context import GroupContext
-from dledger.log.damage.damage import Damaged
 from dledger.log.frame.frame import Frame
-from dledger.log.log_api import Log
+from dledger.log.log_api import Damaged, Log
 from dledger.raft.messages import Append, Compare, CompareResponse, PushResult, Reset, ResetResponse, Truncate
 from dledger.raft.patience import Patience
 from dledger.raft.replication import Progress, PushState

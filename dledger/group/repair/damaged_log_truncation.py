@@ -18,8 +18,8 @@ from collections.abc import Awaitable, Callable
 
 from dledger.common.errors import CorruptLog
 from dledger.common.types import LogPoint, NodeId, Position, Term
-from dledger.log.damage.damage import DamagedRange
 from dledger.log.damage.damaged_log import DamagedLog
+from dledger.log.log_api import DamagedRange
 from dledger.raft.following import LedDown
 from dledger.raft.messages import Compare, CompareResponse, Message, PushResult
 from dledger.raft.raft_node import RaftNode

@@ -9,7 +9,7 @@ from dledger.common.types import NodeId
 from dledger.group.repair.frame_client import FrameClient
 from dledger.group.repair.frame_server import Correspondent, FrameServer, FrameSource
 from dledger.group.repair.repairer import Repairable, Repairer
-from dledger.log.damage.damage import DamagedRange
+from dledger.log.log_api import DamagedRange
 from dledger.raft.messages import Fetch, FetchResponse
 
 

@@ -20,7 +20,6 @@ from dledger.group.effect_runner import EffectRunner
 from dledger.group.failing import as_refusal
 from dledger.group.hard_state import HardStateStore
 from dledger.group.host import Host
-from dledger.group.inbox import MAX_TERM_LEAP
 from dledger.group.repair.damaged_log_truncation import DamagedLogTruncation
 from dledger.group.repair.frame_exchange import FrameExchange
 from dledger.log.damage.damaged_log import DamagedLog
@@ -29,6 +28,7 @@ from dledger.raft.effects import Effect, RoleChanged, Send
 from dledger.raft.following import LedDown
 from dledger.raft.membership import Membership
 from dledger.raft.messages import (
+    MAX_TERM_LEAP,
     NOBODY,
     Append,
     Compare,

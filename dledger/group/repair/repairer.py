@@ -17,8 +17,8 @@ from dledger.common.limited_log import LimitedLog
 from dledger.common.types import NodeId
 from dledger.group.repair.frame_client import FrameClient
 from dledger.group.repair.frame_server import Correspondent
-from dledger.log.damage.damage import DamagedRange
 from dledger.log.frame.frame import Frame
+from dledger.log.log_api import DamagedRange
 from dledger.raft.messages import FetchResult
 
 logger = logging.getLogger(__name__)

@@ -18,10 +18,11 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import NamedTuple
 
-from dledger.common.errors import CorruptLog, DLedgerError
+from dledger.common.errors import DLedgerError
 from dledger.common.types import GENESIS, LogPoint, Position, TrimPoint
 from dledger.log.frame.frame import HEADER_BYTES, MAGIC, FrameHeader, check_link, parse_frame, parse_header
 from dledger.log.frame.scan import FrameScanner, ReadAt
+from dledger.log.log_api import Damaged, DamagedRange
 from dledger.log.segment.segment import FIRST_PAGE_BYTES, Segment
 
 _MAGIC = MAGIC.to_bytes(4, "little")
@@ -39,26 +40,6 @@ class Reach(NamedTuple):
     point: LogPoint
     next_index: int | None
     """The index behind the last record; None: not known."""
-
-
-class DamagedRange(NamedTuple):
-    """Frames of a log that cannot be read, by position. ``previous`` is the point before them."""
-
-    first: Position
-    last: Position
-    previous: LogPoint
-
-    @property
-    def frames(self) -> int:
-        return self.last - self.previous.position
-
-
-class Damaged(CorruptLog):
-    """What was asked for is known to be damaged: the other nodes may have it, and this one will when it is repaired."""
-
-    def __init__(self, message: str, damaged: DamagedRange) -> None:
-        super().__init__(message)
-        self.range = damaged
 
 
 class Hole(NamedTuple):

@@ -34,6 +34,7 @@ from dledger.log.file_log import FileLog
 from dledger.log.frame.log_snapshot import LogSnapshot
 from dledger.log.recovery.first_page import restore_headers
 from dledger.log.recovery.inventory import Durable, take_inventory
+from dledger.log.recovery.report import RecoveryReport
 from dledger.log.recovery.tail_replay import Replay, ReplayedSegment
 from dledger.log.segment.index import SparseIndex
 from dledger.log.segment.segment import (
@@ -54,16 +55,6 @@ from dledger.log.segment.writer import first_segment_bytes
 logger = logging.getLogger(__name__)
 
 _CHUNK_BYTES = 1 << 20
-
-
-class RecoveryReport(NamedTuple):
-    """What a start found."""
-
-    clean_stop: bool
-    """The log was closed in order, or is new."""
-    torn_bytes: int
-    """Bytes behind the last good frame that were cut off."""
-    frames_replayed: int
 
 
 class _Recovered(NamedTuple):

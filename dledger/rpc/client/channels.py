@@ -1,19 +1,18 @@
-"""One gRPC channel per address, opened at first use, kept until the client is closed."""
+"""One gRPC channel per address, opened at first use, kept until the client is closed. All services share it."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from grpc import aio
 
-from dledger.client.log_client_wire import APPEND_STREAM, READ, ReadMessage, decode_read
 from dledger.rpc.client.cancellation import client_closed
-from dledger.v1 import admin_pb2_grpc, log_pb2, log_pb2_grpc
 
 if TYPE_CHECKING:
-    from dledger.v1.admin_pb2_grpc import AdminServiceAsyncStub
-    from dledger.v1.log_pb2_grpc import LogServiceAsyncStub
+    from collections.abc import Callable
+
+Stub = TypeVar("Stub")
 
 CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     # A message is bounded by what we ask for and by the server's limits, not by gRPC's 4 MiB.
@@ -38,20 +37,20 @@ sooner leaves it to other loops of the process, which print a traceback for each
 
 
 class Endpoint:
-    """The stubs of one node."""
+    """One node's channel, and the stubs that were built on it."""
 
     def __init__(self, address: str) -> None:
         self.address = address
         self.closed = False
         self._channel = aio.insecure_channel(address, options=CHANNEL_OPTIONS)
-        self.append_stream: aio.StreamStreamMultiCallable[bytes, log_pb2.AppendStreamResponse] = (
-            self._channel.stream_stream(APPEND_STREAM, None, log_pb2.AppendStreamResponse.FromString)
-        )
-        self.read: aio.UnaryStreamMultiCallable[log_pb2.ReadRequest, ReadMessage] = self._channel.unary_stream(
-            READ, log_pb2.ReadRequest.SerializeToString, decode_read
-        )
-        self.log: LogServiceAsyncStub = log_pb2_grpc.LogServiceStub(self._channel)
-        self.admin: AdminServiceAsyncStub = admin_pb2_grpc.AdminServiceStub(self._channel)
+        self._stubs: dict[Callable[[aio.Channel], Any], Any] = {}
+
+    def stub(self, factory: Callable[[aio.Channel], Stub]) -> Stub:
+        """What ``factory`` builds on this node's channel; built at the first call, the same object from then on."""
+        stub: Stub | None = self._stubs.get(factory)
+        if stub is None:
+            stub = self._stubs[factory] = factory(self._channel)
+        return stub
 
     async def close(self) -> None:
         """Ends every call at once."""

@@ -11,7 +11,6 @@ from dledger.common.errors import InternalError, Unavailable
 from dledger.rpc.client.failures import from_rpc
 
 if TYPE_CHECKING:
-    from dledger.client.leader_locator import LeaderLocator
     from dledger.common.errors import DLedgerError
 
 SILENCE_CHECK_S = 0.6
@@ -41,6 +40,17 @@ class StreamHandler(Protocol[Said_co, Heard_contra]):
         """Takes the answer to the oldest message; a refusal ends the stream, and so does raising InternalError."""
 
 
+class Leadership(Protocol):
+    """What a stream asks about the node it goes to, while that node answers nothing."""
+
+    @property
+    def in_conflict(self) -> bool:
+        """Whether the client's endpoints turned out to be of two clusters: then no stream goes on."""
+
+    async def moved_on(self, address: str) -> bool:
+        """Whether another node than ``address`` is said to lead in a later term."""
+
+
 class PipelinedStream(Generic[Request, Answer]):
     """A stream to ``address``. Ends with the first refusal, or when it is given up because nothing is answered.
 
@@ -52,7 +62,7 @@ class PipelinedStream(Generic[Request, Answer]):
         call: aio.StreamStreamCall[Request, Answer],
         address: str,
         talker: StreamHandler[Request, Answer],
-        leaders: LeaderLocator | None,
+        leaders: Leadership | None,
     ) -> None:
         self._call = call
         self._address = address

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from dledger.common.errors import Code, DLedgerError
+from dledger.common.errors import Code, DLedgerError, WrongExpectedIndex
 from dledger.rpc.client.failures import is_of_grpc
 
 
@@ -20,6 +20,7 @@ class Verdict(Enum):
     RESEND = "resend everything unanswered, with the same boundaries and sequences"
     RENEW = "nothing was appended: the same records again, under a new producer"
     REFUSE_HEAD = "the oldest batch was refused for good: fail it, the others go on under a new producer"
+    REFUSE_EXPECTATION = "the oldest batch expected another index: fail it; the producer goes on with its sequence"
     ABANDON = "this producer cannot go on and what is in flight is doubtful: outcome unknown; a new producer follows"
 
 
@@ -73,6 +74,16 @@ FOR_ALL = frozenset(
 def leaves_doubt(refusal: DLedgerError) -> bool:
     """Whether what was in flight when a stream ended so may have been appended."""
     return refusal.code in LEAVE_DOUBT or is_of_grpc(refusal)
+
+
+def judge_expectation(refusal: WrongExpectedIndex, expect_index: int, *, doubtful: bool) -> Verdict:
+    """Of a conditional append. The log held no batch of its sequence, and ended at another index.
+
+    An earlier attempt that is still on its way cannot succeed any more when the log has passed ``expect_index``. It can
+    when the log is still shorter.
+    """
+    may_come = doubtful and refusal.next_index < expect_index
+    return Verdict.ABANDON if may_come else Verdict.REFUSE_EXPECTATION
 
 
 def judge(code: Code, *, doubtful: bool) -> Verdict:

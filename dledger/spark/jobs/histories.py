@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 
 from dledger.common.errors import ConfigError
 from dledger.kernels.checks import CHECKS, shares
-from dledger.kernels.history import HISTORY_SCHEMA, problem_of
-from dledger.kernels.kernel import SUMMARY, Kernel, joined, whole_partial
+from dledger.kernels.history import HISTORY_SCHEMA, joined, problem_of
+from dledger.kernels.kernel import SUMMARY, Kernel, whole_partial
 from dledger.kernels.overview import Overview
 from dledger.kernels.spill import packed, unpacked
 

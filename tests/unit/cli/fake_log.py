@@ -92,9 +92,13 @@ class FakeLog:
     async def __aexit__(self, *_: object) -> None:
         return None
 
-    def append_many(self, records: Sequence[bytes]) -> asyncio.Future[Acks]:
+    def append_many(self, records: Sequence[bytes], *, expect_index: int | None = None) -> asyncio.Future[Acks]:
         answer: asyncio.Future[Acks] = asyncio.get_running_loop().create_future()
-        if refusal := self.refusals.get(self._calls):
+        refusal = self.refusals.get(self._calls)
+        if expect_index not in (None, len(self.records)):
+            text = f"{expect_index} is expected, {len(self.records)} comes"
+            refusal = error(Code.WRONG_EXPECTED_INDEX, text, next_index=len(self.records))
+        if refusal:
             answer.get_loop().call_soon(answer.set_exception, refusal)
         else:
             acks = Acks([AckSpan(len(self.records), len(records), 3, TIMESTAMP_MS)])

@@ -122,6 +122,35 @@ def test_append_says_when_a_variable_gives_what_is_appended(
     assert outcome.err == "dledger: what DLEDGER_RECORD gives is appended, stdin is not read\n"
 
 
+def test_append_expects_an_index_of_each_batch(dledger: Run, fake: FakeLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dledger.cli.records.BATCH_RECORDS", 2)
+    outcome = dledger("append", "--expect-index", "0", "-o", "json", log=fake, stdin=b"1\n2\n3\n")
+    assert (outcome.code, fake.records) == (0, [b"1", b"2", b"3"])
+
+
+def test_append_that_expects_another_index_appends_nothing(dledger: Run, fake: FakeLog) -> None:
+    fake.records = [b"there"]
+    outcome = dledger("append", "--expect-index", "0", "-d", "x", log=fake)
+    assert (outcome.code, fake.records) == (5, [b"there"])
+    assert "0 is expected, 1 comes" in outcome.err
+
+
+def test_nothing_behind_a_batch_that_gets_another_index_is_appended(
+    dledger: Run, fake: FakeLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dledger.cli.records.BATCH_RECORDS", 1)
+    fake.on_records = lambda: fake.records.append(b"another's") if len(fake.records) == 1 else None
+    outcome = dledger("append", "--expect-index", "0", log=fake, stdin=b"1\n2\n3\n")
+    assert (outcome.code, fake.records) == (5, [b"1", b"another's"])
+    assert "1 acknowledged, 0 unknown, " in outcome.err
+
+
+@pytest.mark.parametrize("impossible", ["-1", "x"])
+def test_an_index_that_cannot_be_is_refused_as_an_option(dledger: Run, fake: FakeLog, impossible: str) -> None:
+    assert dledger("append", "--expect-index", impossible, "-d", "x", log=fake).code == 2
+    assert not fake.records
+
+
 def test_append_of_nothing_appends_nothing(dledger: Run, fake: FakeLog) -> None:
     outcome = dledger("append", "-o", "json", log=fake, stdin=b"")
     assert (outcome.code, outcome.last_json["count"], outcome.last_json["first_index"]) == (0, 0, None)
@@ -204,7 +233,7 @@ def test_an_interrupt_while_the_input_is_idle_is_130_and_says_what_was_acknowled
 class Leaderless(FakeLog):
     """Answers no append; closing it waits for all of them, as the client does. Interrupted then, and once more."""
 
-    def append_many(self, records: Sequence[bytes]) -> asyncio.Future[Acks]:
+    def append_many(self, records: Sequence[bytes], *, expect_index: int | None = None) -> asyncio.Future[Acks]:
         asyncio.get_running_loop().call_soon(os.kill, os.getpid(), signal.SIGTERM)
         self._call: asyncio.Future[Acks] = asyncio.get_running_loop().create_future()
         return self._call

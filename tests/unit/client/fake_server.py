@@ -175,7 +175,9 @@ class FakeCluster:
     async def fill(self, records: list[bytes]) -> None:
         await self.store(0, 0, len(records), build_body(records))
 
-    async def store(self, producer_id: int, sequence: int, count: int, body: bytes) -> StoredBatch:
+    async def store(
+        self, producer_id: int, sequence: int, count: int, body: bytes, expected: int | None = None
+    ) -> StoredBatch:
         """Appends, or finds the duplicate, or refuses."""
         if producer_id:
             last = self.last_sequence.get(producer_id)
@@ -187,12 +189,18 @@ class FakeCluster:
                 )
             if sequence <= last:
                 return self._duplicate(producer_id, sequence, count, body)
+            self._check_expected(expected)
             self.last_sequence[producer_id] = sequence + count - 1
         batch = StoredBatch(self.end_index, count, self.term, body, producer_id, sequence)
         async with self.appended:
             self.batches.append(batch)
             self.appended.notify_all()
         return batch
+
+    def _check_expected(self, expected: int | None) -> None:
+        if expected not in (None, self.end_index):
+            text = f"{expected} is expected, {self.end_index} comes"
+            raise error(Code.WRONG_EXPECTED_INDEX, text, next_index=self.end_index)
 
     def begin_epoch(self, producer_id: int, epoch: int) -> None:
         """Sequences begin at 0 again; those of the last epoch are forgotten."""
@@ -335,7 +343,8 @@ class FakeNode(log_pb2_grpc.LogServiceServicer, FakeAdmin):
             await context.abort(grpc.StatusCode.UNAVAILABLE, "the stream broke")
         assert crc32c(request.body) == request.body_crc
         check_body(request.body, request.count, 1 << 20)
-        batch = await self.cluster.store(producer_id, request.base_sequence, request.count, request.body)
+        expected = request.expect_index if request.HasField("expect_index") else None
+        batch = await self.cluster.store(producer_id, request.base_sequence, request.count, request.body, expected)
         if faults.drop_answers:
             faults.drop_answers -= 1
             if faults.refuse_after_drop is not None:

@@ -23,7 +23,7 @@ def test_the_encoding_by_hand_is_protobufs_own(size_bytes: int) -> None:
 def test_the_method_is_the_services() -> None:
     service = log_pb2.DESCRIPTOR.services_by_name["LogService"]
     assert f"/{service.full_name}/{service.methods_by_name['AppendStream'].name}" == APPEND_STREAM
-    assert max(log_pb2.AppendStreamRequest.DESCRIPTOR.fields_by_number) == 7, "the body must stay the last field"
+    assert max(log_pb2.AppendStreamRequest.DESCRIPTOR.fields_by_number) == 8, "the body must stay the last field"
 
 
 # Reads --------------------------------------------------------------------------------------------------------------

@@ -17,9 +17,11 @@ from dledger.common.errors import (
     DiskFull,
     DLedgerError,
     InternalError,
+    InvalidRequest,
     OutcomeUnknown,
     SequenceError,
     UnknownGroup,
+    WrongExpectedIndex,
 )
 from tests.unit.client.fake_server import FakeCluster
 
@@ -360,3 +362,146 @@ async def test_under_random_faults_nothing_is_lost_doubled_or_reordered(cluster:
     for writer in range(8):
         mine = [index for index, who, _ in acks if who == writer]
         assert mine == sorted(mine)
+
+
+# Conditional appends ------------------------------------------------------------------------------------------------
+
+
+async def test_a_conditional_append_gets_its_index_or_is_refused(cluster: FakeCluster, log: client.Log) -> None:
+    await log.append(b"a")
+    assert (await log.append(b"b", expect_index=1)).index == 1
+    with pytest.raises(WrongExpectedIndex) as refused:
+        await log.append_many([b"c", b"d"], expect_index=1)
+    assert refused.value.next_index == 2
+    assert (await log.append_many([b"c", b"d"], expect_index=2)).first_index == 2
+    assert cluster.records() == [b"a", b"b", b"c", b"d"]
+
+
+async def test_a_refused_conditional_append_takes_no_sequence_and_no_new_producer(
+    cluster: FakeCluster, log: client.Log
+) -> None:
+    for wrong in (4, 5, 6):
+        with pytest.raises(WrongExpectedIndex):
+            await log.append(b"x", expect_index=wrong)
+    await log.append(b"y", expect_index=0)
+    messages = cluster.nodes[0].append_messages
+    assert {(producer, sequence) for producer, sequence, _ in messages} == {(messages[0][0], 0)}
+    assert (cluster.batches[0].producer_id, cluster.batches[0].base_sequence) == (messages[0][0], 0)
+
+
+async def test_conditional_appends_travel_one_by_one_in_the_order_of_the_calls(
+    cluster: FakeCluster, log: client.Log
+) -> None:
+    acks = await asyncio.gather(*(log.append(b"%d" % index, expect_index=index) for index in range(20)))
+    assert [ack.index for ack in acks] == list(range(20))
+    assert [batch.count for batch in cluster.batches] == [1] * 20
+
+
+async def test_conditional_calls_of_many_records_share_no_batch(cluster: FakeCluster, log: client.Log) -> None:
+    calls = [log.append_many([b"a", b"b"], expect_index=index) for index in (0, 2, 4)]
+    assert [acks.first_index for acks in await asyncio.gather(*calls)] == [0, 2, 4]
+    assert [batch.count for batch in cluster.batches] == [2, 2, 2]
+
+
+async def test_what_is_behind_a_refused_conditional_append_has_its_own_answer(log: client.Log) -> None:
+    refused, right = log.append(b"x", expect_index=7), log.append(b"y", expect_index=0)
+    with pytest.raises(WrongExpectedIndex):
+        await refused
+    assert (await right).index == 0
+
+
+async def test_a_conditional_append_whose_answer_is_lost_is_not_refused(cluster: FakeCluster, log: client.Log) -> None:
+    cluster.faults.drop_answers = 2
+    assert (await log.append(b"a", expect_index=0)).index == 0
+    assert (await log.append(b"b", expect_index=1)).index == 1
+    assert cluster.records() == [b"a", b"b"]
+
+
+async def test_a_conditional_append_is_exact_through_any_trouble(cluster: FakeCluster, log: client.Log) -> None:
+    cluster.faults.chaos = random.Random(11)
+    for number in range(40):
+        assert (await log.append(b"%d" % number, expect_index=number)).index == number
+        with pytest.raises(WrongExpectedIndex):
+            await log.append(b"x", expect_index=number)
+    assert cluster.records() == numbered(40)
+
+
+async def test_a_refusal_settles_a_doubt_when_the_log_has_passed_the_index(
+    cluster: FakeCluster, log: client.Log
+) -> None:
+    """An earlier attempt that is still on its way is refused as well."""
+    await cluster.fill([b"a", b"b"])
+    cluster.faults.break_streams = 1
+    with pytest.raises(WrongExpectedIndex) as refused:
+        await log.append(b"x", expect_index=1)
+    assert refused.value.next_index == 2
+
+
+async def test_a_refusal_leaves_the_doubt_while_the_log_may_still_come_to_the_index(
+    cluster: FakeCluster, log: client.Log
+) -> None:
+    """An earlier attempt that is still on its way may be appended then."""
+    cluster.faults.break_streams = 1
+    with pytest.raises(OutcomeUnknown):
+        await log.append(b"x", expect_index=3)
+    assert (await log.append(b"y", expect_index=0)).index == 0
+    first, second, third = (producer for producer, _, _ in cluster.nodes[0].append_messages)
+    assert first == second != third
+
+
+@pytest.mark.parametrize("impossible", [-1, 1.5, "3", True, 1 << 63])
+async def test_what_can_be_no_index_is_refused_at_the_call(log: client.Log, impossible: int) -> None:
+    with pytest.raises(InvalidRequest):
+        log.append(b"x", expect_index=impossible)
+    with pytest.raises(InvalidRequest):
+        log.append_many([b"x"], expect_index=impossible)
+
+
+async def test_a_conditional_call_that_would_be_several_batches_is_refused(cluster: FakeCluster) -> None:
+    limits = Limits(max_batch_bytes=100, max_record_bytes=50)
+    async with client.connect(cluster.endpoints, limits=limits) as log:
+        with pytest.raises(InvalidRequest, match="one batch") as refused:
+            log.append_many([bytes(40)] * 3, expect_index=0)
+        assert refused.value.code is Code.BATCH_TOO_LARGE
+
+
+async def test_closing_waits_for_conditional_appends_too(cluster: FakeCluster) -> None:
+    async with client.connect(cluster.endpoints) as log:
+        calls = [log.append(b"%d" % index, expect_index=index) for index in range(3)]
+    assert [(await call).index for call in calls] == [0, 1, 2]
+
+
+async def test_the_end_of_a_client_tells_of_conditional_appends(cluster: FakeCluster) -> None:
+    log = client.connect(cluster.endpoints)
+    await log.__aenter__()
+    cluster.faults.hold = asyncio.Event()
+    sent, queued = log.append(b"a", expect_index=0), log.append(b"b", expect_index=1)
+    await until_sent(cluster)
+    await log.end()
+    with pytest.raises(OutcomeUnknown):
+        await sent
+    with pytest.raises(DLedgerError) as refused:
+        await queued
+    assert refused.value.code is Code.SHUTTING_DOWN
+    cluster.faults.hold.set()
+
+
+def test_the_blocking_client_appends_conditionally_too() -> None:
+    async def serve(run: Callable[[str], None]) -> FakeCluster:
+        cluster = FakeCluster()
+        cluster.lead(await cluster.add_node())
+        try:
+            await asyncio.to_thread(run, cluster.endpoints)
+        finally:
+            await cluster.nodes[0].stop()
+        return cluster
+
+    def run(endpoints: str) -> None:
+        with client.connect_blocking(endpoints) as log:
+            assert log.append(b"a", expect_index=0).index == 0
+            assert log.append_many([b"b", b"c"], expect_index=1).first_index == 1
+            with pytest.raises(WrongExpectedIndex) as refused:
+                log.append(b"d", expect_index=1)
+            assert refused.value.next_index == 3
+
+    assert asyncio.run(serve(run)).records() == [b"a", b"b", b"c"]

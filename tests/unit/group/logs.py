@@ -8,8 +8,8 @@ from typing import Self
 
 from dledger.common.errors import Code, error
 from dledger.common.types import GENESIS, LogPoint, Position, TrimPoint
-from dledger.log.damage.damage import Damaged, DamagedRange
 from dledger.log.frame.frame import Frame
+from dledger.log.log_api import Damaged, DamagedRange
 from dledger.testing.memory_log import MemoryLog
 
 

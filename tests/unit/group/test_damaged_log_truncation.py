@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 from dledger.common.types import LogPoint, NodeId, Position, Term
 from dledger.group.repair.damaged_log_truncation import DamagedLogTruncation
-from dledger.log.damage.damage import DamagedRange
+from dledger.log.log_api import DamagedRange
 
 LEADER = NodeId("leader")
 

@@ -7,8 +7,7 @@ import asyncio
 import pytest
 
 from dledger.common.types import DEFAULT_GROUP, Position, Term
-from dledger.group.inbox import MAX_TERM_LEAP
-from dledger.raft.messages import AppendResponse, HeartbeatResponse, Message, PushResult, VoteRequest
+from dledger.raft.messages import MAX_TERM_LEAP, AppendResponse, HeartbeatResponse, Message, PushResult, VoteRequest
 from tests.support.cluster import SimCluster
 from tests.support.virtual_time import virtual_time
 

@@ -11,9 +11,9 @@ from dledger.common.errors import Code, OutOfRange, error
 from dledger.common.types import DEFAULT_GROUP, Consistency, Position, Role, Term, TrimPoint
 from dledger.group.leader.append_coalescer import MAX_GATHER_S
 from dledger.group.leader.appender import Source
-from dledger.log.damage.damage import DamagedRange
 from dledger.log.frame.frame import Frame
 from dledger.log.frame.log_snapshot import LogSnapshot
+from dledger.log.log_api import DamagedRange
 from dledger.raft.messages import Append, Compare, CompareResponse, PushResult, Reset, ResetResponse
 from dledger.testing.network_faults import Rule
 from tests.support.cluster import SimCluster, SimNode, address_of, outcome

@@ -14,7 +14,7 @@ import pytest
 from dledger.common.config import Timings
 from dledger.common.errors import Code, CorruptLog, error
 from dledger.common.types import GENESIS, Durability, Position, Term
-from dledger.log.damage.damage import Damaged, DamagedRange
+from dledger.log.log_api import Damaged, DamagedRange
 from dledger.log.segment import writer
 from dledger.node.node import Node
 from dledger.node.opening import Opener

@@ -10,8 +10,8 @@ import pytest
 
 from dledger.common.config import Limits
 from dledger.common.types import GENESIS, Entry, Index, Position
-from dledger.log.damage.damage import Damaged
 from dledger.log.file_log import FileLog
+from dledger.log.log_api import Damaged
 from dledger.log.segment import writer
 from dledger.log.segment.checked_blocks import CheckedBlocks
 from dledger.log.segment.segment import Segment, SegmentName

@@ -16,8 +16,8 @@ from dledger.common.config import Limits
 from dledger.common.types import GENESIS, Index
 from dledger.disk.disk import OsDisk
 from dledger.disk.syncer import Handle
-from dledger.log.damage.damage import Damaged
 from dledger.log.file_log import FileLog
+from dledger.log.log_api import Damaged
 from dledger.log.segment import writer
 from dledger.log.segment.index import SparseIndex
 from dledger.log.segment.large_frames import LargeFrames

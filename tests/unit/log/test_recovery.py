@@ -14,7 +14,7 @@ import pytest
 from dledger.common.errors import CorruptLog
 from dledger.disk.disk import OsDisk
 from dledger.disk.syncer import Handle
-from dledger.log.damage.damage import Damaged
+from dledger.log.log_api import Damaged
 from dledger.log.segment.segment import (
     FIRST_PAGE_BYTES,
     SECTOR_BYTES,

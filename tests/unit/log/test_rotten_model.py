@@ -18,9 +18,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from dledger.common.config import Limits
 from dledger.common.errors import CorruptLog
 from dledger.common.types import Index, LogPoint, Position, TrimPoint
-from dledger.log.damage.damage import Damaged
 from dledger.log.file_log import FileLog
 from dledger.log.frame.frame import Frame
+from dledger.log.log_api import Damaged
 from dledger.log.segment.segment import FIRST_PAGE_BYTES
 from tests.unit.log.harness import CarelessDisk, Witness, abandon, frames_after, open_at
 

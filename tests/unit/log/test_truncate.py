@@ -13,7 +13,7 @@ import pytest
 from dledger.common.config import Limits
 from dledger.common.errors import Code
 from dledger.common.types import Position
-from dledger.log.damage.damage import Damaged
+from dledger.log.log_api import Damaged
 from dledger.log.segment.segment import FIRST_PAGE_BYTES
 from tests.unit.log.harness import (
     SMALL,

@@ -10,7 +10,7 @@ import pytest
 
 from dledger.common.config import Limits
 from dledger.common.types import Durability, Position
-from dledger.log.damage.damage import Damaged
+from dledger.log.log_api import Damaged
 from tests.simulation.disk import DiskMood, SimDisk
 from tests.simulation.platter import Platter
 from tests.support.virtual_time import settle, virtual_time

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 
 import grpc
 import pytest
@@ -33,7 +34,7 @@ def untyped(status: grpc.StatusCode) -> DLedgerError:
 
 async def test_a_refusal_by_a_node_in_doubt_leaves_the_doubt() -> None:
     """The earlier attempt may still be before it."""
-    attempts = Attempts(1_000, repeatable=True)
+    attempts = Attempts(1_000, random.Random(7), repeatable=True)
     attempts.refused("a:1", DOUBT)
     with pytest.raises(OutcomeUnknown, match="a:1"):
         attempts.refused("a:1", REFUSAL)
@@ -41,47 +42,47 @@ async def test_a_refusal_by_a_node_in_doubt_leaves_the_doubt() -> None:
 
 async def test_a_refusal_by_the_next_leader_ends_the_doubt() -> None:
     """Whatever the earlier leader may still write is never committed."""
-    attempts = Attempts(1_000, repeatable=True)
+    attempts = Attempts(1_000, random.Random(7), repeatable=True)
     attempts.refused("a:1", DOUBT)
     with pytest.raises(ChangeRefused):
         attempts.refused("b:1", REFUSAL)
 
 
 async def test_what_may_not_be_done_twice_ends_with_the_first_doubt() -> None:
-    attempts = Attempts(1_000, repeatable=False)
+    attempts = Attempts(1_000, random.Random(7), repeatable=False)
     attempts.refused("a:1", error(Code.LEADER_NOT_READY, "not yet"))
     with pytest.raises(OutcomeUnknown):
         attempts.refused("a:1", DOUBT)
 
 
 async def test_a_call_that_found_no_connection_was_not_sent() -> None:
-    attempts = Attempts(1_000, repeatable=False)
+    attempts = Attempts(1_000, random.Random(7), repeatable=False)
     attempts.refused("a:1", error(Code.NETWORK_ERROR, "a:1 cannot be reached", sent="no"))
     assert isinstance(attempts.overdue(), Unavailable)
 
 
 async def test_a_refusal_that_is_no_word_of_the_node_leaves_a_doubt() -> None:
-    attempts = Attempts(1_000, repeatable=False)
+    attempts = Attempts(1_000, random.Random(7), repeatable=False)
     with pytest.raises(OutcomeUnknown, match="PERMISSION_DENIED"):
         attempts.refused("a:1", untyped(grpc.StatusCode.PERMISSION_DENIED))
 
 
 async def test_a_node_that_does_not_know_the_call_has_not_done_it() -> None:
-    attempts = Attempts(1_000, repeatable=True)
+    attempts = Attempts(1_000, random.Random(7), repeatable=True)
     with pytest.raises(Unsupported, match="does not know this call"):
         attempts.refused("a:1", untyped(grpc.StatusCode.UNIMPLEMENTED))
 
 
 async def test_a_search_that_fails_is_no_doubt() -> None:
-    attempts = Attempts(1_000, repeatable=True)
-    attempts.nobody_asked(error(Code.NETWORK_ERROR, "no endpoint answers"))
+    attempts = Attempts(1_000, random.Random(7), repeatable=True)
+    attempts.refused("", error(Code.NETWORK_ERROR, "no endpoint answers"))
     assert isinstance(attempts.overdue(), Unavailable)
     with pytest.raises(UnknownGroup):
-        attempts.nobody_asked(error(Code.UNKNOWN_GROUP, "there is no such group"))
+        attempts.refused("", error(Code.UNKNOWN_GROUP, "there is no such group"))
 
 
 async def test_a_search_ends_with_the_calls_time() -> None:
-    attempts = Attempts(10, repeatable=True)
+    attempts = Attempts(10, random.Random(7), repeatable=True)
     with pytest.raises(DeadlineExceeded):
-        await attempts.in_time(asyncio.Event().wait())
+        await attempts.bound(asyncio.Event().wait())
     assert attempts.left_ms == 0

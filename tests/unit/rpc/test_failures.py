@@ -11,6 +11,7 @@ from google.protobuf import any_pb2
 from google.rpc import error_details_pb2, status_pb2
 from grpc import aio
 
+from dledger.client.stubs import LogStubs
 from dledger.common.errors import CODES, Code, DeadlineExceeded, NotLeader, Unavailable, error
 from dledger.rpc.client.channels import Channels
 from dledger.rpc.client.failures import from_rpc, unary, was_sent
@@ -50,7 +51,7 @@ async def test_every_code_arrives_as_its_exception_with_message_and_metadata(add
     endpoint = channels.at(address)
     for number, (code, row) in enumerate(CODES.items()):
         with pytest.raises(row.exception, match=f"this is {code.name}") as refusal:
-            await unary(endpoint, endpoint.log.Get, log_pb2.GetRequest(index=number), 5_000)
+            await unary(endpoint, endpoint.stub(LogStubs).log.Get, log_pb2.GetRequest(index=number), 5_000)
         assert refusal.value.code is code
         assert refusal.value.metadata == {"leader_id": "n2", "leader_address": "h:1"}
 
@@ -59,21 +60,21 @@ async def test_a_redirect_names_the_leader(address: str, channels: Channels) -> 
     endpoint = channels.at(address)
     index = list(CODES).index(Code.NOT_LEADER)
     with pytest.raises(NotLeader) as refusal:
-        await unary(endpoint, endpoint.log.Get, log_pb2.GetRequest(index=index), 5_000)
+        await unary(endpoint, endpoint.stub(LogStubs).log.Get, log_pb2.GetRequest(index=index), 5_000)
     assert (refusal.value.leader_id, refusal.value.leader_address) == ("n2", "h:1")
 
 
 async def test_time_that_runs_out_is_a_deadline_exceeded(address: str, channels: Channels) -> None:
     endpoint = channels.at(address)
     with pytest.raises(DeadlineExceeded) as refusal:
-        await unary(endpoint, endpoint.log.Append, log_pb2.AppendRequest(records=[b"x"]), 50)
+        await unary(endpoint, endpoint.stub(LogStubs).log.Append, log_pb2.AppendRequest(records=[b"x"]), 50)
     assert was_sent(refusal.value)
 
 
 async def test_a_refused_connection_names_the_endpoint(channels: Channels) -> None:
     endpoint = channels.at("127.0.0.1:1")
     with pytest.raises(Unavailable, match=r"127\.0\.0\.1:1 cannot be reached") as refusal:
-        await unary(endpoint, endpoint.log.Get, log_pb2.GetRequest(), 5_000)
+        await unary(endpoint, endpoint.stub(LogStubs).log.Get, log_pb2.GetRequest(), 5_000)
     assert not was_sent(refusal.value)
 
 

@@ -17,20 +17,31 @@ from dledger.v1 import log_pb2
 HEAD = log_pb2.AppendStreamRequest(
     group="default", producer_id=1 << 40, producer_epoch=3, base_sequence=300, count=2, body_crc=0xDEADBEEF
 )
+CONDITIONAL = log_pb2.AppendStreamRequest(count=2, expect_index=0)
 SIZES = [0, 1, 127, LARGE_BYTES - 1, LARGE_BYTES, 1 << 21]
 
 
 def body_of(size_bytes: int) -> bytes:
-    return (b"\x3a\x01\x00\xff" * (size_bytes // 4 + 1))[:size_bytes]
+    return (b"\x42\x01\x00\xff" * (size_bytes // 4 + 1))[:size_bytes]
 
 
 @pytest.mark.parametrize("size_bytes", SIZES)
-@pytest.mark.parametrize("head", [HEAD, log_pb2.AppendStreamRequest()])
+@pytest.mark.parametrize("head", [HEAD, CONDITIONAL, log_pb2.AppendStreamRequest()])
 def test_it_decodes_what_the_client_encodes(head: log_pb2.AppendStreamRequest, size_bytes: int) -> None:
     decoded = decode_append(encode_append(head, body_of(size_bytes)))
     decoded.head.ClearField("body")
     assert decoded.head == head
     assert bytes(decoded.body) == body_of(size_bytes)
+
+
+@pytest.mark.parametrize("size_bytes", SIZES)
+def test_an_expected_index_counts_wherever_it_stands(size_bytes: int) -> None:
+    whole = log_pb2.AppendStreamRequest(count=2, body=body_of(size_bytes), expect_index=1 << 40)
+    behind = log_pb2.AppendStreamRequest(expect_index=1 << 41).SerializeToString()
+    for message, expected in ((whole.SerializeToString(), 1 << 40), (whole.SerializeToString() + behind, 1 << 41)):
+        decoded = decode_append(message)
+        assert decoded.head.expect_index == expected
+        assert bytes(decoded.body) == body_of(size_bytes)
 
 
 def test_a_large_body_is_looked_at_in_place() -> None:

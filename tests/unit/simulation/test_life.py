@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from dledger.common.types import LogPoint, Position, Term
-from dledger.log.damage.damage import Damaged, DamagedRange
+from dledger.log.log_api import Damaged, DamagedRange
 from tests.simulation.process import GoneError, in_world
 from tests.unit.group.rot import append, rotting, until
 
