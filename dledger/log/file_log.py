@@ -24,7 +24,6 @@ from dledger.disk.group_commit import GroupCommit
 from dledger.disk.reserve import Reserve
 from dledger.disk.syncer import Syncer
 from dledger.log.cut import cut
-from dledger.log.damage.damage import Reach
 from dledger.log.damage.damage_inspector import DamageInspector
 from dledger.log.damage.inspection import Inspection
 from dledger.log.damage.scrub import Scrub
@@ -46,6 +45,7 @@ from dledger.log.log_rewrite_lock import LogRewriteLock
 from dledger.log.recovery.report import RecoveryReport
 from dledger.log.recovery.tail_replay import Replay
 from dledger.log.reset import NewBeginning, begin_anew, prepare_beginning
+from dledger.log.segment.damage import Reach
 from dledger.log.segment.preparer import Preparer
 from dledger.log.segment.sealer import Roll, Sealer
 from dledger.log.segment.segment import FIRST_PAGE_BYTES, Segment, corrupt

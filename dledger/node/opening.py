@@ -22,7 +22,7 @@ from dledger.group.replica import Replica
 from dledger.log.damage.damaged_log import DamagedLog, open_damaged
 from dledger.log.file_log import FileLog
 from dledger.log.log_api import Damaged, DamagedRange, Log
-from dledger.log.recovery.recovery import open_log
+from dledger.log.log_opening import open_log
 from dledger.metrics.group import GroupMetrics
 from dledger.node.identity import Identity
 from dledger.node.peer_book import PeerBook

@@ -8,10 +8,10 @@ from functools import partial
 
 from dledger.common.types import Position, TrimPoint
 from dledger.disk.disk import run_to_the_end
-from dledger.log.damage.damage import Hole, Reach
 from dledger.log.damage.repair import left_of, place, write_back
 from dledger.log.frame.frame import Frame
 from dledger.log.log_api import DamagedRange, OnDamage
+from dledger.log.segment.damage import Hole, Reach
 from dledger.log.segment.segment import Segment
 from dledger.log.segment.segment_files import SegmentFiles
 

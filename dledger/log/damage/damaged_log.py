@@ -17,7 +17,6 @@ from dledger.common.types import LogPoint, Member, NodeId, Position, TrimPoint
 from dledger.disk.disk import Disk
 from dledger.disk.syncer import Handle
 from dledger.log.cut import cut
-from dledger.log.damage.damage import Reach
 from dledger.log.damage.damage_inspector import DamageInspector
 from dledger.log.frame.frame import HEADER_BYTES, Frame, parse_header
 from dledger.log.frame.log_snapshot import LogSnapshot, begins_later
@@ -25,6 +24,7 @@ from dledger.log.frame.scan import FrameScanner
 from dledger.log.log_api import Damaged, DamagedRange, OnDamage
 from dledger.log.recovery.inventory import Durable, take_inventory
 from dledger.log.recovery.tail_replay import Replay
+from dledger.log.segment.damage import Reach
 from dledger.log.segment.frame_reader import FrameReader
 from dledger.log.segment.segment import FIRST_PAGE_BYTES, Segment, corrupt
 from dledger.log.segment.segment_files import SegmentFiles

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from functools import partial
 
 from dledger.common.errors import CorruptLog, DLedgerError
-from dledger.log.damage.damage import Hole, Reach
 from dledger.log.damage.damage_inspector import DamageInspector
 from dledger.log.log_api import Damaged
 from dledger.log.log_rewrite_lock import LogRewriteLock
+from dledger.log.segment.damage import Hole, Reach
 from dledger.log.segment.segment import Segment, Unreadable
 from dledger.log.segment.segment_files import SegmentFiles
 

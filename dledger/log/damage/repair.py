@@ -23,8 +23,8 @@ from dledger.common.errors import Code, DLedgerError, error
 from dledger.common.types import Position, TrimPoint
 from dledger.disk.disk import PAGE_BYTES, Disk
 from dledger.disk.syncer import Handle
-from dledger.log.damage.damage import Hole
 from dledger.log.frame.frame import HEADER_BYTES, Frame, check_link, parse_frames, parse_header
+from dledger.log.segment.damage import Hole
 from dledger.log.segment.segment import Segment, corrupt
 
 

@@ -15,10 +15,10 @@ from dledger.common.types import LogPoint, Position
 from dledger.disk.disk import Disk
 from dledger.disk.patient_reader import PatientReader
 from dledger.disk.record import RecordKind, pack_record, unpack_record
-from dledger.log.damage.damage import Reach
 from dledger.log.damage.damage_inspector import DamageInspector
 from dledger.log.frame.scan import FrameScanner
 from dledger.log.log_api import ScrubProgress
+from dledger.log.segment.damage import Reach
 from dledger.log.segment.segment import FIRST_PAGE_BYTES, TEMPORARY_SUFFIX, Segment
 from dledger.log.segment.segment_files import SegmentFiles
 

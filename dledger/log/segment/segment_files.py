@@ -15,11 +15,11 @@ from dledger.common.types import LogPoint
 from dledger.disk.disk import FULL, Disk
 from dledger.disk.patient_reader import PatientReader
 from dledger.disk.syncer import Handle
-from dledger.log.damage.damage import Damage, Hole, Reach, find_holes
 from dledger.log.frame.frame import parse_header
 from dledger.log.frame.log_snapshot import LogSnapshot
 from dledger.log.frame.scan import FrameScanner, ReadAt
 from dledger.log.log_api import SegmentSpan
+from dledger.log.segment.damage import Damage, Hole, Reach, find_holes
 from dledger.log.segment.index import SparseIndex
 from dledger.log.segment.segment import (
     FIRST_PAGE_BYTES,

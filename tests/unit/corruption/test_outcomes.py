@@ -13,7 +13,6 @@ from dledger.disk.syncer import Handle
 from dledger.disk.two_slot import SLOT_BYTES, TwoSlotFile
 from dledger.log.frame import scan
 from dledger.log.frame.frame import HEADER_BYTES, Frame, FrameHeader
-from dledger.log.recovery import recovery
 from dledger.log.segment import frame_reader
 from tests.corruption import outcome
 from tests.corruption.damage import FLIPS, INVERTED, Damage, damaged_bytes, damaged_files, damaged_sectors
@@ -90,13 +89,13 @@ def test_a_node_that_halts_on_what_others_have_is_found_out(monkeypatch: pytest.
 
 
 def test_a_start_that_asks_nobody_for_what_it_cut_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recovery, "torn_bytes", lambda *_: 0)
+    monkeypatch.setattr(log_opening, "torn_bytes", lambda *_: 0)
     with pytest.raises(AssertionError, match="nobody is asked for them"):
         outcomes(some_bytes, has_peers=True)
 
 
 def test_a_start_that_takes_rot_for_a_torn_tail_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recovery, "_check_durable", lambda *_: None)
+    monkeypatch.setattr(log_opening, "_check_durable", lambda *_: None)
     with pytest.raises(AssertionError, match="frames below the mark are cut"):
         outcomes(some_bytes)
 

@@ -8,7 +8,6 @@ from itertools import islice
 import pytest
 
 from dledger.group.repair import repairer
-from dledger.log.recovery import recovery
 from tests.corruption.damage import INVERTED, Damage, damaged_bytes, damaged_files
 from tests.corruption.expected import Outcome
 from tests.corruption.node import StoredDisk
@@ -101,7 +100,7 @@ def test_a_node_that_repairs_nothing_is_found_out(disk: StoredDisk, monkeypatch:
 
 
 def test_a_start_that_takes_rot_for_a_torn_tail_is_found_out(disk: StoredDisk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recovery, "_check_durable", lambda *_: None)
+    monkeypatch.setattr(log_opening, "_check_durable", lambda *_: None)
     in_last_segment = [each for each in some_bytes(disk) if each.structure == "frame body"][-1]
     with pytest.raises(AssertionError, match=r"durable survives|it should be repaired"):
         outcome_of(disk, in_last_segment)

@@ -15,9 +15,8 @@ from dledger.disk.two_slot import TwoSlotFile
 from dledger.log import cut as cutting
 from dledger.log import file_log
 from dledger.log.damage import damage_inspector
-from dledger.log.damage.damage import Hole
 from dledger.log.frame.frame import Frame
-from dledger.log.recovery import recovery
+from dledger.log.segment.damage import Hole
 from dledger.log.segment.segment import Segment
 from dledger.log.segment.segment_files import SegmentFiles
 from tests.crashes.explore import explore, explore_kills, explore_recovery
@@ -54,7 +53,7 @@ def test_what_a_killed_process_left_in_the_page_cache_is_not_taken_for_durable(n
 @pytest.mark.parametrize(
     ("name", "every", "believed"),
     [
-        pytest.param("trim", 1, (recovery, "_settle_beginning"), id="that the log begins later"),
+        pytest.param("trim", 1, (log_opening, "_settle_beginning"), id="that the log begins later"),
         pytest.param("vote", 1, (TwoSlotFile, "_settle"), id="a vote"),
     ],
 )

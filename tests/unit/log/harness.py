@@ -20,7 +20,7 @@ from dledger.disk.syncer import Handle, OnSynced, Syncer, SyncThreads, ThreadSyn
 from dledger.log.file_log import FileLog
 from dledger.log.frame.frame import Frame, make_frame
 from dledger.log.log_api import Log
-from dledger.log.recovery.recovery import open_log
+from dledger.log.log_opening import open_log
 from dledger.testing.memory_log import MemoryLog
 
 SMALL = Limits(segment_max_bytes=16 * 1024)

@@ -18,13 +18,13 @@ from dledger.common.config import Limits
 from dledger.common.errors import CorruptLog, DiskError
 from dledger.common.types import LogPoint, Position
 from dledger.disk.disk import OsDisk
-from dledger.log.damage import damage as damage_module
-from dledger.log.damage.damage import Hole, Reach
 from dledger.log.damage.damaged_log import DamagedLog, open_damaged
 from dledger.log.file_log import FileLog
 from dledger.log.frame.frame import Frame, make_frame
 from dledger.log.frame.scan import FrameScanner
 from dledger.log.log_api import Damaged, DamagedRange
+from dledger.log.segment import damage as damage_module
+from dledger.log.segment.damage import Hole, Reach
 from dledger.log.segment.segment import FIRST_PAGE_BYTES, Segment, corrupt
 from tests.unit.log.harness import (
     MEMBERS,
