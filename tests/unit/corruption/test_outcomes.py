@@ -11,6 +11,7 @@ import pytest
 from dledger.common.errors import CorruptLog
 from dledger.disk.syncer import Handle
 from dledger.disk.two_slot import SLOT_BYTES, TwoSlotFile
+from dledger.log import log_opening
 from dledger.log.frame import scan
 from dledger.log.frame.frame import HEADER_BYTES, Frame, FrameHeader
 from dledger.log.segment import frame_reader

@@ -8,6 +8,7 @@ from itertools import islice
 import pytest
 
 from dledger.group.repair import repairer
+from dledger.log import log_opening
 from tests.corruption.damage import INVERTED, Damage, damaged_bytes, damaged_files
 from tests.corruption.expected import Outcome
 from tests.corruption.node import StoredDisk

@@ -13,7 +13,7 @@ from dledger.disk.record import pack_record
 from dledger.disk.syncer import Handle
 from dledger.disk.two_slot import TwoSlotFile
 from dledger.log import cut as cutting
-from dledger.log import file_log
+from dledger.log import file_log, log_opening
 from dledger.log.damage import damage_inspector
 from dledger.log.frame.frame import Frame
 from dledger.log.segment.damage import Hole
