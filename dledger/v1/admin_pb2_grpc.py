@@ -79,6 +79,21 @@ class AdminServiceStub:
                 request_serializer=dledger_dot_v1_dot_admin__pb2.SetRetentionRequest.SerializeToString,
                 response_deserializer=dledger_dot_v1_dot_admin__pb2.SetRetentionResponse.FromString,
                 _registered_method=True)
+        self.CreateGroup = channel.unary_unary(
+                '/dledger.v1.AdminService/CreateGroup',
+                request_serializer=dledger_dot_v1_dot_admin__pb2.CreateGroupRequest.SerializeToString,
+                response_deserializer=dledger_dot_v1_dot_admin__pb2.CreateGroupResponse.FromString,
+                _registered_method=True)
+        self.ListGroups = channel.unary_unary(
+                '/dledger.v1.AdminService/ListGroups',
+                request_serializer=dledger_dot_v1_dot_admin__pb2.ListGroupsRequest.SerializeToString,
+                response_deserializer=dledger_dot_v1_dot_admin__pb2.ListGroupsResponse.FromString,
+                _registered_method=True)
+        self.DeleteGroup = channel.unary_unary(
+                '/dledger.v1.AdminService/DeleteGroup',
+                request_serializer=dledger_dot_v1_dot_admin__pb2.DeleteGroupRequest.SerializeToString,
+                response_deserializer=dledger_dot_v1_dot_admin__pb2.DeleteGroupResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServiceServicer:
@@ -150,6 +165,31 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CreateGroup(self, request, context):
+        """Groups: each is a log of its own with members of its own. Answered by the leader of the group `meta`, which holds the
+        directory of groups; others answer NOT_LEADER and name it.
+
+        Makes a group. Answered once the directory has it; its members elect a leader then. GROUP_EXISTS where there is one of
+        that name.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListGroups(self, request, context):
+        """All groups of the cluster.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteGroup(self, request, context):
+        """Removes a group and all its records from every node, for good. The name may be used again, for another group.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -197,6 +237,21 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.SetRetention,
                     request_deserializer=dledger_dot_v1_dot_admin__pb2.SetRetentionRequest.FromString,
                     response_serializer=dledger_dot_v1_dot_admin__pb2.SetRetentionResponse.SerializeToString,
+            ),
+            'CreateGroup': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateGroup,
+                    request_deserializer=dledger_dot_v1_dot_admin__pb2.CreateGroupRequest.FromString,
+                    response_serializer=dledger_dot_v1_dot_admin__pb2.CreateGroupResponse.SerializeToString,
+            ),
+            'ListGroups': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListGroups,
+                    request_deserializer=dledger_dot_v1_dot_admin__pb2.ListGroupsRequest.FromString,
+                    response_serializer=dledger_dot_v1_dot_admin__pb2.ListGroupsResponse.SerializeToString,
+            ),
+            'DeleteGroup': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteGroup,
+                    request_deserializer=dledger_dot_v1_dot_admin__pb2.DeleteGroupRequest.FromString,
+                    response_serializer=dledger_dot_v1_dot_admin__pb2.DeleteGroupResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -442,6 +497,87 @@ class AdminService:
             '/dledger.v1.AdminService/SetRetention',
             dledger_dot_v1_dot_admin__pb2.SetRetentionRequest.SerializeToString,
             dledger_dot_v1_dot_admin__pb2.SetRetentionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateGroup(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dledger.v1.AdminService/CreateGroup',
+            dledger_dot_v1_dot_admin__pb2.CreateGroupRequest.SerializeToString,
+            dledger_dot_v1_dot_admin__pb2.CreateGroupResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListGroups(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dledger.v1.AdminService/ListGroups',
+            dledger_dot_v1_dot_admin__pb2.ListGroupsRequest.SerializeToString,
+            dledger_dot_v1_dot_admin__pb2.ListGroupsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteGroup(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dledger.v1.AdminService/DeleteGroup',
+            dledger_dot_v1_dot_admin__pb2.DeleteGroupRequest.SerializeToString,
+            dledger_dot_v1_dot_admin__pb2.DeleteGroupResponse.FromString,
             options,
             channel_credentials,
             insecure,

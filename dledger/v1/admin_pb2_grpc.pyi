@@ -53,6 +53,17 @@ class AdminServiceStub:
     """Drops whole segments before an index, from every node's log."""
     SetRetention: _grpc.UnaryUnaryMultiCallable[_admin_pb2.SetRetentionRequest, _admin_pb2.SetRetentionResponse]
     """What is trimmed by itself."""
+    CreateGroup: _grpc.UnaryUnaryMultiCallable[_admin_pb2.CreateGroupRequest, _admin_pb2.CreateGroupResponse]
+    """Groups: each is a log of its own with members of its own. Answered by the leader of the group `meta`, which holds the
+    directory of groups; others answer NOT_LEADER and name it.
+
+    Makes a group. Answered once the directory has it; its members elect a leader then. GROUP_EXISTS where there is one of
+    that name.
+    """
+    ListGroups: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListGroupsRequest, _admin_pb2.ListGroupsResponse]
+    """All groups of the cluster."""
+    DeleteGroup: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DeleteGroupRequest, _admin_pb2.DeleteGroupResponse]
+    """Removes a group and all its records from every node, for good. The name may be used again, for another group."""
 
 @_typing.type_check_only
 class AdminServiceAsyncStub(AdminServiceStub):
@@ -79,6 +90,17 @@ class AdminServiceAsyncStub(AdminServiceStub):
     """Drops whole segments before an index, from every node's log."""
     SetRetention: _aio.UnaryUnaryMultiCallable[_admin_pb2.SetRetentionRequest, _admin_pb2.SetRetentionResponse]  # type: ignore[assignment]
     """What is trimmed by itself."""
+    CreateGroup: _aio.UnaryUnaryMultiCallable[_admin_pb2.CreateGroupRequest, _admin_pb2.CreateGroupResponse]  # type: ignore[assignment]
+    """Groups: each is a log of its own with members of its own. Answered by the leader of the group `meta`, which holds the
+    directory of groups; others answer NOT_LEADER and name it.
+
+    Makes a group. Answered once the directory has it; its members elect a leader then. GROUP_EXISTS where there is one of
+    that name.
+    """
+    ListGroups: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListGroupsRequest, _admin_pb2.ListGroupsResponse]  # type: ignore[assignment]
+    """All groups of the cluster."""
+    DeleteGroup: _aio.UnaryUnaryMultiCallable[_admin_pb2.DeleteGroupRequest, _admin_pb2.DeleteGroupResponse]  # type: ignore[assignment]
+    """Removes a group and all its records from every node, for good. The name may be used again, for another group."""
 
 class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -156,5 +178,34 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.SetRetentionResponse, _abc.Awaitable[_admin_pb2.SetRetentionResponse]]:
         """What is trimmed by itself."""
+
+    @_abc_1.abstractmethod
+    def CreateGroup(
+        self,
+        request: _admin_pb2.CreateGroupRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.CreateGroupResponse, _abc.Awaitable[_admin_pb2.CreateGroupResponse]]:
+        """Groups: each is a log of its own with members of its own. Answered by the leader of the group `meta`, which holds the
+        directory of groups; others answer NOT_LEADER and name it.
+
+        Makes a group. Answered once the directory has it; its members elect a leader then. GROUP_EXISTS where there is one of
+        that name.
+        """
+
+    @_abc_1.abstractmethod
+    def ListGroups(
+        self,
+        request: _admin_pb2.ListGroupsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.ListGroupsResponse, _abc.Awaitable[_admin_pb2.ListGroupsResponse]]:
+        """All groups of the cluster."""
+
+    @_abc_1.abstractmethod
+    def DeleteGroup(
+        self,
+        request: _admin_pb2.DeleteGroupRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.DeleteGroupResponse, _abc.Awaitable[_admin_pb2.DeleteGroupResponse]]:
+        """Removes a group and all its records from every node, for good. The name may be used again, for another group."""
 
 def add_AdminServiceServicer_to_server(servicer: AdminServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

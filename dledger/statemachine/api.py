@@ -1,0 +1,69 @@
+"""What a program writes to have its state replicated.
+
+::
+
+    class Counter(StateMachine):
+        def __init__(self):
+            self.value = 0
+
+        def apply(self, command):
+            self.value += int(command)
+            return self.value
+
+        def checkpoint(self):
+            return iter([b"%d" % self.value])
+
+        async def restore(self, parts):
+            self.value = int(b"".join([part async for part in parts]))
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Iterator
+from functools import reduce
+from hashlib import blake2b
+from typing import Any
+
+MAX_PART_BYTES = 512 << 10
+"""Of one part of a checkpoint: it is one record of the log."""
+DIGEST_BYTES = 16
+
+
+class Refused(Exception):  # noqa: N818 – it is no error of the state machine
+    """Raised by ``StateMachine.apply`` for a command that it does not carry out. The state must be as it was before.
+    Whoever submitted the command gets this exception; the log and the state machine go on."""
+
+
+class StateMachine(ABC):
+    """State that changes by commands alone.
+
+    ``apply`` must be deterministic: no clock, no randomness, no iteration over the order of hashes. All methods run on
+    the event loop and must not block it.
+    """
+
+    version = 1
+    """Of the commands that this program writes and knows. A state machine stops at a command of a later version."""
+
+    @abstractmethod
+    def apply(self, command: bytes) -> Any:
+        """Changes the state, and returns what the submitter gets. Raises Refused, and changes nothing. Any other
+        exception stops the state machine on every node, as the command may be carried out in part."""
+
+    @abstractmethod
+    def checkpoint(self) -> Iterator[bytes]:
+        """The whole state in parts of at most 512 KiB. Returns soon, whatever the size of the state is: the iterator is
+        over a view that later commands do not change. The same state gives the same parts on every node."""
+
+    @abstractmethod
+    async def restore(self, parts: AsyncIterator[bytes]) -> None:
+        """Replaces the state by the one that ``checkpoint`` gave these parts of."""
+
+    def digest(self) -> bytes:
+        """Of the whole state: what ``fold`` makes of all parts of a checkpoint taken now. A state machine with much
+        state overrides both and keeps the digest up to date as it applies commands."""
+        return reduce(self.fold, self.checkpoint(), b"")
+
+    def fold(self, digest: bytes, part: bytes) -> bytes:
+        """The digest of the parts before, which is empty for none, and of ``part``."""
+        return blake2b(digest + part, digest_size=DIGEST_BYTES).digest()

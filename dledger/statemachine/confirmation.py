@@ -1,0 +1,32 @@
+"""Whether a checkpoint may replace the log before it. No IO.
+
+A checkpoint is **confirmed** when a majority of the voters, its leader among them, applied their way to its BEGIN and
+came to the same digest. A node that loaded a checkpoint has no word on that one. Until then nothing before its BEGIN is
+trimmed, as the log could still tell who is right.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from enum import Enum
+
+from dledger.common.types import NodeId
+from dledger.raft.quorum import majority
+
+
+class Judgement(Enum):
+    OPEN = "too few have reported"
+    CONFIRMED = "a majority has the same digest, and so has this node"
+    CONTRADICTED = "a majority has the same digest, and this node has another"
+
+
+def judge(own: bytes, reports: Mapping[NodeId, bytes], voters: Collection[NodeId], node_id: NodeId) -> Judgement:
+    """``own`` is this node's digest, empty when it has none; ``reports`` are the others' own, by node."""
+    digests = {**{each: digest for each, digest in reports.items() if each in voters and digest}}
+    if own and node_id in voters:
+        digests[node_id] = own
+    agreed = [digest for digest, count in Counter(digests.values()).items() if count >= majority(len(voters))]
+    if not agreed or not own:
+        return Judgement.OPEN
+    return Judgement.CONFIRMED if agreed[0] == own else Judgement.CONTRADICTED
