@@ -209,6 +209,25 @@ class CorruptLog(DLedgerError):
     code = Code.CORRUPT_LOG
 
 
+class NewerFormat(DLedgerError):
+    """Stored bytes are good, and of a format that a newer program wrote. They are never cut, nor called damaged."""
+
+    code = Code.UNSUPPORTED_VERSION
+
+    def __init__(self, what: str, version: int, known: int, path: str = "") -> None:
+        """``what`` has format ``version``; this program knows versions up to ``known``."""
+        super().__init__(
+            f"{path or 'what was read'} holds a {what} of format version {version}, and this program reads versions up "
+            f"to {known}: start the newer program"
+        )
+        self._found = what, version, known
+        self._path = path
+
+    def in_file(self, path: str) -> NewerFormat:
+        """The same error, which says where; the first word on that counts."""
+        return self if self._path else NewerFormat(*self._found, path)
+
+
 class PeerRefused(DLedgerError):
     """A node refused to speak with another: cluster, identity, membership or version do not fit."""
 
@@ -277,7 +296,7 @@ CODES: dict[Code, CodeInfo] = {
     Code.INTERNAL_ERROR: CodeInfo("INTERNAL", InternalError, 5, "a bug"),
     Code.UNEXPECTED_MEMBER: CodeInfo("PERMISSION_DENIED", PeerRefused, 5, "another node has this id"),
     Code.UNKNOWN_CLUSTER: CodeInfo("PERMISSION_DENIED", PeerRefused, 5, "a node of another cluster"),
-    Code.UNSUPPORTED_VERSION: CodeInfo("UNIMPLEMENTED", PeerRefused, 5, "a node that speaks another version"),
+    Code.UNSUPPORTED_VERSION: CodeInfo("UNIMPLEMENTED", PeerRefused, 5, "a node, or a file, of another version"),
     Code.CONFIG_ERROR: CodeInfo("INVALID_ARGUMENT", ConfigError, 2, "the configuration cannot be used"),
 }
 
