@@ -113,6 +113,7 @@ async def test_a_checkpoint_is_the_state_as_of_its_beginning_whatever_is_applied
     async with Running(log, Big) as runner:
         await runner.submit(b"1")
         checkpoint = asyncio.create_task(runner.checkpoint())
+        await asyncio.sleep(0)  # its BEGIN is in the log
         for _ in range(10):
             await runner.submit(b"1")
         await checkpoint
