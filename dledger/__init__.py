@@ -43,7 +43,7 @@ from dledger.version import __version__
 if TYPE_CHECKING:
     from dledger.client import BlockingLog, Log, connect, connect_blocking
     from dledger.common.config import Limits, NodeConfig, Timings
-    from dledger.node.node import Node
+    from dledger.server.embedded import Node
 
 __all__ = [
     "Ack",
@@ -87,7 +87,7 @@ _LAZY = {
     "BlockingLog": "dledger.client",
     "Limits": "dledger.common.config",
     "Log": "dledger.client",
-    "Node": "dledger.node.node",
+    "Node": "dledger.server.embedded",
     "NodeConfig": "dledger.common.config",
     "Timings": "dledger.common.config",
     "connect": "dledger.client",

@@ -35,6 +35,9 @@ class Code(Enum):
     CORRUPT_BATCH = "CORRUPT_BATCH"
     UNSUPPORTED = "UNSUPPORTED"
     UNKNOWN_GROUP = "UNKNOWN_GROUP"
+    GROUP_SEALED = "GROUP_SEALED"
+    GROUP_EXISTS = "GROUP_EXISTS"
+    NOT_HERE = "NOT_HERE"
     UNKNOWN_MEMBER = "UNKNOWN_MEMBER"
     INDEX_OUT_OF_RANGE = "INDEX_OUT_OF_RANGE"
     INDEX_LESS_THAN_LOCAL_BEGIN = "INDEX_LESS_THAN_LOCAL_BEGIN"
@@ -129,6 +132,12 @@ class Unsupported(DLedgerError):
     """The server does not know this, or not in this version."""
 
     code = Code.UNSUPPORTED
+
+
+class GroupExists(DLedgerError):
+    """A group of that name exists, or is still being removed."""
+
+    code = Code.GROUP_EXISTS
 
 
 class UnknownGroup(DLedgerError):
@@ -274,6 +283,9 @@ CODES: dict[Code, CodeInfo] = {
     Code.CORRUPT_BATCH: CodeInfo("INVALID_ARGUMENT", InvalidRequest, 5, "count, offsets or crc do not fit the body"),
     Code.UNSUPPORTED: CodeInfo("UNIMPLEMENTED", Unsupported, 5, "not known to this server"),
     Code.UNKNOWN_GROUP: CodeInfo("NOT_FOUND", UnknownGroup, 5, "the node has no such group"),
+    Code.GROUP_SEALED: CodeInfo("FAILED_PRECONDITION", UnknownGroup, 5, "the group is being removed"),
+    Code.GROUP_EXISTS: CodeInfo("ALREADY_EXISTS", GroupExists, 5, "a group of that name exists"),
+    Code.NOT_HERE: CodeInfo("UNAVAILABLE", Unavailable, 5, "the node has no replica of the group: ask another"),
     Code.UNKNOWN_MEMBER: CodeInfo("NOT_FOUND", UnknownMember, 5, "the group has no such member"),
     Code.INDEX_OUT_OF_RANGE: CodeInfo("OUT_OF_RANGE", OutOfRange, 5, "no committed record there yet"),
     Code.INDEX_LESS_THAN_LOCAL_BEGIN: CodeInfo("OUT_OF_RANGE", OutOfRange, 5, "trimmed; first_index is the first left"),

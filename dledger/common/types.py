@@ -10,6 +10,7 @@ Two numbers count what is in the log, and they never mix:
 
 from __future__ import annotations
 
+import re
 from enum import Enum, IntEnum
 from typing import NamedTuple, NewType
 
@@ -19,6 +20,10 @@ Position = NewType("Position", int)
 Index = NewType("Index", int)
 
 DEFAULT_GROUP = "default"
+META_GROUP = "meta"
+"""Holds the directory of groups: the only group that is founded from a configuration."""
+GROUP_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+"""What a group may be called."""
 MAX_INDEX = (1 << 63) - 1
 """The last index there can be."""
 MAX_START_NONCES = 256
@@ -149,6 +154,10 @@ class GroupSettings(NamedTuple):
     """Records older than this may go; 0: kept for ever."""
     retention_max_bytes: int = 0
     """A log larger than this loses its oldest segments; 0: no limit."""
+    machine: str = ""
+    """The state machine whose log this is: nobody else appends to it or trims it. Empty: none."""
+    is_sealed: bool = False
+    """No record is appended any more, for good: the group is being removed."""
 
     def priority_of(self, node_id: NodeId) -> int:
         return next((each.priority for each in self.preferred if each.id == node_id), 0)

@@ -75,6 +75,8 @@ class Runner(Generic[Machine]):
         """As of ``applied_index``."""
         self.restores = 0
         """How often a checkpoint was loaded."""
+        self.on_applied: Callable[[], None] = lambda: None
+        """Told when the state may have changed."""
         self.ended: Ended | None = None
         """The last checkpoint whose END was applied."""
         self._log = log
@@ -160,6 +162,7 @@ class Runner(Generic[Machine]):
             )
 
     def _tell_progress(self) -> None:
+        self.on_applied()
         progress, self._progress = self._progress, None
         if progress is not None and not progress.done():
             progress.set_result(None)
