@@ -137,7 +137,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
 
     @unary
     async def Trim(self, request: admin_pb2.TrimRequest) -> admin_pb2.TrimResponse:  # noqa: N802
-        retention = self._node.replica(request.group).retention
+        retention = self._node.user_replica(request.group).retention
         trimmed = await retention.trim(request.before_index, dry_run=request.dry_run)
         return admin_pb2.TrimResponse(
             first_index=trimmed.first_index, trimmed_records=trimmed.records, trimmed_bytes=trimmed.size_bytes
@@ -145,7 +145,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
 
     @unary
     async def SetRetention(self, request: admin_pb2.SetRetentionRequest) -> admin_pb2.SetRetentionResponse:  # noqa: N802
-        retention = self._node.replica(request.group).retention
+        retention = self._node.user_replica(request.group).retention
         max_age_ms = request.max_age_ms if request.HasField("max_age_ms") else None
         max_bytes = request.max_bytes if request.HasField("max_bytes") else None
         settings, trimmed = await retention.set(max_age_ms, max_bytes, dry_run=request.dry_run)
