@@ -22,7 +22,6 @@ from dledger.version import __version__
 class AdminService(admin_pb2_grpc.AdminServiceServicer):
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._directory = node.directory
 
     @unary
     async def Status(self, request: admin_pb2.StatusRequest) -> admin_pb2.StatusResponse:  # noqa: N802
@@ -107,16 +106,16 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
     @unary
     async def CreateGroup(self, request: admin_pb2.CreateGroupRequest) -> admin_pb2.CreateGroupResponse:  # noqa: N802
         members = [NodeId(each) for each in request.members]
-        entry = await self._directory.create(request.name, members, dry_run=request.dry_run)
+        entry = await self._node.directory.create(request.name, members, dry_run=request.dry_run)
         return admin_pb2.CreateGroupResponse(group=_group_info(entry))
 
     @unary
     async def ListGroups(self, request: admin_pb2.ListGroupsRequest) -> admin_pb2.ListGroupsResponse:  # noqa: N802
-        return admin_pb2.ListGroupsResponse(groups=map(_group_info, await self._directory.groups()))
+        return admin_pb2.ListGroupsResponse(groups=map(_group_info, await self._node.directory.groups()))
 
     @unary
     async def DeleteGroup(self, request: admin_pb2.DeleteGroupRequest) -> admin_pb2.DeleteGroupResponse:  # noqa: N802
-        entry = await self._directory.delete(request.name, dry_run=request.dry_run)
+        entry = await self._node.directory.delete(request.name, dry_run=request.dry_run)
         return admin_pb2.DeleteGroupResponse(group=_group_info(entry))
 
     @unary

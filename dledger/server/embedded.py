@@ -1,7 +1,7 @@
 """A member of a cluster inside your own program, with all groups of the cluster. ``dledger serve`` runs the same class.
 
-Its own log is the group `default`; every call takes another group by name. `meta`, which holds the directory of groups,
-is founded from the configuration, and `default` by the first leader of `meta`.
+Its own log is the group `default`; every call takes another group by name. With ``NodeConfig.many_groups`` there is a
+directory of groups: its group, `meta`, is founded from the configuration, and `default` by the first leader of `meta`.
 """
 
 from __future__ import annotations
@@ -35,17 +35,29 @@ class Node(node.Node):
         wall_clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         random = random or Random()  # seeded by the operating system
-        config = replace(config, group=META_GROUP)
+        if config.many_groups:
+            config = replace(config, group=META_GROUP)
         super().__init__(config, disk=disk, transport=transport, random=random, wall_clock_ms=wall_clock_ms)
-        self.directory = Directory(self, random)
+        self._directory = Directory(self, random) if config.many_groups else None
 
     async def join(self) -> None:
         await super().join()
-        self.directory.start()
+        if self._directory is not None:
+            self._directory.start()
 
     async def stop(self) -> None:
-        await self.directory.stop()
+        if self._directory is not None:
+            await self._directory.stop()
         await super().stop()
+
+    @property
+    def directory(self) -> Directory:
+        """Raises UNSUPPORTED in a cluster without one."""
+        if self._directory is None:
+            raise error(
+                Code.UNSUPPORTED, "this cluster has one group: found another one with `dledger serve --many-groups`"
+            )
+        return self._directory
 
     def user_replica(self, group: str) -> Replica:
         """For what users append, trim and keep: the log of a state machine is that one's alone. Raises UNSUPPORTED, and
@@ -70,4 +82,4 @@ class Node(node.Node):
         return await super().append_many(records, expect_index=expect_index, group=group)
 
     def _unknown(self, group: str) -> DLedgerError:
-        return self.directory.refusal(group)
+        return self._directory.refusal(group) if self._directory is not None else super()._unknown(group)
