@@ -18,6 +18,7 @@ class Code(Enum):
 
     # Where to ask instead, or that it pays to ask again.
     NOT_LEADER = "NOT_LEADER"
+    NOT_HERE = "NOT_HERE"
     LEADER_NOT_READY = "LEADER_NOT_READY"
     LEADER_TRANSFERRING = "LEADER_TRANSFERRING"
     LEADER_PENDING_FULL = "LEADER_PENDING_FULL"
@@ -35,6 +36,7 @@ class Code(Enum):
     CORRUPT_BATCH = "CORRUPT_BATCH"
     UNSUPPORTED = "UNSUPPORTED"
     UNKNOWN_GROUP = "UNKNOWN_GROUP"
+    GROUP_EXISTS = "GROUP_EXISTS"
     UNKNOWN_MEMBER = "UNKNOWN_MEMBER"
     INDEX_OUT_OF_RANGE = "INDEX_OUT_OF_RANGE"
     INDEX_LESS_THAN_LOCAL_BEGIN = "INDEX_LESS_THAN_LOCAL_BEGIN"
@@ -132,9 +134,15 @@ class Unsupported(DLedgerError):
 
 
 class UnknownGroup(DLedgerError):
-    """The node has no such group."""
+    """The cluster has no such group."""
 
     code = Code.UNKNOWN_GROUP
+
+
+class GroupExists(DLedgerError):
+    """The cluster has a group of that name already. Nothing was made."""
+
+    code = Code.GROUP_EXISTS
 
 
 class UnknownMember(DLedgerError):
@@ -238,6 +246,7 @@ class CodeInfo(NamedTuple):
 
 CODES: dict[Code, CodeInfo] = {
     Code.NOT_LEADER: CodeInfo("FAILED_PRECONDITION", NotLeader, 3, "ask the leader named in leader_address"),
+    Code.NOT_HERE: CodeInfo("UNAVAILABLE", Unavailable, 3, "the node asked has no replica of this group: ask another"),
     Code.LEADER_NOT_READY: CodeInfo(
         "UNAVAILABLE", Unavailable, 3, "not committed in its term yet, or not confirmed by a quorum"
     ),
@@ -254,7 +263,8 @@ CODES: dict[Code, CodeInfo] = {
     Code.BATCH_TOO_LARGE: CodeInfo("INVALID_ARGUMENT", InvalidRequest, 5, "a batch over max_batch_bytes"),
     Code.CORRUPT_BATCH: CodeInfo("INVALID_ARGUMENT", InvalidRequest, 5, "count, offsets or crc do not fit the body"),
     Code.UNSUPPORTED: CodeInfo("UNIMPLEMENTED", Unsupported, 5, "not known to this server"),
-    Code.UNKNOWN_GROUP: CodeInfo("NOT_FOUND", UnknownGroup, 5, "the node has no such group"),
+    Code.UNKNOWN_GROUP: CodeInfo("NOT_FOUND", UnknownGroup, 5, "the cluster has no such group"),
+    Code.GROUP_EXISTS: CodeInfo("ALREADY_EXISTS", GroupExists, 5, "the cluster has a group of that name already"),
     Code.UNKNOWN_MEMBER: CodeInfo("NOT_FOUND", UnknownMember, 5, "the group has no such member"),
     Code.INDEX_OUT_OF_RANGE: CodeInfo("OUT_OF_RANGE", OutOfRange, 5, "no committed record there yet"),
     Code.INDEX_LESS_THAN_LOCAL_BEGIN: CodeInfo("OUT_OF_RANGE", OutOfRange, 5, "trimmed; first_index is the first left"),

@@ -10,8 +10,11 @@ Two numbers count what is in the log, and they never mix:
 
 from __future__ import annotations
 
+import re
 from enum import Enum, IntEnum
 from typing import NamedTuple, NewType
+
+from dledger.common.errors import InvalidRequest, quoted
 
 NodeId = NewType("NodeId", str)
 Term = NewType("Term", int)
@@ -19,11 +22,20 @@ Position = NewType("Position", int)
 Index = NewType("Index", int)
 
 DEFAULT_GROUP = "default"
+META_GROUP = "meta"
+"""The group that holds the directory of groups. Founded with ``default``, on the same members."""
+_GROUP_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 MAX_INDEX = (1 << 63) - 1
 """The last index there can be."""
 MAX_START_NONCES = 256
 """How many of its last starts a node keeps the nonces of. A peer that missed more starts than these cannot tell any
 more whether they follow from the one that it knows."""
+
+
+def check_group_name(name: str) -> None:
+    """Raises UNEXPECTED_ARGUMENT unless a group may be called ``name``."""
+    if not _GROUP_NAME.fullmatch(name):
+        raise InvalidRequest(f"{quoted(name)} is not a group name: use 1 to 64 letters, digits, '-' and '_'")
 
 
 class Role(Enum):

@@ -59,6 +59,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
             repair_stuck=replica.exchange.repairer.is_stuck,
             founders_missing=node.founders_missing if replica.log.last.position == 0 else (),
             vote_blockers=_words(replica.core.vote_blockers),
+            groups=_count_groups(node),
         )
 
     @unary
@@ -155,7 +156,12 @@ def _of_recovering(node: Node, recovering: RecoveringReplica) -> admin_pb2.Statu
         damaged_frames=recovering.metrics.damaged_frames,
         repair_stuck=recovering.exchange.repairer.is_stuck,
         vote_blockers=_words(recovering.core.vote_blockers),
+        groups=_count_groups(node),
     )
+
+
+def _count_groups(node: Node) -> int:
+    return len(node.replicas) + len(node.recovering)
 
 
 def _words(vote_blockers: Iterable[VoteBlocker]) -> list[str]:
