@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from dledger.client.admin_results import MembershipChange, RetentionChange, TrimResult, settings_from_wire
 from dledger.client.arguments import (
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from dledger.common.types import GroupSettings
-
-Request = TypeVar("Request")
-Response = TypeVar("Response")
 
 
 class Admin(LeaderCalls):

@@ -207,6 +207,11 @@ class Log:
         """Whether somebody began to close it: it takes no calls any more."""
         return self._closing is not None
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether all that it had begun has its outcome."""
+        return self._closing is not None and self._closing.done()
+
     def _start(self) -> None:
         self._check_open()
         self._producer.start()
