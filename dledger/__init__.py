@@ -54,7 +54,7 @@ if TYPE_CHECKING:
         connect_cluster_blocking,
     )
     from dledger.common.config import Limits, NodeConfig, Timings
-    from dledger.node.node import Node
+    from dledger.server.embedded import Node
 
 __all__ = [
     "Ack",
@@ -107,7 +107,7 @@ _LAZY = {
     "GroupInfo": "dledger.client",
     "Limits": "dledger.common.config",
     "Log": "dledger.client",
-    "Node": "dledger.node.node",
+    "Node": "dledger.server.embedded",
     "NodeConfig": "dledger.common.config",
     "Timings": "dledger.common.config",
     "connect": "dledger.client",

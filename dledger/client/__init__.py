@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from dledger.client.admin_calls import Admin
 from dledger.client.admin_results import GroupInfo, MembershipChange, RetentionChange, TrimResult
+from dledger.client.arguments import check_group
 from dledger.client.blocking import BlockingLog, BlockingNamedProducer
 from dledger.client.blocking_admin import BlockingAdmin
 from dledger.client.blocking_cluster import BlockingCluster, BlockingGroups
@@ -84,8 +85,10 @@ def connect(
     ``cluster_id`` (``(await log.metadata()).cluster_id`` tells it) nobody else is ever talked to: nodes of another are
     passed over, and refused where there are no others.
     """
+    group = DEFAULT_GROUP if group is None or group == "" else group
+    check_group(group)
     options = ClientOptions(
-        group=DEFAULT_GROUP if group is None or group == "" else group,
+        group=group,
         cluster_id="" if cluster_id is None else cluster_id,
         timeout_ms=timeout_ms,
         max_pending_bytes=max_pending_bytes,

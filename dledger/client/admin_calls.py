@@ -104,6 +104,11 @@ class Admin(LeaderCalls):
         answer = await self.ask(lambda admin: admin.ReadmitMember, request, attempts)
         return MembershipChange.from_wire(answer.change, may_be_earlier=attempts.left_doubt)
 
+    async def seal(self, *, timeout_ms: float | None = None) -> None:
+        """Refuses every append to the group from now on, for good. For the removal of a group (dledger/server)."""
+        request = admin_pb2.SealGroupRequest(group=self._group)
+        await self.ask(lambda admin: admin.SealGroup, request, self.attempts(timeout_ms))
+
     # Space ------------------------------------------------------------------------------------------------------
 
     async def trim(self, before: int, *, dry_run: bool = False, timeout_ms: float | None = None) -> TrimResult:

@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from dledger.client.arguments import check_endpoints, check_group, check_text, is_int, is_timeout_ms
+from dledger.client.arguments import check_endpoints, check_text, is_int, is_timeout_ms
 from dledger.common.config import MAX_IN_ONE_MESSAGE_BYTES, MAX_STREAM_BATCHES, MIB, Limits, split_address
 from dledger.common.errors import ConfigError, InvalidRequest
 from dledger.common.types import DEFAULT_GROUP
@@ -61,7 +61,7 @@ class ClientOptions:
                 raise ConfigError(f"{name} is {getattr(self.limits, name)}: no server takes more than {most}")
 
     def _check_types(self) -> None:
-        check_group(self.group)
+        check_text("group", self.group)
         check_text("cluster_id", self.cluster_id)
         if isinstance(self.timeout_ms, bool) or not isinstance(self.timeout_ms, int | float):
             raise InvalidRequest(f"timeout_ms is {self.timeout_ms!r}: give a number of milliseconds")

@@ -7,6 +7,7 @@ import random
 from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
+from dledger.client.arguments import check_group
 from dledger.client.client_options import ClientOptions, parse_endpoints
 from dledger.client.connections import Connections
 from dledger.client.groups import Groups
@@ -61,6 +62,7 @@ class Cluster:
         such block. Then the next call opens another one. Raises UNEXPECTED_ARGUMENT (the name), SHUTTING_DOWN.
         """
         self._check_open()
+        check_group(group)
         log = self._logs.get(group)
         if log is None or log.closed:
             self._ending = [each for each in (*self._ending, *filter(None, [log])) if not each.has_ended]

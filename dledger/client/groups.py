@@ -8,6 +8,7 @@ from dledger.client.admin_results import GroupInfo
 from dledger.client.arguments import check_flag, check_group, check_names
 from dledger.client.leader_calls import LeaderCalls
 from dledger.common.errors import Code, GroupExists, OutcomeUnknown, error
+from dledger.common.types import META_GROUP
 from dledger.v1 import admin_pb2
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ class Groups(LeaderCalls):
         """Makes a group. ``members``: the ids of its voters; None: the voters of ``meta``.
 
         It returns once the directory has the group. Its members elect a leader then, and the first calls of its log
-        wait for that. Raises GroupExists, UnknownMember, InvalidRequest (the name), OutcomeUnknown.
+        wait for that. Raises GroupExists, UnknownMember, ChangeRefused, InvalidRequest (the name), OutcomeUnknown.
         """
         check_group(name)
         check_names("members", members or ())
@@ -49,14 +50,17 @@ class Groups(LeaderCalls):
         return GroupInfo.from_wire(answer.group)
 
     async def list(self, *, timeout_ms: float | None = None) -> list[GroupInfo]:
-        """All groups of the cluster, by name."""
+        """All groups of the cluster but ``meta``, by name."""
         request = admin_pb2.ListGroupsRequest()
         answer = await self.ask(lambda admin: admin.ListGroups, request, self.attempts(timeout_ms))
         return [GroupInfo.from_wire(each) for each in answer.groups]
 
     async def describe(self, name: str, *, timeout_ms: float | None = None) -> GroupInfo:
-        """What the directory has of one group. Raises UnknownGroup."""
+        """What the directory has of one group. Raises UnknownGroup, and Unsupported for ``meta``, which is not in it."""
         check_group(name)
+        if name == META_GROUP:
+            text = f"the group {META_GROUP!r} holds the directory and is not in it: ask for the status of its log"
+            raise error(Code.UNSUPPORTED, text)
         groups = await self.list(timeout_ms=timeout_ms)
         found = next((each for each in groups if each.name == name), None)
         if found is None:
@@ -67,7 +71,7 @@ class Groups(LeaderCalls):
         """Removes a group and all its records from every node, for good. Returns what it was.
 
         A call whose answer was lost is not made again by itself: by then the name may belong to another group. Raises
-        UnknownGroup, ChangeRefused, OutcomeUnknown.
+        UnknownGroup, Unsupported (``default`` and ``meta`` stay), OutcomeUnknown.
         """
         check_group(name)
         check_flag("dry_run", dry_run)

@@ -10,7 +10,7 @@ from dledger.client.metadata import AddressBook, Metadata
 from dledger.client.rounds import Round
 from dledger.client.stubs import LogStubs
 from dledger.common.errors import Code, DeadlineExceeded, DLedgerError, NotLeader, PeerRefused, error
-from dledger.common.types import DEFAULT_GROUP, Consistency
+from dledger.common.types import META_GROUP, Consistency
 from dledger.rpc.client.cancellation import client_closed
 from dledger.rpc.client.failures import unary
 from dledger.rpc.client.retry import ASKS_ELSEWHERE
@@ -286,7 +286,7 @@ class LeaderLocator:
         except DLedgerError as refusal:
             if refusal.code is Code.UNKNOWN_GROUP and self._cluster.is_of_us(address):
                 self._forget()
-            elif refusal.code is Code.NOT_HERE and self.group != DEFAULT_GROUP:
+            elif refusal.code is Code.NOT_HERE and self.group != META_GROUP:
                 await self._ask_for_nodes(endpoint)
             raise
         if not self._closed:
@@ -301,16 +301,16 @@ class LeaderLocator:
         )
 
     async def _ask_for_nodes(self, endpoint: Endpoint) -> None:
-        """Asks a node without our group for the members of the one that every cluster has: they may have ours.
+        """Asks a node without our group for the members of ``meta``, which are all nodes: some may have ours.
 
         Raises UNKNOWN_CLUSTER.
         """
         try:
-            told = await self._ask_of(endpoint, DEFAULT_GROUP)
+            told = await self._ask_of(endpoint, META_GROUP)
         except DLedgerError as refusal:
             logger.debug("%s does not say which nodes there are: %s", endpoint.address, refusal)
             return
-        self._cluster.learn(DEFAULT_GROUP, told, endpoint.address)
+        self._cluster.learn(META_GROUP, told, endpoint.address)
 
     def _forget(self) -> None:
         """The group was deleted: what another of its name says counts, although it begins with the first term."""

@@ -36,6 +36,7 @@ class Code(Enum):
     CORRUPT_BATCH = "CORRUPT_BATCH"
     UNSUPPORTED = "UNSUPPORTED"
     UNKNOWN_GROUP = "UNKNOWN_GROUP"
+    GROUP_SEALED = "GROUP_SEALED"
     GROUP_EXISTS = "GROUP_EXISTS"
     UNKNOWN_MEMBER = "UNKNOWN_MEMBER"
     INDEX_OUT_OF_RANGE = "INDEX_OUT_OF_RANGE"
@@ -133,16 +134,16 @@ class Unsupported(DLedgerError):
     code = Code.UNSUPPORTED
 
 
+class GroupExists(DLedgerError):
+    """A group of that name exists, or is still being removed. Nothing was made."""
+
+    code = Code.GROUP_EXISTS
+
+
 class UnknownGroup(DLedgerError):
     """The cluster has no such group."""
 
     code = Code.UNKNOWN_GROUP
-
-
-class GroupExists(DLedgerError):
-    """The cluster has a group of that name already. Nothing was made."""
-
-    code = Code.GROUP_EXISTS
 
 
 class UnknownMember(DLedgerError):
@@ -217,6 +218,25 @@ class CorruptLog(DLedgerError):
     code = Code.CORRUPT_LOG
 
 
+class NewerFormat(DLedgerError):
+    """Stored bytes are good, and of a format that a newer program wrote. They are never cut, nor called damaged."""
+
+    code = Code.UNSUPPORTED_VERSION
+
+    def __init__(self, what: str, version: int, known: int, path: str = "") -> None:
+        """``what`` has format ``version``; this program knows versions up to ``known``."""
+        super().__init__(
+            f"{path or 'what was read'} holds a {what} of format version {version}, and this program reads versions up "
+            f"to {known}: start the newer program"
+        )
+        self._found = what, version, known
+        self._path = path
+
+    def in_file(self, path: str) -> NewerFormat:
+        """The same error, which says where; the first word on that counts."""
+        return self if self._path else NewerFormat(*self._found, path)
+
+
 class PeerRefused(DLedgerError):
     """A node refused to speak with another: cluster, identity, membership or version do not fit."""
 
@@ -264,7 +284,8 @@ CODES: dict[Code, CodeInfo] = {
     Code.CORRUPT_BATCH: CodeInfo("INVALID_ARGUMENT", InvalidRequest, 5, "count, offsets or crc do not fit the body"),
     Code.UNSUPPORTED: CodeInfo("UNIMPLEMENTED", Unsupported, 5, "not known to this server"),
     Code.UNKNOWN_GROUP: CodeInfo("NOT_FOUND", UnknownGroup, 5, "the cluster has no such group"),
-    Code.GROUP_EXISTS: CodeInfo("ALREADY_EXISTS", GroupExists, 5, "the cluster has a group of that name already"),
+    Code.GROUP_SEALED: CodeInfo("FAILED_PRECONDITION", UnknownGroup, 5, "the group is being removed"),
+    Code.GROUP_EXISTS: CodeInfo("ALREADY_EXISTS", GroupExists, 5, "the cluster has a group of that name"),
     Code.UNKNOWN_MEMBER: CodeInfo("NOT_FOUND", UnknownMember, 5, "the group has no such member"),
     Code.INDEX_OUT_OF_RANGE: CodeInfo("OUT_OF_RANGE", OutOfRange, 5, "no committed record there yet"),
     Code.INDEX_LESS_THAN_LOCAL_BEGIN: CodeInfo("OUT_OF_RANGE", OutOfRange, 5, "trimmed; first_index is the first left"),
@@ -287,7 +308,7 @@ CODES: dict[Code, CodeInfo] = {
     Code.INTERNAL_ERROR: CodeInfo("INTERNAL", InternalError, 5, "a bug"),
     Code.UNEXPECTED_MEMBER: CodeInfo("PERMISSION_DENIED", PeerRefused, 5, "another node has this id"),
     Code.UNKNOWN_CLUSTER: CodeInfo("PERMISSION_DENIED", PeerRefused, 5, "a node of another cluster"),
-    Code.UNSUPPORTED_VERSION: CodeInfo("UNIMPLEMENTED", PeerRefused, 5, "a node that speaks another version"),
+    Code.UNSUPPORTED_VERSION: CodeInfo("UNIMPLEMENTED", PeerRefused, 5, "a node, or a file, of another version"),
     Code.CONFIG_ERROR: CodeInfo("INVALID_ARGUMENT", ConfigError, 2, "the configuration cannot be used"),
 }
 

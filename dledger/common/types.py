@@ -23,7 +23,7 @@ Index = NewType("Index", int)
 
 DEFAULT_GROUP = "default"
 META_GROUP = "meta"
-"""The group that holds the directory of groups. Founded with ``default``, on the same members."""
+"""Holds the directory of groups: the only group that is founded from a configuration."""
 _GROUP_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 MAX_INDEX = (1 << 63) - 1
 """The last index there can be."""
@@ -161,6 +161,10 @@ class GroupSettings(NamedTuple):
     """Records older than this may go; 0: kept for ever."""
     retention_max_bytes: int = 0
     """A log larger than this loses its oldest segments; 0: no limit."""
+    machine: str = ""
+    """The state machine whose log this is: nobody else appends to it or trims it. Empty: none."""
+    is_sealed: bool = False
+    """No record is appended any more, for good: the group is being removed."""
 
     def priority_of(self, node_id: NodeId) -> int:
         return next((each.priority for each in self.preferred if each.id == node_id), 0)

@@ -23,7 +23,7 @@ from typing import TypeVar
 
 from dledger.common.errors import Code, DLedgerError, error
 from dledger.disk.disk import FULL, Disk, run_to_the_end
-from dledger.disk.record import READMIT, RECORD_HEADER_BYTES, Record, RecordKind, pack_record, unpack_record
+from dledger.disk.record import READMIT, RECORD_HEADER_BYTES, Record, RecordKind, in_file, pack_record, unpack_record
 from dledger.disk.syncer import Handle
 
 Result = TypeVar("Result")
@@ -51,8 +51,8 @@ class TwoSlotFile:
         self._is_stored = False
 
     async def load(self) -> bool:
-        """Reads the newer good copy and repairs the other. False when there is no file. Raises CORRUPT_LOG, and
-        DISK_FULL or DISK_ERROR when it can be neither read nor repaired."""
+        """Reads the newer good copy and repairs the other. False when there is no file. Raises CORRUPT_LOG,
+        UNSUPPORTED_VERSION, and DISK_FULL or DISK_ERROR when it can be neither read nor repaired."""
         return await self._do(self._load)
 
     async def create(self, payload: bytes) -> None:
@@ -140,7 +140,8 @@ class TwoSlotFile:
             self._disk.close(handle)
 
     def _read_slot(self, handle: Handle, slot: int) -> Record | None:
-        return unpack_record(self._kind, self._disk.pread(handle, self._slot_bytes, slot * self._slot_bytes))
+        with in_file(self.path):
+            return unpack_record(self._kind, self._disk.pread(handle, self._slot_bytes, slot * self._slot_bytes))
 
     def _write_slot(self, handle: Handle, slot: int) -> None:
         record = pack_record(self._kind, self._sequence, self.payload)

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
-from dledger.common.errors import Code, DLedgerError, error
+from dledger.common.errors import Code, DLedgerError, NewerFormat, error
 from dledger.common.types import LogPoint
 from dledger.disk.disk import Disk, OsDisk
 from dledger.disk.syncer import Handle
@@ -150,6 +150,8 @@ class LogCopy:
             while previous.position < self.commit_position:
                 try:
                     header = parse_header(read.at(offset, HEADER_BYTES))
+                except NewerFormat as newer:
+                    raise newer.in_file(segment.path) from newer
                 except DLedgerError as bad:
                     if not self._ends_with(segment, previous):
                         yield Sight(previous.position + 1, offset, None, str(bad))

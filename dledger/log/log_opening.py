@@ -5,6 +5,9 @@ when the next segment is durable). Inside it a frame, a first page or a file tha
 CORRUPT_LOG, and nothing is changed. Behind it, the log ends before the first frame that is not good; the rest is
 zeroed.
 
+A frame, a record or a segment of a newer format version is neither torn nor rot: UNSUPPORTED_VERSION, and nothing is
+changed.
+
 A crash in the middle of …
 * a write: some frames behind the mark are not good; cut there.
 * a roll: the new segment may have no first page yet, or no small state, and the old one is not sealed: a segment
@@ -28,6 +31,7 @@ from dledger.common.config import Limits, Timings
 from dledger.common.errors import Code, CorruptLog, error
 from dledger.common.types import GENESIS, Durability, Member, TrimPoint
 from dledger.disk.disk import FULL, Disk, make_directories
+from dledger.disk.record import in_file
 from dledger.disk.reserve import Reserve
 from dledger.log.cut import cut, torn_bytes
 from dledger.log.file_log import FileLog
@@ -202,9 +206,11 @@ def _check_durable(files: SegmentFiles, durable: Durable, replay: Replay) -> Non
 def _cut_tail(files: SegmentFiles, durable: Durable, replay: Replay, hint: int) -> int:
     """Makes what was read durable for certain, and cuts the rest. Returns how many bytes were no frames."""
     disk, end = files.disk, replay.end
-    torn = torn_bytes(disk, files.open(end.segment), end.end_offset, end.segment.size_bytes)
+    with in_file(end.segment.path):
+        torn = torn_bytes(disk, files.open(end.segment), end.end_offset, end.segment.size_bytes)
     for segment in files.segments[files.segments.index(end.segment) + 1 :]:
-        torn += torn_bytes(disk, files.open(segment), FIRST_PAGE_BYTES, segment.size_bytes)
+        with in_file(segment.path):
+            torn += torn_bytes(disk, files.open(segment), FIRST_PAGE_BYTES, segment.size_bytes)
     for each in replay.replayed:
         if files.segments.index(each.segment) >= durable.ordinal:
             _rewrite(files, durable, each)

@@ -16,6 +16,7 @@ from dledger.common.batch import records_of
 from dledger.common.errors import Code, DLedgerError, error
 from dledger.common.types import GENESIS, LogPoint
 from dledger.disk.disk import Disk, OsDisk
+from dledger.disk.record import in_file
 from dledger.log.cut import torn_bytes
 from dledger.log.frame.control import check_control
 from dledger.log.frame.frame import ControlKind, Frame, FrameHeader, check_frame_body
@@ -68,8 +69,8 @@ class VerifyReport:
 
 
 def verify(directory: Path) -> VerifyReport:
-    """Checks every frame in ``directory``, a node's data directory or a group's own. Raises CONFIG_ERROR when there is
-    no log in it, or more than one."""
+    """Checks every frame in ``directory``, a node's data directory or a group's own. Raises UNSUPPORTED_VERSION for
+    what a newer program wrote, and CONFIG_ERROR when there is no log in it, or more than one."""
     directory = find_log(directory)
     disk = OsDisk()
     for _ in range(_ATTEMPTS):
@@ -211,7 +212,8 @@ def group_of(disk: Disk, directory: Path, names: list[str]) -> str:
     first = min(name for name in names if name.endswith(SEGMENT_SUFFIX) and parse_name(name))
     handle = disk.open(str(directory / first), read_only=True)
     try:
-        header = unpack_header(disk.pread(handle, FIRST_PAGE_BYTES, 0))
+        with in_file(str(directory / first)):
+            header = unpack_header(disk.pread(handle, FIRST_PAGE_BYTES, 0))
     finally:
         disk.close(handle)
     return header.group if header is not None else directory.name

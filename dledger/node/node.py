@@ -87,6 +87,8 @@ class Node:
         self._heartbeats = HeartbeatCoalescer(self._transport)
         self._wall_clock_ms = wall_clock_ms
         self._log = LimitedLog(logger)
+        self.names: dict[str, str] = {}
+        """Of groups that are known to others by another name than here: name → what it is called here."""
         self._listeners: list[RoleListener] = []
         self._identity: Identity | None = None
         self._peers: Peers | None = None
@@ -195,11 +197,25 @@ class Node:
 
     def _present(self, group: str) -> AnyReplica:
         """Raises UNKNOWN_GROUP. An empty name is the founding group."""
-        group = group or self.config.group
+        group = self._key_of(group)
         present = self.replicas.get(group) or self.recovering.get(group)
         if present is None:
             raise self._unknown(group)
         return present
+
+    def _key_of(self, group: str) -> str:
+        return self.names.get(group, group or self.config.group)
+
+    def name_of(self, group: str) -> str:
+        """What others call the group that is called so here."""
+        return next((name for name, key in self.names.items() if key == group), group)
+
+    def recovering_replica(self, group: str) -> RecoveringReplica | None:
+        return self.recovering.get(self._key_of(group))
+
+    def has_group(self, group: str) -> bool:
+        """Also while its log is being repaired."""
+        return group in self.replicas or group in self.recovering
 
     def _unknown(self, group: str) -> DLedgerError:
         known = ", ".join([*self.replicas, *self.recovering]) or "none"
@@ -399,7 +415,7 @@ class Node:
     def replica(self, group: str) -> Replica:
         """Raises UNKNOWN_GROUP, and CORRUPT_LOG while its log is being repaired. An empty name is the configured
         group."""
-        group = group or self.config.group
+        group = self._key_of(group)
         replica = self.replicas.get(group)
         if replica is None and group in self.recovering:
             raise self.recovering[group].refusal()

@@ -11,9 +11,10 @@ from dledger.group.repair.recovering import RecoveringReplica
 from dledger.group.replica import Replica
 from dledger.log.frame.control import member_record, settings_record
 from dledger.log.log_api import Damaged
-from dledger.node.node import Node
 from dledger.raft.state import VoteBlocker
 from dledger.rpc.server.refusals import unary
+from dledger.server.directory_machine import GroupEntry
+from dledger.server.embedded import Node
 from dledger.v1 import admin_pb2, admin_pb2_grpc
 from dledger.version import __version__
 
@@ -21,18 +22,19 @@ from dledger.version import __version__
 class AdminService(admin_pb2_grpc.AdminServiceServicer):
     def __init__(self, node: Node) -> None:
         self._node = node
+        self._directory = node.directory
 
     @unary
     async def Status(self, request: admin_pb2.StatusRequest) -> admin_pb2.StatusResponse:  # noqa: N802
         node = self._node
-        recovering = node.recovering.get(request.group or node.config.group)
+        recovering = node.recovering_replica(request.group)
         if recovering is not None:
             return _of_recovering(node, recovering)
         replica = node.replica(request.group)
         state, config, disk = replica.log.state, node.config, replica.disk_watch
         commit = await _commit_point(replica)
         return admin_pb2.StatusResponse(
-            group=replica.group,
+            group=node.name_of(replica.group),
             cluster_id=node.cluster_id,
             id=config.id,
             role=replica.role.value,
@@ -101,6 +103,28 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         change = await members.readmit(NodeId(request.id), dry_run=request.dry_run)
         return admin_pb2.ReadmitMemberResponse(change=_change(change))
 
+    # Groups ------------------------------------------------------------------------------------------------------
+
+    @unary
+    async def CreateGroup(self, request: admin_pb2.CreateGroupRequest) -> admin_pb2.CreateGroupResponse:  # noqa: N802
+        members = [NodeId(each) for each in request.members]
+        entry = await self._directory.create(request.name, members, dry_run=request.dry_run)
+        return admin_pb2.CreateGroupResponse(group=_group_info(entry))
+
+    @unary
+    async def ListGroups(self, request: admin_pb2.ListGroupsRequest) -> admin_pb2.ListGroupsResponse:  # noqa: N802
+        return admin_pb2.ListGroupsResponse(groups=map(_group_info, await self._directory.groups()))
+
+    @unary
+    async def DeleteGroup(self, request: admin_pb2.DeleteGroupRequest) -> admin_pb2.DeleteGroupResponse:  # noqa: N802
+        entry = await self._directory.delete(request.name, dry_run=request.dry_run)
+        return admin_pb2.DeleteGroupResponse(group=_group_info(entry))
+
+    @unary
+    async def SealGroup(self, request: admin_pb2.SealGroupRequest) -> admin_pb2.SealGroupResponse:  # noqa: N802
+        await self._node.replica(request.group).settings.seal()
+        return admin_pb2.SealGroupResponse()
+
     # Settings and space ------------------------------------------------------------------------------------------
 
     @unary
@@ -114,7 +138,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
 
     @unary
     async def Trim(self, request: admin_pb2.TrimRequest) -> admin_pb2.TrimResponse:  # noqa: N802
-        retention = self._node.replica(request.group).retention
+        retention = self._node.user_replica(request.group).retention
         trimmed = await retention.trim(request.before_index, dry_run=request.dry_run)
         return admin_pb2.TrimResponse(
             first_index=trimmed.first_index, trimmed_records=trimmed.records, trimmed_bytes=trimmed.size_bytes
@@ -122,7 +146,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
 
     @unary
     async def SetRetention(self, request: admin_pb2.SetRetentionRequest) -> admin_pb2.SetRetentionResponse:  # noqa: N802
-        retention = self._node.replica(request.group).retention
+        retention = self._node.user_replica(request.group).retention
         max_age_ms = request.max_age_ms if request.HasField("max_age_ms") else None
         max_bytes = request.max_bytes if request.HasField("max_bytes") else None
         settings, trimmed = await retention.set(max_age_ms, max_bytes, dry_run=request.dry_run)
@@ -135,7 +159,7 @@ def _of_recovering(node: Node, recovering: RecoveringReplica) -> admin_pb2.Statu
     """What is known of a log that cannot be opened yet. How far it is committed in records is not."""
     config, state = node.config, recovering.log.state
     return admin_pb2.StatusResponse(
-        group=recovering.group,
+        group=node.name_of(recovering.group),
         cluster_id=node.cluster_id,
         id=config.id,
         role="recovering",
@@ -162,6 +186,10 @@ def _of_recovering(node: Node, recovering: RecoveringReplica) -> admin_pb2.Statu
 
 def _count_groups(node: Node) -> int:
     return len(node.replicas) + len(node.recovering)
+
+
+def _group_info(entry: GroupEntry) -> admin_pb2.GroupInfo:
+    return admin_pb2.GroupInfo(name=entry.name, id=entry.id, founders=map(member_record, entry.founders))
 
 
 def _words(vote_blockers: Iterable[VoteBlocker]) -> list[str]:

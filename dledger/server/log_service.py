@@ -10,9 +10,9 @@ from dledger.common.types import Entry
 from dledger.group.leader.appender import NO_SOURCE, Source
 from dledger.group.leader.quorum_ack_checker import AppendResult
 from dledger.group.replica import Replica
-from dledger.node.node import Node
 from dledger.rpc.server.pipeline import answers_in_order
 from dledger.rpc.server.refusals import consistency_of, streaming, unary
+from dledger.server.embedded import Node
 from dledger.server.log_service_wire import AppendMessage, ReadMessage
 from dledger.v1 import log_pb2, log_pb2_grpc
 
@@ -29,7 +29,7 @@ class LogService(log_pb2_grpc.LogServiceServicer):
 
     @unary
     async def Append(self, request: log_pb2.AppendRequest) -> log_pb2.AppendResponse:  # noqa: N802
-        replica = self._node.replica(request.group)
+        replica = self._node.user_replica(request.group)
         producer_id = request.producer_id
         source = Source(producer_id, request.producer_epoch, request.base_sequence) if producer_id else NO_SOURCE
         expected = request.expect_index if request.HasField("expect_index") else None
@@ -104,7 +104,10 @@ class LogService(log_pb2_grpc.LogServiceServicer):
         node = self._node
         replica = node.replica(request.group)
         response = log_pb2.GetMetadataResponse(
-            group=replica.group, cluster_id=node.cluster_id, term=replica.term, leader_id=replica.leader_id
+            group=node.name_of(replica.group),
+            cluster_id=node.cluster_id,
+            term=replica.term,
+            leader_id=replica.leader_id,
         )
         for member in replica.log.state.members:
             response.members.add(
@@ -118,7 +121,7 @@ class LogService(log_pb2_grpc.LogServiceServicer):
 
     @unary
     async def InitProducer(self, request: log_pb2.InitProducerRequest) -> log_pb2.InitProducerResponse:  # noqa: N802
-        appender = self._node.replica(request.group).appender
+        appender = self._node.user_replica(request.group).appender
         if not request.name:
             result = await appender.new_producer()
             return log_pb2.InitProducerResponse(producer_id=result.base_index, producer_epoch=0)
@@ -148,7 +151,7 @@ class _AppendStream:
     def begin(self, message: AppendMessage) -> asyncio.Future[AppendResult]:
         request = message.head
         if self._replica is None:
-            self._replica = self._node.replica(request.group)
+            self._replica = self._node.user_replica(request.group)
             self._producer_id = request.producer_id
             self._producer_epoch = request.producer_epoch
         self._last = self._replica.appender.append_body(

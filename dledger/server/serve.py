@@ -19,12 +19,12 @@ from grpc_reflection.v1alpha import reflection
 
 from dledger.common.config import MIB, NodeConfig, join_address
 from dledger.common.errors import ConfigError
-from dledger.common.types import NodeId, Role, Term
+from dledger.common.types import DEFAULT_GROUP, NodeId, Role, Term
 from dledger.metrics.collector import GroupCollector, make_registry
 from dledger.metrics.server import start_metrics_server
-from dledger.node.node import Node
 from dledger.rpc.server.refusals import TypedRegistry
 from dledger.server.admin_service import AdminService
+from dledger.server.embedded import Node
 from dledger.server.log_service import LogService
 from dledger.server.log_service_wire import decode_append, encode_read
 from dledger.v1 import admin_pb2, admin_pb2_grpc, log_pb2, log_pb2_grpc
@@ -160,14 +160,17 @@ async def _follow_health(node: Node, health: grpc_health.HealthServicer) -> None
     await health.set(LOG_SERVICE, _NOT_SERVING)
     tasks: set[asyncio.Task[None]] = set()
 
-    def on_role(_group: str, _role: Role, _term: Term, leader_id: NodeId) -> None:
+    def on_role(group: str, _role: Role, _term: Term, leader_id: NodeId) -> None:
+        if group != DEFAULT_GROUP:
+            return
         status = _SERVING if leader_id else _NOT_SERVING
         task = asyncio.get_running_loop().create_task(health.set(LOG_SERVICE, status), name="health")
         tasks.add(task)
         task.add_done_callback(tasks.discard)
 
     node.add_listener(on_role)
-    on_role("", Role.FOLLOWER, Term(0), NodeId(node.leader_id))
+    if node.has_group(DEFAULT_GROUP):
+        on_role(DEFAULT_GROUP, Role.FOLLOWER, Term(0), NodeId(node.leader_id))
 
 
 def _take_all_files() -> None:

@@ -30,7 +30,7 @@ MAX_PART_BYTES = 512 << 10
 DIGEST_BYTES = 16
 
 
-class Refused(Exception):  # noqa: N818 – it is no error of the state machine
+class Refused(Exception):
     """Raised by ``StateMachine.apply`` for a command that it does not carry out. The state must be as it was before.
     Whoever submitted the command gets this exception; the log and the state machine go on."""
 

@@ -31,6 +31,7 @@ class Begun(NamedTuple):
 
     id: int
     digest: bytes
+    submitter: int
 
 
 class Ended(NamedTuple):
@@ -62,12 +63,12 @@ class Applier:
         match record:
             case Command():
                 event = self._apply_command(index, term, record)
-            case Begin():
+            case Begin(submitter):
                 digest = self.machine.digest()
                 self._begun[index] = digest
                 if len(self._begun) > MAX_BEGUN:
                     self._begun.popitem(last=False)
-                event = Begun(index, digest)
+                event = Begun(index, digest, submitter)
             case End():
                 event = Ended(record.id, self._begun.pop(record.id, b""), record.digest)
             case Part():

@@ -1,7 +1,7 @@
 """Which checkpoint a log that was trimmed is to be restored from. No IO.
 
-The log is passed over from its beginning: the first checkpoint whose END is there, and all of whose parts stand between
-its BEGIN and that END, is the one. What stands before it is part of its state. Incomplete ones are ignored by everybody.
+The log is passed over from its beginning. The first checkpoint counts whose END is there, and all of whose parts stand
+between its BEGIN and that END. What stands before its BEGIN is part of its state. Everybody ignores incomplete ones.
 """
 
 from __future__ import annotations

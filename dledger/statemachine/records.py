@@ -22,6 +22,9 @@ class Command(NamedTuple):
 class Begin(NamedTuple):
     """A checkpoint of the state as of here begins. Its id is the index of this record."""
 
+    submitter: int
+    """Who writes it, and takes a view of the state here."""
+
 
 class Part(NamedTuple):
     id: int
@@ -44,7 +47,7 @@ def encode(record: MachineRecord) -> bytes:
         case Command():
             message = pb.MachineRecord(command=pb.Command(**record._asdict()))
         case Begin():
-            message = pb.MachineRecord(begin=pb.CheckpointBegin())
+            message = pb.MachineRecord(begin=pb.CheckpointBegin(**record._asdict()))
         case Part():
             message = pb.MachineRecord(part=pb.CheckpointPart(**record._asdict()))
         case End():
@@ -63,7 +66,7 @@ def decode(index: int, value: bytes) -> MachineRecord:
             found = message.command
             return Command(found.payload, found.version, found.submitter, found.request, found.term)
         case "begin":
-            return Begin()
+            return Begin(message.begin.submitter)
         case "part":
             return Part(message.part.id, message.part.number, message.part.data)
         case "end":

@@ -94,6 +94,11 @@ class AdminServiceStub:
                 request_serializer=dledger_dot_v1_dot_admin__pb2.DeleteGroupRequest.SerializeToString,
                 response_deserializer=dledger_dot_v1_dot_admin__pb2.DeleteGroupResponse.FromString,
                 _registered_method=True)
+        self.SealGroup = channel.unary_unary(
+                '/dledger.v1.AdminService/SealGroup',
+                request_serializer=dledger_dot_v1_dot_admin__pb2.SealGroupRequest.SerializeToString,
+                response_deserializer=dledger_dot_v1_dot_admin__pb2.SealGroupResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServiceServicer:
@@ -190,6 +195,14 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SealGroup(self, request, context):
+        """Refuses every append to a group from now on, for good. Between nodes: the first step of a removal, answered by the
+        group's own leader once that is committed.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -252,6 +265,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.DeleteGroup,
                     request_deserializer=dledger_dot_v1_dot_admin__pb2.DeleteGroupRequest.FromString,
                     response_serializer=dledger_dot_v1_dot_admin__pb2.DeleteGroupResponse.SerializeToString,
+            ),
+            'SealGroup': grpc.unary_unary_rpc_method_handler(
+                    servicer.SealGroup,
+                    request_deserializer=dledger_dot_v1_dot_admin__pb2.SealGroupRequest.FromString,
+                    response_serializer=dledger_dot_v1_dot_admin__pb2.SealGroupResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -578,6 +596,33 @@ class AdminService:
             '/dledger.v1.AdminService/DeleteGroup',
             dledger_dot_v1_dot_admin__pb2.DeleteGroupRequest.SerializeToString,
             dledger_dot_v1_dot_admin__pb2.DeleteGroupResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SealGroup(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dledger.v1.AdminService/SealGroup',
+            dledger_dot_v1_dot_admin__pb2.SealGroupRequest.SerializeToString,
+            dledger_dot_v1_dot_admin__pb2.SealGroupResponse.FromString,
             options,
             channel_credentials,
             insecure,

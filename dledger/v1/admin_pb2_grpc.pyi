@@ -64,6 +64,10 @@ class AdminServiceStub:
     """All groups of the cluster."""
     DeleteGroup: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DeleteGroupRequest, _admin_pb2.DeleteGroupResponse]
     """Removes a group and all its records from every node, for good. The name may be used again, for another group."""
+    SealGroup: _grpc.UnaryUnaryMultiCallable[_admin_pb2.SealGroupRequest, _admin_pb2.SealGroupResponse]
+    """Refuses every append to a group from now on, for good. Between nodes: the first step of a removal, answered by the
+    group's own leader once that is committed.
+    """
 
 @_typing.type_check_only
 class AdminServiceAsyncStub(AdminServiceStub):
@@ -101,6 +105,10 @@ class AdminServiceAsyncStub(AdminServiceStub):
     """All groups of the cluster."""
     DeleteGroup: _aio.UnaryUnaryMultiCallable[_admin_pb2.DeleteGroupRequest, _admin_pb2.DeleteGroupResponse]  # type: ignore[assignment]
     """Removes a group and all its records from every node, for good. The name may be used again, for another group."""
+    SealGroup: _aio.UnaryUnaryMultiCallable[_admin_pb2.SealGroupRequest, _admin_pb2.SealGroupResponse]  # type: ignore[assignment]
+    """Refuses every append to a group from now on, for good. Between nodes: the first step of a removal, answered by the
+    group's own leader once that is committed.
+    """
 
 class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -207,5 +215,15 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.DeleteGroupResponse, _abc.Awaitable[_admin_pb2.DeleteGroupResponse]]:
         """Removes a group and all its records from every node, for good. The name may be used again, for another group."""
+
+    @_abc_1.abstractmethod
+    def SealGroup(
+        self,
+        request: _admin_pb2.SealGroupRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.SealGroupResponse, _abc.Awaitable[_admin_pb2.SealGroupResponse]]:
+        """Refuses every append to a group from now on, for good. Between nodes: the first step of a removal, answered by the
+        group's own leader once that is committed.
+        """
 
 def add_AdminServiceServicer_to_server(servicer: AdminServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

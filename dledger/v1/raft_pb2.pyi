@@ -735,10 +735,16 @@ class GroupSettings(_message.Message):
     PREFERRED_FIELD_NUMBER: _builtins.int
     RETENTION_MAX_AGE_MS_FIELD_NUMBER: _builtins.int
     RETENTION_MAX_BYTES_FIELD_NUMBER: _builtins.int
+    MACHINE_FIELD_NUMBER: _builtins.int
+    IS_SEALED_FIELD_NUMBER: _builtins.int
     retention_max_age_ms: _builtins.int
     """Records older than this may go; 0: kept for ever."""
     retention_max_bytes: _builtins.int
     """A log larger than this loses its oldest segments; 0: no limit."""
+    machine: _builtins.str
+    """The state machine whose log this is: nobody else appends to it or trims it. Empty: none."""
+    is_sealed: _builtins.bool
+    """No record is appended any more, for good: the group is being removed."""
     @_builtins.property
     def preferred(self) -> _containers.RepeatedCompositeFieldContainer[Global___PreferredLeader]:
         """Who should lead: the highest priority that is healthy and close. Empty: whoever leads."""
@@ -749,10 +755,12 @@ class GroupSettings(_message.Message):
         preferred: _abc.Iterable[Global___PreferredLeader] | None = ...,
         retention_max_age_ms: _builtins.int = ...,
         retention_max_bytes: _builtins.int = ...,
+        machine: _builtins.str = ...,
+        is_sealed: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["preferred", b"preferred", "retention_max_age_ms", b"retention_max_age_ms", "retention_max_bytes", b"retention_max_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_sealed", b"is_sealed", "machine", b"machine", "preferred", b"preferred", "retention_max_age_ms", b"retention_max_age_ms", "retention_max_bytes", b"retention_max_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

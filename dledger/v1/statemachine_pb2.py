@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x64ledger/v1/statemachine.proto\x12\ndledger.v1\"\xc3\x01\n\rMachineRecord\x12&\n\x07\x63ommand\x18\x01 \x01(\x0b\x32\x13.dledger.v1.CommandH\x00\x12,\n\x05\x62\x65gin\x18\x02 \x01(\x0b\x32\x1b.dledger.v1.CheckpointBeginH\x00\x12*\n\x04part\x18\x03 \x01(\x0b\x32\x1a.dledger.v1.CheckpointPartH\x00\x12(\n\x03\x65nd\x18\x04 \x01(\x0b\x32\x19.dledger.v1.CheckpointEndH\x00\x42\x06\n\x04kind\"]\n\x07\x43ommand\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x0f\n\x07payload\x18\x02 \x01(\x0c\x12\x11\n\tsubmitter\x18\x03 \x01(\x06\x12\x0f\n\x07request\x18\x04 \x01(\x04\x12\x0c\n\x04term\x18\x05 \x01(\x04\"\x11\n\x0f\x43heckpointBegin\":\n\x0e\x43heckpointPart\x12\n\n\x02id\x18\x01 \x01(\x04\x12\x0e\n\x06number\x18\x02 \x01(\r\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\"N\n\rCheckpointEnd\x12\n\n\x02id\x18\x01 \x01(\x04\x12\r\n\x05parts\x18\x02 \x01(\r\x12\x12\n\nsize_bytes\x18\x03 \x01(\x04\x12\x0e\n\x06\x64igest\x18\x04 \x01(\x0c\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x64ledger/v1/statemachine.proto\x12\ndledger.v1\"\xc3\x01\n\rMachineRecord\x12&\n\x07\x63ommand\x18\x01 \x01(\x0b\x32\x13.dledger.v1.CommandH\x00\x12,\n\x05\x62\x65gin\x18\x02 \x01(\x0b\x32\x1b.dledger.v1.CheckpointBeginH\x00\x12*\n\x04part\x18\x03 \x01(\x0b\x32\x1a.dledger.v1.CheckpointPartH\x00\x12(\n\x03\x65nd\x18\x04 \x01(\x0b\x32\x19.dledger.v1.CheckpointEndH\x00\x42\x06\n\x04kind\"]\n\x07\x43ommand\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x0f\n\x07payload\x18\x02 \x01(\x0c\x12\x11\n\tsubmitter\x18\x03 \x01(\x06\x12\x0f\n\x07request\x18\x04 \x01(\x04\x12\x0c\n\x04term\x18\x05 \x01(\x04\"$\n\x0f\x43heckpointBegin\x12\x11\n\tsubmitter\x18\x01 \x01(\x06\":\n\x0e\x43heckpointPart\x12\n\n\x02id\x18\x01 \x01(\x04\x12\x0e\n\x06number\x18\x02 \x01(\r\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\"N\n\rCheckpointEnd\x12\n\n\x02id\x18\x01 \x01(\x04\x12\r\n\x05parts\x18\x02 \x01(\r\x12\x12\n\nsize_bytes\x18\x03 \x01(\x04\x12\x0e\n\x06\x64igest\x18\x04 \x01(\x0c\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,9 +36,9 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_COMMAND']._serialized_start=243
   _globals['_COMMAND']._serialized_end=336
   _globals['_CHECKPOINTBEGIN']._serialized_start=338
-  _globals['_CHECKPOINTBEGIN']._serialized_end=355
-  _globals['_CHECKPOINTPART']._serialized_start=357
-  _globals['_CHECKPOINTPART']._serialized_end=415
-  _globals['_CHECKPOINTEND']._serialized_start=417
-  _globals['_CHECKPOINTEND']._serialized_end=495
+  _globals['_CHECKPOINTBEGIN']._serialized_end=374
+  _globals['_CHECKPOINTPART']._serialized_start=376
+  _globals['_CHECKPOINTPART']._serialized_end=434
+  _globals['_CHECKPOINTEND']._serialized_start=436
+  _globals['_CHECKPOINTEND']._serialized_end=514
 # @@protoc_insertion_point(module_scope)

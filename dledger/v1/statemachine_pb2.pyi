@@ -94,12 +94,17 @@ class CheckpointBegin(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    SUBMITTER_FIELD_NUMBER: _builtins.int
+    submitter: _builtins.int
+    """By whom the checkpoint is written: that one takes its view of the state here."""
     def __init__(
         self,
+        *,
+        submitter: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["submitter", b"submitter"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -299,21 +299,22 @@ class Appender:
         timestamp_ms = self._timestamp_ms()
         group: list[Batch] = []
         producers: set[int] = set()
-        registers = False
+        registers = changes_settings = False
         for batch in batches:
             producer_id = batch.source.producer_id
-            must_write = batch.expect_index is not None
+            must_write = batch.expect_index is not None or changes_settings  # they may seal the group
             if group and producer_id:
                 # Another one that comes may have it forgotten, and so may the time that has passed.
                 may_forget = registers or self._log.state.producers.forgets_at(timestamp_ms)
                 must_write |= may_forget or producer_id in producers
             if group and must_write:
                 self._write(group, timestamp_ms)
-                group, producers, registers = [], set(), False
+                group, producers, registers, changes_settings = [], set(), False, False
             if self._is_new(batch):
                 group.append(batch)
                 producers.add(producer_id)
                 registers |= batch.control is ControlKind.PRODUCER
+                changes_settings |= batch.control is ControlKind.SETTINGS
         if group:
             self._write(group, timestamp_ms)
 
@@ -340,6 +341,9 @@ class Appender:
                 # Before the expected index: a retry of what is in the log is no refusal.
                 self._answer_duplicate(batch, known)
                 return False
+        if self._log.state.settings.is_sealed and batch.control in FILLING:
+            _refuse(batch, error(Code.GROUP_SEALED, "the group is being removed, and takes no record any more"))
+            return False
         if batch.expect_index is None or batch.expect_index == self._log.state.next_index:
             return True
         last = self._log.last.position

@@ -43,6 +43,14 @@ class Settings:
             return edit(self.current)
         return await self.change(edit)
 
+    async def set_machine(self, name: str) -> None:
+        """Says whose log this is, before that state machine appends to it. Raises what ``change`` raises."""
+        await self.change(lambda settings: settings._replace(machine=name))
+
+    async def seal(self) -> None:
+        """Refuses every append from now on, for good; returns when that is committed. Raises what ``change`` raises."""
+        await self.change(lambda settings: settings._replace(is_sealed=True))
+
     def _check_members(self, preferred: Sequence[PreferredLeader]) -> None:
         """When it is written, not when it was asked for: by then one of them may have left."""
         members = {member.id for member in self._context.log.state.members}

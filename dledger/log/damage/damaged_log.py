@@ -185,7 +185,7 @@ def _scan_tail(files: SegmentFiles, segment: Segment, offset: int, point: LogPoi
     next_index = segment.name.base_index
     with suppress(DLedgerError):
         next_index = parse_header(read(HEADER_BYTES, offset)).base_index
-    tail = FrameScanner(read, offset, segment.size_bytes, point, next_index)
+    tail = FrameScanner(read, offset, segment.size_bytes, point, next_index, path=segment.path)
     for _ in tail:
         pass
     tail.end_offset = tail.offset

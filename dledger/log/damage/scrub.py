@@ -14,7 +14,7 @@ from typing import NamedTuple
 from dledger.common.types import LogPoint, Position
 from dledger.disk.disk import Disk
 from dledger.disk.patient_reader import PatientReader
-from dledger.disk.record import RecordKind, pack_record, unpack_record
+from dledger.disk.record import RecordKind, in_file, pack_record, unpack_record
 from dledger.log.damage.damage_inspector import DamageInspector
 from dledger.log.frame.scan import FrameScanner
 from dledger.log.log_api import ScrubProgress
@@ -70,7 +70,12 @@ class Scrub:
                 disk.drop_cache(handle)  # what the device holds is to be seen
             end = disk.size(handle) if reach.offset is None else reach.offset
             scanner = FrameScanner(
-                PatientReader(self._files.disk, handle), cursor.offset, end, cursor.previous, cursor.next_index
+                PatientReader(self._files.disk, handle),
+                cursor.offset,
+                end,
+                cursor.previous,
+                cursor.next_index,
+                path=segment.path,
             )
             is_good = cursor.previous == reach.point or self._walk(scanner, reach)
             if segment.sealed:
@@ -95,7 +100,8 @@ class Scrub:
             return None
         handle = disk.open(path, read_only=True)
         try:
-            record = unpack_record(RecordKind.SCRUB, disk.pread(handle, disk.size(handle), 0))
+            with in_file(path):
+                record = unpack_record(RecordKind.SCRUB, disk.pread(handle, disk.size(handle), 0))
         finally:
             disk.close(handle)
         if record is None or len(record.payload) != _PROGRESS.size:

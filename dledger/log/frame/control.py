@@ -118,7 +118,9 @@ def trim_record(to: TrimPoint) -> TrimRecord:
 
 def settings_of(record: raft_pb2.GroupSettings) -> GroupSettings:
     preferred = tuple(PreferredLeader(NodeId(each.id), each.priority) for each in record.preferred)
-    return GroupSettings(preferred, record.retention_max_age_ms, record.retention_max_bytes)
+    return GroupSettings(
+        preferred, record.retention_max_age_ms, record.retention_max_bytes, record.machine, record.is_sealed
+    )
 
 
 def settings_record(settings: GroupSettings) -> raft_pb2.GroupSettings:
@@ -126,6 +128,8 @@ def settings_record(settings: GroupSettings) -> raft_pb2.GroupSettings:
         preferred=_preferred_records(settings.preferred),
         retention_max_age_ms=settings.retention_max_age_ms,
         retention_max_bytes=settings.retention_max_bytes,
+        machine=settings.machine,
+        is_sealed=settings.is_sealed,
     )
 
 

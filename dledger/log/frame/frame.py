@@ -21,6 +21,9 @@ A frame is a header of 88 bytes, a body, and zeros up to a multiple of 8. Little
 
 ``body_crc`` lies in the header, so the chain covers the body too: two logs are equal up to a position iff their chains
 there are (up to collisions of CRC-32C). A control frame's body is a ``dledger.v1.ControlRecord``.
+
+Later versions keep magic, header_crc and the length of the header, so that this program can tell a frame of a newer one
+(``NewerFormat``) from rot.
 """
 
 from __future__ import annotations
@@ -32,11 +35,14 @@ from struct import Struct
 from typing import NamedTuple
 
 from dledger.common.batch import Buffer, body_sums, check_body, crc32c, record_at
-from dledger.common.errors import Code, error
+from dledger.common.errors import Code, DLedgerError, NewerFormat, error
 from dledger.common.types import Entry, LogPoint, Position, Term
 
 HEADER_BYTES = 88
+FRAME_VERSION = 1
 MAGIC = int.from_bytes(b"DLF\x01", "little")
+_VERSION_SHIFT = 24
+_ANY_VERSION = (1 << _VERSION_SHIFT) - 1
 
 _HEADER = Struct("<IIIIQQQIIQQQIIQ")
 _PLACE = Struct("<4xI16xQQI4xQ")
@@ -213,13 +219,14 @@ def _header_crc(head: Buffer) -> int:
 
 
 def parse_header(buffer: Buffer, offset: int = 0) -> FrameHeader:
-    """The header at ``offset``, its checksum verified. Raises CORRUPT_LOG; says nothing of body and chain."""
+    """The header at ``offset``, its checksum verified. Raises CORRUPT_LOG, and ``NewerFormat`` for a good header that a
+    newer program wrote; says nothing of body and chain."""
     head = memoryview(buffer)[offset : offset + HEADER_BYTES]
     if len(head) < HEADER_BYTES:
         raise error(Code.CORRUPT_LOG, f"a frame header needs {HEADER_BYTES} bytes, only {len(head)} are left")
     header = FrameHeader._make(_HEADER.unpack(head))
     if header.magic != MAGIC:
-        raise error(Code.CORRUPT_LOG, f"no frame begins here (magic {header.magic:#010x})")
+        raise _no_frame(header, head)
     if header.header_crc != _header_crc(head):
         raise error(Code.CORRUPT_LOG, "the header's checksum does not match")
     if header.frame_len < HEADER_BYTES or header.attributes & ~KNOWN_ATTRIBUTES or header.reserved:
@@ -227,8 +234,17 @@ def parse_header(buffer: Buffer, offset: int = 0) -> FrameHeader:
     return header
 
 
+def _no_frame(header: FrameHeader, head: memoryview) -> DLedgerError:
+    version = header.magic >> _VERSION_SHIFT
+    is_newer = (header.magic ^ MAGIC) & _ANY_VERSION == 0 and version > FRAME_VERSION
+    if is_newer and header.header_crc == _header_crc(head):
+        return NewerFormat("frame", version, FRAME_VERSION)
+    return error(Code.CORRUPT_LOG, f"no frame begins here (magic {header.magic:#010x})")
+
+
 def parse_frame(buffer: Buffer, offset: int = 0) -> Frame:
-    """The frame at ``offset``, header and body checksums verified, sharing ``buffer``'s memory. Raises CORRUPT_LOG."""
+    """The frame at ``offset``, header and body checksums verified, sharing ``buffer``'s memory. Raises as
+    ``parse_header``."""
     header = parse_header(buffer, offset)
     return parse_body(header, memoryview(buffer)[offset : offset + header.stored_bytes])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from dledger.common.errors import DLedgerError
+from dledger.common.errors import DLedgerError, NewerFormat
 from dledger.common.types import LogPoint
 from dledger.log.frame.frame import HEADER_BYTES, Frame, check_link, parse_body, parse_header
 
@@ -19,10 +19,15 @@ class FrameScanner:
 
     Afterwards ``offset`` is where the first frame that was not yielded would begin, and ``reason`` says why it was not:
     empty at the end offset or where only zeros stand in its header's place.
+
+    A frame of a newer program is none of that: iterating raises ``NewerFormat``, which names ``path``.
     """
 
-    def __init__(self, read: ReadAt, offset: int, end_offset: int, previous: LogPoint, next_index: int) -> None:
+    def __init__(
+        self, read: ReadAt, offset: int, end_offset: int, previous: LogPoint, next_index: int, *, path: str
+    ) -> None:
         self._read = read
+        self._path = path
         self.end_offset = end_offset
         self._chunk = memoryview(b"")
         self._chunk_offset = offset
@@ -36,6 +41,8 @@ class FrameScanner:
         while self.offset < self.end_offset:
             try:
                 frame = self._next()
+            except NewerFormat as newer:
+                raise newer.in_file(self._path) from newer
             except DLedgerError as bad:
                 if any(self._chunk_at(HEADER_BYTES)[:HEADER_BYTES]):
                     self.reason = str(bad)

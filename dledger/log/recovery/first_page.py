@@ -11,8 +11,9 @@ import logging
 from collections.abc import Sequence
 from contextlib import suppress
 
-from dledger.common.errors import DLedgerError
+from dledger.common.errors import DLedgerError, NewerFormat
 from dledger.common.types import GENESIS, LogPoint
+from dledger.disk.record import in_file
 from dledger.log.frame.frame import HEADER_BYTES, check_link, parse_header
 from dledger.log.frame.log_snapshot import LogSnapshot
 from dledger.log.segment.segment import (
@@ -35,23 +36,29 @@ logger = logging.getLogger(__name__)
 
 
 def restore_headers(files: SegmentFiles, names: Sequence[str]) -> None:
-    """Writes anew, durably, what is bad and known for certain. Blocks. Raises OSError."""
+    """Writes anew, durably, what is bad and known for certain. Blocks. Raises ``NewerFormat`` and OSError."""
     before: Trailer | None = None
     for name in sorted(filter(None, (parse_name(each) for each in names if each.endswith(SEGMENT_SUFFIX)))):
         path = str(files.directory / name.file(SEGMENT_SUFFIX))
-        handle = files.disk.open(path, read_only=True)
-        try:
-            page = files.disk.pread(handle, FIRST_PAGE_BYTES + HEADER_BYTES, 0)
-            trailer = read_trailer(files.disk, handle, files.disk.size(handle))
-        finally:
-            files.disk.close(handle)
-        was_durable = unpack_mark(page) is not None or trailer is not None or _leads_to(before, name)
-        is_whole = len(page) >= FIRST_PAGE_BYTES
-        previous = _previous(files, name, before) if is_whole and was_durable and _is_rotten(page) else None
-        if previous is not None and _fits(page, previous, name):
-            logger.error("the header of a segment is damaged; it is written anew", extra={"path": path})
-            write_header(files.disk, path, SegmentHeader(files.group, name.base_index, previous))
-        before = trailer
+        with in_file(path):
+            before = _restore(files, name, path, before)
+
+
+def _restore(files: SegmentFiles, name: SegmentName, path: str, before: Trailer | None) -> Trailer | None:
+    """Returns the segment's trailer; ``before`` is that of the segment before it."""
+    handle = files.disk.open(path, read_only=True)
+    try:
+        page = files.disk.pread(handle, FIRST_PAGE_BYTES + HEADER_BYTES, 0)
+        trailer = read_trailer(files.disk, handle, files.disk.size(handle))
+    finally:
+        files.disk.close(handle)
+    was_durable = unpack_mark(page) is not None or trailer is not None or _leads_to(before, name)
+    is_whole = len(page) >= FIRST_PAGE_BYTES
+    previous = _previous(files, name, before) if is_whole and was_durable and _is_rotten(page) else None
+    if previous is not None and _fits(page, previous, name):
+        logger.error("the header of a segment is damaged; it is written anew", extra={"path": path})
+        write_header(files.disk, path, SegmentHeader(files.group, name.base_index, previous))
+    return trailer
 
 
 def _is_rotten(page: bytes) -> bool:
@@ -86,6 +93,8 @@ def _fits(page: bytes, previous: LogPoint, name: SegmentName) -> bool:
     head = page[FIRST_PAGE_BYTES:]
     try:
         header = parse_header(head)
+    except NewerFormat:
+        raise
     except DLedgerError:
         return True  # none yet, or damaged: whoever repairs it proves the rest
     try:

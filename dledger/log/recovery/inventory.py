@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from dledger.common.errors import DLedgerError
 from dledger.common.types import LogPoint, Position, Term
+from dledger.disk.record import in_file
 from dledger.log.segment.segment import (
     FIRST_PAGE_BYTES,
     SECTOR_BYTES,
@@ -52,7 +52,7 @@ class _Found(NamedTuple):
 
 def take_inventory(files: SegmentFiles, names: Sequence[str]) -> Durable:
     """Fills ``files.segments``, those too that a roll had only begun, without those that a trim or a reset has left
-    behind. Blocks, changes nothing; raises CORRUPT_LOG."""
+    behind. Blocks, changes nothing; raises CORRUPT_LOG and ``NewerFormat``."""
     found = [_look(files, name) for name in sorted(filter(None, map(_segment_name, names)))]
     if not found:
         raise corrupt(str(files.directory), 0, "small states are there but no segment")
@@ -87,6 +87,11 @@ def _look(files: SegmentFiles, name: SegmentName, *, anew: bool = False) -> _Fou
     """What the disk has of a segment, whatever the page cache says: a failed sync leaves pages that look clean and
     never got there. One that has a trailer is believed, unless ``anew``: it got one when all of it was durable."""
     path = str(files.directory / name.file(SEGMENT_SUFFIX))
+    with in_file(path):
+        return _read(files, name, path, anew=anew)
+
+
+def _read(files: SegmentFiles, name: SegmentName, path: str, *, anew: bool) -> _Found:
     disk = files.disk
     handle = disk.open(path, read_only=True)
     try:
@@ -98,14 +103,12 @@ def _look(files: SegmentFiles, name: SegmentName, *, anew: bool = False) -> _Fou
         page = disk.pread(handle, FIRST_PAGE_BYTES, 0)
     finally:
         disk.close(handle)
-    try:
-        # A header without the whole of its page: the power went while a roll made the file.
-        header = unpack_header(page) if len(page) == FIRST_PAGE_BYTES else None
-    except DLedgerError as unsupported:
-        raise type(unsupported)(f"{path}: {unsupported}", code=unsupported.code) from unsupported
+    # A header without the whole of its page: the power went while a roll made the file.
+    header = unpack_header(page) if len(page) == FIRST_PAGE_BYTES else None
     # Without a good header nothing links to the segment, so nothing in it is read.
     previous = header.previous if header is not None else LogPoint(Position(name.base_position - 1), Term(0), -1)
-    segment = Segment(name, path, previous, size_bytes)
+    is_outdated = header is not None and header.is_outdated
+    segment = Segment(name, path, previous, size_bytes, is_outdated=is_outdated)
     mark = unpack_mark(page)
     if mark is not None:
         segment.mark_sequence = mark.sequence

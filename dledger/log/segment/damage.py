@@ -138,7 +138,7 @@ class Damage:
 def find_holes(read: ReadAt, size_bytes: int, segment: Segment, reach: Reach) -> list[Hole]:
     """What ``segment``, a file of ``size_bytes``, lacks of the frames up to ``reach``. Reads all of them. Blocks."""
     end = size_bytes if reach.offset is None else min(reach.offset, size_bytes)
-    scanner = FrameScanner(read, FIRST_PAGE_BYTES, end, segment.previous, segment.name.base_index)
+    scanner = FrameScanner(read, FIRST_PAGE_BYTES, end, segment.previous, segment.name.base_index, path=segment.path)
     if reach.point.position > segment.previous.position:
         for _ in scanner:
             if scanner.previous.position >= reach.point.position:
@@ -190,7 +190,14 @@ class _Search:
         """The holes behind the frame at ``offset``; None when its run leads elsewhere than this log goes."""
         if offset not in self._known:
             first = parse_frame(self._data, offset - self._base).header
-            scanner = FrameScanner(self._read, offset + first.stored_bytes, self._end, first.point, first.end_index)
+            scanner = FrameScanner(
+                self._read,
+                offset + first.stored_bytes,
+                self._end,
+                first.point,
+                first.end_index,
+                path=self._segment.path,
+            )
             if first.position < self._reach.point.position:
                 for _ in scanner:
                     if scanner.previous.position >= self._reach.point.position:

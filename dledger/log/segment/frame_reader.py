@@ -11,7 +11,7 @@ from sys import maxsize
 from typing import NamedTuple
 
 from dledger.common.batch import Buffer
-from dledger.common.errors import Code, DLedgerError, error
+from dledger.common.errors import Code, DLedgerError, NewerFormat, error
 from dledger.common.types import Entry, LogPoint
 from dledger.disk.syncer import Handle
 from dledger.log.frame.frame import (
@@ -304,6 +304,8 @@ class FrameReader:
             data = memoryview(await self._pread(walk, size_bytes))
             try:
                 needs = walk.take(data, is_wanted, max_bytes)
+            except NewerFormat as newer:
+                raise newer.in_file(segment.path) from newer
             except DLedgerError as bad:
                 raise corrupt(segment.path, walk.offset, bad) from bad
             if not needs or (walk.frames and walk.size_bytes >= max_bytes):

@@ -42,7 +42,7 @@ from struct import Struct
 from struct import error as struct_error
 from typing import NamedTuple
 
-from dledger.common.errors import Code, CorruptLog, DLedgerError, error
+from dledger.common.errors import Code, CorruptLog, DLedgerError, NewerFormat, error
 from dledger.common.types import LogPoint, Position, Term
 from dledger.disk.disk import Disk
 from dledger.disk.record import READMIT, RECORD_HEADER_BYTES, RecordKind, pack_record, unpack_record
@@ -50,6 +50,8 @@ from dledger.disk.syncer import Handle
 from dledger.log.segment.index import SparseIndex
 
 FORMAT_VERSION = 1
+"""Of what this program writes into a segment; it rises whenever that of a frame or a record does. A segment holds what
+its header says, and nothing newer: a program goes on in a segment of its own version (``Segment.is_outdated``)."""
 FIRST_PAGE_BYTES = 4096
 SECTOR_BYTES = 512
 PREPARED_SUFFIX = ".prepared"
@@ -91,6 +93,8 @@ class SegmentHeader(NamedTuple):
     group: str
     base_index: int
     previous: LogPoint
+    is_outdated: bool = False
+    """It was written in an earlier format version than this program's."""
 
     @property
     def name(self) -> SegmentName:
@@ -132,6 +136,8 @@ class Segment:
     sealed: bool = False
     last_timestamp_ms: int = 0
     """Of the last frame, once sealed."""
+    is_outdated: bool = False
+    """Its header says an earlier format version than this program writes: no frame is added to it."""
     has_state: bool = False
     """The small state before the first frame lies beside it."""
     gone: bool = False
@@ -221,7 +227,7 @@ def _put(page: bytearray, offset: int, record: bytes) -> None:
 
 
 def unpack_header(page: bytes) -> SegmentHeader | None:
-    """None when the first sector has no good header. Raises UNSUPPORTED_VERSION for one of a later format."""
+    """None when the first sector has no good header. Raises ``NewerFormat`` for one of a later format."""
     record = unpack_record(RecordKind.SEGMENT_HEADER, page[:SECTOR_BYTES])
     if record is None:
         return None
@@ -229,12 +235,11 @@ def unpack_header(page: bytes) -> SegmentHeader | None:
         version, _, base_index, base_position, term, chain = _HEADER.unpack_from(record.payload)
     except struct_error:
         return None
-    if version != FORMAT_VERSION:
-        raise error(
-            Code.UNSUPPORTED_VERSION, f"the segment has format version {version}; this version reads {FORMAT_VERSION}"
-        )
+    if version > FORMAT_VERSION:
+        raise NewerFormat("segment", version, FORMAT_VERSION)
     group = record.payload[_HEADER.size :].decode()
-    return SegmentHeader(group, base_index, LogPoint(Position(base_position - 1), Term(term), chain))
+    previous = LogPoint(Position(base_position - 1), Term(term), chain)
+    return SegmentHeader(group, base_index, previous, is_outdated=version < FORMAT_VERSION)
 
 
 def unpack_mark(page: bytes) -> SyncMark | None:

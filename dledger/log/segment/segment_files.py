@@ -14,6 +14,7 @@ from dledger.common.errors import Code, DLedgerError, error
 from dledger.common.types import LogPoint
 from dledger.disk.disk import FULL, Disk
 from dledger.disk.patient_reader import PatientReader
+from dledger.disk.record import in_file
 from dledger.disk.syncer import Handle
 from dledger.log.frame.frame import parse_header
 from dledger.log.frame.log_snapshot import LogSnapshot
@@ -256,13 +257,21 @@ class SegmentFiles:
     def scanner(self, segment: Segment, handle: Handle) -> FrameScanner:
         """Over all frames of the segment, as far as they are good."""
         end = segment.end_offset if segment.sealed else segment.size_bytes
-        return FrameScanner(self.reader_of(handle), FIRST_PAGE_BYTES, end, segment.previous, segment.name.base_index)
+        return FrameScanner(
+            self.reader_of(handle),
+            FIRST_PAGE_BYTES,
+            end,
+            segment.previous,
+            segment.name.base_index,
+            path=segment.path,
+        )
 
     def load_index(self, segment: Segment, handle: Handle) -> SparseIndex:
         """The index of a segment that is not the active one: its footer, or built again. Blocks; raises CORRUPT_LOG."""
         try:
-            trailer = read_trailer(self.disk, handle, segment.size_bytes)
-            index = read_footer(self.disk, handle, segment.size_bytes, trailer) if trailer is not None else None
+            with in_file(segment.path):
+                trailer = read_trailer(self.disk, handle, segment.size_bytes)
+                index = read_footer(self.disk, handle, segment.size_bytes, trailer) if trailer is not None else None
         except OSError as reason:
             if reason.errno != errno.EIO:
                 raise
@@ -286,7 +295,9 @@ class SegmentFiles:
         """An index of the good frames before offset ``end``, but for those in holes, and where it got to. Blocks;
         raises CORRUPT_LOG where there is another hole."""
         index, read = SparseIndex(), PatientReader(self.disk, handle)
-        scanner = FrameScanner(read, FIRST_PAGE_BYTES, end, segment.previous, segment.name.base_index)
+        scanner = FrameScanner(
+            read, FIRST_PAGE_BYTES, end, segment.previous, segment.name.base_index, path=segment.path
+        )
         for hole in self.damage.of(segment):
             scanner.end_offset = hole.offset
             for offset, frame in scanner:
@@ -298,7 +309,9 @@ class SegmentFiles:
                 return index, scanner
             first = parse_header(hole.following)
             index.add_header(first, hole.end_offset)
-            scanner = FrameScanner(read, hole.end_offset + first.stored_bytes, end, first.point, first.end_index)
+            scanner = FrameScanner(
+                read, hole.end_offset + first.stored_bytes, end, first.point, first.end_index, path=segment.path
+            )
         for offset, frame in scanner:
             index.add(frame, offset)
         return index, scanner

@@ -15,7 +15,7 @@ from dledger.common.errors import DLedgerError
 from dledger.common.types import GENESIS
 from dledger.disk.disk import FULL, Disk
 from dledger.disk.patient_reader import PatientReader
-from dledger.disk.record import Record, RecordKind, pack_record, unpack_record
+from dledger.disk.record import Record, RecordKind, in_file, pack_record, unpack_record
 from dledger.log.frame.log_snapshot import LogSnapshot
 from dledger.log.segment.segment import TEMPORARY_SUFFIX, Segment
 
@@ -54,7 +54,8 @@ def good_copies(disk: Disk, path: str) -> list[Record]:
         stored = memoryview(read(disk.size(handle), 0))
     finally:
         disk.close(handle)
-    copies = (unpack_record(RecordKind.LOG_STATE, stored[at:]) for at in range(0, len(stored), COPY_ALIGN_BYTES))
+    with in_file(path):
+        copies = [unpack_record(RecordKind.LOG_STATE, stored[at:]) for at in range(0, len(stored), COPY_ALIGN_BYTES)]
     good = [copy for copy in copies if copy is not None]
     if not good and read.failure is not None:
         raise read.failure

@@ -13,7 +13,7 @@ from dledger.disk.syncer import Handle
 from dledger.log.frame.control import check_control
 from dledger.log.frame.frame import Frame
 from dledger.log.segment.preparer import Preparer
-from dledger.log.segment.segment import FIRST_PAGE_BYTES, Segment, SegmentHeader
+from dledger.log.segment.segment import FIRST_PAGE_BYTES, Segment, SegmentHeader, write_header, write_mark
 from dledger.log.segment.segment_files import SegmentFiles
 
 FIRST_SEGMENT_BYTES = 64 << 10
@@ -90,6 +90,8 @@ class SegmentWriter:
     def _place(
         self, frames: Sequence[Frame], last: LogPoint, next_index: int, commit_hint: int, runs: list[Run]
     ) -> None:
+        if self._files.active.is_outdated and self._files.active.is_empty:
+            self._renew(self._files.active, commit_hint)
         run = Run(self._files.active, is_new=False)
         runs.append(run)
         room, left = run.segment.size_bytes, self._limits.segment_max_frames - run.segment.frames
@@ -105,7 +107,7 @@ class SegmentWriter:
                 # Nothing to roll away from: the next segment would have the same name.
                 self._grow(run.segment, FIRST_PAGE_BYTES + size_bytes)
                 room = run.segment.size_bytes
-            if offset + size_bytes > room or not left:
+            if offset + size_bytes > room or not left or run.segment.is_outdated:
                 run.end_offset = offset
                 last = run.frames[-1].header.point if run.frames else last
                 segment_header = SegmentHeader(self._files.group, index, last)
@@ -119,6 +121,24 @@ class SegmentWriter:
             left -= 1
             index += header.count
         run.end_offset = offset
+
+    def _renew(self, segment: Segment, commit_hint: int) -> None:
+        """Gives an empty segment, which cannot be rolled away from, a header of this program's version, durably.
+
+        The mark comes first: by it, a start after a crash knows that the segment was durable, and writes a torn header
+        anew. Both are synced by handles of their own: an error of the device is told to each, and a group commit must
+        hear of it too.
+        """
+        disk = self._files.disk
+        self._files.open(segment)
+        write_mark(disk, segment, segment.previous, FIRST_PAGE_BYTES, commit_hint, clean=False)
+        handle = disk.open(segment.path)
+        try:
+            disk.fdatasync(handle)
+        finally:
+            disk.close(handle)
+        write_header(disk, segment.path, SegmentHeader(self._files.group, segment.name.base_index, segment.previous))
+        segment.is_outdated = False
 
     def _grow(self, segment: Segment, needed_bytes: int) -> None:
         size_bytes = max(needed_bytes, self.first_size_bytes())

@@ -223,3 +223,6 @@ class FakeAdmin(admin_pb2_grpc.AdminServiceServicer):
             return admin_pb2.DeleteGroupResponse(group=group)
 
         return await self._as_leader(request, context, delete)
+
+    async def SealGroup(self, request: Any, context: Any) -> Any:
+        return await self._as_leader(request, context, admin_pb2.SealGroupResponse)

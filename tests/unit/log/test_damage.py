@@ -411,8 +411,8 @@ async def test_one_bad_header_costs_no_more_than_the_way_that_misses_least(
     walks = list[FrameScanner]()
 
     class Counted(FrameScanner):
-        def __init__(self, *args: Any) -> None:
-            super().__init__(*args)
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
             walks.append(self)
 
     monkeypatch.setattr(damage_module, "FrameScanner", Counted)

@@ -1,0 +1,73 @@
+"""A member of a cluster inside your own program, with all groups of the cluster. ``dledger serve`` runs the same class.
+
+Its own log is the group `default`; every call takes another group by name. `meta`, which holds the directory of groups,
+is founded from the configuration, and `default` by the first leader of `meta`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+from dledger.common.config import NodeConfig
+from dledger.common.errors import Code, DLedgerError, error
+from dledger.common.types import DEFAULT_GROUP, META_GROUP, Ack
+from dledger.disk.disk import Disk
+from dledger.group.replica import Replica
+from dledger.node import node
+from dledger.server.directory import Directory
+from dledger.transport.transport_api import Transport
+
+
+class Node(node.Node):
+    """``async with Node(config) as node``, or ``start`` and ``stop``."""
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        *,
+        disk: Disk | None = None,
+        transport: Transport[Any] | None = None,
+        random: Random | None = None,
+        wall_clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        random = random or Random()  # seeded by the operating system
+        config = replace(config, group=META_GROUP)
+        super().__init__(config, disk=disk, transport=transport, random=random, wall_clock_ms=wall_clock_ms)
+        self.directory = Directory(self, random)
+
+    async def join(self) -> None:
+        await super().join()
+        self.directory.start()
+
+    async def stop(self) -> None:
+        await self.directory.stop()
+        await super().stop()
+
+    def user_replica(self, group: str) -> Replica:
+        """For what users append, trim and keep: the log of a state machine is that one's alone. Raises UNSUPPORTED, and
+        what ``replica`` raises."""
+        replica = self.replica(group)
+        machine = replica.settings.current.machine
+        if machine or replica.group == META_GROUP:
+            raise error(
+                Code.UNSUPPORTED,
+                f"group {self.name_of(replica.group)!r} is the log of a state machine ({machine or 'directory'}), and "
+                "takes no records of others, nor trims: use another group",
+            )
+        return replica
+
+    def _key_of(self, group: str) -> str:
+        return super()._key_of(group or DEFAULT_GROUP)
+
+    async def append_many(
+        self, records: Sequence[bytes], *, expect_index: int | None = None, group: str = ""
+    ) -> list[Ack]:
+        self.user_replica(group)
+        return await super().append_many(records, expect_index=expect_index, group=group)
+
+    def _unknown(self, group: str) -> DLedgerError:
+        return self.directory.refusal(group)

@@ -1,0 +1,38 @@
+"""A group of this node's own, as a state machine's log."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+
+from dledger.common.batch import record_at
+from dledger.common.types import Consistency
+from dledger.group.replica import Replica
+from dledger.statemachine.runner import LogRecord
+
+
+class LocalLog:
+    """``replica`` gives the group's present replica, and raises an error that passes while there is none."""
+
+    def __init__(self, replica: Callable[[], Replica]) -> None:
+        self._replica = replica
+
+    async def first_index(self) -> int:
+        return self._replica().log.state.first_index
+
+    async def commit_index(self) -> int:
+        """Raises NOT_LEADER on other nodes than the leader."""
+        return (await self._replica().reader.read_point(Consistency.LINEARIZABLE)).commit_index
+
+    async def read(self, start: int) -> AsyncIterator[LogRecord]:
+        reader = self._replica().reader
+        point = await reader.read_point(Consistency.COMMITTED)
+        async for frames, _ in reader.read(start, None, point, follow=True):
+            for frame in frames:
+                header = frame.header
+                for ordinal in range(max(start - header.base_index, 0), header.count):
+                    value = record_at(frame.body, header.count, ordinal)
+                    yield LogRecord(header.base_index + ordinal, header.term, bytes(value))
+
+    async def append(self, record: bytes) -> int:
+        """Raises NOT_LEADER on other nodes than the leader."""
+        return (await self._replica().appender.append_records([record])).base_index
