@@ -56,7 +56,7 @@ class Groups(LeaderCalls):
         return [GroupInfo.from_wire(each) for each in answer.groups]
 
     async def describe(self, name: str, *, timeout_ms: float | None = None) -> GroupInfo:
-        """What the directory has of one group. Raises UnknownGroup, and Unsupported for ``meta``, which is not in it."""
+        """What the directory has of one group. Raises UnknownGroup; Unsupported for ``meta``, which is not in it."""
         check_group(name)
         if name == META_GROUP:
             text = f"the group {META_GROUP!r} holds the directory and is not in it: ask for the status of its log"
