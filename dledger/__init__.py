@@ -6,8 +6,8 @@
         ack = await log.append(b"hello")
         entry = await log.get(ack.index)
 
-``connect`` and ``connect_blocking`` reach a cluster; ``Node`` is a cluster's member inside your own program. What is
-raised is in ``dledger.common.errors``.
+``connect`` reaches one group of a cluster, ``connect_cluster`` all of them; each has a blocking form. ``Node`` is a
+cluster's member inside your own program. What is raised is in ``dledger.common.errors``.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from dledger.common.errors import (
     DiskError,
     DiskFull,
     DLedgerError,
+    GroupExists,
     InvalidRequest,
     NotLeader,
     OutcomeUnknown,
@@ -41,15 +42,27 @@ from dledger.common.types import Ack, Consistency, Durability, Entry, Role
 from dledger.version import __version__
 
 if TYPE_CHECKING:
-    from dledger.client import BlockingLog, Log, connect, connect_blocking
+    from dledger.client import (
+        BlockingCluster,
+        BlockingLog,
+        Cluster,
+        GroupInfo,
+        Log,
+        connect,
+        connect_blocking,
+        connect_cluster,
+        connect_cluster_blocking,
+    )
     from dledger.common.config import Limits, NodeConfig, Timings
     from dledger.server.embedded import Node
 
 __all__ = [
     "Ack",
+    "BlockingCluster",
     "BlockingLog",
     "ChangePending",
     "ChangeRefused",
+    "Cluster",
     "ConfigError",
     "Consistency",
     "CorruptLog",
@@ -59,6 +72,8 @@ __all__ = [
     "DiskFull",
     "Durability",
     "Entry",
+    "GroupExists",
+    "GroupInfo",
     "InvalidRequest",
     "Limits",
     "Log",
@@ -80,11 +95,16 @@ __all__ = [
     "__version__",
     "connect",
     "connect_blocking",
+    "connect_cluster",
+    "connect_cluster_blocking",
 ]
 
 # Loaded at first use: a host of a Node does not pay for the client, nor a client for the server.
 _LAZY = {
+    "BlockingCluster": "dledger.client",
     "BlockingLog": "dledger.client",
+    "Cluster": "dledger.client",
+    "GroupInfo": "dledger.client",
     "Limits": "dledger.common.config",
     "Log": "dledger.client",
     "Node": "dledger.server.embedded",
@@ -92,6 +112,8 @@ _LAZY = {
     "Timings": "dledger.common.config",
     "connect": "dledger.client",
     "connect_blocking": "dledger.client",
+    "connect_cluster": "dledger.client",
+    "connect_cluster_blocking": "dledger.client",
 }
 
 

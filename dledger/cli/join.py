@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from dledger.cli.runtime import run
 from dledger.common.config import split_address
 from dledger.common.errors import ConfigError, DLedgerError, Unavailable
-from dledger.common.types import DEFAULT_GROUP
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,7 +35,7 @@ def joining(settings: Mapping[str, Any]) -> dict[str, Any]:
         raise ConfigError("peers are for the cluster's first start, join is for a node that comes later: give one")
     own_place = split_address(settings["address"])
     try:
-        told = run(_ask(settings["join"], settings.get("group") or DEFAULT_GROUP))
+        told = run(_ask(settings["join"]))
     except Unavailable as nobody:
         if not _has_frames(Path(settings["data"])):
             raise Unavailable(f"{nobody}; {settings['id']} cannot join a cluster that it does not find") from None
@@ -63,10 +62,10 @@ def _check(settings: Mapping[str, Any], told: Metadata, own_place: tuple[str, in
             raise ConfigError(f"{address} is the address of the member {member.id}: choose another --address")
 
 
-async def _ask(endpoints: str, group: str) -> Metadata:
+async def _ask(endpoints: str) -> Metadata:
     from dledger.client import connect  # noqa: PLC0415  # gRPC is slow to import, and most nodes do not join
 
-    async with connect(endpoints, group=group) as log:
+    async with connect(endpoints) as log:
         return await log.metadata()
 
 

@@ -21,7 +21,13 @@ SECTIONS = {
     "Run nodes": {"serve": "serve_command", "dev": "dev", "demo": "demo"},
     "Use the log": {"append": "append", "get": "get", "tail": "tail", "bench": "bench"},
     "Analyse it": {"spark": "spark"},
-    "Look after it": {"status": "status", "health": "status", "log": "log_command", "admin": "admin"},
+    "Look after it": {
+        "status": "status",
+        "health": "status",
+        "log": "log_command",
+        "admin": "admin",
+        "group": "group_commands",
+    },
 }
 
 
@@ -76,6 +82,7 @@ def cli() -> None:
     dledger get 0:10                     records 0 to 9
     dledger tail -f                      what comes
     dledger status                       who leads, how far everyone is
+    dledger group create orders          a log more; every command takes --group orders
 
     Every flag has an environment variable. stdout is data only; progress and errors go to stderr.
 

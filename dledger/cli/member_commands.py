@@ -45,9 +45,8 @@ def add(*, target: Target, node: str, dry_run: bool, output: str) -> None:
     report("added", node_id, change, dry_run=dry_run, output=output)
     if not dry_run and node_id in change.learners:
         say(f"{node_id} replicates as soon as it runs, and does not vote. If it does not run yet:")
-        group = f" --group {target.group}" if target.group != DEFAULT_GROUP else ""
-        say(f"  dledger serve --id {node_id} --address {address} --join {target.endpoints}{group} --data DIR")
-        say(f"Once it has caught up it may vote:  dledger admin promote {node_id}")
+        say(f"  dledger serve --id {node_id} --address {address} --join {target.endpoints} --data DIR")
+        say(f"Once it has caught up it may vote:  {_promotion(target, node_id)}")
 
 
 @click.command()
@@ -113,7 +112,7 @@ def readmit(*, target: Target, node_id: str, as_learner: bool, dry_run: bool, ou
             return change
         say(f"{node_id} is a learner with the disk it has now")
         if as_learner or not was_voter:
-            say(f"It does not vote; to change that:  dledger admin promote {node_id}")
+            say(f"It does not vote; to change that:  {_promotion(target, node_id)}")
             return change
         change = await _promote(log, node_id, target, waiting)
         say(f"{node_id} has caught up and votes again")
@@ -138,6 +137,12 @@ def report(word: str, node_id: str, change: MembershipChange, *, dry_run: bool, 
 def say(sentence: str) -> None:
     """For people, on stderr."""
     click.echo(sentence, err=True)
+
+
+def _promotion(target: Target, node_id: str) -> str:
+    """The command line that promotes it."""
+    group = f" --group {target.group}" if target.group != DEFAULT_GROUP else ""
+    return f"dledger admin promote {node_id}{group}"
 
 
 async def _promote(log: Log, node_id: str, target: Target, waiting: Waiting) -> MembershipChange:

@@ -11,11 +11,16 @@ import click
 
 from dledger.common.config import GRPC_PORT_OFFSET
 from dledger.common.config_file import CHOICES
-from dledger.common.types import DEFAULT_GROUP
+from dledger.common.errors import InvalidRequest
+from dledger.common.types import DEFAULT_GROUP, check_group_name
 
 if TYPE_CHECKING:
-    from dledger.client import Log
+    from dledger.client import Cluster, Log
     from dledger.common.config import Limits
+
+    _ParamType = click.ParamType[str]
+else:
+    _ParamType = click.ParamType  # generic in click's newest versions alone
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -53,6 +58,22 @@ class Seconds(Number):
         super().__init__(least, MOST_SECONDS)
 
 
+class GroupName(_ParamType):
+    """What a group may be called. An empty option is a variable that was not set: ``default``."""
+
+    name = "group"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        name = str(value)
+        if not name and isinstance(param, click.Option):
+            return DEFAULT_GROUP
+        try:
+            check_group_name(name)
+        except InvalidRequest as why:
+            self.fail(f"{why}.", param, ctx)
+        return name
+
+
 class OutputOption(click.Option):
     """-o. DLEDGER_OUTPUT is one for all commands: where it names a format that another one has, it says nothing."""
 
@@ -63,11 +84,17 @@ class OutputOption(click.Option):
 
 
 class Target(NamedTuple):
-    """The group of a cluster that a command talks to, and how long it waits for an answer."""
+    """The cluster that a command talks to, the group, and how long it waits for an answer."""
 
     endpoints: str
     group: str
     timeout_ms: int
+
+    def connect_cluster(self) -> Cluster:
+        """A client of all groups."""
+        import dledger.client  # noqa: PLC0415  # as below
+
+        return dledger.client.connect_cluster(self.endpoints, timeout_ms=self.timeout_ms)
 
     def connect(self, endpoints: str = "", *, limits: Limits | None = None) -> Log:
         """A client of the group, over ``endpoints`` instead of the target's own if given. What is beyond ``limits`` it
@@ -84,18 +111,28 @@ def option(*names: str, env: str, **settings: Any) -> Callable[[Command], Comman
     return click.option(*names, envvar=f"DLEDGER_{env}", show_envvar=True, **settings)
 
 
+_ENDPOINTS = option(
+    "--endpoints", env="ENDPOINTS", default=DEV_ENDPOINTS, metavar="HOST:PORT,…", help="gRPC addresses."
+)
+_GROUP = option("--group", env="GROUP", default=DEFAULT_GROUP, type=GroupName(), help="The group (a log of its own).")
+_TIMEOUT = option("--timeout", env="TIMEOUT", default=10.0, type=Seconds(0.001), help="Seconds per call.")
+
+
 def client_options(command: Command) -> Command:
     """Adds --endpoints, --group and --timeout, and hands them over as one ``target``."""
+    return _with_target(command, _ENDPOINTS, _GROUP, _TIMEOUT)
 
+
+def cluster_options(command: Command) -> Command:
+    """The same without --group, for commands about the whole cluster."""
+    return _with_target(command, _ENDPOINTS, _TIMEOUT)
+
+
+def _with_target(command: Command, *decorators: Callable[[Any], Any]) -> Command:
     @functools.wraps(command)
-    def with_target(*args: Any, endpoints: str, group: str, timeout: float, **rest: Any) -> Any:
-        return command(*args, target=Target(endpoints, group or DEFAULT_GROUP, int(timeout * 1000)), **rest)
+    def with_target(*args: Any, endpoints: str, timeout: float, group: str = DEFAULT_GROUP, **rest: Any) -> Any:
+        return command(*args, target=Target(endpoints, group, int(timeout * 1000)), **rest)
 
-    decorators = (
-        option("--endpoints", env="ENDPOINTS", default=DEV_ENDPOINTS, metavar="HOST:PORT,…", help="gRPC addresses."),
-        option("--group", env="GROUP", default=DEFAULT_GROUP, help="The group (a log of its own)."),
-        option("--timeout", env="TIMEOUT", default=10.0, type=Seconds(0.001), help="Seconds per call."),
-    )
     decorated: Any = with_target
     for decorate in reversed(decorators):
         decorated = decorate(decorated)

@@ -29,7 +29,6 @@ from dledger.common.types import Durability
 @option("--grpc-port", env="GRPC_PORT", type=int, help="For clients; the peer port + 1 by default.")
 @option("--http-port", env="HTTP_PORT", type=int, help="For /metrics; the peer port + 2 by default, 0 for none.")
 @option("--cluster-id", env="CLUSTER_ID", metavar="ID", help="Minted by the first leader when not given.")
-@option("--group", env="GROUP", help="The group's name.  [default: default]")
 @option(
     "--durability",
     env="DURABILITY",

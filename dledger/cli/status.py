@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 DOCS = "docs/admin.md"
 SHOWN = (
     "id", "role", "votes", "term", "first", "commit", "last", "position", "lag", "chain", "log", "damaged", "disk",
-    "free", "address", "pid", "version",
+    "free", "groups", "address", "pid", "version",
 )  # fmt: skip
 
 
@@ -27,7 +27,7 @@ SHOWN = (
 @output_option("table", "json")
 @client_options
 def status(*, target: Target, output: str) -> None:
-    """Shows every member as the leader knows them: its role, term, log and disk. -o json tells more.
+    """Shows every member of a group as the leader knows them: its role, term, log and disk. -o json tells more.
 
     \b
     votes   no: a learner, it only replicates; doubt: its disk is another one, or an older state, than the one that
@@ -37,6 +37,7 @@ def status(*, target: Target, output: str) -> None:
     chain   two nodes with the same chain at the same position hold the same log up to there
     damaged frames that are not what was written: they are not served, and are repaired from the other nodes
     disk    ok; low: a warning; full: appends are refused; hung: a write does not come back
+    groups  how many groups the node has a replica of: --group shows another (dledger group list)
     """
     found = run(_status(target))
     if output == "json":
@@ -150,12 +151,12 @@ def _row(node: NodeStatus) -> list[object]:
     votes = ("doubt" if node.counts is False else "yes") if node.voter else "no"
     lag = "-" if node.lag_frames is None else node.lag_frames
     if not node.reachable:
-        return [node.id, "unreachable", votes, *["-"] * 5, lag, *["-"] * 5, node.address or node.peer_address, "-", "-"]
+        return [node.id, "unreachable", votes, *["-"] * 5, lag, *["-"] * 6, node.address or node.peer_address, "-", "-"]
     free = "-" if node.disk.free_bytes is None else format_size(node.disk.free_bytes)
     return [
         node.id, node.role, votes, node.term, node.first_index, node.commit_index, node.last_index, node.position, lag,
-        node.chain, format_size(node.log_size_bytes), node.damaged_frames, node.disk.state, free, node.address,
-        node.pid, node.version or "-",
+        node.chain, format_size(node.log_size_bytes), node.damaged_frames, node.disk.state, free, node.groups,
+        node.address, node.pid, node.version or "-",
     ]  # fmt: skip
 
 

@@ -1,20 +1,24 @@
-"""The client: ``connect`` for asyncio, ``connect_blocking`` for everything else."""
+"""The client: ``connect`` and ``connect_cluster`` for asyncio, their blocking forms for everything else."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from dledger.client.admin_calls import Admin
-from dledger.client.admin_results import MembershipChange, RetentionChange, TrimResult
+from dledger.client.admin_results import GroupInfo, MembershipChange, RetentionChange, TrimResult
+from dledger.client.arguments import check_group
 from dledger.client.blocking import BlockingLog, BlockingNamedProducer
 from dledger.client.blocking_admin import BlockingAdmin
+from dledger.client.blocking_cluster import BlockingCluster, BlockingGroups
 from dledger.client.client_options import (
     DEFAULT_BATCHES_IN_FLIGHT,
     DEFAULT_MAX_PENDING_BYTES,
     DEFAULT_TIMEOUT_MS,
     ClientOptions,
 )
+from dledger.client.cluster import Cluster
 from dledger.client.cluster_status import ClusterStatus, DiskInfo, FollowerInfo, NodeStatus
+from dledger.client.groups import Groups
 from dledger.client.log import Log
 from dledger.client.metadata import MemberInfo, Metadata
 from dledger.client.named_producer import FORGOTTEN_INDEX, NamedProducer
@@ -33,12 +37,17 @@ __all__ = [
     "Admin",
     "Batch",
     "BlockingAdmin",
+    "BlockingCluster",
+    "BlockingGroups",
     "BlockingLog",
     "BlockingNamedProducer",
     "ClientOptions",
+    "Cluster",
     "ClusterStatus",
     "DiskInfo",
     "FollowerInfo",
+    "GroupInfo",
+    "Groups",
     "Log",
     "MemberInfo",
     "MembershipChange",
@@ -50,6 +59,8 @@ __all__ = [
     "TrimResult",
     "connect",
     "connect_blocking",
+    "connect_cluster",
+    "connect_cluster_blocking",
 ]
 
 
@@ -64,7 +75,7 @@ def connect(
     limits: Limits | None = None,
     rng: random.Random | None = None,
 ) -> Log:
-    """A client of the cluster at ``endpoints`` (host:port, comma-separated or a list), for ``async with``.
+    """A client of one group of the cluster at ``endpoints`` (host:port, comma-separated or a list), for ``async with``.
 
     Nothing is sent before the first use, so it raises only CONFIG_ERROR, and UNEXPECTED_ARGUMENT for what is of a
     wrong type. One reachable endpoint is enough: the others
@@ -74,8 +85,10 @@ def connect(
     ``cluster_id`` (``(await log.metadata()).cluster_id`` tells it) nobody else is ever talked to: nodes of another are
     passed over, and refused where there are no others.
     """
+    group = DEFAULT_GROUP if group is None or group == "" else group
+    check_group(group)
     options = ClientOptions(
-        group=DEFAULT_GROUP if group is None or group == "" else group,
+        group=group,
         cluster_id="" if cluster_id is None else cluster_id,
         timeout_ms=timeout_ms,
         max_pending_bytes=max_pending_bytes,
@@ -84,6 +97,32 @@ def connect(
         rng=rng,
     )
     return Log(endpoints, options)
+
+
+def connect_cluster(
+    endpoints: str | Sequence[str],
+    *,
+    cluster_id: str | None = None,
+    timeout_ms: float = DEFAULT_TIMEOUT_MS,
+    max_pending_bytes: int = DEFAULT_MAX_PENDING_BYTES,
+    max_batches_in_flight: int = DEFAULT_BATCHES_IN_FLIGHT,
+    limits: Limits | None = None,
+    rng: random.Random | None = None,
+) -> Cluster:
+    """A client of all groups of the cluster at ``endpoints``, for ``async with``: ``cluster.log("orders")``,
+    ``cluster.groups``.
+
+    The arguments are those of ``connect``. Each log has them for itself: ``max_pending_bytes`` bounds one log.
+    """
+    options = ClientOptions(
+        cluster_id="" if cluster_id is None else cluster_id,
+        timeout_ms=timeout_ms,
+        max_pending_bytes=max_pending_bytes,
+        max_batches_in_flight=max_batches_in_flight,
+        limits=Limits() if limits is None else limits,
+        rng=rng,
+    )
+    return Cluster(endpoints, options)
 
 
 def connect_blocking(
@@ -108,4 +147,28 @@ def connect_blocking(
         limits=limits,
         rng=rng,
     )
-    return BlockingLog(lambda: log)
+    return BlockingLog(log)
+
+
+def connect_cluster_blocking(
+    endpoints: str | Sequence[str],
+    *,
+    cluster_id: str | None = None,
+    timeout_ms: float = DEFAULT_TIMEOUT_MS,
+    max_pending_bytes: int = DEFAULT_MAX_PENDING_BYTES,
+    max_batches_in_flight: int = DEFAULT_BATCHES_IN_FLIGHT,
+    limits: Limits | None = None,
+    rng: random.Random | None = None,
+) -> BlockingCluster:
+    """As ``connect_cluster``, for ``with``: every call blocks until it has its outcome. Safe to share between
+    threads."""
+    cluster = connect_cluster(
+        endpoints,
+        cluster_id=cluster_id,
+        timeout_ms=timeout_ms,
+        max_pending_bytes=max_pending_bytes,
+        max_batches_in_flight=max_batches_in_flight,
+        limits=limits,
+        rng=rng,
+    )
+    return BlockingCluster(cluster)

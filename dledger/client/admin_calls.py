@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from math import inf
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from dledger.client.admin_results import MembershipChange, RetentionChange, TrimResult, settings_from_wire
 from dledger.client.arguments import (
@@ -12,33 +11,17 @@ from dledger.client.arguments import (
     check_index,
     check_priorities,
     check_text,
-    check_timeout_ms,
 )
-from dledger.client.stubs import LogStubs
-from dledger.common.errors import DLedgerError, NotLeader
-from dledger.rpc.client.attempts import Attempts
-from dledger.rpc.client.failures import unary
+from dledger.client.leader_calls import LeaderCalls
 from dledger.v1 import admin_pb2, raft_pb2
 
 if TYPE_CHECKING:
-    import random
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
-    from grpc import aio
-
-    from dledger.client.leader_locator import LeaderLocator
     from dledger.common.types import GroupSettings
-    from dledger.rpc.client.channels import Endpoint
-    from dledger.v1.admin_pb2_grpc import AdminServiceAsyncStub
-
-Request = TypeVar("Request")
-Response = TypeVar("Response")
-
-ATTEMPT_TIMEOUT_MS = 6_000
-"""How long one node may take: a little more than a leader gives a change to be committed."""
 
 
-class Admin:
+class Admin(LeaderCalls):
     """``log.admin``: the operations of AdminService, as coroutines.
 
     Each is asked of the leader, follows the leadership, and waits for what passes by itself (an election, a handover,
@@ -48,17 +31,6 @@ class Admin:
 
     With ``dry_run`` everything is checked as if it were to be done, and nothing is.
     """
-
-    def __init__(
-        self, leaders: LeaderLocator, group: str, timeout_ms: float, rng: random.Random, check_open: Callable[[], None]
-    ) -> None:
-        self._leaders = leaders
-        self._group = group
-        self._timeout_ms = timeout_ms
-        self._rng = rng
-        self._check_open = check_open
-        self.on_wait: Callable[[DLedgerError], None] | None = None
-        """Told of each refusal that is waited out, for those who show what takes so long."""
 
     # Leadership -------------------------------------------------------------------------------------------------
 
@@ -73,8 +45,8 @@ class Admin:
             check_text("to", to)
         check_flag("dry_run", dry_run)
         request = admin_pb2.TransferLeadershipRequest(group=self._group, target_id=to or "", dry_run=dry_run)
-        attempts = self._attempts(timeout_ms, repeatable=to is not None or dry_run)
-        answer = await self._ask(lambda admin: admin.TransferLeadership, request, attempts)
+        attempts = self.attempts(timeout_ms, repeatable=to is not None or dry_run)
+        answer = await self.ask(lambda admin: admin.TransferLeadership, request, attempts)
         return answer.leader_id, answer.term
 
     async def set_preferred(
@@ -88,7 +60,7 @@ class Admin:
         check_flag("dry_run", dry_run)
         preferred = [raft_pb2.PreferredLeader(id=node, priority=each) for node, each in priorities.items()]
         request = admin_pb2.SetPreferredLeadersRequest(group=self._group, preferred=preferred, dry_run=dry_run)
-        answer = await self._ask(lambda admin: admin.SetPreferredLeaders, request, self._attempts(timeout_ms))
+        answer = await self.ask(lambda admin: admin.SetPreferredLeaders, request, self.attempts(timeout_ms))
         return settings_from_wire(answer.settings)
 
     # Members ----------------------------------------------------------------------------------------------------
@@ -100,8 +72,8 @@ class Admin:
         check_text("peer_address", peer_address)
         _check_member(node_id, dry_run)
         request = admin_pb2.AddLearnerRequest(group=self._group, id=node_id, peer_address=peer_address, dry_run=dry_run)
-        attempts = self._attempts(timeout_ms)
-        answer = await self._ask(lambda admin: admin.AddLearner, request, attempts)
+        attempts = self.attempts(timeout_ms)
+        answer = await self.ask(lambda admin: admin.AddLearner, request, attempts)
         return MembershipChange.from_wire(answer.change, may_be_earlier=attempts.left_doubt)
 
     async def promote(
@@ -110,16 +82,16 @@ class Admin:
         """Makes a learner a voter. Raises ChangeRefused while it has not caught up, UnknownMember."""
         _check_member(node_id, dry_run)
         request = admin_pb2.PromoteMemberRequest(group=self._group, id=node_id, dry_run=dry_run)
-        attempts = self._attempts(timeout_ms)
-        answer = await self._ask(lambda admin: admin.PromoteMember, request, attempts)
+        attempts = self.attempts(timeout_ms)
+        answer = await self.ask(lambda admin: admin.PromoteMember, request, attempts)
         return MembershipChange.from_wire(answer.change, may_be_earlier=attempts.left_doubt)
 
     async def remove(self, node_id: str, *, dry_run: bool = False, timeout_ms: float | None = None) -> MembershipChange:
         """Removes a member, the leader too: it hands over first. Raises ChangeRefused when the quorum would be lost."""
         _check_member(node_id, dry_run)
         request = admin_pb2.RemoveMemberRequest(group=self._group, id=node_id, dry_run=dry_run)
-        attempts = self._attempts(timeout_ms)
-        answer = await self._ask(lambda admin: admin.RemoveMember, request, attempts)
+        attempts = self.attempts(timeout_ms)
+        answer = await self.ask(lambda admin: admin.RemoveMember, request, attempts)
         return MembershipChange.from_wire(answer.change, may_be_earlier=attempts.left_doubt)
 
     async def readmit(
@@ -128,14 +100,14 @@ class Admin:
         """Takes a member whose disk is another one, or an older state, as a learner again; ``promote`` it then."""
         _check_member(node_id, dry_run)
         request = admin_pb2.ReadmitMemberRequest(group=self._group, id=node_id, dry_run=dry_run)
-        attempts = self._attempts(timeout_ms)
-        answer = await self._ask(lambda admin: admin.ReadmitMember, request, attempts)
+        attempts = self.attempts(timeout_ms)
+        answer = await self.ask(lambda admin: admin.ReadmitMember, request, attempts)
         return MembershipChange.from_wire(answer.change, may_be_earlier=attempts.left_doubt)
 
     async def seal(self, *, timeout_ms: float | None = None) -> None:
         """Refuses every append to the group from now on, for good. For the removal of a group (dledger/server)."""
         request = admin_pb2.SealGroupRequest(group=self._group)
-        await self._ask(lambda admin: admin.SealGroup, request, self._attempts(timeout_ms))
+        await self.ask(lambda admin: admin.SealGroup, request, self.attempts(timeout_ms))
 
     # Space ------------------------------------------------------------------------------------------------------
 
@@ -147,7 +119,7 @@ class Admin:
         check_index(before)
         check_flag("dry_run", dry_run)
         request = admin_pb2.TrimRequest(group=self._group, before_index=before, dry_run=dry_run)
-        answer = await self._ask(lambda admin: admin.Trim, request, self._attempts(timeout_ms))
+        answer = await self.ask(lambda admin: admin.Trim, request, self.attempts(timeout_ms))
         return TrimResult(answer.first_index, answer.trimmed_records, answer.trimmed_bytes)
 
     async def set_retention(
@@ -169,37 +141,8 @@ class Admin:
         request = admin_pb2.SetRetentionRequest(
             group=self._group, max_age_ms=max_age_ms, max_bytes=max_bytes, dry_run=dry_run
         )
-        answer = await self._ask(lambda admin: admin.SetRetention, request, self._attempts(timeout_ms))
+        answer = await self.ask(lambda admin: admin.SetRetention, request, self.attempts(timeout_ms))
         return RetentionChange(settings_from_wire(answer.settings), answer.trimmed_records, answer.trimmed_bytes)
-
-    # Asking -----------------------------------------------------------------------------------------------------
-
-    def _attempts(self, timeout_ms: float | None, *, repeatable: bool = True) -> Attempts:
-        """What is ``repeatable`` may be asked again although it may have been done."""
-        if timeout_ms is None:
-            timeout_ms = self._timeout_ms
-        check_timeout_ms(timeout_ms)
-        return Attempts(timeout_ms, self._rng, repeatable=repeatable)
-
-    async def _ask(
-        self,
-        method_of: Callable[[AdminServiceAsyncStub], aio.UnaryUnaryMultiCallable[Request, Response]],
-        request: Request,
-        attempts: Attempts,
-    ) -> Response:
-        """One answer of the leader's."""
-        self._check_open()
-
-        async def call(endpoint: Endpoint, timeout_ms: float) -> Response:
-            return await unary(endpoint, method_of(endpoint.stub(LogStubs).admin), request, timeout_ms)
-
-        attempt_ms = ATTEMPT_TIMEOUT_MS if attempts.repeatable else inf
-        return await attempts.ask(self._leaders, self._leaders.find, call, attempt_ms=attempt_ms, on_wait=self._tell)
-
-    def _tell(self, refusal: DLedgerError) -> None:
-        is_redirect = isinstance(refusal, NotLeader) and refusal.leader_address
-        if self.on_wait is not None and not is_redirect:
-            self.on_wait(refusal)
 
 
 def _check_member(node_id: object, dry_run: object) -> None:

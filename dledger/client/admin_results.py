@@ -1,8 +1,8 @@
-"""What the operations of ``log.admin`` return."""
+"""What the operations of ``log.admin`` and ``cluster.groups`` return."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dledger.common.types import GroupSettings, Member, NodeId, PreferredLeader
 
@@ -36,6 +36,25 @@ class MembershipChange(NamedTuple):
         return MembershipChange(
             members_from_wire(change.members), change.position, may_be_earlier and not change.position
         )
+
+
+class GroupInfo(NamedTuple):
+    """A group as the directory of groups has it. Its members by now are in its own log: see ``Log.status``."""
+
+    name: str
+    id: int
+    """Never used twice: a group that was deleted and made again has another one."""
+    founders: tuple[Member, ...]
+    """The voters that it was made with, each with the disk that it had."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON: the documented fields."""
+        founders = [{"id": each.id, "peer_address": each.peer_address} for each in self.founders]
+        return {"name": self.name, "id": self.id, "founders": founders}
+
+    @staticmethod
+    def from_wire(group: admin_pb2.GroupInfo) -> GroupInfo:
+        return GroupInfo(group.name, group.id, members_from_wire(group.founders))
 
 
 class TrimResult(NamedTuple):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeGuard
 
 from dledger.common.errors import InvalidRequest
-from dledger.common.types import MAX_INDEX, Consistency
+from dledger.common.types import MAX_INDEX, Consistency, check_group_name
 
 MAX_PRIORITY = (1 << 32) - 1
 """Of a preferred leader."""
@@ -57,6 +57,13 @@ def check_text(name: str, text: object) -> None:
         raise InvalidRequest(f"{name} is {text!r}, which is no text ({why.reason}): give another") from None
 
 
+def check_group(name: object) -> None:
+    """Raises UNEXPECTED_ARGUMENT for what can be no group's name."""
+    if not isinstance(name, str):
+        raise InvalidRequest(f"group is {name!r}: give a str")
+    check_group_name(name)
+
+
 def check_flag(name: str, flag: object) -> None:
     """Raises UNEXPECTED_ARGUMENT for what is neither True nor False."""
     if not isinstance(flag, bool):
@@ -69,6 +76,14 @@ def check_endpoints(endpoints: object) -> None:
         return
     if isinstance(endpoints, bytes) or not isinstance(endpoints, Iterable):
         raise InvalidRequest(f"endpoints is {endpoints!r}: give host:port as a str, comma-separated or in a list")
+
+
+def check_names(name: str, listed: object) -> None:
+    """Raises UNEXPECTED_ARGUMENT for what is no list of strs."""
+    if isinstance(listed, str | bytes) or not isinstance(listed, Sequence):
+        raise InvalidRequest(f"{name} is {listed!r}: give a list of strs")
+    for each in listed:
+        check_text(f"one of {name}", each)
 
 
 def check_producer(name: object, epoch: object, sequence: object) -> None:

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
-import threading
-from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from dledger.client.blocking_admin import BlockingAdmin
+from dledger.client.loop_thread import LoopThread
 from dledger.common.batch import as_records
-from dledger.common.errors import Code, DLedgerError, Unavailable, error
+from dledger.common.errors import Unavailable
 from dledger.common.types import Ack, Consistency, Entry
-from dledger.rpc.client.cancellation import client_closed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator, Sequence
-    from concurrent.futures import Future
     from types import TracebackType
 
     from dledger.client.admin_calls import Admin
@@ -29,9 +24,6 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-END_S = 1.0
-"""How long the calls of a client that has ended may take to say so, each to its caller."""
-
 
 class BlockingLog:
     """``Log``, blocking: ``with dledger.connect_blocking("host:port,…") as log:``. Safe to share between threads.
@@ -41,106 +33,40 @@ class BlockingLog:
     connect after the fork.
     """
 
-    def __init__(self, make: Callable[[], Log]) -> None:
-        self._make = make
-        self._log: Log | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
-        self._process = os.getpid()
-        self._handing_over = threading.RLock()
-        """So that whatever a thread hands to the loop is there before the loop is told to stop. Whoever holds it may
-        collect a reader that was forgotten, which hands something over as well."""
+    def __init__(self, log: Log, shared: LoopThread | None = None) -> None:
+        """``shared``: the thread of a cluster's client, where ``log`` is open; None: one of its own."""
+        self._log = log
+        self._owns_thread = shared is None
+        self._thread = shared or LoopThread(log, "dledger.connect_blocking(…)")
 
     def __enter__(self) -> Self:
-        log = self._make()
-        loop = asyncio.new_event_loop()
-        thread = threading.Thread(target=self._serve, args=(loop, log), name="dledger-client", daemon=True)
-        thread.start()
-        self._loop, self._thread, self._process = loop, thread, os.getpid()
-        self._log = self._run(log.__aenter__())
+        if self._owns_thread:
+            self._thread.open()
+        else:
+            self._thread.run(self._log.__aenter__())
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.close()
+        if self._owns_thread:
+            self._thread.close()
+        elif self._thread.is_open:
+            self._thread.run(self._log.__aexit__(kind, value, traceback))
 
     def close(self) -> None:
-        """Waits for pending appends as ``Log.close`` does, and ends the thread. Several threads may call it at once."""
-        loop, thread, log = self._loop, self._thread, self._log
-        if loop is None or thread is None or self._process != os.getpid():
-            return
-        try:
-            if log is not None:
-                self._run(log.close())
-        except DLedgerError:
-            if self._loop is loop:
-                raise  # otherwise another thread has closed it meanwhile, all of it
-        finally:
-            with self._handing_over:
-                if self._loop is loop:
-                    self._loop = self._log = None
-                    loop.call_soon_threadsafe(loop.stop)
-            thread.join()
-
-    @staticmethod
-    def _serve(loop: asyncio.AbstractEventLoop, log: Log) -> None:
-        asyncio.set_event_loop(loop)
-        try:
-            loop.run_forever()
-        finally:
-            loop.run_until_complete(_end_what_is_left(log))
-            loop.run_until_complete(loop.shutdown_asyncgens())
-            loop.close()
-
-    def _run(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """Runs it in the client's loop and waits; an interrupt cancels it."""
-        if refusal := self._why_not():
-            work.close()
-            raise refusal
-        future: Future[Result] | None = None
-        with self._handing_over:
-            if self._loop is not None:
-                future = asyncio.run_coroutine_threadsafe(work, self._loop)
-        if future is None:
-            work.close()
-            if self._thread is not None:
-                self._thread.join()  # so that whatever was under way has its outcome by now
-            text = "the client is not open: use it inside `with dledger.connect_blocking(…)`"
-            raise error(Code.SHUTTING_DOWN, text)
-        try:
-            return future.result()
-        except CancelledError:
-            raise client_closed() from None
-        except BaseException:
-            future.cancel()
-            raise
-
-    def _why_not(self) -> DLedgerError | None:
-        """Why waiting here would never end."""
-        if self._process != os.getpid():
-            return error(Code.SHUTTING_DOWN, "the client was opened by the process before a fork: connect after it")
-        if self._thread is threading.current_thread():
-            text = "a blocking call in the client's own thread would wait for itself: make it in another one"
-            return error(Code.UNEXPECTED_ARGUMENT, text)
-        return None
-
-    def _abandon(self, lists: AsyncGenerator[list[Batch]]) -> None:
-        """Closes the stream, and does not wait: one that was forgotten is collected in any thread, the loop's too."""
-        if self._process != os.getpid():
-            return  # a thread that was not forked may have held the lock, and nobody gives it back here
-        with self._handing_over:
-            if self._loop is not None:
-                asyncio.run_coroutine_threadsafe(_close(lists), self._loop)
+        """Waits for pending appends as ``Log.close`` does, and ends the thread if it has one of its own. Several
+        threads may call it at once."""
+        if self._owns_thread:
+            self._thread.close()
+        elif self._thread.is_open:
+            self._thread.run(self._log.close())
 
     def _call(self, method: Callable[[Log], Awaitable[Result]]) -> Result:
         async def work() -> Result:
-            log = self._log
-            if log is None:
-                raise client_closed()
-            return await method(log)
+            return await method(self._log)
 
-        return self._run(work())
+        return self._thread.run(work())
 
     # The methods of Log -----------------------------------------------------------------------------------------
 
@@ -161,7 +87,7 @@ class BlockingLog:
         async def opened(log: Log) -> NamedProducer:
             return log.producer(name, epoch=epoch, sequence=sequence)
 
-        return BlockingNamedProducer(self._call(opened), self._run)
+        return BlockingNamedProducer(self._call(opened), self._thread.run)
 
     def get(
         self,
@@ -191,12 +117,12 @@ class BlockingLog:
 
         lists = self._call(opened)
         try:
-            while batches := self._run(
+            while batches := self._thread.run(
                 _next_or_none(lists)
             ):  # from one thread to the other once a message, not a batch
                 yield from batches
         finally:
-            self._abandon(lists)
+            self._thread.hand_over(_close(lists))
 
     def read(
         self,
@@ -278,21 +204,6 @@ class BlockingNamedProducer:
                 raise
             if tells:
                 self._producer.check()
-
-
-async def _end_what_is_left(log: Log) -> None:
-    """Calls of other threads that are still under way, and a close that was interrupted: they learn from the log that
-    it has ended, which knows what was sent. Only who goes on nevertheless is cancelled."""
-    ending = asyncio.create_task(log.end(), name="dledger-end")
-    await asyncio.wait({ending, *_others()}, timeout=END_S)
-    tasks = _others()
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def _others() -> set[asyncio.Task[Any]]:
-    return {task for task in asyncio.all_tasks() if task is not asyncio.current_task()}
 
 
 async def _next_or_none(lists: AsyncGenerator[list[Batch]]) -> list[Batch] | None:

@@ -83,6 +83,8 @@ class NodeStatus:
     """Stored frames that are damaged: not served, and asked of the other nodes."""
     repair_stuck: bool = False
     """Nobody who was asked has a good copy of some of them."""
+    groups: int = 0
+    """How many groups it has a replica of, this one included."""
     leader_id: str | None = None
     followers: tuple[FollowerInfo, ...] = ()
     members: tuple[Member, ...] = ()
@@ -253,6 +255,7 @@ def _from_wire(answer: admin_pb2.StatusResponse, member: NodeStatus) -> NodeStat
         repair_stuck=answer.repair_stuck,
         vote_blockers=tuple(answer.vote_blockers),
         founders_missing=tuple(answer.founders_missing),
+        groups=answer.groups,
         leader_id=answer.leader_id or None,
         followers=followers,
         members=members_from_wire(answer.members),

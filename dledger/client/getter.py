@@ -20,7 +20,7 @@ from dledger.common.types import Consistency, Entry
 from dledger.rpc.client.cancellation import client_closed
 from dledger.rpc.client.failures import code_named
 from dledger.rpc.client.pipelined_stream import PipelinedStream
-from dledger.rpc.client.retry import ASKS_ELSEWHERE, PASSING
+from dledger.rpc.client.retry import ASKS_ELSEWHERE, NOT_THIS_NODE, PASSING
 from dledger.v1 import log_pb2
 
 if TYPE_CHECKING:
@@ -175,8 +175,8 @@ class Getter:
         await asyncio.sleep(self._backoff.next_s())
 
     def _passes(self, code: Code) -> bool:
-        """A node asked by name is the only one that can answer: that it does not lead will not pass."""
-        return code in PASSING and not (self._node is not None and code is Code.NOT_LEADER)
+        """Whether to ask again. Of a node that was asked by name, a word that it is the wrong one will not pass."""
+        return code in PASSING and not (self._node is not None and code in NOT_THIS_NODE)
 
     # What one stream says -----------------------------------------------------------------------------------------
 

@@ -3,33 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections import deque
+import logging
 from typing import TYPE_CHECKING, NamedTuple
 
 from dledger.client.metadata import AddressBook, Metadata
+from dledger.client.rounds import Round
 from dledger.client.stubs import LogStubs
-from dledger.common.errors import Code, DeadlineExceeded, DLedgerError, NotLeader, PeerRefused, Unavailable, error
-from dledger.common.types import Consistency
+from dledger.common.errors import Code, DeadlineExceeded, DLedgerError, NotLeader, PeerRefused, error
+from dledger.common.types import META_GROUP, Consistency
 from dledger.rpc.client.cancellation import client_closed
 from dledger.rpc.client.failures import unary
-from dledger.rpc.client.retry import ASKS_ELSEWHERE, PASSING
+from dledger.rpc.client.retry import ASKS_ELSEWHERE
 from dledger.v1 import log_pb2
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from dledger.client.connections import Connections
+    from dledger.rpc.client.channels import Endpoint
 
-    from dledger.rpc.client.channels import Channels, Endpoint
+logger = logging.getLogger(__name__)
 
 ASK_TIMEOUT_MS = 1_000
 """How long one node may take to say who leads."""
-STAGGER_S = 0.1
-"""An endpoint that has not answered for so long is no longer waited for alone: the next one is asked beside it."""
 MOST_HOPS = 3
 """From a node that heard of an earlier leader to that one, and on to the next."""
-REFRESH_INTERVAL_S = 5.0
-"""How often the leader is asked who the members are, so that a client that needs nothing else is not left behind when
-they are replaced one by one."""
 
 
 class _Leader(NamedTuple):
@@ -44,23 +40,21 @@ def _retrieve(search: asyncio.Task[_Leader]) -> None:
 
 
 class LeaderLocator:
-    """Finds the leader and the members of one group."""
+    """Finds the leader and the members of one group, over the connections that it shares with those of other groups."""
 
-    def __init__(self, channels: Channels, endpoints: Sequence[str], group: str, cluster_id: str = "") -> None:
-        self._channels = channels
-        self._book = AddressBook(endpoints, cluster_id)
-        self._met_all = bool(cluster_id)
-        """Whether the endpoints given were asked of which cluster they are, all of them at once."""
-        self._group = group
+    def __init__(self, connections: Connections, group: str) -> None:
+        self._channels = connections.channels
+        self._cluster = connections.book
+        self._refresher = connections.refresher
+        self._book = AddressBook(connections.book, group)
+        self.group = group
+        self._closed = False
         self._leader: _Leader | None = None
         self._suspect: _Leader | None = None
         self._pointed_at = ""
         """Where the last leader said that the next one is: to be asked first, as an address alone says not of whose
         cluster it is."""
         self._search: asyncio.Task[_Leader] | None = None
-        self._redirected = asyncio.Event()
-        """A new leader was named by the old one: it may have members that we have not heard of."""
-        self._refresher: asyncio.Task[None] | None = None
 
     @property
     def addresses(self) -> list[str]:
@@ -99,7 +93,7 @@ class LeaderLocator:
             except DLedgerError as refusal:
                 if refusal.code in ASKS_ELSEWHERE:
                     self.lost(endpoint.address, refusal)
-                if not self._book.is_of_others(endpoint.address):
+                if not self._cluster.is_of_others(endpoint.address):
                     raise  # otherwise whom the others follow by now is looked for: it is not found again
             else:
                 return endpoint
@@ -107,19 +101,20 @@ class LeaderLocator:
     @property
     def closed(self) -> bool:
         """Whether the client was closed."""
-        return self._channels.closed
+        return self._closed or self._channels.closed
 
     def check(self) -> None:
         """Raises what makes asking again of no use: SHUTTING_DOWN once the client was closed, UNKNOWN_CLUSTER once the
         endpoints that it was given turned out to be of two clusters."""
-        self._channels.check_open()
-        if self._book.conflict is not None:
-            raise self._book.conflict.copy()
+        if self.closed:
+            raise client_closed()
+        if self._cluster.conflict is not None:
+            raise self._cluster.conflict.copy()
 
     @property
     def in_conflict(self) -> bool:
         """Whether the endpoints given turned out to be of two clusters."""
-        return self._book.conflict is not None
+        return self._cluster.conflict is not None
 
     async def any_node(self) -> Endpoint:
         """The cached leader, else any node that answers."""
@@ -139,8 +134,8 @@ class LeaderLocator:
             await self.metadata()
             address = self._address_of(node)
         if not address:
-            raise error(Code.UNKNOWN_MEMBER, f"the group {self._group!r} has no member {node!r} with an address")
-        if not self._book.is_of_us(address):
+            raise error(Code.UNKNOWN_MEMBER, f"the group {self.group!r} has no member {node!r} with an address")
+        if not self._cluster.is_of_us(address):
             await self.ask(address)  # an address says not of whose cluster it is
         return self._channels.at(address)
 
@@ -206,7 +201,7 @@ class LeaderLocator:
         self._suspect, self._leader = self._leader, None
         if isinstance(refusal, NotLeader) and refusal.leader_address not in ("", address):
             self._pointed_at = refusal.leader_address
-            self._redirected.set()
+            self._refresher.hurry(self)  # the new leader may have members that we have not heard of
 
     async def moved_on(self, address: str) -> bool:
         """Whether another node than ``address`` is said to lead in a later term; asked of the others, once."""
@@ -218,18 +213,18 @@ class LeaderLocator:
             found = await self._ask_around()
         except DLedgerError:
             return False  # nobody says so; an endpoint that cannot be asked says nothing
-        if found.address == address or (found.term < current.term and not self._book.is_of_others(address)):
+        if found.address == address or (found.term < current.term and not self._cluster.is_of_others(address)):
             self._leader = current
             return False
         return True
 
     async def close(self) -> None:
-        """Ends a search under way."""
-        tasks = [task for task in (self._search, self._refresher) if task is not None and not task.done()]
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        """Ends a search under way. The connections stay open for other groups."""
+        self._closed = True
+        self._refresher.remove(self)
+        if self._search is not None and not self._search.done():
+            self._search.cancel()
+            await asyncio.wait({self._search})
 
     async def _first_answer(self) -> tuple[Metadata, str]:
         round_ = self._round()
@@ -247,7 +242,7 @@ class LeaderLocator:
         try:
             async for metadata, _ in round_:
                 address = metadata.address_of(metadata.leader_id)
-                if not address or self._book.is_of_others(address):
+                if not address or self._cluster.is_of_others(address):
                     continue
                 found = _Leader(address, metadata.term)
                 suspect = self._suspect
@@ -270,119 +265,58 @@ class LeaderLocator:
         known = dict.fromkeys([*([leader] if leader else []), *self.addresses])
         return sorted(known, key=lambda address: (address == suspect, address != leader))
 
-    def _round(self) -> _Round:
-        return _Round(self, self._in_order(), meets=not self._met_all)
+    def _round(self) -> Round:
+        return Round(self, self._in_order(), meets=not self._cluster.has_met_all)
 
     def met(self, *, somebody: bool) -> None:
         """The endpoints were asked of which cluster they are; ``somebody`` has answered. Raises as ``check``."""
-        self._met_all = somebody
+        self._cluster.has_met_all = somebody
         self.check()
 
     async def ask(self, address: str) -> Metadata:
         """What one node knows. Raises UNKNOWN_CLUSTER for one of another cluster, which leads none of ours."""
         endpoint = self._channels.at(address)
-        request = log_pb2.GetMetadataRequest(group=self._group)
-        answer = await unary(endpoint, endpoint.stub(LogStubs).log.GetMetadata, request, ASK_TIMEOUT_MS)
         try:
-            metadata = self._book.learn(Metadata.from_wire(answer), address)
+            answer = await self._ask_of(endpoint, self.group)
+            metadata = self._book.learn(answer, address)
         except PeerRefused:
             if self._leader is not None and self._leader.address == address:
                 self._leader = None
             raise
-        if self._refresher is None:
-            self._refresher = asyncio.create_task(self._stay_current(), name="dledger-members")
+        except DLedgerError as refusal:
+            if refusal.code is Code.UNKNOWN_GROUP and self._cluster.is_of_us(address):
+                self._forget()
+            elif refusal.code is Code.NOT_HERE and self.group != META_GROUP:
+                await self._ask_for_nodes(endpoint)
+            raise
+        if not self._closed:
+            self._refresher.add(self)
         return metadata
 
-    async def _stay_current(self) -> None:
-        while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(REFRESH_INTERVAL_S):
-                    await self._redirected.wait()
-            self._redirected.clear()
-            with contextlib.suppress(DLedgerError):  # nobody answers: what is known stays, until somebody does
-                await self.newest_metadata()
+    @staticmethod
+    async def _ask_of(endpoint: Endpoint, group: str) -> Metadata:
+        request = log_pb2.GetMetadataRequest(group=group)
+        return Metadata.from_wire(
+            await unary(endpoint, endpoint.stub(LogStubs).log.GetMetadata, request, ASK_TIMEOUT_MS)
+        )
+
+    async def _ask_for_nodes(self, endpoint: Endpoint) -> None:
+        """Asks a node without our group for the members of ``meta``, which are all nodes: some may have ours.
+
+        Raises UNKNOWN_CLUSTER.
+        """
+        try:
+            told = await self._ask_of(endpoint, META_GROUP)
+        except DLedgerError as refusal:
+            logger.debug("%s does not say which nodes there are: %s", endpoint.address, refusal)
+            return
+        self._cluster.learn(META_GROUP, told, endpoint.address)
+
+    def _forget(self) -> None:
+        """The group was deleted: what another of its name says counts, although it begins with the first term."""
+        self._book.forget()
+        self._leader, self._suspect, self._pointed_at = None, None, ""
 
 
 def _newer(best: Metadata | None, told: Metadata) -> Metadata:
     return told if best is None or told.term > best.term else best
-
-
-class _Round:
-    """Asks the addresses in turn, staggered, and gives out what they answer as it comes.
-
-    ``meets``: all at once, and nothing is given out before those that are quick have said of which cluster they are.
-    """
-
-    def __init__(self, leaders: LeaderLocator, addresses: Sequence[str], *, meets: bool) -> None:
-        self._leaders = leaders
-        self._meets = meets
-        self._waiting = deque(addresses)
-        self._asked: dict[asyncio.Task[Metadata], str] = {}
-        self._answered: deque[tuple[Metadata, str]] = deque()
-        self._failures: list[DLedgerError] = []
-        self._heard = False
-
-    def __aiter__(self) -> _Round:
-        return self
-
-    async def __anext__(self) -> tuple[Metadata, str]:
-        if self._meets:
-            self._meets = False
-            await self._meet()
-        while not self._answered:
-            if self._waiting:
-                self._ask_next()
-            if not self._asked:
-                raise StopAsyncIteration
-            await self._hear(STAGGER_S if self._waiting else None, asyncio.FIRST_COMPLETED)
-        return self._answered.popleft()
-
-    async def _meet(self) -> None:
-        while self._waiting:
-            self._ask_next()
-        while self._asked and not self._answered:
-            await self._hear(None, asyncio.FIRST_COMPLETED)
-        if self._asked:
-            await self._hear(STAGGER_S, asyncio.ALL_COMPLETED)
-        self._leaders.met(somebody=bool(self._answered))
-
-    def _ask_next(self) -> None:
-        address = self._waiting.popleft()
-        task = asyncio.create_task(self._leaders.ask(address), name=f"dledger-ask {address}")
-        self._asked[task] = address
-
-    async def _hear(self, timeout_s: float | None, until: str) -> None:
-        await asyncio.wait(self._asked, timeout=timeout_s, return_when=until)
-        for task in [task for task in self._asked if task.done()]:
-            self._collect(task, self._asked.pop(task))
-
-    def _collect(self, task: asyncio.Task[Metadata], address: str) -> None:
-        try:
-            metadata = task.result()
-        except DLedgerError as refusal:
-            self._failures.append(refusal)
-        else:
-            self._heard = True
-            self._answered.append((metadata, address))
-
-    def nobody(self) -> DLedgerError:
-        """Why the round brought nothing: the client's end, a refusal that will not pass, no leader that can be asked,
-        or nobody there."""
-        self._leaders.check()
-        for refusal in self._failures:
-            if refusal.code not in PASSING and refusal.code is not Code.UNKNOWN_CLUSTER:
-                return refusal
-        if self._heard:
-            text = "no leader is known: a majority of the nodes is needed to elect one"
-            return error(Code.LEADER_NOT_READY, text)
-        if all(refusal.code is Code.UNKNOWN_CLUSTER for refusal in self._failures):
-            return self._failures[0]  # beside those of ours that are away for a moment it would say nothing
-        reasons = "; ".join(str(refusal) for refusal in self._failures)
-        return Unavailable(f"no endpoint answers ({reasons}): start the nodes, or name others")
-
-    async def close(self) -> None:
-        """Ends the questions that nobody waits for any more."""
-        for task in self._asked:
-            task.cancel()
-        if self._asked:
-            await asyncio.wait(self._asked)

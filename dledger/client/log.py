@@ -13,6 +13,7 @@ from dledger.client.arguments import check_index, check_place, check_producer, c
 from dledger.client.bounds import find_bounds, list_segments
 from dledger.client.client_options import ClientOptions, parse_endpoints
 from dledger.client.cluster_status import ClusterStatus, cluster_status
+from dledger.client.connections import Connections
 from dledger.client.getter import Getter
 from dledger.client.leader_locator import LeaderLocator
 from dledger.client.metadata import Metadata
@@ -22,7 +23,6 @@ from dledger.client.range_reader import Range, Reader
 from dledger.common.errors import Code, error
 from dledger.common.types import Ack, Consistency, Entry
 from dledger.rpc.client.cancellation import client_closed
-from dledger.rpc.client.channels import Channels
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
@@ -33,18 +33,25 @@ if TYPE_CHECKING:
 
 
 class Log:
-    """A client of one group, used as ``async with dledger.connect("host:port,…") as log:``, in one event loop.
+    """A client of one group, in one event loop: ``async with dledger.connect("host:port,…") as log:``, or
+    ``cluster.log("orders")``, which shares its connections with the cluster's other logs.
 
     Every method may raise the errors of dledger.common.errors; each has a deadline (``timeout_ms``, by default that of
     ``connect``) and goes on through failovers until then.
     """
 
-    def __init__(self, endpoints: str | Sequence[str], options: ClientOptions) -> None:
+    def __init__(
+        self, endpoints: str | Sequence[str], options: ClientOptions, *, shared: Connections | None = None
+    ) -> None:
+        """``shared``: the connections of a cluster's client, which opens the log and outlives it; None: its own."""
         self._endpoints = parse_endpoints(endpoints)
         self._options = options
+        self._shared = shared
         self._rng = options.rng or random.Random()
         self._open = False
         """Between entering and closing."""
+        self._entered = 0
+        """How many ``async with`` blocks of a shared log are under way."""
         self._closing: asyncio.Task[None] | None = None
         """From the first call of ``close`` on: one task, for all who call it."""
         self._started = False
@@ -53,21 +60,30 @@ class Log:
         """The same of the producer of conditional appends."""
 
     async def __aenter__(self) -> Self:
+        if self._shared is None:
+            self.open()
+        else:
+            self._check_open()
+            self._entered += 1
+        return self
+
+    def open(self) -> None:
+        """Makes it ready, in the running event loop. Nothing is sent before the first use."""
         options = self._options
         group = options.group
-        self._channels = Channels()
-        self._leaders = LeaderLocator(self._channels, self._endpoints, group, options.cluster_id)
+        self._connections = self._shared or Connections(self._endpoints, options.cluster_id)
+        self._leaders = LeaderLocator(self._connections, group)
         self._queue = self._new_queue(options.max_batches_in_flight)
         self._producer = Producer(self._queue, self._leaders, group, self._rng)
         # Conditional appends have a producer of their own with one batch in flight: a refused one takes no sequence, so
         # nothing may be under way behind it.
         self._conditional_queue = self._new_queue(1)
         self._conditional_producer = Producer(self._conditional_queue, self._leaders, group, self._rng)
-        self._admin = Admin(self._leaders, group, options.timeout_ms, self._rng, self._check_open)
+        self._admin = Admin(self._leaders, options.timeout_ms, self._rng, self._check_open)
         self._getters: dict[tuple[Consistency, str | None], Getter] = {}
+        self._readers: set[Reader] = set()
         self._named_producers: WeakSet[NamedProducer] = WeakSet()
         self._open, self._closing = True, None
-        return self
 
     def _new_queue(self, window: int) -> AppendQueue:
         options = self._options
@@ -81,7 +97,9 @@ class Log:
     async def __aexit__(
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        await self.close()
+        self._entered -= 1
+        if self._shared is None or self._entered == 0:
+            await self.close()
 
     async def close(self) -> None:
         """Waits for the outcomes of pending appends, those under a name too, at most the default timeout; then all
@@ -89,7 +107,8 @@ class Log:
 
         What was sent by then and not answered raises OutcomeUnknown, what was not sent Unavailable (SHUTTING_DOWN),
         and so does every other call that waits. Whoever closes the client too waits for the same; who is cancelled
-        meanwhile ends his own waiting only.
+        meanwhile ends his own waiting only. Of a log that shares its connections, a call that a node is answering goes
+        on to its end.
         """
         if self._open:
             self._open = self._started = self._started_conditional = False
@@ -116,8 +135,11 @@ class Log:
         finally:
             for getter in self._getters.values():
                 await getter.close()
-            await self._channels.close()
+            if self._shared is None:
+                await self._connections.close()
             await self._leaders.close()
+            for reader in self._readers:
+                reader.hang_up()
 
     # Appending --------------------------------------------------------------------------------------------------
 
@@ -179,6 +201,16 @@ class Log:
             self._conditional_producer.start()
             self._started_conditional = True
         return self._conditional_queue
+
+    @property
+    def closed(self) -> bool:
+        """Whether somebody began to close it: it takes no calls any more."""
+        return self._closing is not None
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether all that it had begun has its outcome."""
+        return self._closing is not None and self._closing.done()
 
     def _start(self) -> None:
         self._check_open()
@@ -268,10 +300,12 @@ class Log:
         group, timeout_ms = self._options.group, self._timeout_ms(timeout_ms)
         reader = Reader(self._leaders, group, wanted, timeout_ms, rng=self._rng, check_open=self._check_open)
         lists = reader.batches()
+        self._readers.add(reader)
         try:
             async for batches in lists:
                 yield batches
         finally:
+            self._readers.discard(reader)
             await lists.aclose()
 
     async def read(
@@ -330,7 +364,8 @@ class Log:
         Asked once: raises Unavailable at once when nobody can be reached, DeadlineExceeded when nobody answers.
         """
         self._check_open()
-        return await cluster_status(self._channels, self._leaders, self._options.group, self._timeout_ms(timeout_ms))
+        channels, timeout_ms = self._connections.channels, self._timeout_ms(timeout_ms)
+        return await cluster_status(channels, self._leaders, self._options.group, timeout_ms)
 
     @property
     def admin(self) -> Admin:

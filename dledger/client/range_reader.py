@@ -17,7 +17,7 @@ from dledger.common.errors import Code, DeadlineExceeded, DLedgerError, Unavaila
 from dledger.common.types import Consistency
 from dledger.rpc.client.call_loop import CallLoop
 from dledger.rpc.client.failures import from_rpc
-from dledger.rpc.client.retry import ASKS_ELSEWHERE, PASSING
+from dledger.rpc.client.retry import ASKS_ELSEWHERE, NOT_THIS_NODE, PASSING
 from dledger.v1 import log_pb2
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class Reader:
                     yield accepted
                     self._calls.renew()  # what the caller took of the time is not the node's
         finally:
-            self._hang_up()
+            self.hang_up()
 
     def _complete(self) -> bool:
         return self._end is not None and self.next_index >= self._end
@@ -115,7 +115,7 @@ class Reader:
     async def _go_on(self) -> None:
         """After a stream that ended well, and early: the node knew of fewer commits then than were promised."""
         if self._has_gained:
-            self._hang_up()
+            self.hang_up()
             return
         text = f"{self._address} ended the stream"
         if not self._wanted.follow:
@@ -182,11 +182,11 @@ class Reader:
 
     async def _recover(self, refusal: DLedgerError) -> None:
         """Waits a moment and goes on at ``next_index``; raises what will not pass, or has lasted for too long."""
-        self._hang_up()
+        self.hang_up()
         self._check_open()
         if refusal.code in ASKS_ELSEWHERE:
             self._leaders.lost(self._address, refusal)
-        pinned = self._wanted.node is not None and refusal.code is Code.NOT_LEADER
+        pinned = self._wanted.node is not None and refusal.code in NOT_THIS_NODE
         # Another node's committed prefix may be a little behind what was read so far.
         behind = refusal.code is Code.INDEX_OUT_OF_RANGE and self.next_index > self._wanted.start
         passes = behind or (refusal.code in PASSING and not pinned)
@@ -237,7 +237,8 @@ class Reader:
         source = head.producer_id, head.producer_epoch, head.base_sequence
         return Batch(base_index, head.count, head.term, head.timestamp_ms, body, *source)
 
-    def _hang_up(self) -> None:
+    def hang_up(self) -> None:
+        """Ends the stream under way. Who waits for it goes on with another, or learns that the client was closed."""
         if self._call is not None:
             self._call.cancel()
             self._call = None

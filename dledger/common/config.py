@@ -118,6 +118,7 @@ class NodeConfig:
     address: str = ""
     """This node's own host:port for nodes, where ``peers`` does not say it: it joins."""
     group: str = DEFAULT_GROUP
+    """The group that is founded with the cluster. Not a setting of ``dledger serve``: others are made at run time."""
     listen: str = ""
     """The address to bind; the peer address's host by default."""
     grpc_port: int | None = None

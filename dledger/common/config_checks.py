@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import fields
 from pathlib import Path
 
@@ -15,12 +14,11 @@ from dledger.common.config import (
     check_reachable,
     split_address,
 )
-from dledger.common.errors import ConfigError
+from dledger.common.errors import ConfigError, InvalidRequest
+from dledger.common.types import check_group_name
 
 IN_ONE_MESSAGE = ("max_batch_bytes", "push_message_bytes", "read_message_bytes")
 """The limits of what travels in one message."""
-
-_NAME = re.compile(r"[a-z0-9-]+")
 
 
 def validate(config: NodeConfig) -> None:
@@ -36,8 +34,10 @@ def _check_names(config: NodeConfig) -> None:
         if not NODE_ID.fullmatch(node_id):
             raise ConfigError(f"{node_id!r} is not a node id: use letters, digits, '-', '_' and '.'")
     _check_address(config)
-    if not _NAME.fullmatch(config.group):
-        raise ConfigError(f"{config.group!r} is not a group name: use a-z, 0-9 and '-'")
+    try:
+        check_group_name(config.group)
+    except InvalidRequest as why:
+        raise ConfigError(str(why)) from None
     for address in filter(None, (*config.peers.values(), config.address, config.advertise)):
         check_reachable(address)
 

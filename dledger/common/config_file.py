@@ -35,7 +35,7 @@ from dledger.common.config_checks import validate
 from dledger.common.errors import ConfigError
 from dledger.common.types import Durability
 
-TEXT_KEYS = ("id", "address", "join", "group", "listen", "advertise", "cluster_id", "log_format", "log_level")
+TEXT_KEYS = ("id", "address", "join", "listen", "advertise", "cluster_id", "log_format", "log_level")
 PORT_KEYS = ("grpc_port", "http_port")
 SWITCH_KEYS = ("lease_reads", "many_groups")
 KEYS = (*TEXT_KEYS, *PORT_KEYS, *SWITCH_KEYS, "peers", "data", "durability", "limits", "timings")

@@ -18,6 +18,7 @@ class Code(Enum):
 
     # Where to ask instead, or that it pays to ask again.
     NOT_LEADER = "NOT_LEADER"
+    NOT_HERE = "NOT_HERE"
     LEADER_NOT_READY = "LEADER_NOT_READY"
     LEADER_TRANSFERRING = "LEADER_TRANSFERRING"
     LEADER_PENDING_FULL = "LEADER_PENDING_FULL"
@@ -37,7 +38,6 @@ class Code(Enum):
     UNKNOWN_GROUP = "UNKNOWN_GROUP"
     GROUP_SEALED = "GROUP_SEALED"
     GROUP_EXISTS = "GROUP_EXISTS"
-    NOT_HERE = "NOT_HERE"
     UNKNOWN_MEMBER = "UNKNOWN_MEMBER"
     INDEX_OUT_OF_RANGE = "INDEX_OUT_OF_RANGE"
     INDEX_LESS_THAN_LOCAL_BEGIN = "INDEX_LESS_THAN_LOCAL_BEGIN"
@@ -135,13 +135,13 @@ class Unsupported(DLedgerError):
 
 
 class GroupExists(DLedgerError):
-    """A group of that name exists, or is still being removed."""
+    """A group of that name exists, or is still being removed. Nothing was made."""
 
     code = Code.GROUP_EXISTS
 
 
 class UnknownGroup(DLedgerError):
-    """The node has no such group."""
+    """The cluster has no such group."""
 
     code = Code.UNKNOWN_GROUP
 
@@ -266,6 +266,7 @@ class CodeInfo(NamedTuple):
 
 CODES: dict[Code, CodeInfo] = {
     Code.NOT_LEADER: CodeInfo("FAILED_PRECONDITION", NotLeader, 3, "ask the leader named in leader_address"),
+    Code.NOT_HERE: CodeInfo("UNAVAILABLE", Unavailable, 3, "the node asked has no replica of this group: ask another"),
     Code.LEADER_NOT_READY: CodeInfo(
         "UNAVAILABLE", Unavailable, 3, "not committed in its term yet, or not confirmed by a quorum"
     ),
@@ -282,10 +283,9 @@ CODES: dict[Code, CodeInfo] = {
     Code.BATCH_TOO_LARGE: CodeInfo("INVALID_ARGUMENT", InvalidRequest, 5, "a batch over max_batch_bytes"),
     Code.CORRUPT_BATCH: CodeInfo("INVALID_ARGUMENT", InvalidRequest, 5, "count, offsets or crc do not fit the body"),
     Code.UNSUPPORTED: CodeInfo("UNIMPLEMENTED", Unsupported, 5, "not known to this server"),
-    Code.UNKNOWN_GROUP: CodeInfo("NOT_FOUND", UnknownGroup, 5, "the node has no such group"),
+    Code.UNKNOWN_GROUP: CodeInfo("NOT_FOUND", UnknownGroup, 5, "the cluster has no such group"),
     Code.GROUP_SEALED: CodeInfo("FAILED_PRECONDITION", UnknownGroup, 5, "the group is being removed"),
-    Code.GROUP_EXISTS: CodeInfo("ALREADY_EXISTS", GroupExists, 5, "a group of that name exists"),
-    Code.NOT_HERE: CodeInfo("UNAVAILABLE", Unavailable, 5, "the node has no replica of the group: ask another"),
+    Code.GROUP_EXISTS: CodeInfo("ALREADY_EXISTS", GroupExists, 5, "the cluster has a group of that name"),
     Code.UNKNOWN_MEMBER: CodeInfo("NOT_FOUND", UnknownMember, 5, "the group has no such member"),
     Code.INDEX_OUT_OF_RANGE: CodeInfo("OUT_OF_RANGE", OutOfRange, 5, "no committed record there yet"),
     Code.INDEX_LESS_THAN_LOCAL_BEGIN: CodeInfo("OUT_OF_RANGE", OutOfRange, 5, "trimmed; first_index is the first left"),

@@ -14,6 +14,8 @@ import re
 from enum import Enum, IntEnum
 from typing import NamedTuple, NewType
 
+from dledger.common.errors import InvalidRequest, quoted
+
 NodeId = NewType("NodeId", str)
 Term = NewType("Term", int)
 Position = NewType("Position", int)
@@ -22,13 +24,18 @@ Index = NewType("Index", int)
 DEFAULT_GROUP = "default"
 META_GROUP = "meta"
 """Holds the directory of groups: the only group that is founded from a configuration."""
-GROUP_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-"""What a group may be called."""
+_GROUP_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 MAX_INDEX = (1 << 63) - 1
 """The last index there can be."""
 MAX_START_NONCES = 256
 """How many of its last starts a node keeps the nonces of. A peer that missed more starts than these cannot tell any
 more whether they follow from the one that it knows."""
+
+
+def check_group_name(name: str) -> None:
+    """Raises UNEXPECTED_ARGUMENT unless a group may be called ``name``."""
+    if not _GROUP_NAME.fullmatch(name):
+        raise InvalidRequest(f"{quoted(name)} is not a group name: use 1 to 64 letters, digits, '-' and '_'")
 
 
 class Role(Enum):

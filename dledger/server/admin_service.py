@@ -60,6 +60,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
             repair_stuck=replica.exchange.repairer.is_stuck,
             founders_missing=node.founders_missing if replica.log.last.position == 0 else (),
             vote_blockers=_words(replica.core.vote_blockers),
+            groups=_count_groups(node),
         )
 
     @unary
@@ -178,7 +179,12 @@ def _of_recovering(node: Node, recovering: RecoveringReplica) -> admin_pb2.Statu
         damaged_frames=recovering.metrics.damaged_frames,
         repair_stuck=recovering.exchange.repairer.is_stuck,
         vote_blockers=_words(recovering.core.vote_blockers),
+        groups=_count_groups(node),
     )
+
+
+def _count_groups(node: Node) -> int:
+    return len(node.replicas) + len(node.recovering)
 
 
 def _group_info(entry: GroupEntry) -> admin_pb2.GroupInfo:

@@ -19,7 +19,7 @@ from random import Random
 from dledger.client.sealing import seal_group
 from dledger.common.backoff import Backoff
 from dledger.common.errors import Code, DLedgerError, error, quoted
-from dledger.common.types import DEFAULT_GROUP, GROUP_NAME, META_GROUP, Member, NodeId, Role, Term
+from dledger.common.types import DEFAULT_GROUP, META_GROUP, Member, NodeId, Role, Term, check_group_name
 from dledger.group.failing import as_refusal
 from dledger.group.replica import Replica
 from dledger.node.node import Node
@@ -93,9 +93,7 @@ class Directory:
     async def create(self, name: str, members: Sequence[NodeId], *, dry_run: bool = False) -> GroupEntry:
         """Makes a group of these nodes, or of the voters of `meta`. Raises UNEXPECTED_ARGUMENT, GROUP_EXISTS,
         UNKNOWN_MEMBER, CHANGE_REFUSED for a node whose disk is in doubt or unknown, and what an append raises."""
-        if not GROUP_NAME.fullmatch(name):
-            text = f"{quoted(name)} is no name of a group: use 1 to 64 letters, digits, '-' and '_'"
-            raise error(Code.UNEXPECTED_ARGUMENT, text)
+        check_group_name(name)
         known = {entry.name: entry for entry in await self.groups()}
         if name == META_GROUP or name in known:
             raise error(Code.GROUP_EXISTS, f"group {quoted(name)} exists: choose another name")

@@ -7,6 +7,7 @@ from dledger.common.errors import Code
 PASSING = frozenset(
     {
         Code.NOT_LEADER,
+        Code.NOT_HERE,
         Code.LEADER_NOT_READY,
         Code.LEADER_TRANSFERRING,
         Code.LEADER_PENDING_FULL,
@@ -23,3 +24,6 @@ PASSING = frozenset(
 
 ASKS_ELSEWHERE = PASSING - {Code.LEADER_PENDING_FULL, Code.LEADER_NOT_READY}
 """The codes after which the node asked may not be the leader any more."""
+
+NOT_THIS_NODE = frozenset({Code.NOT_LEADER, Code.NOT_HERE})
+"""The codes by which a node says that it is the wrong one to ask. A call for that very node will not pass."""

@@ -47,6 +47,7 @@ _FINAL = frozenset(
         Code.CORRUPT_BATCH,
         Code.UNSUPPORTED,
         Code.UNKNOWN_GROUP,
+        Code.GROUP_SEALED,
         Code.PRODUCER_FENCED,
         Code.SEQUENCE_CONFLICT,
         Code.REPEATED_REQUEST,
@@ -61,6 +62,7 @@ A fence tells less: the doubtful batch may have been appended before the newer e
 FOR_ALL = frozenset(
     {
         Code.UNKNOWN_GROUP,
+        Code.GROUP_SEALED,
         Code.UNSUPPORTED,
         Code.UNEXPECTED_ARGUMENT,
         Code.UNEXPECTED_MEMBER,

@@ -64,6 +64,7 @@ def dledger(monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[
     def run(*arguments: str, log: FakeLog | None = None, stdin: bytes | None = None) -> Outcome:
         if log is not None:
             monkeypatch.setattr(Target, "connect", lambda *_, **__: log)
+            monkeypatch.setattr(Target, "connect_cluster", lambda *_: log.cluster)
         if stdin is not None:
             reading, writing = os.pipe()
             os.write(writing, stdin)

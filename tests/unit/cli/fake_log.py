@@ -11,6 +11,7 @@ from dledger.client import (
     AckSpan,
     Batch,
     ClusterStatus,
+    GroupInfo,
     MembershipChange,
     NodeStatus,
     RetentionChange,
@@ -72,6 +73,67 @@ class FakeAdmin:
         return RetentionChange(GroupSettings((), max_age_ms or 0, max_bytes or 0), 10, 2048)
 
 
+class FakeGroups:
+    """The directory of groups; ``calls`` tells what was asked for."""
+
+    def __init__(self) -> None:
+        self.groups: dict[str, GroupInfo] = {}
+        self.calls: list[tuple[Any, ...]] = []
+        self.on_wait: Callable[[DLedgerError], None] | None = None
+        self.ids = 0
+        self.behind_a_look: Callable[[], object] = lambda: None
+        """Called behind each dry run of a deletion."""
+
+    def make(self, name: str, members: Sequence[str] = ("n0", "n1")) -> GroupInfo:
+        self.ids += 1
+        founders = tuple(Member(NodeId(each), f"{each}:2") for each in members)
+        self.groups[name] = GroupInfo(name, self.ids, founders)
+        return self.groups[name]
+
+    async def create(self, name: str, members: Sequence[str] | None, *, dry_run: bool) -> GroupInfo:
+        self.calls.append(("create", name, members, dry_run))
+        if name in self.groups:
+            raise error(Code.GROUP_EXISTS, f"there is a group {name!r} already")
+        group = self.make(name, members or ("n0", "n1", "n2"))
+        if dry_run:
+            del self.groups[name]
+        return group
+
+    async def describe(self, name: str) -> GroupInfo:
+        if name not in self.groups:
+            raise error(Code.UNKNOWN_GROUP, f"there is no group {name!r}")
+        return self.groups[name]
+
+    async def delete(self, name: str, *, dry_run: bool = False) -> GroupInfo:
+        self.calls.append(("delete", name, dry_run))
+        group = await self.describe(name)
+        if dry_run:
+            self.behind_a_look()
+        else:
+            del self.groups[name]
+        return group
+
+    async def list(self) -> list[GroupInfo]:
+        return [self.groups[name] for name in sorted(self.groups)]
+
+
+class FakeCluster:
+    """The same log for every group."""
+
+    def __init__(self, log: FakeLog) -> None:
+        self._log = log
+        self.groups = FakeGroups()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        return None
+
+    def log(self, _: str) -> FakeLog:
+        return self._log
+
+
 class FakeLog:
     """Appends succeed, until ``refusals`` has one for the call; ``reads`` tells how it was read."""
 
@@ -83,6 +145,7 @@ class FakeLog:
         """Called when records have been acknowledged."""
         self.endpoints = ""
         self.admin = FakeAdmin()
+        self.cluster = FakeCluster(self)
         self._status = status or healthy()
         self._calls = 0
 

@@ -61,9 +61,10 @@ def test_add_tells_how_to_start_and_how_to_promote(dledger: Run, fake: FakeLog) 
     assert fake.admin.calls == [("add", "n5", "127.0.0.1:20961", False)]
 
 
-def test_add_to_another_group_tells_how_to_join_that(dledger: Run, fake: FakeLog) -> None:
+def test_add_to_another_group_tells_how_to_promote_there(dledger: Run, fake: FakeLog) -> None:
     outcome = dledger("admin", "add", "n5=h:1", "--endpoints", "h:1", "--group", "mine", log=fake)
-    assert "dledger serve --id n5 --address h:1 --join h:1 --group mine --data DIR" in outcome.err
+    assert "dledger serve --id n5 --address h:1 --join h:1 --data DIR\n" in outcome.err
+    assert "dledger admin promote n5 --group mine\n" in outcome.err
 
 
 @pytest.mark.parametrize("node_", ["n5", "n5=", "n5=host", "n5=h:1,n6=h:2", ""])

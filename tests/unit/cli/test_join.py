@@ -24,8 +24,8 @@ def tell(monkeypatch: pytest.MonkeyPatch) -> Tell:
     """What the endpoints answer."""
 
     def answer(told: Metadata | DLedgerError) -> None:
-        async def ask(endpoints: str, group: str) -> Metadata:
-            assert (endpoints, group) == ("h0:2,h1:2", "default")
+        async def ask(endpoints: str) -> Metadata:
+            assert endpoints == "h0:2,h1:2"
             if isinstance(told, DLedgerError):
                 raise told
             return told

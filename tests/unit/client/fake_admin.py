@@ -13,7 +13,7 @@ from dledger.v1 import admin_pb2, admin_pb2_grpc, raft_pb2
 from tests.unit.client.refusals import abort
 
 if TYPE_CHECKING:
-    from tests.unit.client.fake_server import FakeCluster
+    from tests.unit.client.fake_server import FakeCluster, FakeNode
 
 LAG_FRAMES = 7
 """Of every follower."""
@@ -27,13 +27,21 @@ class FakeAdmin(admin_pb2_grpc.AdminServiceServicer):
     address: str
     is_silent: bool
 
-    def check_leader(self) -> None:
+    def check_leader(self, group: str = "default") -> None:
         """Raises NOT_LEADER."""
         raise NotImplementedError
 
+    def leader_of(self, group: str) -> FakeNode | None:
+        """Raises UNKNOWN_GROUP, NOT_HERE."""
+        raise NotImplementedError
+
     async def Status(self, request: Any, context: Any) -> Any:
-        cluster, leader = self.cluster, self.cluster.leader
+        cluster = self.cluster
         await cluster.answering("Status", silent=self.is_silent)
+        try:
+            leader = self.leader_of(request.group)
+        except DLedgerError as refusal:
+            await abort(context, refusal)
         leads = leader is self
         followers = [
             admin_pb2.FollowerStatus(
@@ -47,7 +55,7 @@ class FakeAdmin(admin_pb2_grpc.AdminServiceServicer):
             if leads and each.id != self.id
         ]
         return admin_pb2.StatusResponse(
-            group="default",
+            group=request.group,
             cluster_id="fake",
             id=self.id,
             role="leader" if leads else "follower",
@@ -62,6 +70,7 @@ class FakeAdmin(admin_pb2_grpc.AdminServiceServicer):
             settings=cluster.settings,
             disk=admin_pb2.DiskStatus(state="ok", free_bytes=1 << 30),
             log_size_bytes=4096,
+            groups=2 + len(cluster.groups),
         )
 
     def _records(self) -> list[raft_pb2.MemberRecord]:
@@ -182,3 +191,38 @@ class FakeAdmin(admin_pb2_grpc.AdminServiceServicer):
             return admin_pb2.SetRetentionResponse(settings=settings, trimmed_records=5, trimmed_bytes=500)
 
         return await self._as_leader(request, context, keep)
+
+    async def CreateGroup(self, request: Any, context: Any) -> Any:
+        def create() -> Any:
+            if request.name in self.cluster.groups:
+                raise error(Code.GROUP_EXISTS, f"there is a group {request.name!r} already")
+            founders = [self._member(node_id) for node_id in request.members or self.cluster.members]
+            records = [raft_pb2.MemberRecord(id=each.id, peer_address=each.peer_address) for each in founders]
+            group = admin_pb2.GroupInfo(name=request.name, id=self.cluster.groups_made + 1, founders=records)
+            if not request.dry_run:
+                self.cluster.groups_made += 1
+                self.cluster.groups[request.name] = group
+            return admin_pb2.CreateGroupResponse(group=group)
+
+        return await self._as_leader(request, context, create)
+
+    async def ListGroups(self, request: Any, context: Any) -> Any:
+        def tell() -> Any:
+            groups = [group for _, group in sorted(self.cluster.groups.items())]
+            return admin_pb2.ListGroupsResponse(groups=groups)
+
+        return await self._as_leader(request, context, tell)
+
+    async def DeleteGroup(self, request: Any, context: Any) -> Any:
+        def delete() -> Any:
+            if request.name not in self.cluster.groups:
+                raise error(Code.UNKNOWN_GROUP, f"there is no group {request.name!r}")
+            group = self.cluster.groups[request.name]
+            if not request.dry_run:
+                del self.cluster.groups[request.name]
+            return admin_pb2.DeleteGroupResponse(group=group)
+
+        return await self._as_leader(request, context, delete)
+
+    async def SealGroup(self, request: Any, context: Any) -> Any:
+        return await self._as_leader(request, context, admin_pb2.SealGroupResponse)

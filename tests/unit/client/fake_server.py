@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from grpc import aio
 from dledger.common.batch import build_body, check_body, crc32c, record_at, records_of
 from dledger.common.errors import Code, DLedgerError, error
 from dledger.common.types import Member, NodeId
-from dledger.v1 import admin_pb2_grpc, log_pb2, log_pb2_grpc, raft_pb2
+from dledger.v1 import admin_pb2, admin_pb2_grpc, log_pb2, log_pb2_grpc, raft_pb2
 from tests.unit.client.fake_admin import FakeAdmin
 from tests.unit.client.refusals import abort
 
@@ -34,6 +34,7 @@ SERVER_OPTIONS = [
 ]
 """A server has to allow the client's keepalive pings while a stream is idle."""
 TIMESTAMP_MS = 1_700_000_000_000
+SYSTEM_GROUPS = ("default", "meta")
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,9 @@ class FakeCluster:
         self.admin_changes = 0
         self.started_nodes = 0
         self.faults = Faults()
+        self.groups: dict[str, admin_pb2.GroupInfo] = {}
+        """Those that were made beside default and meta: their first founders lead. All have the same records."""
+        self.groups_made = 0
         self.first_index = 0
         self._called: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
         self.appended = asyncio.Condition()
@@ -133,6 +137,9 @@ class FakeCluster:
         self.nodes.remove(old)
         del self.members[old.id]
         return new
+
+    def founders_of(self, group: str) -> list[str]:
+        return [each.id for each in self.groups[group].founders]
 
     def lead(self, node: FakeNode | None) -> None:
         self.leader = node
@@ -241,6 +248,10 @@ class FakeNode(log_pb2_grpc.LogServiceServicer, FakeAdmin):
         self.get_messages = 0
         self.has_ended_a_read = asyncio.Event()
         self.metadata_calls = 0
+        self.groups_told: Counter[str] = Counter()
+        """The same by group."""
+        self.appended_to: set[str] = set()
+        """The groups that appends were for."""
         self.believes: tuple[int, FakeNode] | None = None
         """A term and its leader, when it has not heard of newer ones."""
         self.remembers: dict[str, Member] | None = None
@@ -263,8 +274,19 @@ class FakeNode(log_pb2_grpc.LogServiceServicer, FakeAdmin):
     async def stop(self) -> None:
         await self.server.stop(None)
 
-    def check_leader(self) -> None:
-        leader = self.cluster.leader
+    def leader_of(self, group: str) -> FakeNode | None:
+        """Raises UNKNOWN_GROUP, and NOT_HERE if this node has no replica of it."""
+        if group in SYSTEM_GROUPS:
+            return self.cluster.leader
+        if group not in self.cluster.groups:
+            raise error(Code.UNKNOWN_GROUP, f"there is no group {group!r}")
+        founders = self.cluster.founders_of(group)
+        if self.id not in founders:
+            raise error(Code.NOT_HERE, f"{self.id} has no replica of {group!r}")
+        return next((node for node in self.cluster.nodes if node.id == founders[0]), None)
+
+    def check_leader(self, group: str = "default") -> None:
+        leader = self.leader_of(group)
         if leader is not self:
             named = {"leader_id": leader.id, "leader_address": leader.address} if leader else {}
             raise error(Code.NOT_LEADER, f"{self.id} does not lead", **named)
@@ -272,7 +294,7 @@ class FakeNode(log_pb2_grpc.LogServiceServicer, FakeAdmin):
     async def InitProducer(self, request: Any, context: Any) -> Any:
         await self.cluster.answering("InitProducer")
         try:
-            self.check_leader()
+            self.check_leader(request.group)
         except DLedgerError as refusal:
             await abort(context, refusal)
         if self.cluster.faults.disk_full:
@@ -297,7 +319,7 @@ class FakeNode(log_pb2_grpc.LogServiceServicer, FakeAdmin):
 
     async def Append(self, request: Any, context: Any) -> Any:
         try:
-            self.check_leader()
+            self.check_leader(request.group)
             batch = await self.cluster.store(0, 0, len(request.records), build_body(request.records))
         except DLedgerError as refusal:
             await abort(context, refusal)
@@ -309,6 +331,7 @@ class FakeNode(log_pb2_grpc.LogServiceServicer, FakeAdmin):
             producer_id = request.producer_id if producer_id is None else producer_id
             if request.producer_epoch > self.cluster.epochs.get(producer_id, 0):
                 self.cluster.begin_epoch(producer_id, request.producer_epoch)
+            self.appended_to.add(request.group)
             self.append_messages.append((producer_id, request.base_sequence, request.count))
             async with self.received:
                 self.received.notify_all()
@@ -329,7 +352,7 @@ class FakeNode(log_pb2_grpc.LogServiceServicer, FakeAdmin):
             await faults.hold.wait()
         if faults.chaos is not None and faults.chaos.random() < 0.25:
             self._misbehave(faults.chaos)
-        self.check_leader()
+        self.check_leader(request.group)
         if faults.disk_full:
             raise error(Code.DISK_FULL, "no room")
         if faults.refuse_appends:
@@ -373,7 +396,7 @@ class FakeNode(log_pb2_grpc.LogServiceServicer, FakeAdmin):
         await self.cluster.answering("Get")
         try:
             if request.consistency != log_pb2.CONSISTENCY_COMMITTED:
-                self.check_leader()
+                self.check_leader(request.group)
             batch, value = self.cluster.find(request.index)
         except DLedgerError as refusal:
             await abort(context, refusal)
@@ -387,13 +410,13 @@ class FakeNode(log_pb2_grpc.LogServiceServicer, FakeAdmin):
             if self.cluster.faults.break_gets:
                 self.cluster.faults.break_gets -= 1
                 await context.abort(grpc.StatusCode.UNAVAILABLE, "the stream broke")
-            results = [self._result(index, request.consistency) for index in request.indexes]
+            results = [self._result(index, request) for index in request.indexes]
             yield log_pb2.GetStreamResponse(results=results, commit_index=self.cluster.end_index - 1)
 
-    def _result(self, index: int, consistency: int) -> Any:
+    def _result(self, index: int, request: Any) -> Any:
         try:
-            if consistency != log_pb2.CONSISTENCY_COMMITTED:
-                self.check_leader()
+            if request.consistency != log_pb2.CONSISTENCY_COMMITTED:
+                self.check_leader(request.group)
             batch, value = self.cluster.find(index)
         except DLedgerError as refusal:
             metadata = {} if self.cluster.faults.tells_no_metadata else refusal.metadata
@@ -406,7 +429,7 @@ class FakeNode(log_pb2_grpc.LogServiceServicer, FakeAdmin):
         await self.cluster.answering("Read")
         try:
             if request.consistency != log_pb2.CONSISTENCY_COMMITTED:
-                self.check_leader()
+                self.check_leader(request.group)
             if request.start_index < self.cluster.first_index:
                 self.cluster.find(request.start_index)
         except DLedgerError as refusal:
@@ -450,19 +473,24 @@ class FakeNode(log_pb2_grpc.LogServiceServicer, FakeAdmin):
 
     async def GetMetadata(self, request: Any, context: Any) -> Any:
         await self.cluster.answering("GetMetadata", silent=self.is_silent)
-        if request.group != "default":
-            await abort(context, error(Code.UNKNOWN_GROUP, f"there is no group {request.group!r}"))
+        try:
+            leader = self.leader_of(request.group)
+        except DLedgerError as refusal:
+            await abort(context, refusal)
         self.metadata_calls += 1
+        self.groups_told[request.group] += 1
         async with self.received:
             self.received.notify_all()
-        term, leader = self.believes or (self.cluster.term, self.cluster.leader)
+        term, leader = self.believes or (self.cluster.term, leader)
         addresses = {node.id: node.address for node in self.cluster.nodes}
         members = [
             log_pb2.Member(id=id_, address=addresses.get(id_, ""), peer_address=each.peer_address, voter=each.voter)
             for id_, each in (self.remembers or self.cluster.members).items()
+            if request.group in SYSTEM_GROUPS
+            or id_ in {each.id for each in self.cluster.groups[request.group].founders}
         ]
         return log_pb2.GetMetadataResponse(
-            group="default",
+            group=request.group,
             cluster_id=self.cluster.cluster_id,
             term=term,
             leader_id=leader.id if leader else "",

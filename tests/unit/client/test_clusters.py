@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dledger import client
-from dledger.client.metadata import AddressBook, MemberInfo, Metadata
+from dledger.client.metadata import AddressBook, ClusterBook, MemberInfo, Metadata
 from dledger.common.errors import DeadlineExceeded, PeerRefused, Unavailable
 from dledger.common.types import Consistency, Member, NodeId
 from tests.unit.client.fake_server import FakeCluster, FakeNode
@@ -216,16 +216,16 @@ def told(cluster_id: str, *addresses: str) -> Metadata:
 
 
 def test_a_member_that_was_emptied_and_founded_another_cluster_is_refused_alone() -> None:
-    book = AddressBook(["a:1", "b:1"])
+    book = AddressBook(ClusterBook(["a:1", "b:1"]), "default")
     book.learn(told("red", "a:1", "b:1"), "a:1")
     with pytest.raises(PeerRefused):
         book.learn(told("blue", "b:1"), "b:1")
-    assert book.conflict is None
+    assert book.cluster.conflict is None
 
 
 def test_a_node_that_was_one_of_ours_and_founded_another_cluster_is_refused_alone() -> None:
-    book = AddressBook(["a:1", "b:1"])
+    book = AddressBook(ClusterBook(["a:1", "b:1"]), "default")
     book.learn(told("red", "a:1", "c:1"), "b:1")
     with pytest.raises(PeerRefused):
         book.learn(told("blue", "b:1"), "b:1")
-    assert book.conflict is None
+    assert book.cluster.conflict is None

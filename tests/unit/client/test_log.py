@@ -246,8 +246,8 @@ def test_a_reader_that_is_collected_in_the_client_s_own_thread_harms_nobody(serv
         log.append(b"0")
         held = [log.read(follow=True)]
         next(held[0])
-        assert log._loop is not None
-        log._loop.call_soon_threadsafe(held.clear)
+        assert log._thread._loop is not None
+        log._thread._loop.call_soon_threadsafe(held.clear)
         assert log.append(b"1").index == 1
 
 
@@ -261,8 +261,8 @@ def test_a_blocking_call_in_the_client_s_own_thread_is_refused(served: FakeClust
             refused.set_result(refusal)
 
     with client.connect_blocking(served.endpoints) as log:
-        assert log._loop is not None
-        log._loop.call_soon_threadsafe(call, log)
+        assert log._thread._loop is not None
+        log._thread._loop.call_soon_threadsafe(call, log)
         assert "own thread" in str(refused.result(timeout=10))
         assert log.append(b"y").index == 0
 
@@ -285,7 +285,7 @@ def test_a_reader_that_is_forgotten_behind_a_fork_waits_for_no_thread_of_the_par
         reader = log.read(follow=True)
         next(reader)
         forgetting = threading.Thread(target=reader.close, daemon=True)  # type: ignore[attr-defined]
-        with log._handing_over, monkeypatch.context() as patch:  # as a thread does that the child has not
+        with log._thread._handing_over, monkeypatch.context() as patch:  # as a thread does that the child has not
             patch.setattr("os.getpid", lambda: -1)
             forgetting.start()
             forgetting.join(timeout=5)
@@ -371,7 +371,7 @@ def test_threads_that_close_the_blocking_client_at_once_lose_no_append(served: F
         appending.start()
         while not served.nodes[0].append_messages:
             time.sleep(0.001)
-        assert log._loop is not None
+        assert log._thread._loop is not None
         closing = [threading.Thread(target=log.close) for _ in range(4)]
         for thread in closing:
             thread.start()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dledger import client
-from dledger.client.metadata import AddressBook, MemberInfo, Metadata
+from dledger.client.metadata import AddressBook, ClusterBook, MemberInfo, Metadata
 from dledger.common.errors import OutcomeUnknown, PeerRefused, UnknownMember
 from dledger.common.types import Consistency
 from tests.unit.client.fake_server import FakeCluster
@@ -19,14 +19,14 @@ def told(leader: str | None, term: int, *addresses: str) -> Metadata:
 
 
 def test_members_are_asked_before_the_endpoints_given() -> None:
-    book = AddressBook(["x:1", "m:1"])
+    book = AddressBook(ClusterBook(["x:1", "m:1"]), "default")
     assert book.addresses == ["x:1", "m:1"]
     book.learn(told("a", 1, "m:1", "m:2"), "m:1")
     assert book.addresses == ["m:1", "m:2", "x:1"]
 
 
 def test_only_the_leader_strikes_out_a_member() -> None:
-    book = AddressBook(["x:1"])
+    book = AddressBook(ClusterBook(["x:1"]), "default")
     book.learn(told("a", 1, "m:1", "m:2"), "m:1")
     book.learn(told("a", 1, "m:1"), "m:9")
     assert book.addresses == ["m:1", "m:2", "x:1"]
@@ -35,7 +35,7 @@ def test_only_the_leader_strikes_out_a_member() -> None:
 
 
 def test_what_an_earlier_term_says_is_no_news() -> None:
-    book = AddressBook(["x:1"])
+    book = AddressBook(ClusterBook(["x:1"]), "default")
     book.learn(told("a", 2, "m:1", "m:2"), "m:1")
     book.learn(told("a", 1, "m:3"), "m:3")
     assert book.addresses == ["m:1", "m:2", "x:1"]
@@ -44,14 +44,14 @@ def test_what_an_earlier_term_says_is_no_news() -> None:
 
 
 def test_an_address_that_a_node_does_not_know_is_filled_in() -> None:
-    book = AddressBook(["x:1"])
+    book = AddressBook(ClusterBook(["x:1"]), "default")
     book.learn(told("a", 1, "m:1", "m:2"), "m:1")
     assert book.learn(told("a", 2, "m:1", ""), "m:1").address_of("b") == "m:2"
     assert book.addresses == ["m:1", "m:2", "x:1"]
 
 
 def test_a_node_of_another_cluster_is_refused() -> None:
-    book = AddressBook(["x:1"])
+    book = AddressBook(ClusterBook(["x:1"]), "default")
     book.learn(told("a", 1, "m:1"), "m:1")
     with pytest.raises(PeerRefused, match="cluster other"):
         book.learn(told("a", 9, "m:2")._replace(cluster_id="other"), "m:2")
@@ -59,7 +59,7 @@ def test_a_node_of_another_cluster_is_refused() -> None:
 
 
 def test_a_node_that_does_not_know_its_cluster_yet_says_nothing_against_it() -> None:
-    book = AddressBook(["x:1"])
+    book = AddressBook(ClusterBook(["x:1"]), "default")
     book.learn(told(None, 0)._replace(cluster_id=""), "m:1")
     book.learn(told("a", 1, "m:1"), "m:1")
     book.learn(told(None, 0)._replace(cluster_id=""), "m:2")
@@ -99,7 +99,7 @@ async def test_a_client_goes_on_when_every_node_it_knew_is_replaced(five: FakeCl
 
 async def test_a_client_that_is_idle_hears_of_new_members(five: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """All but the leader are replaced, then the leader dies: nobody is left of those the client asked last."""
-    monkeypatch.setattr("dledger.client.leader_locator.REFRESH_INTERVAL_S", 0.02)
+    monkeypatch.setattr("dledger.client.connections.REFRESH_INTERVAL_S", 0.02)
     leader = five.nodes[0]
     async with client.connect(five.endpoints, timeout_ms=5_000) as log:
         await log.append(b"0")
@@ -174,7 +174,7 @@ async def test_who_follows_a_node_that_is_no_member_any_more_is_told(
     five: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dledger.client.range_reader.SILENCE_S", 0.02)
-    monkeypatch.setattr("dledger.client.leader_locator.REFRESH_INTERVAL_S", 0.02)
+    monkeypatch.setattr("dledger.client.connections.REFRESH_INTERVAL_S", 0.02)
     removed = five.nodes[4]
     async with client.connect(five.endpoints, timeout_ms=5_000) as log:
         await log.append(b"0")

@@ -89,7 +89,7 @@ def test_peers_that_name_nobody_are_refused(text: str) -> None:
         ({"id": "n7", "address": "h"}, "is not an address"),
         ({"id": "n7", "address": PEERS["n1"]}, "share the address"),
         ({"id": "a/b", "peers": {"a/b": "h:1"}}, "is not a node id"),
-        ({"group": "Mine"}, "is not a group name"),
+        ({"group": "my group"}, "is not a group name"),
         ({"advertise": "host"}, "is not an address"),
         ({"advertise": "[::]:7"}, "nobody can be reached there"),
         ({"peers": {"n0": "0.0.0.0:20911"}}, "nobody can be reached there"),

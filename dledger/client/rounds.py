@@ -1,0 +1,131 @@
+"""One round of questions: every address is asked what it knows of a group, until somebody's answer will do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Protocol
+
+from dledger.common.errors import Code, DLedgerError, Unavailable, error
+from dledger.rpc.client.retry import PASSING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dledger.client.metadata import Metadata
+
+STAGGER_S = 0.1
+"""An endpoint that has not answered for so long is no longer waited for alone: the next one is asked beside it."""
+
+
+class Asker(Protocol):
+    """Whose questions they are."""
+
+    group: str
+
+    @property
+    def addresses(self) -> list[str]:
+        """All that are known by now."""
+
+    async def ask(self, address: str) -> Metadata:
+        """What one node knows."""
+
+    def met(self, *, somebody: bool) -> None:
+        """The endpoints were asked of which cluster they are; ``somebody`` has answered."""
+
+    def check(self) -> None:
+        """Raises what makes asking of no use."""
+
+
+class Round:
+    """Asks the addresses in turn, staggered, and gives out what they answer as it comes.
+
+    ``meets``: all at once, and nothing is given out before those that are quick have said of which cluster they are.
+    """
+
+    def __init__(self, asker: Asker, addresses: Sequence[str], *, meets: bool) -> None:
+        self._asker = asker
+        self._meets = meets
+        self._waiting = deque(addresses)
+        self._taken = set(addresses)
+        self._asked: dict[asyncio.Task[Metadata], str] = {}
+        self._answered: deque[tuple[Metadata, str]] = deque()
+        self._failures: list[DLedgerError] = []
+        self._heard = False
+
+    def __aiter__(self) -> Round:
+        return self
+
+    async def __anext__(self) -> tuple[Metadata, str]:
+        if self._meets:
+            self._meets = False
+            await self._meet()
+        while not self._answered:
+            if not self._waiting and not self._asked:
+                self._take_in_others()
+            if self._waiting:
+                self._ask_next()
+            if not self._asked:
+                raise StopAsyncIteration
+            await self._hear(STAGGER_S if self._waiting else None, asyncio.FIRST_COMPLETED)
+        return self._answered.popleft()
+
+    def _take_in_others(self) -> None:
+        """Nodes without a replica of the group may have told of others meanwhile."""
+        if any(refusal.code is Code.NOT_HERE for refusal in self._failures):
+            others = [address for address in self._asker.addresses if address not in self._taken]
+            self._waiting.extend(others)
+            self._taken.update(others)
+
+    async def _meet(self) -> None:
+        while self._waiting:
+            self._ask_next()
+        while self._asked and not self._answered:
+            await self._hear(None, asyncio.FIRST_COMPLETED)
+        if self._asked:
+            await self._hear(STAGGER_S, asyncio.ALL_COMPLETED)
+        self._asker.met(somebody=bool(self._answered))
+
+    def _ask_next(self) -> None:
+        address = self._waiting.popleft()
+        task = asyncio.create_task(self._asker.ask(address), name=f"dledger-ask {address}")
+        self._asked[task] = address
+
+    async def _hear(self, timeout_s: float | None, until: str) -> None:
+        await asyncio.wait(self._asked, timeout=timeout_s, return_when=until)
+        for task in [task for task in self._asked if task.done()]:
+            self._collect(task, self._asked.pop(task))
+
+    def _collect(self, task: asyncio.Task[Metadata], address: str) -> None:
+        try:
+            metadata = task.result()
+        except DLedgerError as refusal:
+            self._failures.append(refusal)
+        else:
+            self._heard = True
+            self._answered.append((metadata, address))
+
+    def nobody(self) -> DLedgerError:
+        """Why the round brought nothing: the client's end, a refusal that will not pass, no leader that can be asked,
+        or nobody there."""
+        self._asker.check()
+        for refusal in self._failures:
+            if refusal.code not in PASSING and refusal.code is not Code.UNKNOWN_CLUSTER:
+                return refusal
+        if self._heard:
+            text = "no leader is known: a majority of the nodes is needed to elect one"
+            return error(Code.LEADER_NOT_READY, text)
+        if all(refusal.code is Code.UNKNOWN_CLUSTER for refusal in self._failures):
+            return self._failures[0]  # beside those of ours that are away for a moment it would say nothing
+        reasons = "; ".join(str(refusal) for refusal in self._failures)
+        if any(refusal.code is Code.NOT_HERE for refusal in self._failures):
+            text = f"no node that answers has a replica of the group {self._asker.group!r} ({reasons})"
+            return error(Code.NOT_HERE, f"{text}: start its members, or name them")
+        return Unavailable(f"no endpoint answers ({reasons}): start the nodes, or name others")
+
+    async def close(self) -> None:
+        """Ends the questions that nobody waits for any more."""
+        for task in self._asked:
+            task.cancel()
+        if self._asked:
+            await asyncio.wait(self._asked)
