@@ -37,6 +37,7 @@ from dledger.raft.messages import Message, PeerMessage, VoteRequest
 from dledger.testing.memory_log import MemoryLog
 from dledger.testing.memory_network import MemoryNetwork, MemoryTransport
 from dledger.transport.transport_api import PeerIdentity
+from tests.support.scenario import SCENARIO_SEED
 
 POLL_S = 0.005
 
@@ -405,7 +406,7 @@ class SimCluster:
         self,
         size: int,
         *,
-        seed: int = 0,
+        seed: int = SCENARIO_SEED,
         start: Iterable[int] | None = None,
         timings: Timings | None = None,
         limits: Limits | None = None,

@@ -10,11 +10,13 @@ from functools import partial
 from dledger.common.config import Timings
 from dledger.common.errors import ChangeRefused
 from dledger.common.types import Durability, Position
+from dledger.log.file_log import FileLog
 from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.host import SimHost
 from tests.simulation.platter import SimFile
 from tests.simulation.trace import Trace
 from tests.simulation.truth import stored_frames
+from tests.support.scenario import SCENARIO_SEED
 
 POLL_S = 0.01
 
@@ -27,8 +29,9 @@ async def rotting(
     timings: Timings | None = None,
     durability: Durability = Durability.FSYNC,
 ) -> AsyncIterator[tuple[SimulatedCluster, list[SimHost]]]:
-    """A cluster whose logs of ``appends`` frames are level; its machines with the leader first."""
-    cluster = SimulatedCluster(size, 1, Trace(), durability=durability)
+    """A cluster whose logs of ``appends`` frames are level, and marked to their ends if they are synced; its machines
+    with the leader first."""
+    cluster = SimulatedCluster(size, SCENARIO_SEED, Trace(), durability=durability)
     cluster._timings = timings or cluster._timings
     await cluster.start()
     try:
@@ -36,6 +39,8 @@ async def rotting(
         leader = cluster.leaders()[0]
         await append(leader, appends)
         await level(cluster)
+        if cluster.is_synced:
+            await marked(*cluster.up())
         yield cluster, [leader, *(host for host in cluster.hosts.values() if host is not leader)]
     finally:
         await cluster.bury()
@@ -88,6 +93,18 @@ async def level(cluster: SimulatedCluster) -> None:
         return len(points) == 1 and all(last.position == commit for last, commit in points)
 
     await until(is_level)
+
+
+async def marked(*hosts: SimHost) -> None:
+    """Until a durable sync mark of each of them names the end of its log: rot below it is not taken for a torn write."""
+
+    def is_marked(host: SimHost) -> bool:
+        log = host.replica.log
+        assert isinstance(log, FileLog)
+        commit = log._commit
+        return commit._marked.sequence == log.last.position and not commit._dirty and not commit._in_flight
+
+    await until(lambda: all(is_marked(host) for host in hosts))
 
 
 def segments(host: SimHost) -> list[SimFile]:

@@ -13,6 +13,7 @@ from dledger.raft.messages import (
     Fetch,
     FetchResult,
 )
+from dledger.testing.network_faults import Rule
 from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.host import SimHost
 from tests.unit.group.rot import (
@@ -25,6 +26,8 @@ from tests.unit.group.rot import (
 )
 
 BEFORE_A_MARK_S = 0.0005
+CONNECTED_S = 0.05
+"""Longer than two nodes that are up take to connect."""
 NOTICED_S = 3.0
 """So long after a power cut the others have given up their connections, and take new ones."""
 
@@ -101,6 +104,15 @@ async def start_idle(host: SimHost) -> None:
     """It does not stand, for now."""
     await host.start()
     host.replica.core.set_may_lead(False, host.life.process.time() * 1000)
+
+
+def let_answers_arrive(cluster: SimulatedCluster, patient: SimHost) -> Rule:
+    """To be called before ``patient`` starts. Its questions take so long that whoever is asked has a connection back to
+    it by then. An answer without one is lost, and costs a question's timeout, which is longer than a TailQuery waits for
+    everybody."""
+    return cluster.network.faults.add(
+        Rule(lambda source, _, what: source == patient.id and isinstance(what, Fetch), delay_s=CONNECTED_S)
+    )
 
 
 def begin_behind_the_end_of_others(host: SimHost) -> None:

@@ -246,7 +246,7 @@ async def trimmed_to_rot(
 async def test_a_trim_to_a_rotten_frame_is_carried_out(monkeypatch: pytest.MonkeyPatch) -> None:
     async with trimmed_to_rot(monkeypatch) as (cluster, leader, patient, _, doomed):
         await level(cluster)
-        assert patient.replica.log.state.start.position == doomed
+        await until(lambda: patient.replica.log.state.start.position == doomed)
         assert patient.replica.core.may_lead
         assert not owes(patient)
         leader.crash()

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
+from random import Random
+from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 
+from dledger.common.config import Timings
 from dledger.common.types import GENESIS, Durability, Position, Term
 from dledger.raft.messages import Append, Compare, Fetch
 from dledger.raft.state import VoteBlocker
@@ -29,13 +32,37 @@ from tests.unit.group.rot import (
 )
 from tests.unit.group.tails import NOTICED_S, lose, tear
 
+if TYPE_CHECKING:
+    from _typeshed import SupportsLenAndGetItem
+
+T = TypeVar("T")
+
+SLOW_SYNCS = Timings(sync_interval_ms=2_000)
+SYNCED_S = 3.0
+"""With ``SLOW_SYNCS`` all that was written before is synced by then, and the next sync is an interval away from the next
+write."""
 UNSYNCED = pytest.mark.parametrize("durability", [Durability.NONE, Durability.INTERVAL])
+
+
+class _NothingSurvives(Random):
+    """Decides what a power cut leaves: no sector and no name that was not synced, and none in part."""
+
+    def random(self) -> float:
+        return 1.0
+
+    def choice(self, seq: SupportsLenAndGetItem[T]) -> T:
+        return seq[0]
+
+    def randint(self, a: int, b: int) -> int:
+        del b
+        return a
 
 
 def lose_power(host: SimHost) -> None:
     """Of what was not synced nothing survives."""
-    host.platter.random.choice = lambda options: options[0]  # type: ignore[assignment, method-assign]
+    chance, host.platter.random = host.platter.random, _NothingSurvives()
     host.crash()
+    host.platter.random = chance
 
 
 @in_world
@@ -74,8 +101,9 @@ async def test_a_torn_end_keeps_no_sole_voter_from_leading_whose_learner_is_away
 async def test_who_lost_the_promotions_of_others_with_its_power_does_not_lead_beside_them(
     durability: Durability,
 ) -> None:
-    async with rotting(1, appends=5, durability=durability) as (cluster, (founder,)):
+    async with rotting(1, appends=5, durability=durability, timings=SLOW_SYNCS) as (cluster, (founder,)):
         others = [await learner(cluster, founder) for _ in range(2)]
+        await asyncio.sleep(SYNCED_S)
         for host in others:
             await founder.ask(partial(founder.replica.members.promote, host.id))
         await append(founder, 3)
@@ -96,8 +124,9 @@ async def test_who_lost_the_promotions_of_others_with_its_power_does_not_lead_be
 @UNSYNCED
 @in_world
 async def test_it_waits_for_them_also_behind_another_restart(durability: Durability) -> None:
-    async with rotting(1, appends=5, durability=durability) as (cluster, (founder,)):
+    async with rotting(1, appends=5, durability=durability, timings=SLOW_SYNCS) as (cluster, (founder,)):
         others = [await learner(cluster, founder) for _ in range(2)]
+        await asyncio.sleep(SYNCED_S)
         for host in others:
             await founder.ask(partial(founder.replica.members.promote, host.id))
         await append(founder, 3)
@@ -138,9 +167,9 @@ async def test_a_sole_voter_that_lost_its_power_and_knows_of_others_waits_for_on
 @in_world
 async def test_it_is_led_until_it_has_what_the_leader_has(is_killed: bool) -> None:
     """It knows the leader, and asks everybody; what the leader sends does not arrive."""
-    async with rotting(1, appends=5, durability=Durability.INTERVAL) as (cluster, (founder,)):
+    async with rotting(1, appends=5, durability=Durability.INTERVAL, timings=SLOW_SYNCS) as (cluster, (founder,)):
         others = [await learner(cluster, founder) for _ in range(2)]
-        await asyncio.sleep(2)  # what was written so far is synced
+        await asyncio.sleep(SYNCED_S)
         for host in others:
             await founder.ask(partial(founder.replica.members.promote, host.id))
         (leader, _) = others
@@ -210,7 +239,10 @@ async def test_whose_log_rotted_from_before_anybody_joined_is_repaired_by_those_
 async def test_a_node_that_never_met_another_leads_at_once() -> None:
     async with rotting(1, appends=5, durability=Durability.NONE) as (cluster, (founder,)):
         lose_power(founder)
-        founder.promised, cluster.watch = GENESIS, Watch()  # nobody else was to keep it
+        founder.promised, known = GENESIS, cluster.watch.chronicle  # nobody else was to keep it
+        cluster.watch = Watch()
+        cluster.watch.chronicle._facts.update(known._facts)  # a roll is synced, and some frames with it
+        cluster.watch.chronicle._members.update(known._members)
         await founder.start()
         await until(lambda: founder.leads)
 

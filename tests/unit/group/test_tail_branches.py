@@ -37,6 +37,7 @@ from tests.unit.group.tails import (
     cut_short,
     doubt,
     forbid,
+    let_answers_arrive,
     start_idle,
     tear,
     with_two_branches,
@@ -65,6 +66,7 @@ async def test_the_older_of_two_branches_is_not_taken_for_what_was_acknowledged(
         if is_there:
             await start_idle(right)
             cluster.network.faults.add(Rule(lambda source, _to, _what: source == right.id, delay_s=0.01))
+        let_answers_arrive(cluster, patient)
         await start_idle(patient)
         core = patient.replica.core
         assert VoteBlocker.UNKNOWN_TAIL in core.vote_blockers

@@ -13,6 +13,7 @@ from dledger.raft.messages import (
     Compare,
     Fetch,
     FetchResponse,
+    Heartbeat,
     Reset,
     Truncate,
 )
@@ -206,14 +207,18 @@ async def test_a_follower_that_is_written_on_keeps_nobody_from_asking_the_leader
 
 @in_world
 async def test_what_a_leader_had_in_flight_when_it_died_is_taken_with_its_answer() -> None:
+    """The patient hears the answer before it hears that this one leads. Else it would wait for the leader's pushes."""
     async with rotting() as (cluster, (leader, patient, _)):
         faults = cluster.network.faults
         await cut_and_noticed(patient)
         faults.add(Rule(lambda _, _to, what: isinstance(what, Append | Compare), 1.0))
+        faults.add(Rule(lambda _, to, what: to == patient.id and isinstance(what, Heartbeat), 1.0))
+        before = leader.replica.log.last.position
         doomed = leader.ask(partial(append_one, leader, b"nobody gets it"))
-        await asyncio.sleep(0.3)
+        await until(lambda: leader.replica.log.durable_position > before)
         await patient.start()
         await until(lambda: VoteBlocker.UNKNOWN_TAIL not in patient.replica.core.vote_blockers)
+        assert patient.replica.log.last == leader.replica.log.last
         leader.crash()
         assert doomed.exception() is not None
         cluster.network.mend()
@@ -283,30 +288,43 @@ async def test_a_log_that_was_cut_between_two_answers_is_asked_from_the_cut_agai
         heir.crash()
         cluster.network.mend()
         faults.clear()
+        # Whoever fetched it from the patient could lead as well.
+        faults.add(Rule(lambda _, to, what: to == patient.id and isinstance(what, Fetch), 1.0))
         for host in (old, patient, fifth):
             allow(host)
         await asyncio.sleep(20)
         assert not [host for host in cluster.leaders() if host is not patient]
 
 
+@pytest.mark.parametrize("leader_answers", [True, False])
 @in_world
-async def test_a_log_that_is_trimmed_between_two_answers_is_still_one_to_vote_for() -> None:
+async def test_a_log_that_is_trimmed_between_two_answers_is_still_one_to_vote_for(leader_answers: bool) -> None:
+    """The third one is asked first. The leader answers later, or never."""
     async with rotting() as (cluster, (leader, patient, third)):
         faults = cluster.network.faults
         await cut_and_noticed(patient)
         await append(leader, 30)
         faults.add(Rule(lambda _, to, what: isinstance(what, Append | Compare | Reset) and to == patient.id, 1.0))
-        asked = list[object]()
+        if not leader_answers:
+            faults.cut_both(leader.id, patient.id)
+        answered = list[object]()
 
-        def is_again(source: object, to: object, what: object) -> bool:
+        def is_late(source: object, to: object, what: object) -> bool:
+            """All but the first question that each of them answers; the third one is the first to answer."""
             if source != patient.id or not isinstance(what, Fetch):
                 return False
-            asked.append(to)
-            return asked.count(to) > 1
+            return to in answered or (to == leader.id and third.id not in answered)
 
-        late = faults.add(Rule(is_again, 1.0))
+        def hear(source: object, to: object, what: object) -> bool:
+            if to == patient.id and isinstance(what, FetchResponse):
+                answered.append(source)
+            return False
+
+        late = faults.add(Rule(is_late, 1.0))
+        faults.add(Rule(hear))
         await patient.start()
-        await until(lambda: {leader.id, third.id} <= set(asked), poll_s=0.001)
+        needed = {leader.id, third.id} if leader_answers else {third.id}
+        await until(lambda: needed <= set(answered), poll_s=0.001)
         await append(leader, 900)
         await trim(cluster, leader, 800)
         await until(lambda: all(host.replica.log.state.start.position > 100 for host in (leader, third)))

@@ -14,6 +14,7 @@ from dledger.common.types import Durability, Position
 from dledger.raft.messages import (
     Append,
     Compare,
+    Fetch,
     FetchResponse,
     Heartbeat,
     Reset,
@@ -45,6 +46,7 @@ from tests.unit.group.tails import (
     begin_behind_the_end_of_others,
     cut_and_noticed,
     cut_short,
+    let_answers_arrive,
     lose,
     make_learner,
     start_idle,
@@ -113,11 +115,12 @@ async def test_what_rot_took_behind_a_repaired_frame_is_asked_for_too_though_no_
         last = await cut_short(leader, patient)
         file, offset, _ = places(patient)[Position(last - 1)]  # below the mark
         forget(file, offset)
-        await other.start()
+        await start_idle(other)  # before the log is open the patient votes by the end that it can read
         await patient.start()
         await until(lambda: patient.is_up)
         assert patient.replica.log.last.position == last - 1
         assert VoteBlocker.UNKNOWN_TAIL in patient.replica.core.vote_blockers
+        allow(other)
         await leader.start()
         await level(cluster)
         assert patient.replica.log.last.position >= last
@@ -382,6 +385,9 @@ async def test_of_a_trimmed_log_what_it_cannot_have_acknowledged_is_not_required
         faults, committed = cluster.network.faults, leader.replica.core.commit_position
         faults.add(Rule(lambda _, to, what: to == patient.id and isinstance(what, Reset), 1.0))
         faults.add(Rule(lambda _, to, what: to == third.id and isinstance(what, Append), 1.0))
+        let_answers_arrive(cluster, patient)
+        # The leader is the first to answer.
+        faults.add(Rule(lambda _, to, what: to == third.id and isinstance(what, Fetch), 1.0))
         doomed = leader.ask(partial(append_one, leader, b"nobody gets it"))
         await until(lambda: leader.replica.log.last.position > committed, poll_s=0.001)
         starting = asyncio.ensure_future(patient.start())
