@@ -134,8 +134,8 @@ class NodeConfig:
     another. Rests on the clocks (``Timings.max_clock_drift``); a crashed leader is then replaced no sooner than
     ``election_timeout_min_ms`` after it was last heard."""
     many_groups: bool = False
-    """The cluster has a directory of groups, on the group `meta`: groups can be made and removed. All nodes of a cluster
-    alike, from its first start on. Its members are changed group by group: `meta`'s too."""
+    """The cluster has a directory of groups, on the group `meta`: groups can be made and removed. It is the same on all
+    nodes of a cluster, from its first start on. Members are changed group by group, those of `meta` too."""
     durability: Durability = Durability.FSYNC
     limits: Limits = field(default_factory=Limits)
     timings: Timings = field(default_factory=Timings)
