@@ -200,7 +200,7 @@ class Node:
         group = self._key_of(group)
         present = self.replicas.get(group) or self.recovering.get(group)
         if present is None:
-            raise self._unknown(group)
+            raise self._unknown(self.name_of(group))
         return present
 
     def _key_of(self, group: str) -> str:
@@ -420,7 +420,7 @@ class Node:
         if replica is None and group in self.recovering:
             raise self.recovering[group].refusal()
         if replica is None:
-            raise self._unknown(group)
+            raise self._unknown(self.name_of(group))
         if replica.failure is not None:
             raise replica.failure
         return replica

@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import pytest_asyncio
 
-from dledger.log.frame.frame import HEADER_BYTES, parse_header
+from dledger.log.frame.frame import parse_header
 from dledger.log.segment.segment import FIRST_PAGE_BYTES
 from dledger.log.verify import verify
 from dledger.raft.state import VoteBlocker
 from tests.integration.nodes import Nodes, eventually, running
+from tests.simulation.truth import FRAME_MAGIC
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -32,31 +34,34 @@ async def nodes(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Nodes
         yield started
 
 
-def segment(nodes: Nodes, node_id: str) -> Path:
-    return min(nodes.cluster.nodes[node_id].data_dir.glob("groups/default/*.log"))
+class Place(NamedTuple):
+    """Where a frame lies."""
+
+    path: Path
+    offset: int
+    size_bytes: int
 
 
-def places(path: Path) -> Iterator[tuple[int, int]]:
-    """Offset and size of each frame."""
-    content, offset = path.read_bytes(), FIRST_PAGE_BYTES
-    while any(content[offset : offset + HEADER_BYTES]):
-        size_bytes = parse_header(content, offset).stored_bytes
-        yield offset, size_bytes
-        offset += size_bytes
+def places(nodes: Nodes, node_id: str) -> Iterator[Place]:
+    """Of all frames, in the order of the log."""
+    for path in sorted(data_dir(nodes, node_id).glob("groups/default/*.log")):
+        content, offset = path.read_bytes(), FIRST_PAGE_BYTES
+        while content.startswith(FRAME_MAGIC, offset):
+            size_bytes = parse_header(content, offset).stored_bytes
+            yield Place(path, offset, size_bytes)
+            offset += size_bytes
 
 
-def rot(path: Path, *which: int) -> None:
-    found = list(places(path))
-    with path.open("r+b") as file:
-        for at in which:
-            offset, size_bytes = found[at]
+def rot(nodes: Nodes, node_id: str, *which: int) -> None:
+    found = list(places(nodes, node_id))
+    for path, offset, size_bytes in (found[at] for at in which):
+        with path.open("r+b") as file:
             file.seek(offset + size_bytes // 2)
             file.write(b"\xa5\x5a\xa5")
 
 
-def frames(path: Path) -> list[bytes]:
-    content = path.read_bytes()
-    return [content[offset : offset + size_bytes] for offset, size_bytes in places(path)]
+def frames(nodes: Nodes, node_id: str) -> list[bytes]:
+    return [path.read_bytes()[offset : offset + size_bytes] for path, offset, size_bytes in places(nodes, node_id)]
 
 
 def data_dir(nodes: Nodes, node_id: str) -> Path:
@@ -74,19 +79,23 @@ async def says(nodes: Nodes, vote_blocker: VoteBlocker) -> bool:
 
 async def test_other_rot_in_every_stopped_node_heals_and_all_are_equal(nodes: Nodes) -> None:
     await nodes.settled()
-    good = frames(segment(nodes, nodes.ids[0]))
+    good = frames(nodes, nodes.ids[0])
     await nodes.terminate(*nodes.ids)
     for at, node_id in enumerate(nodes.ids):
-        rot(segment(nodes, node_id), 2 + at, len(good) // 2 + at, len(good) - 1 - at)
+        rot(nodes, node_id, 2 + at, len(good) // 2 + at, len(good) - 1 - at)
         assert not verify(data_dir(nodes, node_id)).ok
     first, *others = nodes.ids
     await nodes.cluster.restart(first)
     await eventually(lambda: says(nodes, VoteBlocker.DAMAGED_LOG), "the node alone says what keeps it from standing")
     await asyncio.gather(*(nodes.cluster.restart(node_id) for node_id in others))
     await nodes.settled()
-    await eventually(lambda: is_whole(nodes), "everything is repaired")
+
+    async def is_as_before() -> bool:
+        return all(frames(nodes, node_id)[: len(good)] == good for node_id in nodes.ids)
+
+    await eventually(is_as_before, "what a start reads is repaired, and the scrub has found the rest")
+    await eventually(lambda: is_whole(nodes), "nothing is said to be damaged")
     for node_id in nodes.ids:
-        assert frames(segment(nodes, node_id))[: len(good)] == good
         assert verify(data_dir(nodes, node_id)).ok
 
 
@@ -94,7 +103,7 @@ async def test_rot_under_a_running_node_is_found_by_the_scrub_and_repaired(nodes
     await nodes.settled()
     follower = (await nodes.followers())[0]
     repaired = nodes.log_of(follower).count(REPAIRED)
-    rot(segment(nodes, follower), 7, 8)
+    rot(nodes, follower, 7, 8)
 
     async def is_repaired() -> bool:
         return nodes.log_of(follower).count(REPAIRED) > repaired and verify(data_dir(nodes, follower)).ok

@@ -39,8 +39,8 @@ T = TypeVar("T")
 
 SLOW_SYNCS = Timings(sync_interval_ms=2_000)
 SYNCED_S = 3.0
-"""With ``SLOW_SYNCS`` all that was written before is synced by then, and the next sync is an interval away from the next
-write."""
+"""With ``SLOW_SYNCS`` all that was written before is synced by then, and the next sync is an interval away from the
+next write."""
 UNSYNCED = pytest.mark.parametrize("durability", [Durability.NONE, Durability.INTERVAL])
 
 
