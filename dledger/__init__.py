@@ -55,6 +55,8 @@ if TYPE_CHECKING:
     )
     from dledger.common.config import Limits, NodeConfig, Timings
     from dledger.server.embedded import Node
+    from dledger.statemachine.api import Refused, StateMachine
+    from dledger.statemachine.replicated import replicate
 
 __all__ = [
     "Ack",
@@ -83,8 +85,10 @@ __all__ = [
     "OutOfRange",
     "OutcomeUnknown",
     "PendingFull",
+    "Refused",
     "Role",
     "SequenceError",
+    "StateMachine",
     "Timings",
     "TransferFailed",
     "Unavailable",
@@ -97,10 +101,12 @@ __all__ = [
     "connect_blocking",
     "connect_cluster",
     "connect_cluster_blocking",
+    "replicate",
 ]
 
 # Loaded at first use: a host of a Node does not pay for the client, nor a client for the server.
 _LAZY = {
+    "replicate": "dledger.statemachine.replicated",
     "BlockingCluster": "dledger.client",
     "BlockingLog": "dledger.client",
     "Cluster": "dledger.client",
@@ -110,6 +116,8 @@ _LAZY = {
     "Node": "dledger.server.embedded",
     "NodeConfig": "dledger.common.config",
     "Timings": "dledger.common.config",
+    "Refused": "dledger.statemachine.api",
+    "StateMachine": "dledger.statemachine.api",
     "connect": "dledger.client",
     "connect_blocking": "dledger.client",
     "connect_cluster": "dledger.client",

@@ -405,7 +405,7 @@ class Node:
 
     def refresh_metrics(self) -> None:
         """Copies the gauges; called at a scrape."""
-        for replica in self.replicas.values():
+        for replica in list(self.replicas.values()):  # a scrape comes in a thread of its own
             gauges.refresh(replica)
 
     def add_listener(self, listener: RoleListener) -> None:
