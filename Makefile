@@ -13,7 +13,7 @@
 # make bench    our figures beside the peers' and the limits of the machine; BENCH_FLAGS="--quick" for a first look
 # make bench-all the same, the scenarios without Spark, and the table of targets: 1½ h, 80 GB of room, a quiet machine
 # make fuzz COUNT=1000000   mutated messages for every port and every decoder
-# make proof    all of the long proofs, in slices that are kept until the code changes; make proof-report shows the table,
+# make proof    all of the long proofs, in slices, less what held of the present sources; make proof-report shows the table,
 #               make proof-quick runs a cut of each (real-faults: make test-root); FAMILIES="crash-points corruption" chooses
 # make proto    regenerates the stubs in dledger/v1
 

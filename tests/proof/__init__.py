@@ -1,1 +1,1 @@
-"""Everything that takes long and proves something, in slices that are done once for each commit: ``make proof``."""
+"""Everything that takes long and proves something, in slices whose results are kept: ``make proof``."""

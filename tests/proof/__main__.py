@@ -1,7 +1,8 @@
-"""``python -m tests.proof [--quick | --report] [FAMILY …]``: runs what is not proved yet of the code as it is.
+"""``python -m tests.proof [--quick | --report] [FAMILY …]``: runs what does not hold yet of the sources as they are.
 
-A slice that is done is not done again until the sources that it rests on change, so Ctrl-C costs the slice under way.
-The results are in ``docs/proof``. What a failed slice said is kept in ``.proof``; it is run again the next time.
+A slice that held is not run again until the sources that it rests on change. Ctrl-C costs only the slice under way: the
+next run resumes behind it. ``Results.pending`` has the order. The results are in ``docs/proof``. The output of a slice
+that failed is kept in ``.proof``, and the slice is run again the next time.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 
 from tests.proof.registry import SUMMARISED, Slice, counted, full, quick
 from tests.proof.report import Report
-from tests.proof.results import FAILURES, FULL, QUICK, DamagedResults, Result, Results, commit
+from tests.proof.results import FAILURES, FULL, QUICK, DamagedResults, Result, Results, commit, today
 from tests.support.fingerprint import ROOT
 
 GRACE_S = 15.0
@@ -46,28 +47,31 @@ def main() -> int:
             return 130
     report = Report(chosen, results)
     print(f"{commit()}:", *(report.lines() if options.report else report.table()), sep="\n")
-    return _verdict(report)
+    return _verdict(report, was_run=not options.report)
 
 
-def _verdict(report: Report) -> int:
+def _verdict(report: Report, *, was_run: bool) -> int:
+    """Prints the last word. A report exits with 0 if earlier sources are a part of what is proved; a run does not: it
+    was to prove the sources as they are."""
     shortcomings = report.shortcomings()
-    print("", "NOT PROVED" if shortcomings else "PROVED", *shortcomings, sep="\n")
+    print("", report.word(), *shortcomings, sep="\n")
     if any(each.startswith("failed") for each in shortcomings):
         print(f"What a failed slice said is in {FAILURES}.")
-    return 1 if shortcomings else 0
+    fell_behind = was_run and not shortcomings and not report.is_as_it_is
+    if fell_behind:
+        print("Sources changed while this ran: run it again to prove them as they are.")
+    return 1 if shortcomings or fell_behind else 0
 
 
 def _run(slices: Sequence[Slice], results: Results) -> bool:
     """Whether it came to its end."""
-    for number, each in enumerate(slices, 1):
-        before = results.of(each)
-        if before is not None and before.outcome == "held":
-            continue
-        _say(f"[{number} of {len(slices)}] {each.name}")
+    pending = results.pending(slices)
+    for number, each in enumerate(pending, 1):
+        _say(f"[{number} of {len(pending)}] {each.name}")
         try:
             result, said = _prove(each)
         except KeyboardInterrupt:
-            _say("stopped; what is done is kept, and the next run goes on behind it")
+            _say("stopped; what is done is kept, and the next run resumes behind it")
             return False
         if each.sources != result.sources:
             _say("    does not count: what it rests on was changed while it ran; it is to be run again")
@@ -91,7 +95,7 @@ def _prove(each: Slice) -> tuple[Result, str]:
     counts = counted(each, said)
     duration_s = round(time.monotonic() - began_s, 1)
     outcome = _outcome(each, code, counts, said)
-    return Result(each.name, sources, outcome, counts or {}, duration_s, commit(), details), said
+    return Result(each.name, sources, outcome, counts or {}, duration_s, commit(), today(), details), said
 
 
 def _say_of(arguments: Sequence[str]) -> tuple[int, str]:
