@@ -9,6 +9,7 @@ from random import Random
 from dledger.raft.state import VoteBlocker
 from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.host import SimHost
+from tests.simulation.seat import Seat
 from tests.simulation.troubles.disks import DiskTroubles
 from tests.simulation.troubles.members import MemberTroubles
 from tests.simulation.troubles.parting import PartingTroubles
@@ -73,17 +74,19 @@ class Nemesis:
         whose disk is in doubt, be it with one of them, or whose frames nobody else of them may have, or who lost some,
         would be needed."""
         forgetful = self._scene.forgetful
-        doubted = {peer for host in self._cluster.up() for peer in host.replica.core.doubted}
+        seats = [seat for group in self._scene.groups for seat in group.up()]
+        doubted = {peer for seat in seats for peer in seat.replica.core.doubted}
         hosts = [
             host
             for host in self._cluster.hosts.values()
             if host is not forgetful
             and host.id not in doubted
-            and not (host.is_beyond_repair or host.awaits_repair or _owes_catch_up(host) or _lacks_end(host))
+            and not (host.is_beyond_repair or host.awaits_repair)
+            and not any(_owes_catch_up(seat) or _lacks_end(seat) for seat in host.seats)
         ]
         self._random.shuffle(hosts)
         chosen: list[SimHost] = []
-        known = [host.replica.core.membership for host in self._cluster.up()]
+        known = [seat.replica.core.membership for seat in seats]
         memberships = [membership for membership in known if membership.voters]
         while not all(membership.is_quorum(host.id for host in chosen) for membership in memberships):
             if not hosts:
@@ -103,8 +106,11 @@ class Nemesis:
         """A member is still in doubt, or has not found what rotted there."""
         if self._scene.forgetful is not None:
             return True
-        rotten = [host for host in self._cluster.hosts.values() if host.awaits_repair]
-        return any(not (self._cluster.watch.has_removed(host.id) or host.is_rotten_before_its_log) for host in rotten)
+        return any(
+            group.names(seat.id) and seat.awaits_repair and not seat.is_rotten_before_its_log
+            for group in self._scene.groups
+            for seat in group.seats
+        )
 
     async def end(self) -> None:
         """Everything is whole again, and everybody is up."""
@@ -118,7 +124,7 @@ class Nemesis:
         for host in self._cluster.hosts.values():
             if host.awaits_repair:
                 host.platter.write_back_all()
-        members = self._scene.members()
+        members = self._cluster.founding.members()
         for host in self._cluster.up():
             peers = {str(member.id): member.peer_address for member in members if member.id != host.id}
             if len(peers) < len(members) and not host.replica.log.last.position and host.peers != peers:
@@ -130,15 +136,15 @@ class Nemesis:
         await self._disks.readmit()
 
 
-def _owes_catch_up(host: SimHost) -> bool:
+def _owes_catch_up(seat: Seat) -> bool:
     """What rotted was cut, not repaired, as a leader's log was another one there, or began behind it. The node may have
     acknowledged that, so it does not vote until a leader has caught it up; where nothing rotted it has no such excuse.
     """
-    present = None if host.is_down else host.life.present
-    return host.has_rotted and present is not None and VoteBlocker.OWES_CATCH_UP in present.core.vote_blockers
+    present = None if seat.is_down else seat.life.present
+    return seat.host.has_rotted and present is not None and VoteBlocker.OWES_CATCH_UP in present.core.vote_blockers
 
 
-def _lacks_end(host: SimHost) -> bool:
+def _lacks_end(seat: Seat) -> bool:
     """It cut the end of its log, and somebody has more there that it may have acknowledged: without that it votes for
     nobody, whoever is away (tail_query.py)."""
-    return host.is_up and host.replica.core.lacks_end
+    return seat.is_up and seat.replica.core.lacks_end

@@ -243,8 +243,9 @@ class Platter:
     def durable_paths(self) -> list[str]:
         return sorted(self._durable_names)
 
-    def paths(self) -> list[str]:
-        return sorted(self._names)
+    def paths(self, below: str = "") -> list[str]:
+        """Of all files, or of those in the directory ``below`` and in what is in it."""
+        return sorted(path for path in self._names if path.startswith(f"{below}/")) if below else sorted(self._names)
 
     def create(self, path: str) -> SimFile:
         file = SimFile()

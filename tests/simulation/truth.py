@@ -143,11 +143,14 @@ def stored_frames(segment: bytes | bytearray) -> Iterator[tuple[Position, int, i
         begin = end
 
 
-def beginning(platter: Platter) -> list[tuple[str, bool]]:
-    """The small states that a trimmed log may begin with, by path, and whether any copy of each is good: that beside
-    the first segment, and that beside any that says of itself that the log begins there."""
+def beginning(platter: Platter, directory: str) -> list[tuple[str, bool]]:
+    """The small states that the log in ``directory`` may begin with, when it was trimmed, by path, and whether any copy
+    of each is good: that beside the first segment, and that beside any that says of itself that the log begins there.
+    """
     found: list[tuple[str, bool]] = []
-    for name, path in sorted((name, path) for path in platter.paths() if (name := parse_name(path.rpartition("/")[2]))):
+    for name, path in sorted(
+        (name, path) for path in platter.paths(directory) if (name := parse_name(path.rpartition("/")[2]))
+    ):
         if path.endswith(SEGMENT_SUFFIX) and name.base_position > 1:
             page = bytes(platter.find(path).data[:FIRST_PAGE_BYTES])
             header = unpack_header(page)
