@@ -63,6 +63,8 @@ class Answers:
     def refused(self, question: Question, refusal: DLedgerError, *reasons: Code) -> None:
         """``reasons``: what the request itself explains, besides."""
         code = refusal.code
+        if self._group.is_removed:
+            return
         if code in ELSEWHERE or code in reasons or self._is_of_the_disk(question, code):
             return
         raise Violation("a refusal has its reason", f"{question.seat.name}: {refusal!r}")

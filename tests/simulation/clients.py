@@ -19,7 +19,7 @@ from tests.simulation.seat import Seat
 from tests.simulation.violation import Violation
 
 PAUSE_S = 0.2
-"""Between two rounds of a producer, on average."""
+"""Between two rounds of a producer, on average; longer for one of a lower ``pace``."""
 IsOver = Callable[[], bool]
 
 
@@ -40,12 +40,13 @@ class Sent:
 class ProducerClient:
     """One idempotent producer. Keeps its batches, in order, until their outcome is known, wherever the leader is."""
 
-    def __init__(self, name: str, group: SimGroup, random: Random) -> None:
+    def __init__(self, name: str, group: SimGroup, random: Random, *, pace: float = 1.0) -> None:
         self._name = name
         self._group = group
         self._trace = group.cluster.trace
         self._journal = group.journal
         self._random = random
+        self._pace = pace
         self._answers = Answers(group)
         self._window = random.choice((1, 3, 6))
         self._producer_id = 0
@@ -112,7 +113,9 @@ class ProducerClient:
             self._abandon()
         elif not self._pending and self._random.random() < 0.03:
             await self._fence(seat)
-        await asyncio.sleep(self._random.uniform(0.01, 0.1) if codes else self._random.expovariate(1 / PAUSE_S))
+        await asyncio.sleep(
+            self._random.uniform(0.01, 0.1) if codes else self._random.expovariate(self._pace / PAUSE_S)
+        )
 
     def _fill(self) -> None:
         while len(self._pending) < self._window and (not self._pending or self._random.random() < 0.7):
@@ -123,7 +126,7 @@ class ProducerClient:
 
     def _record(self) -> bytes:
         self._number += 1
-        record = f"{self._name}-{self._number}-".encode() + b"." * self._random.choice((0, 10, 300))
+        record = f"@{self._group.name}|{self._name}-{self._number}-".encode() + b"." * self._random.choice((0, 10, 300))
         self._journal.attempted.add(record)
         return record
 
@@ -200,12 +203,13 @@ async def _append(seat: Seat, sent: Sent) -> AppendResult:
 class PlainClient:
     """Appends without a producer: never tries again, so what is in doubt may be there, once."""
 
-    def __init__(self, name: str, group: SimGroup, random: Random) -> None:
+    def __init__(self, name: str, group: SimGroup, random: Random, *, pace: float = 1.0) -> None:
         self._name = name
         self._group = group
         self._trace = group.cluster.trace
         self._journal = group.journal
         self._random = random
+        self._pace = pace
         self._answers = Answers(group)
         self._number = 0
 
@@ -215,11 +219,12 @@ class PlainClient:
             if leading:
                 together = [self._append(self._random.choice(leading)) for _ in range(self._random.choice((1, 2, 4)))]
                 await asyncio.gather(*together)
-            await asyncio.sleep(self._random.expovariate(1 / 0.25))
+            await asyncio.sleep(self._random.expovariate(self._pace / 0.25))
 
     async def _append(self, seat: Seat) -> None:
         self._number += 1
-        records = [f"{self._name}-{self._number}-{at}".encode() for at in range(self._random.choice((1, 1, 3)))]
+        tag = f"@{self._group.name}|{self._name}-{self._number}"
+        records = [f"{tag}-{at}".encode() for at in range(self._random.choice((1, 1, 3)))]
         self._journal.attempted.update(records)
         highest = self._journal.highest
         if not seat.is_up:
@@ -245,11 +250,12 @@ async def _append_plainly(seat: Seat, records: list[bytes]) -> AppendResult:
 class ReaderClient:
     """Linearizable reads of whoever leads, committed ones of anybody."""
 
-    def __init__(self, group: SimGroup, random: Random) -> None:
+    def __init__(self, group: SimGroup, random: Random, *, pace: float = 1.0) -> None:
         self._group = group
         self._trace = group.cluster.trace
         self._journal = group.journal
         self._random = random
+        self._pace = pace
         self._answers = Answers(group)
 
     async def run(self, is_over: IsOver) -> None:
@@ -258,7 +264,7 @@ class ReaderClient:
             if up := self._group.up():
                 reads.append(self._committed(self._random.choice(up)))
             await asyncio.gather(*reads)
-            await asyncio.sleep(self._random.expovariate(1 / 0.1))
+            await asyncio.sleep(self._random.expovariate(self._pace / 0.1))
 
     async def _linearizable(self, seat: Seat) -> None:
         least = self._journal.least_read

@@ -9,6 +9,7 @@ from random import Random
 
 from dledger.common.config import Limits, NodeConfig, Timings
 from dledger.common.types import DEFAULT_GROUP, Durability, NodeId
+from tests.simulation.debts import owes
 from tests.simulation.groups import SimGroup
 from tests.simulation.host import SimHost
 from tests.simulation.life import Life
@@ -16,6 +17,7 @@ from tests.simulation.network import CountedFaults, SimNetwork
 from tests.simulation.process import WorldLoop
 from tests.simulation.seat import Seat
 from tests.simulation.trace import Trace
+from tests.simulation.violation import Violation
 from tests.simulation.watch import Watch
 
 LIMITS = Limits(
@@ -63,6 +65,8 @@ class SimulatedCluster:
         self.network.faults = CountedFaults(chance, trace.hits)
         self.hosts: dict[NodeId, SimHost] = {}
         """Every machine there ever was, members or not."""
+        self.id = ""
+        """What the first committed frame that was looked at says."""
         self.lives: list[Life] = []
         self.on_leader: Callable[[Seat], None] = lambda _: None
         """Told of every new leader."""
@@ -158,3 +162,16 @@ class SimulatedCluster:
         for group in self.groups.values():
             for seat in group.up():
                 group.watch.looked_at(seat.life, seat.life.process.time() * 1000)
+                self._check_id(seat)
+                if seat.is_owing and not owes(seat.host, group.name):
+                    raise Violation("a debt is settled by its own group", f"{seat.name} owes, and its disk forgot it")
+
+    def _check_id(self, seat: Seat) -> None:
+        """All groups of all nodes are of one cluster, from their first committed frame on."""
+        replica = seat.replica
+        if not replica.core.commit_position:
+            return
+        cluster_id = replica.log.state.cluster_id
+        self.id = self.id or cluster_id
+        if cluster_id != self.id:
+            raise Violation("one cluster id", f"{seat.name} is of {cluster_id!r}, others are of {self.id!r}")

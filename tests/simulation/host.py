@@ -197,6 +197,11 @@ class SimHost:
         return life is not None and life.founding.is_open and not self._starting
 
     @property
+    def is_in_trouble(self) -> bool:
+        """Its disk is not whole, or may not be when it is looked at."""
+        return self.is_beyond_repair or self.is_rotten or any(seat.lost_tail for seat in self.seats)
+
+    @property
     def is_in_cluster(self) -> bool:
         """Its node knows of which cluster it is, so that other groups than the founding one may be opened there."""
         return self.is_up and self.life.node is not None and bool(self.life.node.cluster_id)

@@ -15,9 +15,11 @@ from dledger.node.node import Node
 from dledger.node.opening import AnyReplica
 from tests.simulation.disk import SimDisk
 from tests.simulation.network import WatchedTransport
+from tests.simulation.node_observer import NodeObserver
 from tests.simulation.observer import Observer
 from tests.simulation.process import ProcessLoop
 from tests.simulation.truth import LogTruth, promised
+from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
     from tests.simulation.host import SimHost
@@ -55,13 +57,7 @@ class Life:
     def observe(self, node: Node) -> None:
         """Shows the judges whatever ``node`` tells its logs to do, once it has them. The product does not know."""
         self.node = node
-        take = node._take
-
-        def on_take(replica: AnyReplica) -> None:
-            take(replica)
-            self.of(replica.group).taken(replica)
-
-        node._take = on_take  # type: ignore[method-assign]
+        NodeObserver(self, node)
 
 
 class GroupLife:
@@ -76,6 +72,10 @@ class GroupLife:
         self.met = life.met
         self.is_open = False
         """Its log is there, and watched."""
+        self.failure: DLedgerError | None = None
+        """What ended this group here, while the node goes on."""
+        self.was_seen_to = False
+        """Somebody is about to start the node again for it."""
         self.proven_term = Term(0)
         """The platter was found to hold this one."""
         self.was_cut = False
@@ -118,6 +118,11 @@ class GroupLife:
         node = self._life.node
         return None if node is None else node.replicas.get(self.group) or node.recovering.get(self.group)
 
+    @property
+    def node(self) -> Node:
+        assert self._life.node is not None
+        return self._life.node
+
     def promises(self) -> HardState:
         """What a power cut now would leave of term and vote."""
         return promised(self.seat.host.platter, self._hard_state)
@@ -125,6 +130,8 @@ class GroupLife:
     def taken(self, replica: AnyReplica) -> None:
         """The node has a replica of the group: the first one, or one that takes the place of another."""
         hit = self.seat.cluster.trace.hit
+        if self.seat.is_removed:
+            raise Violation("a removed group stays removed", f"{self.seat.name} has it again")
         if self.is_open:
             self.seat.keep_promise(self)
             self.is_open = False

@@ -16,6 +16,7 @@ from tests.simulation.clients import PlainClient, ProducerClient, ReaderClient
 from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.excuses import may_end
 from tests.simulation.groups import SimGroup
+from tests.simulation.life import GroupLife
 from tests.simulation.nemesis import Nemesis
 from tests.simulation.process import WorldLoop
 from tests.simulation.replicas import check_equal, check_served
@@ -37,6 +38,12 @@ PROGRESS_S = 15.0
 """A connected majority commits something within it."""
 LIVENESS_S = 60.0
 CHECK_S = 0.02
+MANY_EVERY = 8
+"""One seed of so many has many groups, the others have one beside the founding group."""
+MANY = 9
+"""Beside the founding group."""
+UNSEEN_S = 3.0
+"""So long at most nobody sees that a group stopped on a node that goes on."""
 BROKEN = "the simulation itself: "
 """What ended a seed was no violation."""
 RESERVE_BYTES = 64 * 1024
@@ -122,18 +129,22 @@ class _Seed:
         self._cluster = cluster
         self._outcome = outcome
         self._nemesis = Nemesis(cluster, Random(seed + 2))
+        self._random = Random(seed + 4)
         self._began_s = cluster.world.time()
 
     async def run(self) -> None:
         await self._cluster.start()
         async with asyncio.TaskGroup() as tasks:
             checking = tasks.create_task(self._check_always(), name="check")
+            telling = tasks.create_task(self._nemesis.directory.run(), name="directory")
             await self._safety()
             await self._nemesis.settle()
             await self._progress()
             await self._nemesis.end()
             await self._rest()
+            telling.cancel()
             checking.cancel()
+        self._check_removed()
         for group in self._groups:
             members = self._members_of(group)
             await check_equal(members, group.journal)
@@ -164,6 +175,8 @@ class _Seed:
         async with asyncio.TaskGroup() as working:
             for client in clients:
                 working.create_task(client.run(self._is_enough), name=type(client).__name__)
+            for number in range(MANY if self._seed % MANY_EVERY == MANY_EVERY - 1 else 1):
+                working.create_task(self._live_beside(number), name=f"beside {number}")
             working.create_task(self._nemesis.run(self._is_enough, lambda: self._spent_s > SAFETY_S), name="nemesis")
         if not self._has_its_share():
             lost = cluster.trace.hits["fault sectors lost"]
@@ -172,6 +185,24 @@ class _Seed:
                 f"after {self._spent_s:.0f} s {cluster.watch.elections} elections, {self._acknowledged} appends "
                 f"acknowledged, {lost} crashes that lost sectors; {cluster.describe()}",
             )
+
+    async def _live_beside(self, number: int) -> None:
+        """A group beside the founding one, and the next one when it was removed."""
+        is_one_of_many = self._seed % MANY_EVERY == MANY_EVERY - 1
+        while (group := await self._nemesis.directory.make(self._is_enough)) is not None:
+            await self._work_in(group, self._seed + 100 * (number + 1), 0.25 if is_one_of_many else 1.0)
+
+    async def _work_in(self, group: SimGroup, seed: int, pace: float) -> None:
+        def is_over() -> bool:
+            return group.is_removed or self._is_enough()
+
+        async with asyncio.TaskGroup() as working:
+            for client in (
+                ProducerClient("p", group, Random(seed), pace=pace),
+                PlainClient("plain", group, Random(seed + 1), pace=pace),
+                ReaderClient(group, Random(seed + 2), pace=pace / 2),
+            ):
+                working.create_task(client.run(is_over), name=f"{group.name} {type(client).__name__}")
 
     async def _check_always(self) -> None:
         while True:
@@ -189,6 +220,27 @@ class _Seed:
             if not may_end(host, host.life, failure.code):
                 raise Violation("no node stops for itself", f"{host.id}: {failure}")
             host.crash(power=False)
+        for host in self._cluster.hosts.values():
+            for share in [] if host.is_down else list(host.life.groups.values()):
+                self._end_stopped(share)
+
+    def _end_stopped(self, share: GroupLife) -> None:
+        """A group beside the founding one that stopped on an error of its disk: the node goes on with the others, until
+        somebody sees it and starts it again."""
+        failure, host = share.failure, share.seat.host
+        if failure is None or share.was_seen_to:
+            return
+        share.was_seen_to = True
+        life = host.life
+        self._cluster.trace.hit(f"branch group stopped {failure.code.name}", share.seat.name)
+        if not may_end(host, life, failure.code):
+            raise Violation("no group stops for itself", f"{share.seat.name}: {failure}")
+
+        def end() -> None:
+            if host.present_life is life:
+                host.crash(power=False)
+
+        self._cluster.world.call_later(self._random.uniform(0, UNSEEN_S), end)
 
     # Liveness ----------------------------------------------------------------------------------------------------
 
@@ -219,7 +271,9 @@ class _Seed:
         may lead."""
         deadline_s = self._cluster.world.time() + LIVENESS_S
         probed: set[str] = set()
-        while any(group.name not in probed or not self._is_level(group) for group in self._groups):
+        while not self._nemesis.directory.is_done or not all(
+            group.name in probed and self._is_level(group) for group in self._groups
+        ):
             if self._cluster.world.time() > deadline_s:
                 raise Violation("liveness", f"no rest within {LIVENESS_S:g} s: {self._cluster.describe()}")
             await self._nemesis.mend()
@@ -227,6 +281,14 @@ class _Seed:
                 if group.name not in probed and await self._probe(group, 1.0):
                     probed.add(group.name)
             await asyncio.sleep(0.05)
+
+    def _check_removed(self) -> None:
+        """A removed group is nowhere, nor are its files."""
+        for group in self._cluster.groups.values():
+            for seat in group.seats if group.is_removed else []:
+                left = seat.host.platter.paths(seat.directory)
+                if not seat.is_down and (left or seat.life.present is not None):
+                    raise Violation("a removed group stays removed", f"{seat.name} has {left}")
 
     @property
     def _groups(self) -> list[SimGroup]:

@@ -11,7 +11,8 @@ from dledger.group.replica import Replica
 from dledger.log.segment.segment import SEGMENT_SUFFIX
 from dledger.raft.state import VoteBlocker
 from tests.simulation.platter import Rot
-from tests.simulation.truth import end_of, known_disk
+from tests.simulation.truth import end_of, known_disk, removed_groups
+from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
     import asyncio
@@ -40,6 +41,11 @@ class Seat:
         others for it."""
         self.was_member = False
         """A machine that was removed from a group is not added to it again."""
+        self.is_removed = False
+        """The node has said of this disk that the group is gone from it for good."""
+        self.is_owing = False
+        """The node has said of this disk that it owes a catch-up, and not that it was caught up since."""
+        self.was_made_to_owe = False
 
     @property
     def directory(self) -> str:
@@ -48,7 +54,16 @@ class Seat:
     def disk_replaced(self) -> None:
         """Nothing that was promised is there any more."""
         self.promised = GENESIS
-        self.lost_tail = False
+        self.lost_tail = self.is_removed = self.is_owing = self.was_made_to_owe = False
+
+    def removed(self) -> None:
+        """The node says that the group is gone from its disk for good."""
+        self.promised = GENESIS
+        self.lost_tail = self.is_owing = False
+        self.is_removed = True
+        if self.group.name not in removed_groups(self.host.platter, f"/data/{self.id}/identity"):
+            raise Violation("a removed group stays removed", f"{self.name} says so, and a power cut would forget it")
+        self.life.is_open = False
 
     # What it has of its machine ----------------------------------------------------------------------------------
 
@@ -78,7 +93,7 @@ class Seat:
         if life is None or self.host.is_starting:
             return False
         share = life.groups.get(self.group.name)
-        return share is not None and share.is_open
+        return share is not None and share.is_open and share.failure is None
 
     @property
     def is_down(self) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from dledger.common.batch import record_at
 from dledger.common.types import DEFAULT_GROUP, GENESIS, LogPoint, Member, NodeId, Position, Role, Term, TrimPoint
 from dledger.log.frame.frame import ControlKind, Frame
 from dledger.raft.messages import (
@@ -63,8 +64,11 @@ class Watch:
         self.chronicle = Chronicle()
         self.deletion = Deletion(self.chronicle)
         self.debts = Debts(self.chronicle)
-        self.admitted: set[str] = set()
-        """The disks that somebody asked this group to admit in the place of others."""
+        self._disks: dict[NodeId, set[bytes]] = {}
+        """The disks of each node that the members named, or of which the first one counted for a leader."""
+        self._founding_disks: dict[NodeId, bytes] | None = None
+        """Those that the group's record names; None for the founding group."""
+        self._tag = f"@{group}|".encode()
         self._commits: dict[Term, Position] = {}
         """By term: how far its leader committed, where nobody had before."""
         self._hit = hit
@@ -76,6 +80,11 @@ class Watch:
         """Of the last committed change: who votes. Empty before the first."""
         self._acks_of_disks: dict[tuple[Term, str], Position] = {}
         """By term: how far each disk acknowledged."""
+
+    def begun_by(self, founders: Sequence[Member]) -> None:
+        """The record of the group names them, with their disks."""
+        self._founding_disks = {each.id: each.node_uuid for each in founders}
+        self._disks = {each.id: {each.node_uuid} for each in founders}
 
     @property
     def elections(self) -> int:
@@ -154,12 +163,22 @@ class Watch:
         else:
             return
         self.debts.check_vote(seat, seat.cluster.hosts[candidate].seat(self.group))  # nor does it promise one
+        self._check_founder(seat)
         if message.is_pre_vote:
             return
         self.voted(seat.disk_name, term, seat.id, candidate)
         kept = seat.life.promises()
         if (kept.term, kept.vote) != (term, candidate) and kept.term <= term:
             raise Violation("persist before send", f"{seat.id} votes for {candidate} in term {term}, and saved {kept}")
+
+    def _check_founder(self, seat: Seat) -> None:
+        """Who votes on an empty log takes part in founding the group: with the disk that its record names alone."""
+        present = seat.life.present
+        if self._founding_disks is None or present is None or present.log.last != GENESIS:
+            return
+        uuid = seat.life.node.local_identity().node_uuid
+        if self._founding_disks.get(seat.id) != uuid:
+            raise Violation("only disks that are named found a group", f"{seat.name} votes, on an empty log")
 
     def _acknowledged(self, seat: Seat, message: AppendResponse) -> None:
         position, term = message.position, message.term
@@ -183,9 +202,17 @@ class Watch:
     def trying(self, seat: Seat, frames: Sequence[Frame]) -> list[Fact]:
         previous, facts = seat.replica.log.last, []
         for frame in frames:
+            self._check_tag(seat, frame)
             facts.append(self.chronicle.trying(frame, previous))
             previous = facts[-1].point
         return facts
+
+    def _check_tag(self, seat: Seat, frame: Frame) -> None:
+        """The clients say in every record which group it is for."""
+        header = frame.header
+        record = record_at(frame.body, header.count, 0) if header.count else b""
+        if record.startswith(b"@") and not record.startswith(self._tag):
+            raise Violation("a record stays in its group", f"{seat.name} is about to write {record!r}")
 
     def appended(
         self, seat: Seat, facts: Sequence[Fact], members_before: tuple[Member, ...], changed: Position
@@ -202,11 +229,19 @@ class Watch:
             if members is None:
                 continue
             self._hit("branch members changed")
+            self._name_disks(members)
             before, after = ({each.id for each in some if each.voter} for some in (members_before, members))
             if len(before ^ after) > 1:
                 raise Violation("one voter at a time", f"{seat.id} goes from {sorted(before)} to {sorted(after)}")
             if changed > self.chronicle.commit_position or not replica.core.is_ready:
                 raise Violation("one change at a time", f"{seat.id} changes the members behind {changed}, uncommitted")
+
+    def _name_disks(self, members: Sequence[Member]) -> None:
+        """Whoever is added again is added with whatever disk it has then."""
+        self._disks = {each.id: self._disks[each.id] for each in members if each.id in self._disks}
+        for each in members:
+            if each.node_uuid:
+                self._disks.setdefault(each.id, set()).add(each.node_uuid)
 
     def refused(self, facts: Sequence[Fact]) -> None:
         for fact in facts:
@@ -381,6 +416,14 @@ class Watch:
             )
         life.matched[term, peer] = match
 
+    def _check_disk_of(self, life: GroupLife, peer: NodeId) -> None:
+        """A disk counts in the groups whose members admitted it, whatever others did."""
+        start = life.node.start_of(peer)
+        if start is not None and start.node_uuid not in self._disks.setdefault(peer, {start.node_uuid}):
+            raise Violation(
+                "a disk counts where it was admitted", f"{life.seat.name} counts {peer}, with a disk that nobody named"
+            )
+
     def _check_asked(self, life: GroupLife, now_ms: float) -> None:
         core, last, mood = life.replica.core, life.replica.log.last.position, life.seat.host.mood
         before, life.lagging_since_ms = life.lagging_since_ms, {}
@@ -388,6 +431,8 @@ class Watch:
             return
         for peer, progress in core.leadership.followers.items():
             self._check_match(life, core.term, peer, progress.match)
+            if progress.counts and progress.match:
+                self._check_disk_of(life, peer)
             is_level = progress.is_compared and progress.match >= last
             if is_level or not life.transport.is_connected(peer):
                 continue

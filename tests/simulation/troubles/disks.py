@@ -294,7 +294,6 @@ class DiskTroubles:
         async def readmit(replica: Replica) -> None:
             if not _has_met(replica, seat.host):
                 raise Declined  # what it says of the disk would be said of the one before
-            seat.group.watch.admitted.add(seat.disk_name)
             await replica.members.readmit(seat.id)
             await replica.members.promote(seat.id)
 
