@@ -48,7 +48,7 @@ class Directory:
     # Groups ------------------------------------------------------------------------------------------------------
 
     async def make(self, is_over: Callable[[], bool]) -> SimGroup | None:
-        """One more group, as soon as the founding one has a leader, and no disk is in doubt, for some of its members.
+        """One more group, for some members of the founding one, as soon as that has a leader, and all disks are whole.
         None when it ``is_over`` before."""
         began_s = self._cluster.world.time()
         while not is_over():
@@ -60,7 +60,7 @@ class Directory:
 
     def _founders(self, *, may_be_few: bool) -> list[SimHost]:
         hosts = self._cluster.hosts
-        if self._scene.forgetful is not None or any(host.is_in_trouble for host in hosts.values()):
+        if any(host.is_in_trouble for host in hosts.values()):
             return []
         members = [hosts[member.id] for member in self._cluster.founding.settled_members()]
         ready = [host for host in members if host.is_in_cluster]

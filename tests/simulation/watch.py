@@ -163,7 +163,7 @@ class Watch:
         else:
             return
         self.debts.check_vote(seat, seat.cluster.hosts[candidate].seat(self.group))  # nor does it promise one
-        self._check_founder(seat)
+        self._check_founder(seat, seat.cluster.hosts[candidate].seat(self.group))
         if message.is_pre_vote:
             return
         self.voted(seat.disk_name, term, seat.id, candidate)
@@ -171,14 +171,14 @@ class Watch:
         if (kept.term, kept.vote) != (term, candidate) and kept.term <= term:
             raise Violation("persist before send", f"{seat.id} votes for {candidate} in term {term}, and saved {kept}")
 
-    def _check_founder(self, seat: Seat) -> None:
-        """Who votes on an empty log takes part in founding the group: with the disk that its record names alone."""
-        present = seat.life.present
+    def _check_founder(self, seat: Seat, candidate: Seat) -> None:
+        """Who votes for an empty log takes part in founding the group: with the disk that its record names alone."""
+        present = candidate.life.present if not candidate.is_down else None
         if self._founding_disks is None or present is None or present.log.last != GENESIS:
             return
         uuid = seat.life.node.local_identity().node_uuid
         if self._founding_disks.get(seat.id) != uuid:
-            raise Violation("only disks that are named found a group", f"{seat.name} votes, on an empty log")
+            raise Violation("only disks that are named found a group", f"{seat.name} votes for {candidate.name}")
 
     def _acknowledged(self, seat: Seat, message: AppendResponse) -> None:
         position, term = message.position, message.term
