@@ -58,4 +58,14 @@ class NodeObserver:
 
     def _on_caught_up(self, group: str) -> None:
         self._life.of(group).seat.is_owing = False
+        before = self._owing_beside(group)
         self._caught_up(group)
+        if self._owing_beside(group) != before:
+            told = f"{self._life.host.id} was caught up in {group}, and forgot what it owes in another one of {before}"
+            raise Violation("a debt is settled by its own group", told)
+
+    def _owing_beside(self, group: str) -> list[str]:
+        """In which groups but this one the node owes a catch-up, by its own word."""
+        opener = self._node._opener
+        assert opener is not None
+        return [name for name, files in opener._files.items() if name != group and files.record.owes_catch_up]
