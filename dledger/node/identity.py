@@ -78,7 +78,7 @@ class Identity:
         the node speaks in the group. Raises DISK_FULL or DISK_ERROR."""
         if group not in self._record.groups:
             self._record.groups.append(group)
-            await self._save()
+        await self._save()  # an earlier one may have failed
 
     async def remove_group(self, group: str) -> None:
         """``group`` was removed for good; durable when it returns, and its files may go then. Raises DISK_FULL or

@@ -39,7 +39,7 @@ from dledger.metrics.group import GroupMetrics
 from dledger.node.heartbeats import HeartbeatCoalescer, rows_of
 from dledger.node.identity import Identity, open_identity
 from dledger.node.opening import AnyReplica, Opener
-from dledger.node.peer_book import PeerBook
+from dledger.node.peer_book import PeerBook, is_before
 from dledger.node.peer_trust import TrustListener
 from dledger.node.peers import Peers
 from dledger.raft import codec
@@ -94,7 +94,8 @@ class Node:
         self._peers: Peers | None = None
         self._book: PeerBook | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._reopening: set[asyncio.Task[None]] = set()
+        self._reopening: dict[asyncio.Task[None], str] = {}
+        """Which group each of them opens anew."""
         self._opener: Opener | None = None
         self._failed: asyncio.Future[DLedgerError] | None = None
         self._starting = asyncio.Lock()
@@ -165,7 +166,13 @@ class Node:
 
     async def _open_group(self, group: str, founders: Sequence[Member] | None = None) -> None:
         assert self._opener is not None, "open comes first"
-        self._take(await self._opener.open(group, founders))
+        self._admit(await self._opener.open(group, founders))
+
+    def _admit(self, replica: AnyReplica) -> None:
+        """From now on it is told of everything that concerns its group."""
+        assert self._opener is not None, "open comes first"
+        group = replica.group
+        self._take(replica)
         trust = self._all_peers.add_group(group, partial(self._listener, group))
         if group != self.config.group:  # its founders are named with their disks: no other disk is believed
             trust.set_may_found(bool(self._opener.record(group).founders))
@@ -254,7 +261,8 @@ class Node:
     async def open_group(self, group: str, founders: Sequence[Member]) -> None:
         """Opens a group that is not on this disk yet, and takes part in it. ``founders`` are its first members, each
         with the disk that the record of the group names: this node votes in an empty log only if it is one of them. It
-        joins as a learner when it is not. Returns at once when the group is open already.
+        joins as a learner when it is not, or when its disk is in an older state. Returns at once when the group is open
+        already. May be called again after it raised.
 
         Raises UNKNOWN_GROUP for a group that was removed for good, LEADER_NOT_READY before the cluster has its id, and
         what opening raises: DISK_FULL, DISK_ERROR, CORRUPT_LOG.
@@ -269,11 +277,22 @@ class Node:
                 return
             if not self.cluster_id:
                 raise error(Code.LEADER_NOT_READY, "no group is opened before the cluster has its id: try again")
-            uuid = self._identity.start.node_uuid
-            is_founder = any(each.id == self.config.id and each.node_uuid == uuid for each in founders)
-            await self._open_group(group, founders if is_founder else ())
-            await self._opener.record(group).begin_start()
-            self._present(group).start()
+            is_founder = any(each.id == self.config.id and self._is_named_by(each) for each in founders)
+            replica = await self._opener.open(group, founders if is_founder else ())
+            try:
+                await self._opener.record(group).begin_start()
+            except BaseException:
+                self._opener.forget(group)
+                await replica.stop()
+                raise
+            self._admit(replica)
+            replica.start()
+
+    def _is_named_by(self, founder: Member) -> bool:
+        """Whether the record of a group means the disk of this node, as it is."""
+        assert self._identity is not None, "open comes first"
+        start = self._identity.start
+        return founder.node_uuid == start.node_uuid and not is_before(founder, start)
 
     async def remove_group(self, group: str) -> None:
         """Removes the group from this node for good: that is durable before its files go. Safe to call again. Raises
@@ -286,6 +305,8 @@ class Node:
             await run_to_the_end(self._disk, partial(remove_directory, self._disk, self._group_directory(group)))
 
     async def _close_group(self, group: str) -> None:
+        while reopening := [task for task, each in self._reopening.items() if each == group]:
+            await asyncio.wait(reopening)  # what it opens would be there again
         replica = self.replicas.get(group) or self.recovering.get(group)
         if replica is None:
             return
@@ -340,8 +361,8 @@ class Node:
 
     def _begin_reopening(self, group: str, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work, name=f"reopen-{group}")
-        self._reopening.add(task)
-        task.add_done_callback(self._reopening.discard)
+        self._reopening[task] = group
+        task.add_done_callback(self._reopening.pop)
 
     async def _reopen(self, before: AnyReplica, closed: Coroutine[Any, Any, None], why: Damaged | None = None) -> None:
         group = before.group

@@ -95,7 +95,7 @@ class GroupPeers:
         admitted = member.node_uuid
         if admitted and start.node_uuid != admitted:
             return _has_another_disk(member.id, start, admitted)
-        if _is_before(member, start):
+        if is_before(member, start):
             return _has_an_older_disk(member.id, start, member.admitted_start_count)
         known = self._peers.get(member.id)
         if known is None or _is_admitted_anew(member, known):
@@ -138,7 +138,7 @@ class GroupPeers:
         if not member.node_uuid or (known is not None and not _is_admitted_anew(member, known)):
             return False
         is_present = start is not None and start.node_uuid == member.node_uuid
-        if start is None or not is_present or _is_before(member, start):
+        if start is None or not is_present or is_before(member, start):
             start = NodeStart(member.node_uuid, member.admitted_start_count, (member.admitted_start_nonce,))
         return self._put(_record(member, start))
 
@@ -191,7 +191,7 @@ def _is_admitted_anew(member: Member, known: PeerRecord) -> bool:
     return member.admitted_start_count > 0 and admission != base
 
 
-def _is_before(member: Member, start: NodeStart) -> bool:
+def is_before(member: Member, start: NodeStart) -> bool:
     """Whether ``start`` is of an older state of the disk than the one that the members admit, as far as it tells."""
     nonce = start.nonce_of(member.admitted_start_count)
     is_another = nonce is not None and member.admitted_start_nonce not in {0, nonce}

@@ -23,6 +23,7 @@ from tests.crashes.medium import Image
 from tests.crashes.promises import DATA, LIMITS
 from tests.simulation.host import SimHost
 from tests.simulation.process import WorldLoop
+from tests.simulation.seat import Seat
 from tests.simulation.violation import Violation
 from tests.support.virtual_time import run_virtual
 from tests.unit.group.rot import append, level, trim, until
@@ -108,14 +109,14 @@ class Trio:
         watch = self._cluster.watch
         said, restarted = watch.said, watch.restarted
 
-        def hear(host: SimHost, peer: NodeId, message: Message) -> None:
-            said(host, peer, message)
-            if isinstance(message, FetchResponse) and message.frames and host is not self._patient:
+        def hear(seat: Seat, peer: NodeId, message: Message) -> None:
+            said(seat, peer, message)
+            if isinstance(message, FetchResponse) and message.frames and seat.host is not self._patient:
                 self._is_given |= message.frames[0].header.position <= self._end.position
 
-        def see(host: SimHost, promised: LogPoint) -> None:
-            self._is_cut |= host.replica.log.last.position < self._end.position
-            restarted(host, promised)
+        def see(seat: Seat, promised: LogPoint) -> None:
+            self._is_cut |= seat.replica.log.last.position < self._end.position
+            restarted(seat, promised)
 
         watch.said = hear  # type: ignore[method-assign]
         watch.restarted = see  # type: ignore[method-assign]
@@ -168,7 +169,7 @@ class Trio:
     def _seen(self, damage: Damage) -> Outcome:
         if not self._patient.is_up:
             return Outcome.HALTS
-        if self._is_cut and not self._patient.life.was_damaged:
+        if self._is_cut and not self._patient.life.founding.was_damaged:
             return Outcome.FETCHED
         return Outcome.REPAIRED if self._is_given else healed(damage, image_of(self._patient))
 

@@ -14,9 +14,9 @@ from tests.simulation.process import GoneError
 from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
-    from tests.simulation.cluster import SimulatedCluster
-    from tests.simulation.host import SimHost
+    from tests.simulation.groups import SimGroup
     from tests.simulation.life import Life
+    from tests.simulation.seat import Seat
 
 ELSEWHERE = frozenset(
     (
@@ -35,37 +35,39 @@ ELSEWHERE = frozenset(
 class Question(NamedTuple):
     """Who was asked, as he was then."""
 
-    host: SimHost
+    seat: Seat
     life: Life
     term: int
     was_rotten: bool
 
 
 class Answers:
-    """Judges what clients of one cluster are told."""
+    """Judges what clients of one group are told."""
 
-    def __init__(self, cluster: SimulatedCluster) -> None:
-        self._cluster = cluster
-        self._chronicle = cluster.watch.chronicle
+    def __init__(self, group: SimGroup) -> None:
+        self._group = group
+        self._chronicle = group.watch.chronicle
 
-    def ask(self, host: SimHost) -> Question:
+    def ask(self, seat: Seat) -> Question:
         """Raises GoneError where nobody is there to answer."""
-        if host.is_down:
+        if seat.is_down:
             raise GoneError
-        return Question(host, host.life, host.term, host.is_rotten)
+        return Question(seat, seat.host.life, seat.term, seat.is_rotten)
 
     def is_stale(self, question: Question) -> bool:
         """Somebody was elected behind the term in which it was asked."""
-        return question.term < max(self._cluster.watch.leaders, default=0)
+        return question.term < max(self._group.watch.leaders, default=0)
 
     # Refusals ----------------------------------------------------------------------------------------------------
 
     def refused(self, question: Question, refusal: DLedgerError, *reasons: Code) -> None:
         """``reasons``: what the request itself explains, besides."""
         code = refusal.code
+        if self._group.is_removed:
+            return
         if code in ELSEWHERE or code in reasons or self._is_of_the_disk(question, code):
             return
-        raise Violation("a refusal has its reason", f"{question.host.id}: {refusal!r}")
+        raise Violation("a refusal has its reason", f"{question.seat.name}: {refusal!r}")
 
     def _is_of_the_disk(self, question: Question, code: Code) -> bool:
         disk = question.life.disk
@@ -73,10 +75,10 @@ class Answers:
             case Code.DISK_ERROR:
                 return errno.EIO in disk.failures
             case Code.DISK_FULL:
-                refuse_bytes = self._cluster.config_of(question.host).limits.disk_refuse_free_bytes
+                refuse_bytes = self._group.cluster.config_of(question.seat.host).limits.disk_refuse_free_bytes
                 return errno.ENOSPC in disk.failures or disk.least_free_bytes < refuse_bytes
             case Code.CORRUPT_LOG:
-                return question.was_rotten or question.host.is_rotten or errno.EIO in disk.failures
+                return question.was_rotten or question.seat.is_rotten or errno.EIO in disk.failures
         return False
 
     def refused_read(self, question: Question, refusal: DLedgerError, index: int) -> None:

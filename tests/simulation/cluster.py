@@ -8,13 +8,16 @@ from pathlib import Path
 from random import Random
 
 from dledger.common.config import Limits, NodeConfig, Timings
-from dledger.common.types import Durability, NodeId
-from dledger.group.replica import Replica
+from dledger.common.types import DEFAULT_GROUP, Durability, NodeId
+from tests.simulation.debts import owes
+from tests.simulation.groups import SimGroup
 from tests.simulation.host import SimHost
 from tests.simulation.life import Life
 from tests.simulation.network import CountedFaults, SimNetwork
 from tests.simulation.process import WorldLoop
+from tests.simulation.seat import Seat
 from tests.simulation.trace import Trace
+from tests.simulation.violation import Violation
 from tests.simulation.watch import Watch
 
 LIMITS = Limits(
@@ -51,7 +54,9 @@ class SimulatedCluster:
         self.random = Random(seed)
         self.trace = trace
         trace.clock = world.time
-        self.watch = Watch(trace.hit)
+        self.groups: dict[str, SimGroup] = {}
+        """Every group there ever was, by name."""
+        self.group(DEFAULT_GROUP)
         self.lease_reads = self.random.random() < LEASE_SHARE if lease_reads is None else lease_reads
         self.durability = durability
         self._timings = Timings(scrub_period_s=SCRUB_PERIOD_S)
@@ -60,15 +65,18 @@ class SimulatedCluster:
         self.network.faults = CountedFaults(chance, trace.hits)
         self.hosts: dict[NodeId, SimHost] = {}
         """Every machine there ever was, members or not."""
+        self.id = ""
+        """What the first committed frame that was looked at says."""
         self.lives: list[Life] = []
-        self.on_leader: Callable[[SimHost], None] = lambda _: None
+        self.on_leader: Callable[[Seat], None] = lambda _: None
         """Told of every new leader."""
-        self.on_cut: Callable[[SimHost], None] = lambda _: None
+        self.on_cut: Callable[[Seat], None] = lambda _: None
         """Told who is about to cut its log, or to begin it anew."""
-        self.on_take: Callable[[SimHost, NodeId], None] = lambda *_: None
+        self.on_take: Callable[[Seat, NodeId], None] = lambda *_: None
         """Told whom a leader asks to take its place."""
         for _ in range(size):
             self.new_host()
+        self.founding.wanted = set(self.hosts)
         peers = {str(host.id): host.address for host in self.hosts.values()}
         for host in self.hosts.values():
             host.peers = peers
@@ -112,8 +120,36 @@ class SimulatedCluster:
         """Whether what nodes acknowledge survives the loss of their power."""
         return self.durability is Durability.FSYNC
 
+    # Groups ------------------------------------------------------------------------------------------------------
+
+    def group(self, name: str) -> SimGroup:
+        """Of that name; from now on there is one."""
+        group = self.groups.get(name)
+        if group is None:
+            group = self.groups[name] = SimGroup(self, name)
+        return group
+
+    @property
+    def founding(self) -> SimGroup:
+        return self.groups[DEFAULT_GROUP]
+
+    @property
+    def watch(self) -> Watch:
+        """The founding group's judge."""
+        return self.founding.watch
+
+    @watch.setter
+    def watch(self, watch: Watch) -> None:
+        self.founding.watch = watch
+
+    def leaders(self) -> list[SimHost]:
+        """Of the founding group."""
+        return [host for host in self.hosts.values() if host.leads]
+
+    # Machines ----------------------------------------------------------------------------------------------------
+
     def describe(self) -> str:
-        return "; ".join(host.describe() for host in self.hosts.values())
+        return "\n".join(group.describe() for group in self.groups.values())
 
     def up(self) -> list[SimHost]:
         return [host for host in self.hosts.values() if host.is_up]
@@ -121,13 +157,21 @@ class SimulatedCluster:
     def down(self) -> list[SimHost]:
         return [host for host in self.hosts.values() if host.is_down]
 
-    def leaders(self) -> list[SimHost]:
-        return [host for host in self.hosts.values() if host.leads]
-
-    def voters_of(self, replica: Replica) -> list[SimHost]:
-        return [self.hosts[member.id] for member in replica.log.state.members if member.voter]
-
     def check(self) -> None:
         """What must hold between two steps."""
-        for host in self.up():
-            self.watch.looked_at(host.life, host.life.process.time() * 1000)
+        for group in self.groups.values():
+            for seat in group.up():
+                group.watch.looked_at(seat.life, seat.life.process.time() * 1000)
+                self._check_id(seat)
+                if seat.is_owing and not owes(seat.host, group.name):
+                    raise Violation("a debt is settled by its own group", f"{seat.name} owes, and its disk forgot it")
+
+    def _check_id(self, seat: Seat) -> None:
+        """All groups of all nodes are of one cluster, from their first committed frame on."""
+        replica = seat.replica
+        if not replica.core.commit_position:
+            return
+        cluster_id = replica.log.state.cluster_id
+        self.id = self.id or cluster_id
+        if cluster_id != self.id:
+            raise Violation("one cluster id", f"{seat.name} is of {cluster_id!r}, others are of {self.id!r}")

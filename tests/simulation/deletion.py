@@ -17,6 +17,7 @@ from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
     from tests.simulation.host import SimHost
+    from tests.simulation.seat import Seat
 
 CLOCK_MEMORY_S = 10.0
 """A leader may still go by what a clock said so long ago."""
@@ -38,7 +39,7 @@ class Deletion:
         self._ages_ms |= {max_age_ms} - {0}
         self._max_bytes |= {max_bytes} - {0}
 
-    def check(self, leader: SimHost, hosts: Sequence[SimHost], trim: TrimPoint) -> str:
+    def check(self, leader: Seat, hosts: Sequence[SimHost], trim: TrimPoint) -> str:
         """``leader`` appends a TRIM frame that says so; ``hosts`` are the voters. What asked for it."""
         if not self._chronicle.is_committed(trim.point.position, trim.point.term):
             raise Violation("only what is committed is trimmed", f"{leader.id} trims up to {trim.point}")
@@ -54,21 +55,21 @@ class Deletion:
             f"{self._max_bytes} bytes, {self._ages_ms} ms",
         )
 
-    def _is_too_much(self, leader: SimHost, last: Position) -> bool:
+    def _is_too_much(self, leader: Seat, last: Position) -> bool:
         """At the boundary before this one there was more than was to be kept. A log can begin only where a small state
         is: on a full disk a segment may go without, and then goes along with the one before it."""
         if not self._max_bytes:
             return False
-        files = _segments(leader.platter)
+        files = _segments(leader.host.platter, leader.directory)
         before = [each.position for each in files if each.has_state and each.position <= last]
         kept_bytes = sum(each.size_bytes for each in files if not before or each.position >= before[-1])
         return kept_bytes > min(self._max_bytes)
 
-    def _is_too_old(self, leader: SimHost, hosts: Sequence[SimHost], last: Position) -> bool:
+    def _is_too_old(self, leader: Seat, hosts: Sequence[SimHost], last: Position) -> bool:
         if not self._ages_ms:
             return False
         latest_ms = [host.latest_clock_ms(CLOCK_MEMORY_S) for host in hosts]
-        agreed_ms = min(leader.latest_clock_ms(CLOCK_MEMORY_S), quorum_value(latest_ms, len(hosts)))
+        agreed_ms = min(leader.host.latest_clock_ms(CLOCK_MEMORY_S), quorum_value(latest_ms, len(hosts)))
         return self._chronicle.timestamp_ms(last) < agreed_ms - min(self._ages_ms) + SLACK_MS
 
 
@@ -79,9 +80,9 @@ class _File(NamedTuple):
     has_state: bool
 
 
-def _segments(platter: Platter) -> list[_File]:
+def _segments(platter: Platter, directory: str) -> list[_File]:
     found = []
-    for path in platter.paths():
+    for path in platter.paths(directory):
         name = parse_name(path.rpartition("/")[2]) if path.endswith(SEGMENT_SUFFIX) else None
         if name is not None:
             has_state = platter.exists(path.removesuffix(SEGMENT_SUFFIX) + STATE_SUFFIX)

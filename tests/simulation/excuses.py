@@ -23,21 +23,29 @@ def may_end(host: SimHost, life: Life, code: Code) -> bool:
         case Code.DISK_ERROR:
             return errno.EIO in life.disk.failures
         case Code.DISK_FULL:
-            return errno.ENOSPC in life.disk.failures and host.is_starting and not _has_a_log(host)
+            return errno.ENOSPC in life.disk.failures and host.is_starting and not _has_its_logs(host)
         case Code.CORRUPT_LOG:
             return has_lost_its_beginning(host)
     return False
 
 
-def _has_a_log(host: SimHost) -> bool:
-    """A full disk refuses appends, and nothing else: whoever has a log starts on it, and goes on. A new node may find
-    no room to begin in: for its first segment, or for the small state that comes last."""
-    paths = host.platter.paths()
-    return all(any(path.endswith(suffix) for path in paths) for suffix in (SEGMENT_SUFFIX, STATE_SUFFIX))
+def _has_its_logs(host: SimHost) -> bool:
+    """A full disk refuses appends, and nothing else: whoever has a log starts on it, and goes on. A new node, or a new
+    group, may find no room to begin in: for its first segment, or for the small state that comes last."""
+    seats = [seat for seat in host.seats if seat.group.is_founding or host.platter.paths(seat.directory)]
+    return all(
+        any(path.endswith(suffix) for path in host.platter.paths(seat.directory))
+        for seat in seats
+        for suffix in (SEGMENT_SUFFIX, STATE_SUFFIX)
+    )
 
 
 def has_lost_its_beginning(host: SimHost) -> bool:
     """The limit (ARCHITECTURE, "Known gaps"): "rot in both copies of the small state that a trimmed log begins with".
     That is the state beside the first segment that is there, or that says that the log begins with it. Everything else
     that rots here is repaired."""
-    return any(not good and path in host.rotten_paths for path, good in beginning(host.platter))
+    return any(
+        not good and path in host.rotten_paths
+        for seat in host.seats
+        for path, good in beginning(host.platter, seat.directory)
+    )

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from itertools import pairwise
 from random import Random
 from typing import TYPE_CHECKING, TypeVar
 
 from dledger.common.errors import Code, DLedgerError
-from dledger.common.types import DEFAULT_GROUP, GENESIS, LogPoint, NodeId, Position, Role, Term
+from dledger.common.types import DEFAULT_GROUP, LogPoint, NodeId, Role, Term
 from dledger.group.replica import Replica
-from dledger.log.segment.segment import SEGMENT_SUFFIX
 from dledger.node.node import Node
 from dledger.raft.messages import AppendResponse, Message, PushResult, TakeLeadership
-from dledger.raft.state import VoteBlocker
 from tests.simulation.disk import DiskMood, SimDisk
 from tests.simulation.excuses import may_end
 from tests.simulation.life import Life
 from tests.simulation.platter import ROOMY_BYTES, SECTOR_BYTES, Platter, Rot
 from tests.simulation.process import GoneError, ProcessLoop
+from tests.simulation.seat import Seat
 from tests.simulation.trace import told
-from tests.simulation.truth import end_of, has_mark, known_disk
+from tests.simulation.truth import has_mark
 from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
@@ -52,22 +50,64 @@ class SimHost:
         """What its medium does not hold any more: to be repaired."""
         self.has_rotted = False
         """Something did on this disk, repaired or not."""
-        self.lost_tail = False
-        """What rotted, before a power cut, no mark covered yet: a start cuts it, and asks the others for it."""
         self.lost_beginning = ""
         """Which small state has no good copy any more, for as long as it is there."""
         self.is_beyond_repair = False
         """It refuses to start, for what rotted there: an operator has to give it another disk."""
         self.lives = 0
-        self.was_member = False
-        """A machine that was removed is not taken again under the same name."""
         self._disks = 0
         self._boots = 1
         self.platter = self._new_platter()
         self._life: Life | None = None
         self._starting = False
-        self.promised: LogPoint = GENESIS
-        """No crash may take it: durable by the word of the last life."""
+        self._seats: dict[str, Seat] = {}
+
+    # Groups ------------------------------------------------------------------------------------------------------
+
+    def seat(self, group: str = DEFAULT_GROUP) -> Seat:
+        """Its place in the group, whether it is a member or not."""
+        seat = self._seats.get(group)
+        if seat is None:
+            seat = self._seats[group] = Seat(self, self.cluster.group(group))
+        return seat
+
+    @property
+    def seats(self) -> list[Seat]:
+        """In every group that there is."""
+        return [self.seat(name) for name in self.cluster.groups]
+
+    # What it is in the founding group: most tests have no other one.
+
+    @property
+    def replica(self) -> Replica:
+        return self.life.founding.replica
+
+    @property
+    def leads(self) -> bool:
+        return self.seat().leads
+
+    @property
+    def term(self) -> Term:
+        return self.seat().term
+
+    @property
+    def promised(self) -> LogPoint:
+        return self.seat().promised
+
+    @promised.setter
+    def promised(self, point: LogPoint) -> None:
+        self.seat().promised = point
+
+    @property
+    def lost_tail(self) -> bool:
+        return self.seat().lost_tail
+
+    @lost_tail.setter
+    def lost_tail(self, lost_tail: bool) -> None:
+        self.seat().lost_tail = lost_tail
+
+    def knows(self, peer: NodeId) -> tuple[bytes, int]:
+        return self.seat().knows(peer)
 
     # Disks -------------------------------------------------------------------------------------------------------
 
@@ -86,18 +126,21 @@ class SimHost:
             hosts = self.cluster.hosts.values()
             self.peers = {other.id: other.address for other in hosts if other is not self or self._disks % 2}
         self.platter = self._new_platter()
-        self.promised = GENESIS
-        self.rot.clear()
-        self.has_rotted = self.is_beyond_repair = self.lost_tail = False
+        self._forget_disk()
 
     def restore(self, backup: Platter) -> None:
         """While down: the disk is what it was when ``backup`` was made."""
         assert self._life is None
         self._disks += 1
         self.platter = backup
-        self.promised = GENESIS
+        self._forget_disk()
+
+    def _forget_disk(self) -> None:
+        """Nothing of what stood on the last one is held against this one."""
         self.rot.clear()
-        self.has_rotted = self.is_beyond_repair = self.lost_tail = False
+        self.has_rotted = self.is_beyond_repair = False
+        for seat in self.seats:
+            seat.disk_replaced()
 
     def spoil(self, path: str, at: int, rotten: bytes) -> None:
         """What stands there on the medium is ``rotten`` from now on."""
@@ -110,12 +153,17 @@ class SimHost:
     @property
     def is_rotten(self) -> bool:
         """Something that rotted is neither repaired nor gone."""
-        return bool(self.rotten_paths)
+        return bool(self.present_rot)
+
+    @property
+    def present_rot(self) -> list[Rot]:
+        """What is neither repaired nor gone."""
+        self.rot = [rot for rot in self.rot if not rot.is_healed(self.platter)]
+        return self.rot
 
     @property
     def rotten_paths(self) -> set[str]:
-        self.rot = [rot for rot in self.rot if not rot.is_healed(self.platter)]
-        return {rot.path for rot in self.rot}
+        return {rot.path for rot in self.present_rot}
 
     @property
     def disk_name(self) -> str:
@@ -130,30 +178,7 @@ class SimHost:
     def awaits_repair(self) -> bool:
         """Frames of it rotted, or cannot be read, or both copies of what its log begins with are gone. Another small
         state is passed over: an older one, and the frames, do as well."""
-        needed = [path for path in self.rotten_paths if path.endswith(SEGMENT_SUFFIX) or path == self.lost_beginning]
-        return bool(needed) or self.platter.is_unreadable
-
-    @property
-    def is_rotten_before_its_log(self) -> bool:
-        """All that rotted lies before the log's start: in segments kept to derive the small state there from, the limit
-        (ARCHITECTURE, "Known gaps") that it "stays until the next trim"; or in the one where the log begins, in frames
-        that are none of it."""
-        if not (self.is_up and self.is_rotten):
-            return False
-        start = self.replica.log.state.start.position
-        segments = self.replica.log._files.segments  # type: ignore[attr-defined]
-        before = {each.path for each, after in pairwise(segments) if after.name.base_position <= start + 1}
-        return all(rot.path in before or self._lies_before(rot, start) for rot in self.rot)
-
-    def _lies_before(self, rot: Rot, start: Position) -> bool:
-        if not rot.path.endswith(SEGMENT_SUFFIX):
-            return False
-        was_there = [(each.offset, each.good) for each in self.rot if each.path == rot.path]
-        return rot.offset + len(rot.good) <= end_of(bytes(rot.file.data), was_there, start)
-
-    def knows(self, peer: NodeId) -> tuple[bytes, int]:
-        """Which disk of ``peer``, and which start of it at least, it knows of, whatever befalls it now."""
-        return known_disk(self.platter, f"/data/{self.id}/peers", DEFAULT_GROUP, peer)
+        return self.platter.is_unreadable or any(seat.awaits_repair for seat in self.seats)
 
     # What it is --------------------------------------------------------------------------------------------------
 
@@ -167,13 +192,24 @@ class SimHost:
 
     @property
     def is_up(self) -> bool:
+        """Its node has started, and the founding group's log is open."""
         life = self._life
-        return life is not None and life.is_open and not self._starting
+        return life is not None and life.founding.is_open and not self._starting
+
+    @property
+    def is_in_trouble(self) -> bool:
+        """Its disk is not whole, or may not be when it is looked at."""
+        return self.is_beyond_repair or self.is_rotten or any(seat.lost_tail for seat in self.seats)
+
+    @property
+    def is_in_cluster(self) -> bool:
+        """Its node knows of which cluster it is, so that other groups than the founding one may be opened there."""
+        return self.is_up and self.life.node is not None and bool(self.life.node.cluster_id)
 
     @property
     def is_recovering(self) -> bool:
-        """Its log is being repaired before it can be opened."""
-        return self._life is not None and not self._starting and not self._life.is_open
+        """The founding group's log is being repaired before it can be opened."""
+        return self._life is not None and not self._starting and not self._life.founding.is_open
 
     @property
     def is_paused(self) -> bool:
@@ -185,23 +221,15 @@ class SimHost:
         return self._life
 
     @property
-    def replica(self) -> Replica:
-        return self.life.replica
+    def present_life(self) -> Life | None:
+        return self._life
 
     @property
-    def leads(self) -> bool:
-        life = self._life
-        is_up = life is not None and life.is_open and not self._starting
-        return is_up and life.replica.role is Role.LEADER  # type: ignore[union-attr]
-
-    @property
-    def term(self) -> Term:
-        return self.replica.core.term if self.is_up else Term(0)
-
-    @property
-    def has_lease(self) -> bool:
-        """By its own clock, and by its own word."""
-        return self.is_up and self.replica.core.has_lease(self.life.process.time() * 1000)
+    def state(self) -> str:
+        """In a word."""
+        if self.is_down:
+            return "down"
+        return "starting" if self._starting else "up" if self.is_up else "recovering"
 
     def wall_clock_ms(self) -> int:
         return int(self.cluster.world.time() * self.rate * 1000) + self.clock_ahead_ms
@@ -215,15 +243,6 @@ class SimHost:
         since_s = self.cluster.world.time() - memory_s
         ahead_ms = [self.clock_ahead_ms, *(ahead_ms for until_s, ahead_ms in self._clock_before if until_s >= since_s)]
         return self.wall_clock_ms() - self.clock_ahead_ms + max(ahead_ms)
-
-    def describe(self) -> str:
-        if not self.is_up:
-            return f"{self.id} {'down' if self.is_down else 'starting' if self._starting else 'recovering'}"
-        replica = self.replica
-        return (
-            f"{self.id} {'paused ' * self.is_paused}{replica.role.value} term {replica.term} "
-            f"last {replica.log.last.position} commit {replica.core.commit_position}"
-        )
 
     def ask(self, work: Callable[[], Awaitable[T]]) -> asyncio.Future[T]:
         """Has the node that runs here do ``work``. GoneError when it ends, or is down."""
@@ -290,12 +309,8 @@ class SimHost:
         life = self._life
         if life is None:
             return
-        if life.is_open:
-            self.keep_promise(life)
-        elif life.was_damaged and not self.cluster.watch.chronicle.is_committed(
-            self.promised.position, self.promised.term
-        ):
-            self.promised = GENESIS  # a leader may have cut it from the damaged log; the next start finds no damage
+        for share in life.groups.values():
+            share.seat.end(share)
         self._life = None
         self._starting = False
         life.disk.cut_power()
@@ -305,7 +320,9 @@ class SimHost:
             self._forget_what_was_not_synced()
         else:
             self.platter.kill()
-        self.cluster.trace.note("crashed", self.id, "power" if power else "kill", self.promised)
+        self.cluster.trace.note(
+            "crashed", self.id, "power" if power else "kill", *(seat.promised for seat in self.seats)
+        )
 
     def _forget_what_was_not_synced(self) -> None:
         platter, hit = self.platter, self.cluster.trace.hit
@@ -320,16 +337,6 @@ class SimHost:
             hit("fault sectors lost", self.id, platter.sectors_lost - lost)
         if platter.sectors_torn > torn:
             hit("fault torn sector", self.id, platter.sectors_torn - torn)
-
-    def keep_promise(self, life: Life) -> None:
-        log, core = life.replica.log, life.replica.core
-        position = log.durable_position if life.cut_to is None else min(log.durable_position, life.cut_to)
-        if VoteBlocker.UNKNOWN_TAIL in core.vote_blockers and not life.was_cut and position < self.promised.position:
-            return  # it has not asked yet for what is missing
-        # A trim that others committed may have moved the start past what this disk holds: nothing is kept up to there.
-        is_kept = position >= log.state.start.position
-        self.promised = LogPoint(position, log.term_at(position), 0) if is_kept else GENESIS
-        self.cluster.watch.debts.promised_anew(self)
 
     def pause(self) -> None:
         self.life.process.pause()
@@ -363,28 +370,31 @@ class SimHost:
                 self.crash(power=False)
             return
         if self._life is life:
-            if life.is_open:
-                self.keep_promise(life)
+            for share in life.groups.values():
+                if share.is_open:
+                    share.seat.keep_promise(share)
             self._life = None
             life.process.end()
 
     # What it says ------------------------------------------------------------------------------------------------
 
     def says(self, peer: NodeId, message: Message) -> None:
-        cluster = self.cluster
-        cluster.trace.note("send", self.id, peer, told(message))
-        cluster.watch.said(self, peer, message)
+        """To the judge of the message's group."""
+        cluster, seat = self.cluster, self.seat(message.group)
+        watch = seat.group.watch
+        cluster.trace.note("send", seat.name, peer, told(message))
+        watch.said(seat, peer, message)
         if isinstance(message, TakeLeadership):
-            cluster.on_take(self, peer)
+            cluster.on_take(seat, peer)
         if isinstance(message, AppendResponse) and message.result is PushResult.SUCCESS:
-            cluster.watch.check_ack(self, cluster.hosts[peer], message)
+            watch.check_ack(seat, cluster.hosts[peer].seat(message.group), message)
 
     def _on_role(self, group: str, role: Role, term: Term, leader_id: NodeId) -> None:
-        del group
-        self.cluster.trace.note("role", self.id, role.value, term, leader_id)
-        if self.life.role is Role.LEADER and role is Role.CANDIDATE:
-            self.cluster.trace.hit("branch check-quorum", self.id)
-        self.life.role = role
+        seat = self.seat(group)
+        self.cluster.trace.note("role", seat.name, role.value, term, leader_id)
+        if seat.life.role is Role.LEADER and role is Role.CANDIDATE:
+            self.cluster.trace.hit("branch check-quorum", seat.name)
+        seat.life.role = role
         if role is Role.LEADER:
-            self.cluster.watch.elected(self, self.cluster.up())
-            self.cluster.on_leader(self)
+            seat.group.watch.elected(seat, seat.group.up())
+            self.cluster.on_leader(seat)

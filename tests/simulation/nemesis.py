@@ -8,8 +8,11 @@ from random import Random
 
 from dledger.raft.state import VoteBlocker
 from tests.simulation.cluster import SimulatedCluster
+from tests.simulation.directory import Directory
 from tests.simulation.host import SimHost
+from tests.simulation.seat import Seat
 from tests.simulation.troubles.disks import DiskTroubles
+from tests.simulation.troubles.groups import GroupTroubles
 from tests.simulation.troubles.members import MemberTroubles
 from tests.simulation.troubles.parting import PartingTroubles
 from tests.simulation.troubles.processes import ProcessTroubles
@@ -20,6 +23,8 @@ from tests.simulation.troubles.wires import NetworkTroubles
 SETTLED_S = 0.1
 """By then a node whose disk failed a moment ago has ended, and been started again."""
 SETTLE_LOOK_S = 0.01
+TOLD_S = 5.0
+"""By then the directory has told whoever can be told."""
 
 
 class Nemesis:
@@ -27,11 +32,13 @@ class Nemesis:
         self._cluster = cluster
         self._random = random
         self._scene = Scene(cluster, random)
+        self.directory = Directory(self._scene, Random(random.getrandbits(64)))
         self._disks = DiskTroubles(self._scene)
         self._members = MemberTroubles(self._scene)
         kinds = (ProcessTroubles(self._scene), NetworkTroubles(self._scene), self._members, self._disks)
         rots = (TailTroubles(self._scene, self._disks.may_lose), PartingTroubles(self._scene, self._disks.may_lose))
-        self._troubles = [trouble for kind in (*kinds, *rots) for trouble in kind.all()]
+        groups = GroupTroubles(self._scene, self.directory, self._disks.may_lose)
+        self._troubles = [trouble for kind in (*kinds, *rots, groups) for trouble in kind.all()]
         self._gentle = [trouble for trouble in self._troubles if trouble.is_gentle]
 
     async def run(self, is_over: Callable[[], bool], is_late: Callable[[], bool]) -> None:
@@ -61,29 +68,33 @@ class Nemesis:
             host.mend_disk()
         while self._scene.tasks:
             await asyncio.wait(list(self._scene.tasks))
-        settled_s = self._cluster.world.time() + SETTLED_S
-        while self._cluster.world.time() < settled_s:
+        now_s = self._cluster.world.time()
+        settled_s, told_s = now_s + SETTLED_S, now_s + TOLD_S
+        while now_s < settled_s or (now_s < told_s and not self.directory.is_done):
             for host in self._cluster.down():
                 if not host.is_beyond_repair:
                     await host.start()
             await asyncio.sleep(SETTLE_LOOK_S)
+            now_s = self._cluster.world.time()
 
     def connected_majority(self) -> list[SimHost]:
         """Some voters that suffice for whatever any log says of the members, by chance; empty when there are none: one
         whose disk is in doubt, be it with one of them, or whose frames nobody else of them may have, or who lost some,
         would be needed."""
-        forgetful = self._scene.forgetful
-        doubted = {peer for host in self._cluster.up() for peer in host.replica.core.doubted}
+        in_doubt = list(self._scene.in_doubt.values())
+        seats = [seat for group in self._scene.groups for seat in group.up()]
+        doubted = {peer for seat in seats for peer in seat.replica.core.doubted}
         hosts = [
             host
             for host in self._cluster.hosts.values()
-            if host is not forgetful
+            if host not in in_doubt
             and host.id not in doubted
-            and not (host.is_beyond_repair or host.awaits_repair or _owes_catch_up(host) or _lacks_end(host))
+            and not (host.is_beyond_repair or host.awaits_repair or self.directory.lacks(host))
+            and not any(_owes_catch_up(seat) or _lacks_end(seat) for seat in host.seats)
         ]
         self._random.shuffle(hosts)
         chosen: list[SimHost] = []
-        known = [host.replica.core.membership for host in self._cluster.up()]
+        known = [seat.replica.core.membership for seat in seats]
         memberships = [membership for membership in known if membership.voters]
         while not all(membership.is_quorum(host.id for host in chosen) for membership in memberships):
             if not hosts:
@@ -103,8 +114,11 @@ class Nemesis:
         """A member is still in doubt, or has not found what rotted there."""
         if self._scene.forgetful is not None:
             return True
-        rotten = [host for host in self._cluster.hosts.values() if host.awaits_repair]
-        return any(not (self._cluster.watch.has_removed(host.id) or host.is_rotten_before_its_log) for host in rotten)
+        return any(
+            group.names(seat.id) and seat.awaits_repair and not seat.is_rotten_before_its_log
+            for group in self._scene.groups
+            for seat in group.seats
+        )
 
     async def end(self) -> None:
         """Everything is whole again, and everybody is up."""
@@ -118,7 +132,7 @@ class Nemesis:
         for host in self._cluster.hosts.values():
             if host.awaits_repair:
                 host.platter.write_back_all()
-        members = self._scene.members()
+        members = self._cluster.founding.members()
         for host in self._cluster.up():
             peers = {str(member.id): member.peer_address for member in members if member.id != host.id}
             if len(peers) < len(members) and not host.replica.log.last.position and host.peers != peers:
@@ -130,15 +144,16 @@ class Nemesis:
         await self._disks.readmit()
 
 
-def _owes_catch_up(host: SimHost) -> bool:
+def _owes_catch_up(seat: Seat) -> bool:
     """What rotted was cut, not repaired, as a leader's log was another one there, or began behind it. The node may have
-    acknowledged that, so it does not vote until a leader has caught it up; where nothing rotted it has no such excuse.
-    """
-    present = None if host.is_down else host.life.present
-    return host.has_rotted and present is not None and VoteBlocker.OWES_CATCH_UP in present.core.vote_blockers
+    acknowledged that, so it does not vote until a leader has caught it up. It has no such excuse where nothing rotted,
+    and nobody made it owe."""
+    present = None if seat.is_down else seat.life.present
+    is_excused = seat.host.has_rotted or seat.was_made_to_owe
+    return is_excused and present is not None and VoteBlocker.OWES_CATCH_UP in present.core.vote_blockers
 
 
-def _lacks_end(host: SimHost) -> bool:
+def _lacks_end(seat: Seat) -> bool:
     """It cut the end of its log, and somebody has more there that it may have acknowledged: without that it votes for
     nobody, whoever is away (tail_query.py)."""
-    return host.is_up and host.replica.core.lacks_end
+    return seat.is_up and seat.replica.core.lacks_end

@@ -24,7 +24,7 @@ class _Gate:
     def __init__(self, life: Life, handler: TransportHandler[PeerMessage]) -> None:
         self._process = life.process
         self._hosts = life.host.cluster.hosts
-        self._heard_ms = life.heard_ms
+        self._life = life
         self._met = life.met
         self._handler = handler
 
@@ -32,7 +32,9 @@ class _Gate:
         self._process.call_soon(self._take, sender, message)
 
     def _take(self, sender: NodeId, message: PeerMessage) -> None:
-        self._heard_ms[sender] = self._process.time() * 1000
+        now_ms = self._process.time() * 1000
+        for each in rows_of(message):
+            self._life.of(each.group).heard_ms[sender] = now_ms
         self._handler.on_message(sender, message)
 
     def on_connected(self, peer: NodeId) -> None:

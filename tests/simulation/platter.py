@@ -224,6 +224,8 @@ class Platter:
         self._pending: dict[str, list[tuple[NameChange, ...]]] = {}
         """By directory: changes since its last sync, in order; those of one rename belong together."""
         self._directories: set[str] = {"/"}
+        self._removed: set[str] = set()
+        """Directories that are gone, which their parent's next sync makes durable, with all that was in them."""
         self.locks: set[str] = set()
         self.sectors_lost = 0
         self.sectors_torn = 0
@@ -243,8 +245,9 @@ class Platter:
     def durable_paths(self) -> list[str]:
         return sorted(self._durable_names)
 
-    def paths(self) -> list[str]:
-        return sorted(self._names)
+    def paths(self, below: str = "") -> list[str]:
+        """Of all files, or of those in the directory ``below`` and in what is in it."""
+        return sorted(path for path in self._names if path.startswith(f"{below}/")) if below else sorted(self._names)
 
     def create(self, path: str) -> SimFile:
         file = SimFile()
@@ -279,11 +282,16 @@ class Platter:
         if self.listdir(path):
             raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), path)
         self._directories.discard(path)
+        self._removed.add(path)
 
     def mkdir(self, path: str) -> None:
         self._directories.add(path)
+        self._removed.discard(path)
 
     def sync_directory(self, path: str) -> None:
+        for removed in sorted(each for each in self._removed if os.path.dirname(each) == path):
+            self._removed.discard(removed)
+            self.sync_directory(removed)
         for changes in self._pending.pop(path, []):
             self._make_durable(changes)
 
@@ -367,6 +375,12 @@ class Platter:
     def crash(self) -> None:
         """The power goes: unsynced sectors and names survive by chance, and all locks end."""
         random = self.random
+        for directory in sorted(self._removed):
+            if random.random() < 0.5:
+                self._removed.discard(directory)
+                self.sync_directory(directory)
+        self._directories |= self._removed
+        self._removed.clear()
         for directory in sorted(self._pending):
             changes = self._pending[directory]
             kept = random.randint(0, len(changes))

@@ -10,8 +10,8 @@ from typing import NamedTuple
 from dledger.common.batch import records_of
 from dledger.common.errors import Code, DLedgerError
 from dledger.common.types import Consistency, Position, TrimPoint
-from tests.simulation.host import SimHost
 from tests.simulation.journal import Journal
+from tests.simulation.seat import Seat
 from tests.simulation.violation import Violation
 
 ROUNDS = 20
@@ -31,47 +31,47 @@ class Held(NamedTuple):
     records: list[bytes]
 
 
-async def check_equal(hosts: Sequence[SimHost], journal: Journal) -> None:
-    """``hosts`` are the members; all are up and level."""
-    first, *others = await _at_rest(hosts)
-    for host, held in zip(hosts, (first, *others), strict=True):
-        journal.check(held.records, held.start.first_index, who=host.id)
+async def check_equal(seats: Sequence[Seat], journal: Journal) -> None:
+    """``seats`` are the members; all are up and level."""
+    first, *others = await _at_rest(seats)
+    for seat, held in zip(seats, (first, *others), strict=True):
+        journal.check(held.records, held.start.first_index, who=seat.name)
         if (held.start, held.digest) != (first.start, first.digest):
-            raise Violation("equal bytes", f"{host.id} holds other frames behind {held.start} than {hosts[0].id}")
+            raise Violation("equal bytes", f"{seat.name} holds other frames behind {held.start} than {seats[0].name}")
         if held.state != first.state:
-            raise Violation("equal states", f"{host.id} has another small state than {hosts[0].id}")
+            raise Violation("equal states", f"{seat.name} has another small state than {seats[0].name}")
 
 
-async def _at_rest(hosts: Sequence[SimHost]) -> list[Held]:
+async def _at_rest(seats: Sequence[Seat]) -> list[Held]:
     """Read while nobody moved: the leader trims by size, or hands over, of its own accord."""
     for _ in range(ROUNDS):
-        before = [_stand(host) for host in hosts]
-        held = [await host.ask(_reading(host)) for host in hosts]
-        if before == [_stand(host) for host in hosts] and len(set(before)) == 1:
+        before = [_stand(seat) for seat in seats]
+        held = [await seat.ask(_reading(seat)) for seat in seats]
+        if before == [_stand(seat) for seat in seats] and len(set(before)) == 1:
             return [each for each in held if each is not None]
         await asyncio.sleep(0.2)
-    raise Violation("liveness", f"the logs never stood still: {[_stand(host) for host in hosts]}")
+    raise Violation("liveness", f"the logs never stood still: {[_stand(seat) for seat in seats]}")
 
 
-async def check_served(hosts: Sequence[SimHost], journal: Journal) -> None:
-    """Each of ``hosts``, which are level, serves what was acknowledged and not trimmed, the last record included."""
-    for host in hosts:
-        start = host.replica.log.state.start
+async def check_served(seats: Sequence[Seat], journal: Journal) -> None:
+    """Each of ``seats``, which are level, serves what was acknowledged and not trimmed, the last record included."""
+    for seat in seats:
+        start = seat.replica.log.state.start
         try:
-            served = await host.ask(_served(host, sorted(journal.acknowledged)))
+            served = await seat.ask(_served(seat, sorted(journal.acknowledged)))
         except DLedgerError as refusal:
-            if refusal.code is Code.INDEX_LESS_THAN_LOCAL_BEGIN and host.replica.log.state.start != start:
+            if refusal.code is Code.INDEX_LESS_THAN_LOCAL_BEGIN and seat.replica.log.state.start != start:
                 continue  # it was trimmed meanwhile, by what deletion.py allows
-            raise Violation("what is acknowledged is served", f"{host.id}: {refusal!r}") from refusal
+            raise Violation("what is acknowledged is served", f"{seat.name}: {refusal!r}") from refusal
         for index, value in served.items():
-            journal.saw(index, value, who=host.id)
+            journal.saw(index, value, who=seat.name)
 
 
-def _served(host: SimHost, indexes: list[int]) -> Callable[[], Awaitable[dict[int, bytes]]]:
+def _served(seat: Seat, indexes: list[int]) -> Callable[[], Awaitable[dict[int, bytes]]]:
     """All at once, and some one by one."""
 
     async def read() -> dict[int, bytes]:
-        reader, first_index = host.replica.reader, host.replica.log.state.first_index
+        reader, first_index = seat.replica.reader, seat.replica.log.state.first_index
         point = await reader.read_point(Consistency.COMMITTED)
         kept = [index for index in indexes if index >= first_index]
         if not kept:
@@ -81,7 +81,7 @@ def _served(host: SimHost, indexes: list[int]) -> Callable[[], Awaitable[dict[in
             for frame in frames:
                 served.update(enumerate(records_of(frame.body, frame.header.count), frame.header.base_index))
         if missing := [index for index in kept if index not in served]:
-            raise Violation("what is acknowledged is served", f"{host.id} passes over {missing}")
+            raise Violation("what is acknowledged is served", f"{seat.name} passes over {missing}")
         for index in {*kept[::GET_EVERY], kept[-1], point.commit_index}:
             served[index] = (await reader.get(index, point)).value
         return served
@@ -89,22 +89,22 @@ def _served(host: SimHost, indexes: list[int]) -> Callable[[], Awaitable[dict[in
     return read
 
 
-def _stand(host: SimHost) -> tuple[Position, Position, Position]:
-    log = host.replica.log
-    return log.state.start.position, log.last.position, host.replica.core.commit_position
+def _stand(seat: Seat) -> tuple[Position, Position, Position]:
+    log = seat.replica.log
+    return log.state.start.position, log.last.position, seat.replica.core.commit_position
 
 
-def _reading(host: SimHost) -> Callable[[], Awaitable[Held | None]]:
-    """Reads the whole log of ``host``, there. None where it was trimmed meanwhile."""
+def _reading(seat: Seat) -> Callable[[], Awaitable[Held | None]]:
+    """Reads the whole log of ``seat``, there. None where it was trimmed meanwhile."""
 
     async def read() -> Held | None:
-        log = host.replica.log
+        log = seat.replica.log
         start = TrimPoint(log.state.start, log.state.first_index)
         position = Position(start.point.position + 1)
         digest = blake2b(digest_size=8)
         records: list[bytes] = []
         try:
-            while position <= host.replica.core.commit_position:
+            while position <= seat.replica.core.commit_position:
                 frames = await log.read(position, 1 << 20)
                 for frame in frames:
                     digest.update(frame.raw)

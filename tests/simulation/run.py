@@ -7,7 +7,6 @@ import gc
 import logging
 import traceback
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
@@ -16,11 +15,12 @@ from tests.simulation.branches import LOGGED
 from tests.simulation.clients import PlainClient, ProducerClient, ReaderClient
 from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.excuses import may_end
-from tests.simulation.host import SimHost
-from tests.simulation.journal import Journal
+from tests.simulation.groups import SimGroup
+from tests.simulation.life import GroupLife
 from tests.simulation.nemesis import Nemesis
 from tests.simulation.process import WorldLoop
 from tests.simulation.replicas import check_equal, check_served
+from tests.simulation.seat import Seat
 from tests.simulation.trace import Trace
 from tests.simulation.violation import Violation
 from tests.support.virtual_time import run_virtual
@@ -38,6 +38,12 @@ PROGRESS_S = 15.0
 """A connected majority commits something within it."""
 LIVENESS_S = 60.0
 CHECK_S = 0.02
+MANY_EVERY = 8
+"""One seed of so many has many groups, the others have one beside the founding group."""
+MANY = 9
+"""Beside the founding group."""
+UNSEEN_S = 3.0
+"""So long at most nobody sees that a group stopped on a node that goes on."""
 BROKEN = "the simulation itself: "
 """What ended a seed was no violation."""
 RESERVE_BYTES = 64 * 1024
@@ -122,23 +128,27 @@ class _Seed:
         self._seed = seed
         self._cluster = cluster
         self._outcome = outcome
-        self._journal = Journal()
         self._nemesis = Nemesis(cluster, Random(seed + 2))
+        self._random = Random(seed + 4)
         self._began_s = cluster.world.time()
 
     async def run(self) -> None:
         await self._cluster.start()
         async with asyncio.TaskGroup() as tasks:
             checking = tasks.create_task(self._check_always(), name="check")
+            telling = tasks.create_task(self._nemesis.directory.run(), name="directory")
             await self._safety()
             await self._nemesis.settle()
             await self._progress()
             await self._nemesis.end()
             await self._rest()
+            telling.cancel()
             checking.cancel()
-        members = self._member_hosts()
-        await check_equal(members, self._journal)
-        await check_served(members, self._journal)
+        self._check_removed()
+        for group in self._groups:
+            members = self._members_of(group)
+            await check_equal(members, group.journal)
+            await check_served(members, group.journal)
         self._account()
 
     # Safety ------------------------------------------------------------------------------------------------------
@@ -149,30 +159,50 @@ class _Seed:
 
     def _has_its_share(self) -> bool:
         lost = self._cluster.trace.hits["fault sectors lost"]
-        elections, acknowledged = self._cluster.watch.elections, self._journal.appends
+        elections, acknowledged = self._cluster.watch.elections, self._acknowledged
         return elections >= MIN_ELECTIONS and acknowledged >= MIN_ACKNOWLEDGED and lost > 0
 
     def _is_enough(self) -> bool:
         return self._spent_s >= MAX_SAFETY_S or (self._spent_s >= SAFETY_S and self._has_its_share())
 
     async def _safety(self) -> None:
-        cluster, journal, seed = self._cluster, self._journal, self._seed
+        cluster, group, seed = self._cluster, self._cluster.founding, self._seed
         clients: list[ProducerClient | PlainClient | ReaderClient] = [
-            *(ProducerClient(f"p{at}", cluster, journal, Random(seed + 10 + at)) for at in range(3)),
-            PlainClient("plain", cluster, journal, Random(seed + 20)),
-            ReaderClient(cluster, journal, Random(seed + 3)),
+            *(ProducerClient(f"p{at}", group, Random(seed + 10 + at)) for at in range(3)),
+            PlainClient("plain", group, Random(seed + 20)),
+            ReaderClient(group, Random(seed + 3)),
         ]
         async with asyncio.TaskGroup() as working:
             for client in clients:
                 working.create_task(client.run(self._is_enough), name=type(client).__name__)
+            for number in range(MANY if self._seed % MANY_EVERY == MANY_EVERY - 1 else 1):
+                working.create_task(self._live_beside(number), name=f"beside {number}")
             working.create_task(self._nemesis.run(self._is_enough, lambda: self._spent_s > SAFETY_S), name="nemesis")
         if not self._has_its_share():
             lost = cluster.trace.hits["fault sectors lost"]
             raise Violation(
                 "a seed has its share",
-                f"after {self._spent_s:.0f} s {cluster.watch.elections} elections, {journal.appends} appends "
+                f"after {self._spent_s:.0f} s {cluster.watch.elections} elections, {self._acknowledged} appends "
                 f"acknowledged, {lost} crashes that lost sectors; {cluster.describe()}",
             )
+
+    async def _live_beside(self, number: int) -> None:
+        """A group beside the founding one, and the next one when it was removed."""
+        is_one_of_many = self._seed % MANY_EVERY == MANY_EVERY - 1
+        while (group := await self._nemesis.directory.make(self._is_enough)) is not None:
+            await self._work_in(group, self._seed + 100 * (number + 1), 0.25 if is_one_of_many else 1.0)
+
+    async def _work_in(self, group: SimGroup, seed: int, pace: float) -> None:
+        def is_over() -> bool:
+            return group.is_removed or self._is_enough()
+
+        async with asyncio.TaskGroup() as working:
+            for client in (
+                ProducerClient("p", group, Random(seed), pace=pace),
+                PlainClient("plain", group, Random(seed + 1), pace=pace),
+                ReaderClient(group, Random(seed + 2), pace=pace / 2),
+            ):
+                working.create_task(client.run(is_over), name=f"{group.name} {type(client).__name__}")
 
     async def _check_always(self) -> None:
         while True:
@@ -190,6 +220,27 @@ class _Seed:
             if not may_end(host, host.life, failure.code):
                 raise Violation("no node stops for itself", f"{host.id}: {failure}")
             host.crash(power=False)
+        for host in self._cluster.hosts.values():
+            for share in [] if host.is_down else list(host.life.groups.values()):
+                self._end_stopped(share)
+
+    def _end_stopped(self, share: GroupLife) -> None:
+        """A group beside the founding one that stopped on an error of its disk: the node goes on with the others, until
+        somebody sees it and starts it again."""
+        failure, host = share.failure, share.seat.host
+        if failure is None or share.was_seen_to:
+            return
+        share.was_seen_to = True
+        life = host.life
+        self._cluster.trace.hit(f"branch group stopped {failure.code.name}", share.seat.name)
+        if not may_end(host, life, failure.code):
+            raise Violation("no group stops for itself", f"{share.seat.name}: {failure}")
+
+        def end() -> None:
+            if host.present_life is life:
+                host.crash(power=False)
+
+        self._cluster.world.call_later(self._random.uniform(0, UNSEEN_S), end)
 
     # Liveness ----------------------------------------------------------------------------------------------------
 
@@ -201,48 +252,72 @@ class _Seed:
         await self._nemesis.leave_alone(chosen)
         names = [host.id for host in chosen]
         self._cluster.trace.hit("branch liveness of a majority", *names)
-        if not await self._probe(lambda: False, PROGRESS_S):
-            where = self._cluster.describe()
-            raise Violation("a majority makes progress", f"{names} committed nothing for {PROGRESS_S:g} s: {where}")
+        for group in self._groups:
+            if not await self._probe(group, PROGRESS_S):
+                raise Violation(
+                    "a majority makes progress",
+                    f"{names} committed nothing in {group.name} for {PROGRESS_S:g} s: {self._cluster.describe()}",
+                )
 
-    async def _probe(self, is_over: Callable[[], bool], limit_s: float) -> bool:
+    async def _probe(self, group: SimGroup, limit_s: float) -> bool:
         """Appends until something is acknowledged."""
         deadline_s = self._cluster.world.time() + limit_s
-        probe = ProducerClient(f"probe-{deadline_s:g}", self._cluster, self._journal, Random(0))
-        await probe.run(lambda: is_over() or probe.acknowledged > 0 or self._cluster.world.time() > deadline_s)
+        probe = ProducerClient(f"probe-{deadline_s:g}", group, Random(0))
+        await probe.run(lambda: probe.acknowledged > 0 or self._cluster.world.time() > deadline_s)
         return probe.acknowledged > 0
 
     async def _rest(self) -> None:
-        """With everything whole, a leader comes, appends go on, all logs become level, and every member may lead."""
+        """With everything whole, a leader comes in every group, appends go on, all logs become level, and every member
+        may lead."""
         deadline_s = self._cluster.world.time() + LIVENESS_S
-        is_probed = False
-        while not is_probed or not self._is_level():
+        probed: set[str] = set()
+        while not self._nemesis.directory.is_done or not all(
+            group.name in probed and self._is_level(group) for group in self._groups
+        ):
             if self._cluster.world.time() > deadline_s:
                 raise Violation("liveness", f"no rest within {LIVENESS_S:g} s: {self._cluster.describe()}")
             await self._nemesis.mend()
-            is_probed = is_probed or await self._probe(lambda: False, 1.0)
+            for group in self._groups:
+                if group.name not in probed and await self._probe(group, 1.0):
+                    probed.add(group.name)
             await asyncio.sleep(0.05)
 
-    def _member_hosts(self) -> list[SimHost]:
-        leaders = self._cluster.leaders()
-        members = leaders[0].replica.log.state.members if leaders else ()
-        return [self._cluster.hosts[member.id] for member in members]
+    def _check_removed(self) -> None:
+        """A removed group is nowhere, nor are its files."""
+        for group in self._cluster.groups.values():
+            for seat in group.seats if group.is_removed else []:
+                left = seat.host.platter.paths(seat.directory)
+                if not seat.is_down and (left or seat.life.present is not None):
+                    raise Violation("a removed group stays removed", f"{seat.name} has {left}")
 
-    def _is_level(self) -> bool:
-        hosts = self._member_hosts()
-        if not hosts or not all(host.is_up for host in hosts) or self._nemesis.is_mending:
+    @property
+    def _groups(self) -> list[SimGroup]:
+        return [group for group in self._cluster.groups.values() if not group.is_removed]
+
+    def _members_of(self, group: SimGroup) -> list[Seat]:
+        return [self._cluster.hosts[member.id].seat(group.name) for member in group.members()]
+
+    def _is_level(self, group: SimGroup) -> bool:
+        seats = self._members_of(group)
+        if not seats or not all(seat.is_up for seat in seats) or self._nemesis.is_mending:
             return False
-        points = {(host.replica.log.last, host.replica.core.commit_position) for host in hosts}
-        leading = [host for host in hosts if host.leads and host.replica.core.is_ready]
-        if len(points) != 1 or len(leading) != 1 or any(host.replica.core.vote_blockers for host in hosts):
+        points = {(seat.replica.log.last, seat.replica.core.commit_position) for seat in seats}
+        leading = [seat for seat in seats if seat.leads and seat.replica.core.is_ready]
+        if len(points) != 1 or len(leading) != 1 or any(seat.replica.core.vote_blockers for seat in seats):
             return False
         ((last, commit),) = points
         return last.position == commit
+
+    @property
+    def _acknowledged(self) -> int:
+        """Appends, in all groups."""
+        return sum(group.journal.appends for group in self._cluster.groups.values())
 
     def _account(self) -> None:
         outcome, cluster = self._outcome, self._cluster
         outcome.simulated_s = self._spent_s
         outcome.elections = cluster.watch.elections
-        outcome.acknowledged = self._journal.appends
-        if self._journal.reads < MIN_READS:
-            raise Violation("a seed has its share", f"only {self._journal.reads} reads were answered")
+        outcome.acknowledged = self._acknowledged
+        reads = sum(group.journal.reads for group in cluster.groups.values())
+        if reads < MIN_READS:
+            raise Violation("a seed has its share", f"only {reads} reads were answered")

@@ -25,8 +25,9 @@ from dledger.log.segment.segment import (
     unpack_mark,
 )
 from dledger.log.segment.snapshot_file import COPY_ALIGN_BYTES
+from dledger.node.identity import IDENTITY_SLOT_BYTES
 from dledger.node.peer_book import PEER_BOOK_SLOT_BYTES
-from dledger.v1.storage_pb2 import GroupRecord, HardStateRecord, PeerBookRecord
+from dledger.v1.storage_pb2 import GroupRecord, HardStateRecord, IdentityRecord, PeerBookRecord
 from tests.simulation.platter import Platter, SimFile
 
 FRAME_MAGIC = b"DLF"
@@ -143,11 +144,14 @@ def stored_frames(segment: bytes | bytearray) -> Iterator[tuple[Position, int, i
         begin = end
 
 
-def beginning(platter: Platter) -> list[tuple[str, bool]]:
-    """The small states that a trimmed log may begin with, by path, and whether any copy of each is good: that beside
-    the first segment, and that beside any that says of itself that the log begins there."""
+def beginning(platter: Platter, directory: str) -> list[tuple[str, bool]]:
+    """The small states that the log in ``directory`` may begin with, when it was trimmed, by path, and whether any copy
+    of each is good: that beside the first segment, and that beside any that says of itself that the log begins there.
+    """
     found: list[tuple[str, bool]] = []
-    for name, path in sorted((name, path) for path in platter.paths() if (name := parse_name(path.rpartition("/")[2]))):
+    for name, path in sorted(
+        (name, path) for path in platter.paths(directory) if (name := parse_name(path.rpartition("/")[2]))
+    ):
         if path.endswith(SEGMENT_SUFFIX) and name.base_position > 1:
             page = bytes(platter.find(path).data[:FIRST_PAGE_BYTES])
             header = unpack_header(page)
@@ -173,6 +177,12 @@ def known_disk(platter: Platter, path: str, group: str, peer: NodeId) -> tuple[b
         if book.peers[number].node_id == peer:
             return book.peers[number].node_uuid, book.peers[number].start_count
     return b"", 0
+
+
+def removed_groups(platter: Platter, path: str) -> Collection[str]:
+    """Which groups a start after a power cut would know to be removed for good."""
+    payload = _durable_payload(platter, path, RecordKind.IDENTITY, IDENTITY_SLOT_BYTES)
+    return IdentityRecord.FromString(payload).removed_groups
 
 
 def _durable_payload(platter: Platter, path: str, kind: RecordKind, slot_bytes: int) -> bytes:

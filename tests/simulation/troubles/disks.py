@@ -13,9 +13,11 @@ from dledger.log.segment.segment import FIRST_PAGE_BYTES, SEGMENT_SUFFIX, STATE_
 from dledger.log.segment.snapshot_file import COPY_ALIGN_BYTES
 from tests.simulation.debts import lacks_tail, owes
 from tests.simulation.disk import NORMAL_S, Trap
+from tests.simulation.groups import SimGroup
 from tests.simulation.host import SimHost
 from tests.simulation.platter import PAGE_BYTES, ROOMY_BYTES, SECTOR_BYTES, Platter
 from tests.simulation.process import Declined
+from tests.simulation.seat import Seat
 from tests.simulation.troubles.scene import Scene, Trouble
 from tests.support.slots import TWO_SLOTS
 
@@ -81,7 +83,8 @@ class DiskTroubles:
             self._scene.hit("full disk", host.id)
 
     async def hung_disk(self) -> None:
-        host = self._random.choice([*self._cluster.leaders(), self._scene.any()])
+        leaders = [seat.host for seat in self._scene.pick().leaders()]
+        host = self._random.choice([*leaders, self._scene.any()])
         host.mood.is_hung = not host.mood.is_hung
         if host.mood.is_hung:
             self._scene.hit("hung disk", host.id)
@@ -108,7 +111,8 @@ class DiskTroubles:
         host = self._scene.any_up()
         if host is None or self._scene.backup is not None or host.is_rotten:
             return
-        if host.replica.core.membership.voters != {host.id} and (start := _start_of(host)):
+        is_alone = any(seat.replica.core.membership.voters == {host.id} for seat in host.seats if seat.is_up)
+        if not is_alone and (start := _start_of(host)):
             host.crash()
             self._scene.backup = host, start, copy.deepcopy(host.platter)
 
@@ -124,23 +128,35 @@ class DiskTroubles:
             return False
         host.crash()
         change()
-        self._scene.forgetful = host
+        self._scene.doubt(host)
         self._scene.hit(name, host.id)
         return True
 
     def _may_forget(self, host: SimHost, before: NodeStart) -> bool:
         """Those who know a start of it after ``before`` can tell; a voter that does not is the stated limit, so all
-        others must. And only where they are a majority without it."""
-        members = self._scene.settled_members()
+        others must, in every group. And only where they are a majority without it."""
+        if self._scene.forgetful is not None or host.is_starting:
+            return False
+        groups = self._scene.groups
+        is_in = [group for group in groups if group.names(host.id)]
+        if self._cluster.founding not in is_in:
+            return False  # with another disk it would never hear of the cluster again
+        if any(not group.settled_members() for group in groups):
+            return False  # it may be a member of that one
+        is_member = [group for group in groups if any(each.id == host.id for each in group.settled_members())]
+        return {*is_in} == {*is_member} and all(self._may_be_forgotten_by(group, host, before) for group in is_in)
+
+    def _may_be_forgotten_by(self, group: SimGroup, host: SimHost, before: NodeStart) -> bool:
+        members = group.settled_members()
         voters = [member.id for member in members if member.voter]
         others = [self._cluster.hosts[member.id] for member in members if member.id != host.id]
-        if self._scene.forgetful is not None or host.id not in voters or host.is_starting:
+        if host.id not in voters or len(voters) < FEWEST_VOTERS:
             return False
-        if len(voters) < FEWEST_VOTERS:
+        if any(other.is_beyond_repair or other.awaits_repair for other in others):
             return False
-        if any(other.is_beyond_repair or other.awaits_repair or owes(other) or lacks_tail(other) for other in others):
+        if any(owes(other, group.name) or lacks_tail(other, group.name) for other in others):
             return False
-        known = [other.knows(host.id) for other in others]
+        known = [other.seat(group.name).knows(host.id) for other in others]
         return all(uuid == before.node_uuid and count > before.start_count for uuid, count in known)
 
     # What rots ---------------------------------------------------------------------------------------------------
@@ -180,8 +196,9 @@ class DiskTroubles:
     async def rot_of_the_beginning(self) -> None:
         """What a trimmed log begins with stands nowhere else, but there twice. Without either copy the node is beyond
         repair, and says so when it starts."""
-        host = self._rotting([host for host in self._cluster.up() if _beginning(host)])
-        path = _beginning(host) if host is not None else None
+        seats = {seat.host: seat for seat in self._scene.pick().up() if seat.host.is_up and _beginning(seat)}
+        host = self._rotting(list(seats))
+        path = _beginning(seats[host]) if host is not None else None
         if host is None or path is None or any(rot.path == path for rot in host.rot):
             return
         file = host.platter.find(path)
@@ -200,10 +217,11 @@ class DiskTroubles:
         """One whose disk the others could do without. Before anything is committed they need every founder as it is: a
         first leader's frames may be nowhere else, and with a log that is not empty, and not whole, it founds nothing.
         """
-        if not self._cluster.watch.chronicle.commit_position:
-            return None
         host = self._random.choice(among) if among else None
-        return host if host is not None and self.may_lose(host) else None
+        if host is None:
+            return None
+        has_begun = all(group.watch.chronicle.commit_position for group in self._scene.groups if group.names(host.id))
+        return host if has_begun and self.may_lose(host) else None
 
     def may_lose(self, host: SimHost) -> bool:
         """Whether the others could do without the disk of ``host``, and would know it for another one."""
@@ -250,31 +268,37 @@ class DiskTroubles:
 
     async def readmit(self) -> None:
         """As an operator does: a disk that is beyond repair is replaced by an empty one; the disk that is there is
-        admitted as a learner's, and promoted when it has caught up."""
-        if self._scene.forgetful is not None and self._cluster.watch.has_removed(self._scene.forgetful.id):
-            self._scene.forgetful = None
+        admitted as a learner's, group by group, and promoted when it has caught up."""
+        for group in self._cluster.groups.values():
+            doubted = self._scene.in_doubt.get(group.name)
+            if doubted is not None and (group.is_removed or not group.names(doubted.id)):
+                del self._scene.in_doubt[group.name]
         for lost in self._cluster.hosts.values():
-            is_for_replacement = lost.is_beyond_repair and lost.is_down and not self._cluster.watch.has_removed(lost.id)
+            is_member = any(group.names(lost.id) for group in self._scene.groups)
+            is_for_replacement = lost.is_beyond_repair and lost.is_down and is_member
             if is_for_replacement and self._scene.forgetful is None:
                 lost.wipe()
-                self._scene.forgetful = lost
+                self._scene.doubt(lost)
                 self._scene.hit("rotten disk replaced", lost.id)
-        host = self._scene.forgetful
-        if host is None or host.is_starting:
+        for name, host in list(self._scene.in_doubt.items()):
+            await self._readmit(host.seat(name))
+
+    async def _readmit(self, seat: Seat) -> None:
+        if seat.host.is_starting:
             return
-        if host.is_down:
-            self._scene.begin(host.start(), f"start {host.id}")
-        if not host.is_up or not any(member.id == host.id for member in self._scene.members()):
+        if seat.is_down:
+            self._scene.begin(seat.host.start(), f"start {seat.id}")
+        if not seat.is_up or not any(member.id == seat.id for member in seat.group.members()):
             return
 
         async def readmit(replica: Replica) -> None:
-            if not _has_met(replica, host):
+            if not _has_met(replica, seat.host):
                 raise Declined  # what it says of the disk would be said of the one before
-            await replica.members.readmit(host.id)
-            await replica.members.promote(host.id)
+            await replica.members.readmit(seat.id)
+            await replica.members.promote(seat.id)
 
-        if await self._scene.ask("readmit", readmit):
-            self._scene.forgetful = None
+        if await self._scene.ask("readmit", seat.group, readmit):
+            self._scene.in_doubt.pop(seat.group.name, None)
 
 
 def _has_met(replica: Replica, host: SimHost) -> bool:
@@ -288,9 +312,9 @@ def _start_of(host: SimHost) -> NodeStart | None:
     return node._identity.start if node is not None and node._identity is not None else None
 
 
-def _beginning(host: SimHost) -> str | None:
+def _beginning(seat: Seat) -> str | None:
     """The small state without which a trimmed log cannot be opened."""
-    first = host.replica.log._files.segments[0]  # type: ignore[attr-defined]
+    first = seat.replica.log._files.segments[0]  # type: ignore[attr-defined]
     return str(first.state_path) if first.previous.position else None
 
 
@@ -312,11 +336,14 @@ def _copies(stored: bytes) -> list[tuple[int, int]]:
 def durable_extent(host: SimHost, path: str) -> tuple[int, int] | None:
     """Which bytes of a file say something that is durable for certain, and not to be written again."""
     file = host.platter.find(path)
-    if path.endswith(STATE_SUFFIX) and not file.dirty and path != _beginning(host):
+    seat = next((each for each in host.seats if path.startswith(f"{each.directory}/")), None)
+    if seat is None or not seat.is_up:
+        return None
+    if path.endswith(STATE_SUFFIX) and not file.dirty and path != _beginning(seat):
         return (0, len(file.data)) if file.data else None
     if not path.endswith(SEGMENT_SUFFIX):
         return None
-    log = host.replica.log
+    log = seat.replica.log
     segments = [each for each in log._files.segments if each.path == path]  # type: ignore[attr-defined]
     if not segments:
         return None

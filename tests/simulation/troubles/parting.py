@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable
 
 from tests.simulation.host import SimHost
+from tests.simulation.seat import Seat
 from tests.simulation.troubles.disks import durable_extent
 from tests.simulation.troubles.scene import Scene, Trouble
 from tests.simulation.truth import stored_frames
@@ -31,29 +32,30 @@ class PartingTroubles:
         return [Trouble(2, self.rot_where_logs_part)]
 
     async def rot_where_logs_part(self) -> None:
-        host = next((leader for leader in self._scene.cluster.leaders() if leader.replica.core.is_ready), None)
-        if host is None or not self._may_lose(host):
+        leaders = self._scene.pick().leaders()
+        seat = next((leader for leader in leaders if leader.replica.core.is_ready), None)
+        if seat is None or not self._may_lose(seat.host):
             return
         self._scene.make_peace()
-        self._scene.cut_off([host])
+        self._scene.cut_off([seat.host])
         await asyncio.sleep(ALONE_S)
-        is_fit = host.leads and not host.is_rotten and self._may_lose(host)
+        is_fit = seat.leads and not seat.is_rotten and self._may_lose(seat.host)
         if is_fit:
-            self._spoil(host, self._random.randint(1, FRAMES_BEFORE))
+            self._spoil(seat, self._random.randint(1, FRAMES_BEFORE))
         self._scene.make_peace()
 
-    def _spoil(self, host: SimHost, count: int) -> None:
+    def _spoil(self, seat: Seat, count: int) -> None:
         """So many frames up to the commit index, and as many behind it, where they are all in the active segment and
         marked as durable. Then the power goes."""
-        path = host.replica.log._files.active.path  # type: ignore[attr-defined]
-        extent, commit = durable_extent(host, path), host.replica.core.commit_position
+        path = seat.replica.log._files.active.path  # type: ignore[attr-defined]
+        extent, commit = durable_extent(seat.host, path), seat.replica.core.commit_position
         places = [
             (begin, end)
-            for position, begin, end in stored_frames(host.platter.find(path).data)
+            for position, begin, end in stored_frames(seat.host.platter.find(path).data)
             if commit - count < position <= commit + count and extent is not None and end <= extent[1]
         ]
         if len(places) == 2 * count:
             for begin, end in places:
-                self._scene.flip_a_bit(host, path, begin, end)
-            self._scene.hit("rot where logs part", host.id, path)
-            host.crash()
+                self._scene.flip_a_bit(seat.host, path, begin, end)
+            self._scene.hit("rot where logs part", seat.name, path)
+            seat.host.crash()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.simulation.disk import Trap
 from tests.simulation.host import SimHost
+from tests.simulation.seat import Seat
 from tests.simulation.troubles.scene import Scene, Trouble
 
 AMID_CUT_SHARE = 0.2
@@ -44,10 +45,10 @@ class ProcessTroubles:
     async def kill_soon(self) -> None:
         self._set_trap("kill at an operation", power=False)
 
-    def _on_cut(self, host: SimHost) -> None:
+    def _on_cut(self, seat: Seat) -> None:
         """A cut takes few operations, and each leaves something else behind."""
-        if host.mood.trap is None and self._random.random() < AMID_CUT_SHARE:
-            self._trap(host, "power cut amid a cut", self._random.randrange(1, 12), power=True)
+        if seat.host.mood.trap is None and self._random.random() < AMID_CUT_SHARE:
+            self._trap(seat.host, "power cut amid a cut", self._random.randrange(1, 12), power=True)
 
     def _set_trap(self, name: str, *, power: bool) -> None:
         host = self._scene.any()
@@ -98,6 +99,7 @@ class ProcessTroubles:
             self._scene.hit("pause", host.id)
 
     def _leader_rather(self, hosts: list[SimHost]) -> list[SimHost]:
-        """Every second time, whoever leads: it is one of many, and the one that matters."""
-        leaders = [host for host in hosts if host.leads]
+        """Every second time, whoever leads some group: it is one of many, and the one that matters."""
+        group = self._scene.pick()
+        leaders = [host for host in hosts if host.seat(group.name).leads]
         return leaders if leaders and self._random.random() < 0.5 else hosts

@@ -7,12 +7,17 @@ from collections.abc import Awaitable, Callable, Coroutine
 from random import Random
 from typing import NamedTuple
 
-from dledger.common.types import Member, NodeId, NodeStart
+from dledger.common.types import NodeId, NodeStart
 from dledger.group.replica import Replica
 from tests.simulation.cluster import SimulatedCluster
+from tests.simulation.groups import SimGroup
 from tests.simulation.host import SimHost
 from tests.simulation.platter import Platter
 from tests.simulation.process import REFUSALS, GoneError
+from tests.simulation.seat import Seat
+
+OTHERS_SHARE = 0.4
+"""Of the troubles that are made in one group: in another one than the founding."""
 
 
 class Trouble(NamedTuple):
@@ -28,10 +33,32 @@ class Scene:
     def __init__(self, cluster: SimulatedCluster, random: Random) -> None:
         self.cluster = cluster
         self.random = random
-        self.forgetful: SimHost | None = None
-        """Whose disk is not what it was, or rots. One at a time: of two, what one held for the other would be lost."""
+        self.in_doubt: dict[str, SimHost] = {}
+        """By group: whose disk is not what the group knows. One machine at a time: of two, what one held for the other
+        would be lost."""
         self.backup: tuple[SimHost, NodeStart, Platter] | None = None
         self.tasks: set[asyncio.Task[object]] = set()
+
+    @property
+    def groups(self) -> list[SimGroup]:
+        """Those that were not removed, the founding one first."""
+        return [group for group in self.cluster.groups.values() if not group.is_removed]
+
+    def pick(self) -> SimGroup:
+        """The group that the next trouble is made in: every second time the founding one."""
+        others = self.groups[1:]
+        return self.random.choice(others) if others and self.random.random() < OTHERS_SHARE else self.cluster.founding
+
+    @property
+    def forgetful(self) -> SimHost | None:
+        """Whose disk some group has yet to admit."""
+        return next(iter(self.in_doubt.values()), None)
+
+    def doubt(self, host: SimHost) -> None:
+        """``host`` has another disk: every group that it is a member of has to admit that."""
+        for group in self.groups:
+            if group.names(host.id):
+                self.in_doubt[group.name] = host
 
     def hit(self, name: str, *details: object) -> None:
         self.cluster.trace.hit(f"fault {name}", *details)
@@ -77,29 +104,21 @@ class Scene:
         self.random.shuffle(ids)
         return ids
 
-    def members(self) -> tuple[Member, ...]:
-        leaders = self.cluster.leaders()
-        return leaders[0].replica.log.state.members if leaders else ()
-
-    def settled_members(self) -> tuple[Member, ...]:
-        """None while a change of them is not committed: of three voters one may not be any yet."""
-        leaders = self.cluster.leaders()
-        if not leaders or leaders[0].replica.log.state.members_position > leaders[0].replica.core.commit_position:
-            return ()
-        return leaders[0].replica.log.state.members
-
     async def ask(
-        self, name: str, work: Callable[[Replica], Awaitable[object]], host: SimHost | None = None, timeout_s: float = 3
+        self,
+        name: str,
+        asked: SimGroup | Seat,
+        work: Callable[[Replica], Awaitable[object]],
+        timeout_s: float = 3,
     ) -> bool:
-        """Asks whoever leads, or ``host``; a refusal is an answer."""
-        asked = [host] if host is not None else self.cluster.leaders()[:1]
-        for each in asked:
+        """Asks whoever leads the group, or one machine of it; a refusal is an answer."""
+        for each in [asked] if isinstance(asked, Seat) else asked.leaders()[:1]:
             try:
                 async with asyncio.timeout(timeout_s):
                     await each.ask(lambda each=each: work(each.replica))  # type: ignore[misc]
             except (*REFUSALS, TimeoutError, GoneError) as refusal:
-                self.cluster.trace.note("refused", name, getattr(refusal, "code", type(refusal).__name__))
+                self.cluster.trace.note("refused", name, each.name, getattr(refusal, "code", type(refusal).__name__))
                 return False
-            self.hit(name, each.id)
+            self.hit(name, each.name)
             return True
         return False

@@ -35,10 +35,10 @@ class NetworkTroubles:
         self._scene.hit("partition", *ids[:at], "|", *ids[at:])
 
     async def isolate_leader(self) -> None:
-        for host in self._cluster.leaders()[:1]:
+        for host in self._scene.pick().leaders()[:1]:
             others = [other for other in self._cluster.hosts if other != host.id]
             self._cluster.network.faults.partition([host.id], others)
-            self._scene.hit("leader isolated", host.id)
+            self._scene.hit("leader isolated", host.name)
 
     async def cut_one_way(self) -> None:
         source, target = self._scene.ids()[:2]

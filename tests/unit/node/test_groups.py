@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from dledger.common.errors import Code, DLedgerError
-from dledger.common.types import DEFAULT_GROUP, Consistency, Role
+from dledger.common.errors import Code, DLedgerError, OutcomeUnknown, error
+from dledger.common.types import DEFAULT_GROUP, Consistency, Position, Role
+from dledger.group.group_record import GroupRecord
+from dledger.log.log_api import Damaged, DamagedRange
+from dledger.node.identity import Identity
 from tests.unit.node.groups import IDS, machines, until
 
 N0, N1, N2 = IDS
@@ -88,7 +91,7 @@ async def test_a_node_whose_disk_the_record_does_not_name_is_sent_everything_and
         await until(lambda: cluster.has_all(N2, ORDERS, 1))
         assert not cluster.nodes[N2].replicas[ORDERS].core.may_vote
         await cluster.stop(N1)
-        with pytest.raises(TimeoutError):
+        with pytest.raises((TimeoutError, OutcomeUnknown)):  # its leader, or one that steps down meanwhile
             async with asyncio.timeout(1):
                 await cluster.append(ORDERS, b"of one disk alone")
 
@@ -170,3 +173,84 @@ async def test_no_group_is_opened_before_the_cluster_has_its_id(tmp_path: Path) 
             node.replicas[ORDERS].log.state.cluster_id for node in cluster.nodes.values() if ORDERS in node.replicas
         } >= ids
         assert len(ids) == 1
+
+
+async def test_an_opening_that_failed_is_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It left nothing behind that looks open, and is not."""
+    async with machines(tmp_path) as cluster:
+        founders, begin_start = cluster.founders(), GroupRecord.begin_start
+        fails = [True]
+
+        async def begin_or_fail(record: GroupRecord) -> None:
+            if fails:
+                fails.pop()
+                raise error(Code.DISK_FULL, "injected")
+            await begin_start(record)
+
+        monkeypatch.setattr(GroupRecord, "begin_start", begin_or_fail)
+        with pytest.raises(DLedgerError, match="injected"):
+            await cluster.nodes[N0].open_group(ORDERS, founders)
+        assert ORDERS not in cluster.nodes[N0].replicas
+        await cluster.open_group(ORDERS, founders)
+        await cluster.append(ORDERS, b"x")
+        await until(lambda: all(cluster.has_all(each, ORDERS, 1) for each in IDS))
+
+
+async def test_a_group_whose_name_could_not_be_kept_is_kept_by_the_next_try(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with machines(tmp_path) as cluster:
+        founders, save = cluster.founders(), Identity._save
+        fails = [True]
+
+        async def save_or_fail(identity: Identity) -> None:
+            if fails:
+                fails.pop()
+                raise error(Code.DISK_FULL, "injected")
+            await save(identity)
+
+        monkeypatch.setattr(Identity, "_save", save_or_fail)
+        with pytest.raises(DLedgerError, match="injected"):
+            await cluster.nodes[N0].open_group(ORDERS, founders)
+        await cluster.open_group(ORDERS, founders)
+        await cluster.append(ORDERS, b"x")
+        await cluster.kill(N0)
+        await cluster.start(N0)
+        assert ORDERS in cluster.nodes[N0].replicas, "a start opens it without being told"
+
+
+async def test_a_group_that_is_removed_while_its_log_is_opened_anew_stays_removed(tmp_path: Path) -> None:
+    """At whatever moment of the opening."""
+    async with machines(tmp_path) as cluster:
+        node = cluster.nodes[N0]
+        for turns in range(0, 40, 4):
+            group = f"g{turns}"
+            await cluster.open_group(group)
+            await cluster.append(group, b"x")
+            log = node.replicas[group].log
+            await until(lambda log=log: log.last.position > 1)  # type: ignore[misc]
+            node.on_stuck(group, Damaged("injected", DamagedRange(Position(2), Position(2), log.state.start)))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            await node.remove_group(group)
+            await asyncio.gather(*node._reopening)
+            assert node.replicas.keys() | node.recovering.keys() == {DEFAULT_GROUP}
+            assert not (cluster.data_dir(N0) / "groups" / group).exists()
+
+
+async def test_a_disk_in_an_older_state_than_the_record_names_does_not_found(tmp_path: Path) -> None:
+    """It may have opened the group, and acknowledged something in it, before it was restored."""
+    async with machines(tmp_path) as cluster:
+        await cluster.stop(N2)
+        shutil.copytree(cluster.data_dir(N2), tmp_path / "backup")
+        await cluster.start(N2)
+        founders = cluster.founders()
+        await cluster.stop(N2)
+        shutil.rmtree(cluster.data_dir(N2))
+        shutil.copytree(tmp_path / "backup", cluster.data_dir(N2))
+        await cluster.start(N2)
+        node = cluster.nodes[N2]
+        await until(lambda: bool(node.cluster_id))
+        await node.open_group(ORDERS, founders)
+        assert not node.replicas[ORDERS].core.is_voter
+        assert not node.replicas[ORDERS].core.membership.members, "it joined with an empty log"

@@ -326,3 +326,26 @@ def left_of_a_failed_write(seed: int) -> bytes:
     with pytest.raises(OSError, match="Input/output error"):
         disk.pwritev(handle, [b"bbbb"], 0)
     return disk.pread(handle, 4, 0)
+
+
+@pytest.mark.parametrize("is_synced", [True, False])
+def test_what_was_in_a_removed_directory_is_gone_when_its_parent_is_synced(is_synced: bool) -> None:
+    outcomes = set()
+    for seed in range(20):
+        platter = Platter(Random(seed))
+        for directory in ("/d", "/d/sub"):
+            platter.mkdir(directory)
+        for name in ("a", "b"):
+            platter.create(f"/d/sub/{name}")
+        platter.sync_directory("/d/sub")
+        for name in ("a", "b"):
+            platter.unlink(f"/d/sub/{name}")
+        platter.rmdir("/d/sub")
+        if is_synced:
+            platter.sync_directory("/d")
+        platter.crash()
+        outcomes.add((platter.exists("/d/sub"), len(platter.paths())))
+    if is_synced:
+        assert outcomes == {(False, 0)}
+    else:
+        assert outcomes == {(False, 0), (True, 0), (True, 1), (True, 2)}
