@@ -25,7 +25,7 @@ KILLS ?= 20
 JEPSEN_SECONDS ?= 290
 JEPSEN_STORE ?= .make/jepsen
 COUNT ?= 100000
-SCENARIOS ?= bulk catchup failover idle members reads growth
+SCENARIOS ?= bulk catchup failover idle groups members reads growth
 
 bin := .venv/bin
 pip := $(bin)/python -m pip --disable-pip-version-check --quiet

@@ -20,6 +20,7 @@ from bench.scenarios.catchup import catchup
 from bench.scenarios.failover import failover
 from bench.scenarios.flags import names_in
 from bench.scenarios.growth import growth
+from bench.scenarios.groups import groups
 from bench.scenarios.idle import idle
 from bench.scenarios.members import members
 from bench.scenarios.reads import reads
@@ -87,7 +88,21 @@ def compare(*, rounds: int, duration: float, peers: str, quick: bool, fresh: boo
     comparing.finished(plan)
 
 
-for command in (gate, bulk, growth, catchup, failover, idle, members, reads, spark, spark_lag, spark_check, targets):
+for command in (
+    gate,
+    bulk,
+    growth,
+    catchup,
+    failover,
+    groups,
+    idle,
+    members,
+    reads,
+    spark,
+    spark_lag,
+    spark_check,
+    targets,
+):
     bench.add_command(command)
 
 

@@ -139,6 +139,12 @@ def largest_mb(children: Iterable[Child]) -> float:
     return max(peak_bytes(child.pid) for child in children if child.process.poll() is None) / 1e6
 
 
+def resident_bytes(pid: int) -> int:
+    """The memory that the process has now."""
+    told = Path(f"/proc/{pid}/status").read_text()
+    return int(told.partition("VmRSS:")[2].split()[0]) << 10
+
+
 def peak_bytes(pid: int) -> int:
     """The most resident memory that the process ever had."""
     told = Path(f"/proc/{pid}/status").read_text()

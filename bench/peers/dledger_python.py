@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from bench.peers.api import Peer
@@ -27,9 +28,10 @@ class DLedgerPython(Peer):
     bulk_note = "append_many of 8,000, 8 at a time"
     durability = Durability.FSYNC
 
-    def __init__(self, nodes: int = 3) -> None:
+    def __init__(self, nodes: int = 3, serve_flags: Sequence[str] = ()) -> None:
         super().__init__()
         self.nodes = nodes
+        self._serve_flags = serve_flags
         self.endpoints = ""
         self._base = 0
 
@@ -62,7 +64,7 @@ class DLedgerPython(Peer):
         """One node; also one that was ended before."""
         peers = ",".join(f"n{each}={LOOPBACK}:{self._base + PORT_STEP * each}" for each in range(self.nodes))
         flags = ["--id", f"n{number}", "--peers", peers, "--data", str(self._data / f"n{number}")]
-        flags += ["--durability", self.durability.value]
+        flags += ["--durability", self.durability.value, *self._serve_flags]
         return Child([sys.executable, "-m", "dledger", "serve", *flags], self._data / f"n{number}.log")
 
 

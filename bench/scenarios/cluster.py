@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -186,9 +186,9 @@ def _taken_bytes(file: Path) -> int:
 
 
 @contextmanager
-def cluster(nodes: int, *, needed_gb: float = 0) -> Iterator[Cluster]:
+def cluster(nodes: int, *, needed_gb: float = 0, serve_flags: Sequence[str] = ()) -> Iterator[Cluster]:
     """Ready; gone, with its data, behind the block. ``needed_gb``: what its nodes write at most, all in all."""
-    system = DLedgerPython(nodes)
+    system = DLedgerPython(nodes, serve_flags)
     with data_folder(needed_gb) as data:
         try:
             system.start_servers(data)
