@@ -19,8 +19,8 @@ from bench.scenarios.bulk import bulk
 from bench.scenarios.catchup import catchup
 from bench.scenarios.failover import failover
 from bench.scenarios.flags import names_in
-from bench.scenarios.growth import growth
 from bench.scenarios.groups import groups
+from bench.scenarios.growth import growth
 from bench.scenarios.idle import idle
 from bench.scenarios.members import members
 from bench.scenarios.reads import reads

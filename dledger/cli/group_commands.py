@@ -37,7 +37,8 @@ def group() -> None:
     dledger group describe orders                     who leads it, how far its members are
     dledger group delete orders                       with all its records, for good
 
-    The groups default and meta are there from the start and stay. meta holds the directory of groups.
+    Of a cluster that was founded with --many-groups (dledger serve, dledger dev). Its groups default and meta are there
+    from the start and stay. meta holds the directory of groups.
     """
 
 

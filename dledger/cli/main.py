@@ -82,7 +82,7 @@ def cli() -> None:
     dledger get 0:10                     records 0 to 9
     dledger tail -f                      what comes
     dledger status                       who leads, how far everyone is
-    dledger group create orders          a log more; every command takes --group orders
+    dledger group create orders          a log more, for --group orders of every command
 
     Every flag has an environment variable. stdout is data only; progress and errors go to stderr.
 

@@ -62,7 +62,11 @@ class LeaderCalls:
             return await unary(endpoint, method_of(endpoint.stub(LogStubs).admin), request, timeout_ms)
 
         attempt_ms = ATTEMPT_TIMEOUT_MS if attempts.repeatable else inf
-        return await attempts.ask(self._leaders, self._leaders.find, call, attempt_ms=attempt_ms, on_wait=self._tell)
+        return await attempts.ask(self._leaders, self._find, call, attempt_ms=attempt_ms, on_wait=self._tell)
+
+    async def _find(self) -> Endpoint:
+        """The leader. Raises as ``LeaderLocator.find``."""
+        return await self._leaders.find()
 
     def _tell(self, refusal: DLedgerError) -> None:
         is_redirect = isinstance(refusal, NotLeader) and refusal.leader_address

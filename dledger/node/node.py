@@ -187,7 +187,7 @@ class Node:
             raise error(
                 Code.CONFIG_ERROR,
                 f"{self.config.data_dir} belongs to group {groups[0]!r}, not {self.config.group!r}: "
-                "fix the configuration's group, or use another directory",
+                "start it with --many-groups if it was founded so, else without; or use another directory",
             )
 
     def _check_wanted(self) -> None:

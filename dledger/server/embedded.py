@@ -82,4 +82,6 @@ class Node(node.Node):
         return await super().append_many(records, expect_index=expect_index, group=group)
 
     def _unknown(self, group: str) -> DLedgerError:
-        return self._directory.refusal(group) if self._directory is not None else super()._unknown(group)
+        if self._directory is None:
+            return super()._unknown(group)
+        return self._directory.refusal(self.name_of(group))

@@ -19,6 +19,7 @@ from dledger.common.errors import (
     Unavailable,
     UnknownGroup,
     UnknownMember,
+    Unsupported,
 )
 from dledger.common.types import Consistency
 from tests.unit.client.fake_server import FakeCluster
@@ -73,6 +74,14 @@ async def test_what_is_refused_of_groups(whole: client.Cluster) -> None:
         await whole.groups.create("other", ["n9"])
     with pytest.raises(UnknownGroup):
         await whole.log("other").append(b"x")
+
+
+async def test_a_cluster_without_a_directory_says_so(cluster: FakeCluster, whole: client.Cluster) -> None:
+    cluster.has_directory = False
+    with pytest.raises(Unsupported, match="this cluster has no directory of groups"):
+        await whole.groups.list()
+    with pytest.raises(Unsupported, match="holds the directory and is not in it"):
+        await whole.groups.describe("meta")
 
 
 @pytest.mark.parametrize("name", ["", "a b", "é", "a/b", ".", "x" * 65, "a\n"])
