@@ -96,7 +96,7 @@ async def level(cluster: SimulatedCluster) -> None:
 
 
 async def marked(*hosts: SimHost) -> None:
-    """Until a durable sync mark of each of them names the end of its log: rot below it is not taken for a torn write."""
+    """Until each of them has a durable sync mark at the end of its log. Rot below it is not taken for a torn write."""
 
     def is_marked(host: SimHost) -> bool:
         log = host.replica.log

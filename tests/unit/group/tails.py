@@ -107,9 +107,11 @@ async def start_idle(host: SimHost) -> None:
 
 
 def let_answers_arrive(cluster: SimulatedCluster, patient: SimHost) -> Rule:
-    """To be called before ``patient`` starts. Its questions take so long that whoever is asked has a connection back to
-    it by then. An answer without one is lost, and costs a question's timeout, which is longer than a TailQuery waits for
-    everybody."""
+    """To be called before ``patient`` starts. Delays its FETCHes until whoever is asked is connected back to it.
+
+    An answer without a connection is lost. The question then times out, later than a TailQuery stops to wait for
+    everybody.
+    """
     return cluster.network.faults.add(
         Rule(lambda source, _, what: source == patient.id and isinstance(what, Fetch), delay_s=CONNECTED_S)
     )

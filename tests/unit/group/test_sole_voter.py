@@ -39,13 +39,12 @@ T = TypeVar("T")
 
 SLOW_SYNCS = Timings(sync_interval_ms=2_000)
 SYNCED_S = 3.0
-"""With ``SLOW_SYNCS`` all that was written before is synced by then, and the next sync is an interval away from the next
-write."""
+"""More than an interval of ``SLOW_SYNCS``: everything is synced by then, and the next write is not for an interval."""
 UNSYNCED = pytest.mark.parametrize("durability", [Durability.NONE, Durability.INTERVAL])
 
 
 class _NothingSurvives(Random):
-    """Decides what a power cut leaves: no sector and no name that was not synced, and none in part."""
+    """What a power cut draws from: no sector and no name that was not synced is kept, and no sector in part."""
 
     def random(self) -> float:
         return 1.0
