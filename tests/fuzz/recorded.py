@@ -44,7 +44,7 @@ def _batch(recorded: list[Recorded]) -> Recorded:
 
 
 async def _play(scene: Callable[[SimCluster], object], found: dict[str, list[Recorded]]) -> None:
-    async with SimCluster(3, segment_frames=10) as cluster:
+    async with SimCluster(3, seed=0, segment_frames=10) as cluster:
         send = cluster.network.send
 
         def overheard(source: NodeId, target: NodeId, message: PeerMessage) -> bool:

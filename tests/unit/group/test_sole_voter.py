@@ -45,7 +45,7 @@ UNSYNCED = pytest.mark.parametrize("durability", [Durability.NONE, Durability.IN
 
 
 class _NothingSurvives(Random):
-    """Decides what a power cut leaves: no sector and no name that was not synced, and none in part."""
+    """What a power cut draws from: no sector and no name that was not synced is kept, and no sector in part."""
 
     def random(self) -> float:
         return 1.0

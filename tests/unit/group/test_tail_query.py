@@ -46,6 +46,7 @@ from tests.unit.group.tails import (
     begin_behind_the_end_of_others,
     cut_and_noticed,
     cut_short,
+    forbid,
     let_answers_arrive,
     lose,
     make_learner,
@@ -393,9 +394,12 @@ async def test_of_a_trimmed_log_what_it_cannot_have_acknowledged_is_not_required
         starting = asyncio.ensure_future(patient.start())
         await until(lambda: patient.is_up and patient.replica._tail_query._answered == {leader.id}, poll_s=0.001)  # type: ignore[union-attr]
         await starting
+        forbid(third)
         leader.crash()
         doomed.exception()
         faults.clear()
+        await until(lambda: VoteBlocker.UNKNOWN_TAIL not in patient.replica.core.vote_blockers)
+        allow(third)
         await until(lambda: bool(cluster.leaders()))
 
 
