@@ -22,6 +22,7 @@ from random import Random
 from typing import Any, Self
 
 from dledger.common.batch import record_at
+from dledger.common.batches import in_batches
 from dledger.common.closing import unless_cancelled
 from dledger.common.config import NodeConfig
 from dledger.common.config_checks import validate
@@ -154,9 +155,8 @@ class Node:
         self._peers = self._meet_others(book)
         await self._finish_removals()
         await self._open_group(config.group, self._founders())
-        for group in self._identity.groups:
-            if group != config.group:
-                await self._open_group(group)
+        others = [group for group in self._identity.groups if group != config.group]
+        await in_batches([partial(self._open_group, group) for group in others])
 
     def _founders(self) -> list[Member]:
         """A node that joins has no members of its own: those of the group come with the frames."""
@@ -337,8 +337,7 @@ class Node:
         async with self._starting:
             self._check_wanted()
             await self._transport.check_port()
-            for replica in self._all():
-                await self._opener.record(replica.group).begin_start()
+            await in_batches([self._opener.record(replica.group).begin_start for replica in self._all()])
             await self._identity.begin_start()
             self._check_wanted()
             await self._transport.start(self)
