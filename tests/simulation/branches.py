@@ -33,8 +33,12 @@ FAULTS = (
     "clock jump",
     "completion out of order",
     "connection reset",
+    "debt in every group",
     "failed fdatasync",
+    "founder with another disk",
     "full disk",
+    "group removed",
+    "group removed while a node is away",
     "hasty change",
     "hung disk",
     "kill",
@@ -101,7 +105,10 @@ BRANCHES = (
     "doubt lifted",
     "duplicate answered",
     "founded alone",
+    "group made",
+    "group removed",
     "grown from one",
+    "late opening refused",
     "lease read",
     "liveness of a majority",
     "member demoted",
@@ -136,7 +143,13 @@ ENOUGH_SEEDS = 100
 """So many must meet every kind of fault, and take every branch, that is named above."""
 
 SELDOM_FAULTS = ("minority asked", "old backup")
-SELDOM_BRANCHES = ("reset SUCCESS", "stale completion", "trim by age", "unreadable page written anew")
+SELDOM_BRANCHES = (
+    "group stopped DISK_ERROR",
+    "reset SUCCESS",
+    "stale completion",
+    "trim by age",
+    "unreadable page written anew",
+)
 ENOUGH_FOR_THE_SELDOM = 2_000
 
 RARE_FAULTS = ("rot of both copies", "rotten disk replaced")
