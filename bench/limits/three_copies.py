@@ -228,8 +228,9 @@ class _Client:
         self._hearing.start()
 
     def close(self) -> None:
-        """Its thread ends with it."""
-        self._leader.shutdown(socket.SHUT_RDWR)
+        """Its thread ends with it, also when the leader has ended before: the socket is closed only behind this."""
+        with suppress(OSError):  # not connected any more: the thread has heard that, or will
+            self._leader.shutdown(socket.SHUT_RDWR)
         self._hearing.join()
 
     def send_for(self, duration_s: float) -> int:
