@@ -15,9 +15,8 @@ from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.host import SimHost
 from tests.simulation.process import in_world
 from tests.simulation.violation import Violation
-from tests.simulation.watch import Watch
 from tests.unit.group.rot import append_one, rotting, until
-from tests.unit.group.test_sole_voter import UNSYNCED, lose_power
+from tests.unit.group.test_sole_voter import UNSYNCED, lose_power, lose_power_alone
 
 
 async def begin_start(host: SimHost) -> asyncio.Task[None]:
@@ -81,8 +80,7 @@ async def flicker(host: SimHost) -> None:
 @in_world
 async def test_a_node_that_never_met_another_leads_though_its_first_start_was_killed(durability: Durability) -> None:
     async with rotting(1, appends=5, durability=durability) as (cluster, (founder,)):
-        lose_power(founder)
-        founder.promised, cluster.watch = GENESIS, Watch()  # nobody else was to keep it
+        lose_power_alone(cluster, founder)
         await flicker(founder)
         await founder.start()
         await until(lambda: founder.leads)
