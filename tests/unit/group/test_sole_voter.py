@@ -65,8 +65,10 @@ def lose_power(host: SimHost) -> None:
 
 
 def lose_power_alone(cluster: SimulatedCluster, host: SimHost) -> None:
-    """As ``lose_power``. Nobody else was to keep anything, so what was committed is forgotten. A roll was synced, and some
-    frames with it: they are still known."""
+    """As ``lose_power``. The watch forgets what was committed, as nobody else was to keep it.
+
+    It still knows the frames: a roll is synced, and some of them with it.
+    """
     lose_power(host)
     host.promised, known = GENESIS, cluster.watch.chronicle
     cluster.watch = Watch()
