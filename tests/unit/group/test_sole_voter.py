@@ -65,6 +65,18 @@ def lose_power(host: SimHost) -> None:
     host.platter.random = chance
 
 
+def lose_power_alone(cluster: SimulatedCluster, host: SimHost) -> None:
+    """As ``lose_power``. The watch forgets what was committed, as nobody else was to keep it.
+
+    It still knows the frames: a roll is synced, and some of them with it.
+    """
+    lose_power(host)
+    host.promised, known = GENESIS, cluster.watch.chronicle
+    cluster.watch = Watch()
+    cluster.watch.chronicle._facts.update(known._facts)
+    cluster.watch.chronicle._members.update(known._members)
+
+
 @in_world
 async def test_whose_promotion_rotted_behind_the_mark_is_asked_and_leads() -> None:
     async with rotting(1, appends=5) as (cluster, (founder,)):
@@ -238,11 +250,7 @@ async def test_whose_log_rotted_from_before_anybody_joined_is_repaired_by_those_
 @in_world
 async def test_a_node_that_never_met_another_leads_at_once() -> None:
     async with rotting(1, appends=5, durability=Durability.NONE) as (cluster, (founder,)):
-        lose_power(founder)
-        founder.promised, known = GENESIS, cluster.watch.chronicle  # nobody else was to keep it
-        cluster.watch = Watch()
-        cluster.watch.chronicle._facts.update(known._facts)  # a roll is synced, and some frames with it
-        cluster.watch.chronicle._members.update(known._members)
+        lose_power_alone(cluster, founder)
         await founder.start()
         await until(lambda: founder.leads)
 

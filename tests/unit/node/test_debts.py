@@ -15,9 +15,8 @@ from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.host import SimHost
 from tests.simulation.process import in_world
 from tests.simulation.violation import Violation
-from tests.simulation.watch import Watch
 from tests.unit.group.rot import append_one, rotting, until
-from tests.unit.group.test_sole_voter import UNSYNCED, lose_power
+from tests.unit.group.test_sole_voter import SLOW_SYNCS, SYNCED_S, UNSYNCED, lose_power, lose_power_alone
 
 
 async def begin_start(host: SimHost) -> asyncio.Task[None]:
@@ -81,8 +80,7 @@ async def flicker(host: SimHost) -> None:
 @in_world
 async def test_a_node_that_never_met_another_leads_though_its_first_start_was_killed(durability: Durability) -> None:
     async with rotting(1, appends=5, durability=durability) as (cluster, (founder,)):
-        lose_power(founder)
-        founder.promised, cluster.watch = GENESIS, Watch()  # nobody else was to keep it
+        lose_power_alone(cluster, founder)
         await flicker(founder)
         await founder.start()
         await until(lambda: founder.leads)
@@ -107,7 +105,10 @@ async def test_those_that_were_stopped_in_order_elect_though_their_first_starts_
 
 @in_world
 async def test_a_debt_outlasts_a_start_that_failed_behind_the_opening_of_the_log() -> None:
-    async with rotting(3, appends=5, durability=Durability.INTERVAL) as (cluster, (_, patient, _)):
+    async with rotting(3, appends=5, durability=Durability.INTERVAL, timings=SLOW_SYNCS) as (cluster, hosts):
+        leader, patient, _ = hosts
+        await asyncio.sleep(SYNCED_S)  # the log keeps the frame that names its cluster
+        await leader.ask(partial(append_one, leader, b"not synced"))
         lose_power(patient)
         patient.promised = GENESIS
         config_of = cluster.config_of
