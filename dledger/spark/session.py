@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dledger import errors
+from dledger.common import errors
 from dledger.common.config import split_address
 from dledger.common.errors import ConfigError, DLedgerError, Unavailable
 
