@@ -44,8 +44,7 @@ UNSYNCED = pytest.mark.parametrize("durability", [Durability.NONE, Durability.IN
 
 
 class _NothingSurvives(Random):
-    """What a disk draws from. Nothing is written back before a sync, and a power cut keeps nothing that was not synced: no
-    name, and no sector in part."""
+    """What a disk draws from. Nothing is written back before a sync, and a power cut keeps nothing that was not synced."""
 
     def random(self) -> float:
         return 1.0
