@@ -44,7 +44,7 @@ UNSYNCED = pytest.mark.parametrize("durability", [Durability.NONE, Durability.IN
 
 
 class _NothingSurvives(Random):
-    """What a disk draws from. Nothing is written back before a sync, and a power cut keeps nothing that was not synced."""
+    """What a disk draws from. Nothing is written back before a sync, and a power cut keeps only what was synced."""
 
     def random(self) -> float:
         return 1.0
