@@ -38,14 +38,13 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 SLOW_SYNCS = Timings(sync_interval_ms=2_000)
-SYNCED_S = 3.0
-"""With ``SLOW_SYNCS`` all that was written before is synced by then, and the next sync is an interval away from the
-next write."""
+SYNCED_S = 4.5
+"""More than two intervals of ``SLOW_SYNCS``: everything is synced by then, and what is written next is not yet."""
 UNSYNCED = pytest.mark.parametrize("durability", [Durability.NONE, Durability.INTERVAL])
 
 
 class _NothingSurvives(Random):
-    """What a power cut draws from: no sector and no name that was not synced is kept, and no sector in part."""
+    """What a disk draws from. Nothing is written back before a sync, and a power cut keeps only what was synced."""
 
     def random(self) -> float:
         return 1.0
@@ -58,9 +57,15 @@ class _NothingSurvives(Random):
         return a
 
 
+def write_nothing_back(host: SimHost) -> None:
+    """From now on no kernel writes back what was not synced: the next power cut takes all of it."""
+    host.platter.random = _NothingSurvives()
+
+
 def lose_power(host: SimHost) -> None:
-    """Of what was not synced nothing survives."""
-    chance, host.platter.random = host.platter.random, _NothingSurvives()
+    """Of what was not synced nothing survives, but for what the kernel wrote back before."""
+    chance = host.platter.random
+    write_nothing_back(host)
     host.crash()
     host.platter.random = chance
 
@@ -68,7 +73,7 @@ def lose_power(host: SimHost) -> None:
 def lose_power_alone(cluster: SimulatedCluster, host: SimHost) -> None:
     """As ``lose_power``. The watch forgets what was committed, as nobody else was to keep it.
 
-    It still knows the frames: a roll is synced, and some of them with it.
+    It still knows the frames: the kernel may have written some of them back before.
     """
     lose_power(host)
     host.promised, known = GENESIS, cluster.watch.chronicle
@@ -116,6 +121,7 @@ async def test_who_lost_the_promotions_of_others_with_its_power_does_not_lead_be
     async with rotting(1, appends=5, durability=durability, timings=SLOW_SYNCS) as (cluster, (founder,)):
         others = [await learner(cluster, founder) for _ in range(2)]
         await asyncio.sleep(SYNCED_S)
+        write_nothing_back(founder)
         for host in others:
             await founder.ask(partial(founder.replica.members.promote, host.id))
         await append(founder, 3)
@@ -139,6 +145,7 @@ async def test_it_waits_for_them_also_behind_another_restart(durability: Durabil
     async with rotting(1, appends=5, durability=durability, timings=SLOW_SYNCS) as (cluster, (founder,)):
         others = [await learner(cluster, founder) for _ in range(2)]
         await asyncio.sleep(SYNCED_S)
+        write_nothing_back(founder)
         for host in others:
             await founder.ask(partial(founder.replica.members.promote, host.id))
         await append(founder, 3)
@@ -182,6 +189,7 @@ async def test_it_is_led_until_it_has_what_the_leader_has(is_killed: bool) -> No
     async with rotting(1, appends=5, durability=Durability.INTERVAL, timings=SLOW_SYNCS) as (cluster, (founder,)):
         others = [await learner(cluster, founder) for _ in range(2)]
         await asyncio.sleep(SYNCED_S)
+        write_nothing_back(founder)
         for host in others:
             await founder.ask(partial(founder.replica.members.promote, host.id))
         (leader, _) = others
