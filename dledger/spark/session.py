@@ -155,7 +155,7 @@ def ended_quietly(spark: SparkSession) -> None:
             process.wait()
 
 
-_OURS = re.compile(r"dledger\.errors\.(\w+): (.*?)(?:\n|$| SQLSTATE)", re.DOTALL)
+_OURS = re.compile(r"dledger\.common\.errors\.(\w+): (.*?)(?:\n|$| SQLSTATE)", re.DOTALL)
 
 
 def sentence_of(failure: BaseException) -> DLedgerError | None:

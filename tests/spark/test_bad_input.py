@@ -74,7 +74,7 @@ def follow(spark: SparkSession, checkpoint: Path, **options: Any) -> None:
 
 def told_of_stream(work: Callable[[], object]) -> str:
     """What a stream's driver is told: our sentence, and Spark's own words around it."""
-    with pytest.raises(Exception, match=r"dledger\.errors") as failure:
+    with pytest.raises(Exception, match=r"dledger\.common\.errors") as failure:
         work()
     assert "Traceback" not in str(failure.value)
     refusal = sentence_of(failure.value)

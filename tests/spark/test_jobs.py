@@ -306,7 +306,7 @@ def test_a_row_that_nobody_would_look_at_is_refused(
     found = histories.find(tmp_path / "x.parquet")
     with pytest.raises(ConfigError, match=complaint):
         calls.local_sums(found)
-    with pytest.raises(Exception, match=r"dledger\.errors\.ConfigError") as failure:
+    with pytest.raises(Exception, match=r"dledger\.common\.errors\.ConfigError") as failure:
         calls.sums(spark, found)
     assert complaint in str(sentence_of(failure.value))
 
