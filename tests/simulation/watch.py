@@ -177,7 +177,7 @@ class Watch:
         present = seat.life.present
         members = present.log.state.members if present is not None else ()
         named = next((member.node_uuid for member in members if member.id == seat.id), b"")
-        if named and named != seat.life.node.local_identity().node_uuid:
+        if named and named != seat.life.disk_uuid:
             raise Violation("another disk does not stand", f"{seat.name} does, and its log names another one")
 
     def _check_founder(self, seat: Seat, candidate: Seat) -> None:
@@ -185,8 +185,7 @@ class Watch:
         present = candidate.life.present if not candidate.is_down else None
         if self._founding_disks is None or present is None or present.log.last != GENESIS:
             return
-        uuid = seat.life.node.local_identity().node_uuid
-        if self._founding_disks.get(seat.id) != uuid:
+        if self._founding_disks.get(seat.id) != seat.life.disk_uuid:
             raise Violation("only disks that are named found a group", f"{seat.name} votes for {candidate.name}")
 
     def _acknowledged(self, seat: Seat, message: AppendResponse) -> None:
