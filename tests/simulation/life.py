@@ -123,6 +123,13 @@ class GroupLife:
         assert self._life.node is not None
         return self._life.node
 
+    @property
+    def disk_uuid(self) -> bytes:
+        """Of the disk that the node runs on; asked of its files, as what it tells others of itself is made once."""
+        identity = self.node._identity
+        assert identity is not None
+        return identity.start.node_uuid
+
     def promises(self) -> HardState:
         """What a power cut now would leave of term and vote."""
         return promised(self.seat.host.platter, self._hard_state)

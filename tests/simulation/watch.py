@@ -157,6 +157,7 @@ class Watch:
         else:
             self._hit(f"branch {stage} {message.result.name}")
         if isinstance(message, VoteRequest):
+            self._check_own_disk(seat)
             term, candidate = message.term, seat.id
         elif message.result is VoteResult.ACCEPT:
             term, candidate = message.request_term, peer
@@ -171,13 +172,20 @@ class Watch:
         if (kept.term, kept.vote) != (term, candidate) and kept.term <= term:
             raise Violation("persist before send", f"{seat.id} votes for {candidate} in term {term}, and saved {kept}")
 
+    def _check_own_disk(self, seat: Seat) -> None:
+        """Whose log names another disk under its id does not stand: it may lack what that one acknowledged."""
+        present = seat.life.present
+        members = present.log.state.members if present is not None else ()
+        named = next((member.node_uuid for member in members if member.id == seat.id), b"")
+        if named and named != seat.life.disk_uuid:
+            raise Violation("another disk does not stand", f"{seat.name} does, and its log names another one")
+
     def _check_founder(self, seat: Seat, candidate: Seat) -> None:
         """Who votes for an empty log takes part in founding the group: with the disk that its record names alone."""
         present = candidate.life.present if not candidate.is_down else None
         if self._founding_disks is None or present is None or present.log.last != GENESIS:
             return
-        uuid = seat.life.node.local_identity().node_uuid
-        if self._founding_disks.get(seat.id) != uuid:
+        if self._founding_disks.get(seat.id) != seat.life.disk_uuid:
             raise Violation("only disks that are named found a group", f"{seat.name} votes for {candidate.name}")
 
     def _acknowledged(self, seat: Seat, message: AppendResponse) -> None:
