@@ -79,6 +79,8 @@ class Node:
         self.replicas: dict[str, Replica] = {}
         self.recovering: dict[str, RecoveringReplica] = {}
         """Groups whose log is being repaired before it can be opened; then they are among ``replicas``."""
+        self.unopened: dict[str, DLedgerError] = {}
+        """Groups whose files are here and could not be opened, and why."""
         self.metrics: dict[str, GroupMetrics] = {}
         self._disk = disk or OsDisk()
         self._random = random or Random()  # seeded by the operating system
@@ -156,13 +158,23 @@ class Node:
         await self._finish_removals()
         await self._open_group(config.group, self._founders())
         others = [group for group in self._identity.groups if group != config.group]
-        await in_batches([partial(self._open_group, group) for group in others])
+        await in_batches([partial(self._open_or_leave, group) for group in others])
 
     def _founders(self) -> list[Member]:
         """A node that joins has no members of its own: those of the group come with the frames."""
         peers = self.config.peers
         is_founder = self.config.id in peers
         return [Member(NodeId(peer), address) for peer, address in peers.items()] if is_founder else []
+
+    async def _open_or_leave(self, group: str) -> None:
+        """A group that cannot be opened does not keep the others from going on."""
+        try:
+            await self._open_group(group)
+        except DLedgerError as failure:
+            logger.critical(
+                "a group cannot be opened", extra={"group": group, "code": failure.code.value, "why": failure}
+            )
+            self.unopened[group] = failure
 
     async def _open_group(self, group: str, founders: Sequence[Member] | None = None) -> None:
         assert self._opener is not None, "open comes first"
@@ -221,8 +233,8 @@ class Node:
         return self.recovering.get(self._key_of(group))
 
     def has_group(self, group: str) -> bool:
-        """Also while its log is being repaired."""
-        return group in self.replicas or group in self.recovering
+        """Also while its log is being repaired, or when its files cannot be opened."""
+        return group in self.replicas or group in self.recovering or group in self.unopened
 
     def _unknown(self, group: str) -> DLedgerError:
         known = ", ".join([*self.replicas, *self.recovering]) or "none"
@@ -273,7 +285,7 @@ class Node:
             assert self._opener is not None, "open comes first"
             if group in self._identity.removed_groups:
                 raise error(Code.UNKNOWN_GROUP, f"group {quoted(group)} was removed for good")
-            if group in self.replicas or group in self.recovering:
+            if self.has_group(group):
                 return
             if not self.cluster_id:
                 raise error(Code.LEADER_NOT_READY, "no group is opened before the cluster has its id: try again")
@@ -302,6 +314,7 @@ class Node:
             assert group != self.config.group, "the founding group stays"
             await self._identity.remove_group(group)
             await self._close_group(group)
+            self.unopened.pop(group, None)
             await run_to_the_end(self._disk, partial(remove_directory, self._disk, self._group_directory(group)))
 
     async def _close_group(self, group: str) -> None:
@@ -437,6 +450,8 @@ class Node:
         group."""
         group = self._key_of(group)
         replica = self.replicas.get(group)
+        if group in self.unopened:
+            raise self.unopened[group].copy()
         if replica is None and group in self.recovering:
             raise self.recovering[group].refusal()
         if replica is None:

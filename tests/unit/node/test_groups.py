@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dledger.common.errors import Code, DLedgerError, OutcomeUnknown, error
+from dledger.common.errors import Code, CorruptLog, DLedgerError, OutcomeUnknown, error
 from dledger.common.types import DEFAULT_GROUP, Consistency, Position, Role
 from dledger.group.group_record import GroupRecord
 from dledger.log.log_api import Damaged, DamagedRange
@@ -254,3 +254,19 @@ async def test_a_disk_in_an_older_state_than_the_record_names_does_not_found(tmp
         await node.open_group(ORDERS, founders)
         assert not node.replicas[ORDERS].core.is_voter
         assert not node.replicas[ORDERS].core.membership.members, "it joined with an empty log"
+
+
+async def test_a_group_whose_promises_are_lost_does_not_keep_a_node_from_starting(tmp_path: Path) -> None:
+    async with machines(tmp_path) as cluster:
+        for group in (ORDERS, BILLS):
+            await cluster.open_group(group)
+            await cluster.append(group, b"x")
+        await cluster.stop(N0)
+        (cluster.data_dir(N0) / "groups" / ORDERS / "hard_state").unlink()
+        await cluster.start(N0)
+        node = cluster.nodes[N0]
+        assert node.replicas.keys() == {DEFAULT_GROUP, BILLS}
+        with pytest.raises(CorruptLog, match="promises are lost"):
+            node.replica(ORDERS)
+        await cluster.append(BILLS, b"y")
+        await cluster.append(ORDERS, b"by the other two")
