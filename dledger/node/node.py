@@ -167,10 +167,13 @@ class Node:
         return [Member(NodeId(peer), address) for peer, address in peers.items()] if is_founder else []
 
     async def _open_or_leave(self, group: str) -> None:
-        """A group that cannot be opened does not keep the others from going on."""
+        """A group whose files cannot be used does not keep the others from going on. A disk that is full or fails does:
+        another start may find it mended."""
         try:
             await self._open_group(group)
         except DLedgerError as failure:
+            if failure.code not in (Code.CORRUPT_LOG, Code.UNSUPPORTED_VERSION):
+                raise
             logger.critical(
                 "a group cannot be opened", extra={"group": group, "code": failure.code.value, "why": failure}
             )
