@@ -21,7 +21,6 @@ from pathlib import Path
 from random import Random
 from typing import Any, Self
 
-from dledger.common.batch import record_at
 from dledger.common.batches import in_batches
 from dledger.common.closing import unless_cancelled
 from dledger.common.config import NodeConfig
@@ -507,12 +506,8 @@ class Node:
         """Committed records from ``start`` on, in order; up to those committed at the call, or for ever."""
         reader = self.replica(group).reader
         point = await reader.read_point(consistency)
-        async for frames, _ in reader.read(start, None, point, follow=follow):
-            for frame in frames:
-                header = frame.header
-                for ordinal in range(max(start - header.base_index, 0), header.count):
-                    value = record_at(frame.body, header.count, ordinal)
-                    yield Entry(header.base_index + ordinal, header.term, header.timestamp_ms, value)
+        async for entry in reader.records(start, point, follow=follow):
+            yield entry
 
     # What replicas ask (Host) ------------------------------------------------------------------------------------
 

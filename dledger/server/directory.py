@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from random import Random
 
 from dledger.client.sealing import seal_group
@@ -29,6 +30,7 @@ from dledger.server.directory_machine import (
     GroupRefused,
     create_command,
     id_of,
+    no_group,
     remove_command,
     seal_command,
 )
@@ -40,6 +42,15 @@ logger = logging.getLogger(__name__)
 MAX_GROUPS = 200
 """Of a cluster, beside the two that it begins with."""
 MACHINE_NAME = "directory"
+
+
+@contextmanager
+def said_to_callers() -> Iterator[None]:
+    """What the state machine refuses is raised as the error that it stands for."""
+    try:
+        yield
+    except GroupRefused as refused:
+        raise refused.refusal from None
 
 
 class Directory:
@@ -94,9 +105,9 @@ class Directory:
         """Makes a group of these nodes, or of the voters of `meta`. Raises UNEXPECTED_ARGUMENT, GROUP_EXISTS,
         UNKNOWN_MEMBER, CHANGE_REFUSED for a node whose disk is in doubt or unknown, and what an append raises."""
         check_group_name(name)
-        known = {entry.name: entry for entry in await self.groups()}
-        if name == META_GROUP or name in known:
-            raise error(Code.GROUP_EXISTS, f"group {quoted(name)} exists: choose another name")
+        known = await self.groups()
+        with said_to_callers():
+            self._runner.machine.check_free(name)
         if len(known) > MAX_GROUPS:
             raise error(Code.CHANGE_REFUSED, f"the cluster has {MAX_GROUPS} groups, and takes no more: delete one")
         founders = self._founders(members)
@@ -108,18 +119,14 @@ class Directory:
         """Begins the removal of a group; returns when the directory has it, and the group takes no append any more once
         its own leader has sealed it. Raises UNKNOWN_GROUP, UNSUPPORTED for the cluster's own groups, and what an append
         raises."""
-        entry = next((each for each in await self.groups() if each.name == name), None)
-        if name in (META_GROUP, DEFAULT_GROUP):
-            raise error(Code.UNSUPPORTED, f"group {name!r} is the cluster's own, and stays")
-        if entry is None:
-            raise error(Code.UNKNOWN_GROUP, f"there is no group {quoted(name)}: see `dledger group list`")
+        await self._runner.barrier()
+        with said_to_callers():
+            entry = self._runner.machine.removable(name)
         return entry if dry_run or entry.is_sealing else await self._submit(seal_command(name))
 
     async def _submit(self, command: bytes) -> GroupEntry:
-        try:
+        with said_to_callers():
             entry: GroupEntry = await self._runner.submit(command)
-        except GroupRefused as refused:
-            raise refused.refusal from None
         return entry
 
     def _founders(self, ids: Sequence[NodeId]) -> list[Member]:
@@ -160,7 +167,7 @@ class Directory:
         replica = self._node.replicas.get(META_GROUP)
         leads = replica is not None and replica.role is Role.LEADER and replica.core.is_ready
         if leads and name not in self._runner.machine.groups:
-            return error(Code.UNKNOWN_GROUP, f"there is no group {quoted(name)}: see `dledger group list`")
+            return no_group(name)
         return error(Code.NOT_HERE, f"{self._node.config.id} has no replica of group {quoted(name)}: ask another")
 
     # What is done about it ---------------------------------------------------------------------------------------

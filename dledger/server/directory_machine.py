@@ -28,6 +28,10 @@ class GroupRefused(Refused):
         self.refusal = refusal
 
 
+def no_group(name: str) -> DLedgerError:
+    return error(Code.UNKNOWN_GROUP, f"there is no group {quoted(name)}: see `dledger group list`")
+
+
 class GroupEntry(NamedTuple):
     """One group."""
 
@@ -77,20 +81,14 @@ class DirectoryMachine(StateMachine):
         raise error(Code.UNSUPPORTED_VERSION, "the directory does not know this command: start the newer program")
 
     def _create(self, wanted: pb.CreateGroupCommand) -> GroupEntry:
-        known = self.groups.get(wanted.name)
-        if known is not None:
-            what = "is being removed" if known.is_sealing else "exists"
-            raise GroupRefused(error(Code.GROUP_EXISTS, f"group {quoted(wanted.name)} {what}: choose another name"))
+        self.check_free(wanted.name)
         entry = GroupEntry(wanted.name, self._next_id, members_of(wanted.founders))
         self._next_id += 1
         self.groups[entry.name] = entry
         return entry
 
     def _seal(self, name: str) -> GroupEntry:
-        entry = self._known(name)
-        if name == DEFAULT_GROUP:
-            raise GroupRefused(error(Code.UNSUPPORTED, f"group {name!r} is the cluster's own, and stays"))
-        entry = self.groups[name] = entry._replace(is_sealing=True)
+        entry = self.groups[name] = self.removable(name)._replace(is_sealing=True)
         return entry
 
     def _remove(self, name: str, group_id: int) -> GroupEntry:
@@ -101,10 +99,25 @@ class DirectoryMachine(StateMachine):
         self.removed_ids.add(group_id)
         return entry
 
+    # What is refused: also asked beforehand, by who only wants to know --------------------------------------------
+
+    def check_free(self, name: str) -> None:
+        """Raises GroupRefused where a group has that name."""
+        known = self.groups.get(name)
+        if name == META_GROUP or known is not None:
+            what = "is being removed" if known is not None and known.is_sealing else "exists"
+            raise GroupRefused(error(Code.GROUP_EXISTS, f"group {quoted(name)} {what}: choose another name"))
+
+    def removable(self, name: str) -> GroupEntry:
+        """Raises GroupRefused for a group that does not exist, or stays."""
+        if name in (META_GROUP, DEFAULT_GROUP):
+            raise GroupRefused(error(Code.UNSUPPORTED, f"group {name!r} is the cluster's own, and stays"))
+        return self._known(name)
+
     def _known(self, name: str) -> GroupEntry:
         entry = self.groups.get(name)
         if entry is None:
-            raise GroupRefused(error(Code.UNKNOWN_GROUP, f"there is no group {quoted(name)}: see `dledger group list`"))
+            raise GroupRefused(no_group(name))
         return entry
 
     # Checkpoints -------------------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 
-from dledger.common.batch import record_at
 from dledger.common.types import Consistency
 from dledger.group.replica import Replica
 from dledger.statemachine.runner import LogRecord
@@ -26,12 +25,8 @@ class LocalLog:
     async def read(self, start: int) -> AsyncIterator[LogRecord]:
         reader = self._replica().reader
         point = await reader.read_point(Consistency.COMMITTED)
-        async for frames, _ in reader.read(start, None, point, follow=True):
-            for frame in frames:
-                header = frame.header
-                for ordinal in range(max(start - header.base_index, 0), header.count):
-                    value = record_at(frame.body, header.count, ordinal)
-                    yield LogRecord(header.base_index + ordinal, header.term, bytes(value))
+        async for entry in reader.records(start, point, follow=True):
+            yield LogRecord(entry.index, entry.term, entry.value)
 
     async def append(self, record: bytes) -> int:
         """Raises NOT_LEADER on other nodes than the leader."""

@@ -154,7 +154,7 @@ class RecoveringReplica:
             "ask another node",
         )
 
-    # What the others are to it (Correspondent, Judged) -----------------------------------------------------------
+    # What the others are to it (Correspondent, TrustListener) ----------------------------------------------------
 
     def now_s(self) -> float:
         return self._loop.time()

@@ -22,9 +22,9 @@ the end that Raft's comparison of logs prefers is the least that a candidate mus
 time to answer, and while nobody leads: who leads brings this log up to its own, and what it passes over is taken when
 it is gone.
 
-Where the log was cut, and that nobody was asked yet, is durable (node/identity.py), until a leader has brought this
-log up to its own (``Replica.on_leader_commit``): what was taken meanwhile may be a branch that nobody acknowledged, and
-a later start still asks for what follows the cut.
+Where the log was cut, and that nobody was asked yet, is durable (group/group_record.py). It stays so until a leader has
+brought this log up to its own (``Replica.on_leader_commit``): what was taken meanwhile may be a branch that nobody
+acknowledged, and a later start still asks for what follows the cut.
 """
 
 from __future__ import annotations

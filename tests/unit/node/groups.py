@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
@@ -13,6 +12,7 @@ from dledger.common.types import DEFAULT_GROUP, Member, NodeId, Role
 from dledger.node.identity import Identity
 from dledger.node.node import Node
 from dledger.testing.memory_network import MemoryNetwork
+from tests.unit.group.rot import until
 
 IDS = tuple(NodeId(f"n{at}") for at in range(3))
 TIMINGS = Timings(heartbeat_interval_ms=20, election_timeout_min_ms=100, election_timeout_max_ms=200)
@@ -109,9 +109,3 @@ async def machines(directory: Path) -> AsyncIterator[Machines]:
         yield running
     finally:
         await running.stop()
-
-
-async def until(holds: Callable[[], bool], within_s: float = 20.0) -> None:
-    async with asyncio.timeout(within_s):
-        while not holds():  # noqa: ASYNC110 – what is waited for is many nodes' state
-            await asyncio.sleep(0.005)

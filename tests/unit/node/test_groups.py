@@ -13,7 +13,8 @@ from dledger.common.types import DEFAULT_GROUP, Consistency, Position, Role
 from dledger.group.group_record import GroupRecord
 from dledger.log.log_api import Damaged, DamagedRange
 from dledger.node.identity import Identity
-from tests.unit.node.groups import IDS, machines, until
+from tests.unit.group.rot import until
+from tests.unit.node.groups import IDS, machines
 
 N0, N1, N2 = IDS
 ORDERS, BILLS = "orders.7", "bills.9"
