@@ -70,3 +70,9 @@ def running(data: Path, *, nodes: int = 1, serve_flags: tuple[str, ...] = ()) ->
         yield cluster
     finally:
         cluster.stop()
+
+
+def first_segment(data_dir: Path) -> Path:
+    """Of the segments under ``data_dir``, the one with the first records. A later one may be room that was laid out
+    ahead: what changes there need not be a record's."""
+    return min(data_dir.rglob("*.log"), key=lambda path: path.name)

@@ -17,7 +17,7 @@ from dledger.cli.runtime import EXIT_BAD, EXIT_OK, EXIT_USAGE
 from dledger.cli.spark import spark as spark_commands
 from dledger.cli.spark_session import LOCAL_MASTER, session
 from dledger.common.errors import ConfigError
-from tests.spark.clusters import Cluster, running
+from tests.spark.clusters import Cluster, first_segment, running
 from tests.unit.kernels.histories import Row, append, batch_of, final, unknown, value
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def test_an_audit(told: Told, filled: Cluster, tmp_path: Path) -> None:
     code, text = told("audit", *copies)
     assert code == EXIT_OK
     assert '"ok":true' in text
-    segment = max(copies[1].rglob("*.log"), key=lambda path: path.stat().st_size)
+    segment = first_segment(copies[1])
     content = bytearray(segment.read_bytes())
     content[5_000] ^= 1
     segment.write_bytes(content)

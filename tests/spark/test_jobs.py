@@ -19,7 +19,7 @@ from dledger.kernels.log_audit import audit_locally
 from dledger.kernels.record_stats import summary
 from dledger.spark.jobs import archive, audit, calls, check, compact, histories, replay, stats
 from dledger.spark.session import sentence_of
-from tests.spark.clusters import Cluster, running
+from tests.spark.clusters import Cluster, first_segment, running
 from tests.unit.kernels.histories import Row, append, batch_of, value
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def test_both_engines_agree_on_nodes_that_are_well_and_on_one_that_is_not(
     assert well.ok
     assert well.records > 0
     assert audit.audit(spark, copies) == well
-    segment = max(copies[1].rglob("*.log"), key=lambda path: path.stat().st_size)
+    segment = first_segment(copies[1])
     content = bytearray(segment.read_bytes())
     content[5_000] ^= 1
     segment.write_bytes(content)
