@@ -12,7 +12,7 @@ from dledger.cli.options import GroupName, Target, cluster_options, option, outp
 from dledger.cli.output import print_fields, print_json, table
 from dledger.cli.runtime import run
 from dledger.cli.waiting import Waiting
-from dledger.common.errors import Code, DLedgerError, error, quoted
+from dledger.common.errors import DLedgerError, quoted
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -110,19 +110,27 @@ def describe(*, target: Target, name: str, output: str) -> None:
 @group.command()
 @click.argument("name", type=GroupName())
 @option("--yes", env="YES", is_flag=True, help="Do not ask. Needed without a terminal.")
+@option(
+    "--force",
+    env="FORCE",
+    is_flag=True,
+    help="For a group without a quorum: do not wait until its log is sealed. Records that its members acknowledge "
+    "before they hear of the removal are lost too.",
+)
 @dry_run_option
 @output_option("text", "json")
 @cluster_options
-def delete(*, target: Target, name: str, yes: bool, dry_run: bool, output: str) -> None:
+def delete(*, target: Target, name: str, yes: bool, force: bool, dry_run: bool, output: str) -> None:
     """Deletes a group and all its records on every node, for good. The name may be used again, for another group.
 
-    Asks before on a terminal, and says how many records are lost.
+    Asks before on a terminal, and says how many records are lost. The group's log is sealed first, for which a majority
+    of its voters must be there; until then the name is not free.
     """
     found = run(_look(target, name))
     if not dry_run:
         if not yes:
             _confirm(name, found)
-        run(_delete(target, found.info))
+        run(_delete(target, found.info, force=force))
     _report("deleted", found.info, {"records": found.records, "dry_run": dry_run}, output)
 
 
@@ -142,14 +150,10 @@ def _is_at_terminal() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
-async def _delete(target: Target, info: GroupInfo) -> None:
+async def _delete(target: Target, info: GroupInfo, *, force: bool) -> None:
     """Deletes the group that was looked at. Raises CHANGE_REFUSED if another has its name by now."""
     async with _telling(target) as cluster:
-        by_now = await cluster.groups.delete(info.name, dry_run=True)
-        if by_now.id != info.id:
-            text = f"the group {info.name} was deleted and made again meanwhile: look at the new one first"
-            raise error(Code.CHANGE_REFUSED, text)
-        await cluster.groups.delete(info.name)
+        await cluster.groups.delete(info.name, id=info.id, force=force)
 
 
 class _Described(NamedTuple):

@@ -81,9 +81,19 @@ class BlockingGroups:
         """What the directory has of one group."""
         return self._call(lambda groups: groups.describe(name, timeout_ms=timeout_ms))
 
-    def delete(self, name: str, *, dry_run: bool = False, timeout_ms: float | None = None) -> GroupInfo:
+    def delete(
+        self,
+        name: str,
+        *,
+        id: int = 0,  # noqa: A002  # what the directory calls it
+        force: bool = False,
+        dry_run: bool = False,
+        timeout_ms: float | None = None,
+    ) -> GroupInfo:
         """Removes a group and all its records from every node, for good."""
-        return self._call(lambda groups: groups.delete(name, dry_run=dry_run, timeout_ms=timeout_ms))
+        return self._call(
+            lambda groups: groups.delete(name, id=id, force=force, dry_run=dry_run, timeout_ms=timeout_ms)
+        )
 
     def _call(self, method: Callable[[Groups], Awaitable[Result]]) -> Result:
         async def work() -> Result:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dledger.client.admin_results import GroupInfo
-from dledger.client.arguments import check_flag, check_group, check_names
+from dledger.client.arguments import check_amount, check_flag, check_group, check_names
 from dledger.client.leader_calls import LeaderCalls
-from dledger.common.errors import Code, GroupExists, OutcomeUnknown, UnknownGroup, error
+from dledger.common.errors import ChangeRefused, Code, GroupExists, OutcomeUnknown, UnknownGroup, error
 from dledger.common.types import META_GROUP
 from dledger.v1 import admin_pb2
 
@@ -77,15 +77,36 @@ class Groups(LeaderCalls):
             raise error(Code.UNKNOWN_GROUP, f"the cluster has no group {name!r}")
         return found
 
-    async def delete(self, name: str, *, dry_run: bool = False, timeout_ms: float | None = None) -> GroupInfo:
+    async def delete(
+        self,
+        name: str,
+        *,
+        id: int = 0,  # noqa: A002  # what the directory calls it
+        force: bool = False,
+        dry_run: bool = False,
+        timeout_ms: float | None = None,
+    ) -> GroupInfo:
         """Removes a group and all its records from every node, for good. Returns what it was.
 
-        A call whose answer was lost is not made again by itself: by then the name may belong to another group. Raises
-        UnknownGroup, Unsupported (``default`` and ``meta`` stay), OutcomeUnknown.
+        ``id``: only the group of that id, as ``describe`` tells it; 0: whichever has the name by now. With an id a call
+        whose answer was lost is made again; if the group is gone by then, nothing tells its founders. Without one it is
+        not: by then the name may belong to another group.
+        ``force``: for a group without a quorum, whose log cannot be sealed first. Its members may acknowledge records
+        until they hear of the removal, and those are gone.
+
+        Raises UnknownGroup, ChangeRefused (the id is another one), Unsupported (``default`` and ``meta`` stay),
+        OutcomeUnknown.
         """
         check_group(name)
         check_flag("dry_run", dry_run)
-        request = admin_pb2.DeleteGroupRequest(name=name, dry_run=dry_run)
-        attempts = self.attempts(timeout_ms, repeatable=dry_run)
-        answer = await self.ask(lambda admin: admin.DeleteGroup, request, attempts)
+        check_flag("force", force)
+        check_amount("id", id)
+        request = admin_pb2.DeleteGroupRequest(name=name, dry_run=dry_run, id=id, force=force)
+        attempts = self.attempts(timeout_ms, repeatable=dry_run or id > 0)
+        try:
+            answer = await self.ask(lambda admin: admin.DeleteGroup, request, attempts)
+        except (UnknownGroup, ChangeRefused):
+            if id > 0 and attempts.left_doubt:  # an earlier attempt, whose answer was lost, removed it
+                return GroupInfo(name, id, ())
+            raise
         return GroupInfo.from_wire(answer.group)

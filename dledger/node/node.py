@@ -462,6 +462,10 @@ class Node:
             raise replica.failure
         return replica
 
+    async def find(self, group: str) -> Replica:
+        """As ``replica``; a node with a directory of groups asks that what there is not."""
+        return self.replica(group)
+
     # The log, for a host program ---------------------------------------------------------------------------------
 
     @property
@@ -487,12 +491,12 @@ class Node:
     ) -> list[Ack]:
         """Records that share one frame: all are committed or none. Raises as ``append``; ``expect_index`` is that of
         the first."""
-        result = await self.replica(group).appender.append_records(records, expect_index=expect_index)
+        result = await (await self.find(group)).appender.append_records(records, expect_index=expect_index)
         return [Ack(result.base_index + ordinal, result.term, result.timestamp_ms) for ordinal in range(result.count)]
 
     async def get(self, index: int, consistency: Consistency = Consistency.LINEARIZABLE, *, group: str = "") -> Entry:
         """Raises OutOfRange, and NotLeader for a linearizable read elsewhere."""
-        reader = self.replica(group).reader
+        reader = (await self.find(group)).reader
         return await reader.get(index, await reader.read_point(consistency))
 
     async def read(
@@ -504,7 +508,7 @@ class Node:
         group: str = "",
     ) -> AsyncGenerator[Entry, None]:
         """Committed records from ``start`` on, in order; up to those committed at the call, or for ever."""
-        reader = self.replica(group).reader
+        reader = (await self.find(group)).reader
         point = await reader.read_point(consistency)
         async for entry in reader.records(start, point, follow=follow):
             yield entry

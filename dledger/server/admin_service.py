@@ -29,7 +29,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         recovering = node.recovering_replica(request.group)
         if recovering is not None:
             return _of_recovering(node, recovering)
-        replica = node.replica(request.group)
+        replica = await node.find(request.group)
         state, config, disk = replica.log.state, node.config, replica.disk_watch
         commit = await _commit_point(replica)
         return admin_pb2.StatusResponse(
@@ -67,7 +67,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
     async def TransferLeadership(  # noqa: N802
         self, request: admin_pb2.TransferLeadershipRequest
     ) -> admin_pb2.TransferLeadershipResponse:
-        replica = self._node.replica(request.group)
+        replica = await self._node.find(request.group)
         target = NodeId(request.target_id) if request.target_id else None
         leader_id = await replica.handover.transfer(target, dry_run=request.dry_run)
         return admin_pb2.TransferLeadershipResponse(leader_id=leader_id, term=replica.term)
@@ -76,7 +76,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
 
     @unary
     async def AddLearner(self, request: admin_pb2.AddLearnerRequest) -> admin_pb2.AddLearnerResponse:  # noqa: N802
-        members = self._node.replica(request.group).members
+        members = (await self._node.find(request.group)).members
         change = await members.add(NodeId(request.id), request.peer_address, dry_run=request.dry_run)
         return admin_pb2.AddLearnerResponse(change=_change(change))
 
@@ -84,13 +84,13 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
     async def PromoteMember(  # noqa: N802
         self, request: admin_pb2.PromoteMemberRequest
     ) -> admin_pb2.PromoteMemberResponse:
-        members = self._node.replica(request.group).members
+        members = (await self._node.find(request.group)).members
         change = await members.promote(NodeId(request.id), dry_run=request.dry_run)
         return admin_pb2.PromoteMemberResponse(change=_change(change))
 
     @unary
     async def RemoveMember(self, request: admin_pb2.RemoveMemberRequest) -> admin_pb2.RemoveMemberResponse:  # noqa: N802
-        members = self._node.replica(request.group).members
+        members = (await self._node.find(request.group)).members
         change = await members.remove(NodeId(request.id), dry_run=request.dry_run)
         return admin_pb2.RemoveMemberResponse(change=_change(change))
 
@@ -98,7 +98,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
     async def ReadmitMember(  # noqa: N802
         self, request: admin_pb2.ReadmitMemberRequest
     ) -> admin_pb2.ReadmitMemberResponse:
-        members = self._node.replica(request.group).members
+        members = (await self._node.find(request.group)).members
         change = await members.readmit(NodeId(request.id), dry_run=request.dry_run)
         return admin_pb2.ReadmitMemberResponse(change=_change(change))
 
@@ -116,12 +116,13 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
 
     @unary
     async def DeleteGroup(self, request: admin_pb2.DeleteGroupRequest) -> admin_pb2.DeleteGroupResponse:  # noqa: N802
-        entry = await self._node.directory.delete(request.name, dry_run=request.dry_run)
+        directory = self._node.directory
+        entry = await directory.delete(request.name, request.id, force=request.force, dry_run=request.dry_run)
         return admin_pb2.DeleteGroupResponse(group=_group_info(entry))
 
     @unary
     async def SealGroup(self, request: admin_pb2.SealGroupRequest) -> admin_pb2.SealGroupResponse:  # noqa: N802
-        await self._node.replica(request.group).settings.seal()
+        await (await self._node.find(request.group)).settings.seal()
         return admin_pb2.SealGroupResponse()
 
     # Settings and space ------------------------------------------------------------------------------------------
@@ -131,13 +132,13 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         self, request: admin_pb2.SetPreferredLeadersRequest
     ) -> admin_pb2.SetPreferredLeadersResponse:
         preferred = [PreferredLeader(NodeId(each.id), each.priority) for each in request.preferred]
-        replica = self._node.replica(request.group)
+        replica = await self._node.find(request.group)
         settings = await replica.settings.set_preferred(preferred, dry_run=request.dry_run)
         return admin_pb2.SetPreferredLeadersResponse(settings=settings_record(settings))
 
     @unary
     async def Trim(self, request: admin_pb2.TrimRequest) -> admin_pb2.TrimResponse:  # noqa: N802
-        retention = self._node.user_replica(request.group).retention
+        retention = (await self._node.find_for_users(request.group)).retention
         trimmed = await retention.trim(request.before_index, dry_run=request.dry_run)
         return admin_pb2.TrimResponse(
             first_index=trimmed.first_index, trimmed_records=trimmed.records, trimmed_bytes=trimmed.size_bytes
@@ -145,7 +146,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
 
     @unary
     async def SetRetention(self, request: admin_pb2.SetRetentionRequest) -> admin_pb2.SetRetentionResponse:  # noqa: N802
-        retention = self._node.user_replica(request.group).retention
+        retention = (await self._node.find_for_users(request.group)).retention
         max_age_ms = request.max_age_ms if request.HasField("max_age_ms") else None
         max_bytes = request.max_bytes if request.HasField("max_bytes") else None
         settings, trimmed = await retention.set(max_age_ms, max_bytes, dry_run=request.dry_run)

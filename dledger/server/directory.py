@@ -115,14 +115,22 @@ class Directory:
             return GroupEntry(name, 0, tuple(founders))
         return await self._submit(create_command(name, founders))
 
-    async def delete(self, name: str, *, dry_run: bool = False) -> GroupEntry:
-        """Begins the removal of a group; returns when the directory has it, and the group takes no append any more once
-        its own leader has sealed it. Raises UNKNOWN_GROUP, UNSUPPORTED for the cluster's own groups, and what an append
-        raises."""
+    async def delete(self, name: str, group_id: int = 0, *, force: bool = False, dry_run: bool = False) -> GroupEntry:
+        """Begins the removal of a group; returns when the directory has it. The group takes no append any more once its
+        own leader has sealed it. With ``force`` nothing waits for that: its members may acknowledge records until they
+        hear of the removal, and those are gone.
+
+        Raises UNKNOWN_GROUP, CHANGE_REFUSED for a ``group_id`` that is not the group's, UNSUPPORTED for the cluster's
+        own groups, and what an append raises.
+        """
         await self._runner.barrier()
         with said_to_callers():
-            entry = self._runner.machine.removable(name)
-        return entry if dry_run or entry.is_sealing else await self._submit(seal_command(name))
+            entry = self._runner.machine.removable(name, group_id)
+        if dry_run:
+            return entry
+        if not entry.is_sealing:
+            entry = await self._submit(seal_command(entry))
+        return await self._submit(remove_command(entry)) if force else entry
 
     async def _submit(self, command: bytes) -> GroupEntry:
         with said_to_callers():
@@ -159,15 +167,24 @@ class Directory:
             admitted_start_nonce=start.start_nonces[-1] if is_met and start is not None else 0,
         )
 
+    async def check_exists(self, name: str) -> None:
+        """Raises UNKNOWN_GROUP where there surely is no group of that name: by a linearizable read, which the leader of
+        `meta` alone can make. Others may not have heard of it yet, and this returns."""
+        replica = self._node.replicas.get(META_GROUP)
+        if replica is None or replica.role is not Role.LEADER:
+            return
+        try:
+            await self._runner.barrier()
+        except DLedgerError as failure:
+            logger.debug("whether the group exists is not known", extra={"group": name, "why": failure})
+            return
+        if name not in self._runner.machine.groups:
+            raise self.refusal(name) if name == DEFAULT_GROUP else no_group(name)
+
     def refusal(self, name: str) -> DLedgerError:
-        """What is said to whoever asks this node for a group that is not here. Only the leader of `meta` may say that
-        there is none: others may not have heard of it yet."""
+        """What is said to a caller that asks this node for a group that is not here."""
         if name == DEFAULT_GROUP and name not in self._runner.machine.groups:
             return error(Code.LEADER_NOT_READY, "the cluster is being founded: try again after a moment")
-        replica = self._node.replicas.get(META_GROUP)
-        leads = replica is not None and replica.role is Role.LEADER and replica.core.is_ready
-        if leads and name not in self._runner.machine.groups:
-            return no_group(name)
         return error(Code.NOT_HERE, f"{self._node.config.id} has no replica of group {quoted(name)}: ask another")
 
     # What is done about it ---------------------------------------------------------------------------------------

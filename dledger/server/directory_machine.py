@@ -75,7 +75,7 @@ class DirectoryMachine(StateMachine):
             case "create":
                 return self._create(message.create)
             case "seal":
-                return self._seal(message.seal.name)
+                return self._seal(message.seal.name, message.seal.id)
             case "remove":
                 return self._remove(message.remove.name, message.remove.id)
         raise error(Code.UNSUPPORTED_VERSION, "the directory does not know this command: start the newer program")
@@ -87,8 +87,8 @@ class DirectoryMachine(StateMachine):
         self.groups[entry.name] = entry
         return entry
 
-    def _seal(self, name: str) -> GroupEntry:
-        entry = self.groups[name] = self.removable(name)._replace(is_sealing=True)
+    def _seal(self, name: str, group_id: int) -> GroupEntry:
+        entry = self.groups[name] = self.removable(name, group_id)._replace(is_sealing=True)
         return entry
 
     def _remove(self, name: str, group_id: int) -> GroupEntry:
@@ -108,11 +108,16 @@ class DirectoryMachine(StateMachine):
             what = "is being removed" if known is not None and known.is_sealing else "exists"
             raise GroupRefused(error(Code.GROUP_EXISTS, f"group {quoted(name)} {what}: choose another name"))
 
-    def removable(self, name: str) -> GroupEntry:
-        """Raises GroupRefused for a group that does not exist, or stays."""
+    def removable(self, name: str, group_id: int = 0) -> GroupEntry:
+        """The group of that name, and of that id unless it is 0. Raises GroupRefused for one that does not exist, or
+        stays, or is another one."""
         if name in (META_GROUP, DEFAULT_GROUP):
             raise GroupRefused(error(Code.UNSUPPORTED, f"group {name!r} is the cluster's own, and stays"))
-        return self._known(name)
+        entry = self._known(name)
+        if group_id not in (0, entry.id):
+            text = f"group {quoted(name)} has id {entry.id} by now, not {group_id}: it was deleted and made again"
+            raise GroupRefused(error(Code.CHANGE_REFUSED, text))
+        return entry
 
     def _known(self, name: str) -> GroupEntry:
         entry = self.groups.get(name)
@@ -149,8 +154,8 @@ def create_command(name: str, founders: Sequence[Member]) -> bytes:
     return pb.DirectoryCommand(create=create).SerializeToString()
 
 
-def seal_command(name: str) -> bytes:
-    return pb.DirectoryCommand(seal=pb.SealGroupCommand(name=name)).SerializeToString()
+def seal_command(entry: GroupEntry) -> bytes:
+    return pb.DirectoryCommand(seal=pb.SealGroupCommand(name=entry.name, id=entry.id)).SerializeToString()
 
 
 def remove_command(entry: GroupEntry) -> bytes:

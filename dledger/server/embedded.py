@@ -59,6 +59,28 @@ class Node(node.Node):
             )
         return self._directory
 
+    async def find(self, group: str) -> Replica:
+        """As ``replica``, and sure of what there is not: raises UNKNOWN_GROUP only after a read of the directory that
+        began after the call, else NOT_HERE."""
+        try:
+            return self.replica(group)
+        except DLedgerError as refusal:
+            await self.check_exists(group, refusal)
+            raise
+
+    async def find_for_users(self, group: str) -> Replica:
+        """As ``user_replica``, and sure of what there is not."""
+        try:
+            return self.user_replica(group)
+        except DLedgerError as refusal:
+            await self.check_exists(group, refusal)
+            raise
+
+    async def check_exists(self, group: str, refusal: DLedgerError) -> None:
+        """Raises UNKNOWN_GROUP if that is why the group was refused."""
+        if refusal.code is Code.NOT_HERE and self._directory is not None:
+            await self._directory.check_exists(self.name_of(group))
+
     def user_replica(self, group: str) -> Replica:
         """For what users append, trim and keep: the log of a state machine is that one's alone. Raises UNSUPPORTED, and
         what ``replica`` raises."""
@@ -78,7 +100,7 @@ class Node(node.Node):
     async def append_many(
         self, records: Sequence[bytes], *, expect_index: int | None = None, group: str = ""
     ) -> list[Ack]:
-        self.user_replica(group)
+        await self.find_for_users(group)
         return await super().append_many(records, expect_index=expect_index, group=group)
 
     def _unknown(self, group: str) -> DLedgerError:

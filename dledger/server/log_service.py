@@ -29,7 +29,7 @@ class LogService(log_pb2_grpc.LogServiceServicer):
 
     @unary
     async def Append(self, request: log_pb2.AppendRequest) -> log_pb2.AppendResponse:  # noqa: N802
-        replica = self._node.user_replica(request.group)
+        replica = await self._node.find_for_users(request.group)
         producer_id = request.producer_id
         source = Source(producer_id, request.producer_epoch, request.base_sequence) if producer_id else NO_SOURCE
         expected = request.expect_index if request.HasField("expect_index") else None
@@ -44,14 +44,18 @@ class LogService(log_pb2_grpc.LogServiceServicer):
     ) -> AsyncIterator[log_pb2.AppendStreamResponse]:
         stream = _AppendStream(self._node)
         limit = self._node.config.limits.max_stream_batches
-        async for result in answers_in_order(requests, stream.begin, limit):
-            yield log_pb2.AppendStreamResponse(
-                base_index=result.base_index, count=result.count, term=result.term, timestamp_ms=result.timestamp_ms
-            )
+        try:
+            async for result in answers_in_order(requests, stream.begin, limit):
+                yield log_pb2.AppendStreamResponse(
+                    base_index=result.base_index, count=result.count, term=result.term, timestamp_ms=result.timestamp_ms
+                )
+        except DLedgerError as refusal:
+            await self._node.check_exists(stream.group, refusal)
+            raise
 
     @unary
     async def Get(self, request: log_pb2.GetRequest) -> log_pb2.GetResponse:  # noqa: N802
-        reader = self._node.replica(request.group).reader
+        reader = (await self._node.find(request.group)).reader
         point = await reader.read_point(consistency_of(request.consistency))
         entry = await reader.get(request.index, point)
         return log_pb2.GetResponse(entry=_entry(entry), commit_index=point.commit_index)
@@ -74,7 +78,7 @@ class LogService(log_pb2_grpc.LogServiceServicer):
     async def _get_many(self, group: str, request: log_pb2.GetStreamRequest) -> log_pb2.GetStreamResponse:
         if len(request.indexes) > MAX_INDEXES_PER_GET:
             raise error(Code.BATCH_TOO_LARGE, f"one get may ask for {MAX_INDEXES_PER_GET} indexes; send less at once")
-        reader = self._node.replica(group).reader
+        reader = (await self._node.find(group)).reader
         point = await reader.read_point(consistency_of(request.consistency))
         response = log_pb2.GetStreamResponse(commit_index=point.commit_index)
         for found in await reader.get_many(request.indexes, point):
@@ -91,7 +95,7 @@ class LogService(log_pb2_grpc.LogServiceServicer):
     async def Read(  # type: ignore[override]  # noqa: N802  # the encoder of its messages is ours
         self, request: log_pb2.ReadRequest
     ) -> AsyncIterator[ReadMessage]:
-        reader = self._node.replica(request.group).reader
+        reader = (await self._node.find(request.group)).reader
         if request.end_index < 0:
             raise error(Code.UNEXPECTED_ARGUMENT, f"end_index {request.end_index} is negative; leave it out for none")
         point = await reader.read_point(consistency_of(request.consistency))
@@ -102,7 +106,7 @@ class LogService(log_pb2_grpc.LogServiceServicer):
     @unary
     async def GetMetadata(self, request: log_pb2.GetMetadataRequest) -> log_pb2.GetMetadataResponse:  # noqa: N802
         node = self._node
-        replica = node.replica(request.group)
+        replica = await node.find(request.group)
         response = log_pb2.GetMetadataResponse(
             group=node.name_of(replica.group),
             cluster_id=node.cluster_id,
@@ -121,7 +125,7 @@ class LogService(log_pb2_grpc.LogServiceServicer):
 
     @unary
     async def InitProducer(self, request: log_pb2.InitProducerRequest) -> log_pb2.InitProducerResponse:  # noqa: N802
-        appender = self._node.user_replica(request.group).appender
+        appender = (await self._node.find_for_users(request.group)).appender
         if not request.name:
             result = await appender.new_producer()
             return log_pb2.InitProducerResponse(producer_id=result.base_index, producer_epoch=0)
@@ -133,7 +137,7 @@ class LogService(log_pb2_grpc.LogServiceServicer):
 
     @unary
     async def ListSegments(self, request: log_pb2.ListSegmentsRequest) -> log_pb2.ListSegmentsResponse:  # noqa: N802
-        replica = self._node.replica(request.group)
+        replica = await self._node.find(request.group)
         segments = [log_pb2.SegmentInfo(**each._asdict()) for each in replica.log.segments()]
         return log_pb2.ListSegmentsResponse(segments=segments, commit_index=replica.reader.commit_index)
 
@@ -143,6 +147,7 @@ class _AppendStream:
 
     def __init__(self, node: Node) -> None:
         self._node = node
+        self.group = ""
         self._replica: Replica | None = None
         self._producer_id = 0
         self._producer_epoch = 0
@@ -151,6 +156,7 @@ class _AppendStream:
     def begin(self, message: AppendMessage) -> asyncio.Future[AppendResult]:
         request = message.head
         if self._replica is None:
+            self.group = request.group
             self._replica = self._node.user_replica(request.group)
             self._producer_id = request.producer_id
             self._producer_epoch = request.producer_epoch

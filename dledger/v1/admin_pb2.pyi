@@ -145,17 +145,27 @@ class DeleteGroupRequest(_message.Message):
 
     NAME_FIELD_NUMBER: _builtins.int
     DRY_RUN_FIELD_NUMBER: _builtins.int
+    ID_FIELD_NUMBER: _builtins.int
+    FORCE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     dry_run: _builtins.bool
+    id: _builtins.int
+    """Only the group of that id: CHANGE_REFUSED when another one has the name by now. 0: whichever has it."""
+    force: _builtins.bool
+    """Do not wait until the group's log is sealed, which needs a quorum of its members. Until they hear of the removal,
+    its members may acknowledge records that are then gone.
+    """
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         dry_run: _builtins.bool = ...,
+        id: _builtins.int = ...,
+        force: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dry_run", b"dry_run", "name", b"name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dry_run", b"dry_run", "force", b"force", "id", b"id", "name", b"name"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

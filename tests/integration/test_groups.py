@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -28,8 +29,8 @@ async def create(nodes: Nodes, name: str, *members: str) -> admin_pb2.GroupInfo:
     return answer.group
 
 
-async def delete(nodes: Nodes, name: str) -> None:
-    await of_meta(nodes, "DeleteGroup", admin_pb2.DeleteGroupRequest(name=name))
+async def delete(nodes: Nodes, name: str, *, force: bool = False) -> None:
+    await of_meta(nodes, "DeleteGroup", admin_pb2.DeleteGroupRequest(name=name, force=force))
 
 
 async def of_meta(nodes: Nodes, method: str, request: object) -> admin_pb2.CreateGroupResponse:
@@ -142,6 +143,53 @@ async def test_a_removed_group_goes_everywhere_also_from_a_node_that_was_down(no
     again = await create(nodes, "gone")
     assert again.id > group.id
     assert await append(nodes, "gone", b"of another group") == 0
+
+
+async def test_a_group_without_a_quorum_is_removed_by_force_alone(nodes: Nodes) -> None:
+    group = await create(nodes, "stuck", "n1", "n2")
+    await append(nodes, "stuck", b"x")
+    key = f"stuck.{group.id}"
+    await nodes.terminate("n2")
+    await delete(nodes, "stuck")
+    assert (await refused(nodes, "CreateGroup", admin_pb2.CreateGroupRequest(name="stuck"))).reason == "GROUP_EXISTS"
+    await delete(nodes, "stuck", force=True)
+    await eventually(lambda: _lacks(nodes, key, ["n1"]), "it is removed from the one that runs")
+    await nodes.restart("n2")
+    await eventually(lambda: _lacks(nodes, key, ["n2"]), "it is removed from the one that comes back")
+
+
+async def test_only_a_confirmed_leader_of_the_directory_says_that_there_is_no_group(nodes: Nodes) -> None:
+    leader_id = await leader_of(nodes, META_GROUP)
+    assert {each: await refusal_of_none(nodes, each) for each in nodes.running} == {
+        each: "UNKNOWN_GROUP" if each == leader_id else "NOT_HERE" for each in nodes.running
+    }
+    others = [each for each in nodes.ids if each != leader_id]
+    for each in others:
+        nodes.signal(each, signal.SIGSTOP)
+    try:
+        assert await refusal_of_none(nodes, leader_id) == "NOT_HERE"
+    finally:
+        for each in others:
+            nodes.signal(each, signal.SIGCONT)
+
+
+async def refusal_of_none(nodes: Nodes, node_id: str) -> str:
+    """What the node says of a group that there is not."""
+    with pytest.raises(grpc.aio.AioRpcError) as failure:
+        await nodes[node_id].append(b"x", group="none")
+    return refusal_in(failure.value).reason
+
+
+async def leader_of(nodes: Nodes, group: str) -> str:
+    leaders: list[str] = []
+
+    async def is_led() -> bool:
+        statuses = [await nodes[each].admin.Status(admin_pb2.StatusRequest(group=group)) for each in nodes.running]
+        leaders[:] = [each.id for each in statuses if each.role == "leader"]
+        return len(leaders) == 1
+
+    await eventually(is_led, f"{group} has a leader")
+    return leaders[0]
 
 
 async def _has(nodes: Nodes, key: str, ids: list[str]) -> bool:

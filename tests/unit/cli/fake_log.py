@@ -104,9 +104,11 @@ class FakeGroups:
             raise error(Code.UNKNOWN_GROUP, f"there is no group {name!r}")
         return self.groups[name]
 
-    async def delete(self, name: str, *, dry_run: bool = False) -> GroupInfo:
-        self.calls.append(("delete", name, dry_run))
+    async def delete(self, name: str, *, id: int = 0, force: bool = False, dry_run: bool = False) -> GroupInfo:  # noqa: A002
+        self.calls.append(("delete", name, force, dry_run))
         group = await self.describe(name)
+        if id not in (0, group.id):
+            raise error(Code.CHANGE_REFUSED, f"group {name!r} has id {group.id} by now, not {id}")
         if dry_run:
             self.behind_a_look()
         else:

@@ -118,8 +118,16 @@ def test_another_group_that_took_the_name_meanwhile_is_not_deleted(dledger: Run,
     groups.behind_a_look = lambda: groups.make("orders")
     outcome = dledger("group", "delete", "orders", "--yes", log=fake)
     assert (outcome.code, outcome.out) == (5, b"")
-    assert "was deleted and made again meanwhile" in outcome.err
+    assert f"by now, not {first.id}" in outcome.err
     assert groups.groups["orders"].id > first.id
+
+
+def test_a_group_without_a_quorum_is_deleted_by_force(dledger: Run, fake: FakeLog) -> None:
+    groups = fake.cluster.groups
+    groups.make("orders")
+    assert dledger("group", "delete", "orders", "--yes", "--force", log=fake).code == 0
+    assert groups.calls[-1] == ("delete", "orders", True, False)
+    assert not groups.groups
 
 
 def commands(group: click.Command, names: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], click.Command]]:

@@ -218,6 +218,8 @@ class FakeAdmin(admin_pb2_grpc.AdminServiceServicer):
             if request.name not in self.cluster.groups:
                 raise error(Code.UNKNOWN_GROUP, f"there is no group {request.name!r}")
             group = self.cluster.groups[request.name]
+            if request.id not in (0, group.id):
+                raise error(Code.CHANGE_REFUSED, f"group {request.name!r} is another one by now")
             if not request.dry_run:
                 del self.cluster.groups[request.name]
             return admin_pb2.DeleteGroupResponse(group=group)

@@ -12,6 +12,7 @@ from dledger import client
 from dledger.client.connections import Connections
 from dledger.client.leader_locator import LeaderLocator
 from dledger.common.errors import (
+    ChangeRefused,
     Code,
     GroupExists,
     InvalidRequest,
@@ -74,6 +75,15 @@ async def test_what_is_refused_of_groups(whole: client.Cluster) -> None:
         await whole.groups.create("other", ["n9"])
     with pytest.raises(UnknownGroup):
         await whole.log("other").append(b"x")
+
+
+async def test_another_group_of_the_same_name_is_not_deleted(cluster: FakeCluster, whole: client.Cluster) -> None:
+    first = await whole.groups.create("orders")
+    await whole.groups.delete("orders", id=first.id)
+    await whole.groups.create("orders")
+    with pytest.raises(ChangeRefused):
+        await whole.groups.delete("orders", id=first.id)
+    assert list(cluster.groups) == ["orders"]
 
 
 async def test_a_cluster_without_a_directory_says_so(cluster: FakeCluster, whole: client.Cluster) -> None:
