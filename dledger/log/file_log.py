@@ -397,8 +397,8 @@ class FileLog:
     def get_cached(self, index: Index) -> Entry | None:
         return self._reader.get_cached(index)
 
-    async def bring(self, indexes: Sequence[Index]) -> dict[int, Entry]:
-        return await self._reader.bring(indexes)
+    async def prefetch(self, indexes: Sequence[Index]) -> dict[int, Entry]:
+        return await self._reader.prefetch(indexes)
 
     async def frame_of(self, index: Index) -> Frame:
         return await self._reader.frame_of(index)

@@ -213,7 +213,7 @@ class Log(Protocol):
         """Record ``index`` where nothing has to be waited for. None: ``frame_of`` has it, or says why nobody has."""
         ...
 
-    async def bring(self, indexes: Sequence[Index]) -> dict[int, Entry]:
+    async def prefetch(self, indexes: Sequence[Index]) -> dict[int, Entry]:
         """Those of these records that are had by reading little, side by side, from the device. What the others take is
         in the page cache then, as a rule, for ``frame_of``. Raises nothing: what cannot be had is its to say."""
         ...

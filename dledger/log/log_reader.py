@@ -61,13 +61,13 @@ class LogReader:
         except OSError:
             return None  # ``frame_of`` reads it again, and says what is wrong
 
-    async def bring(self, indexes: Sequence[Index]) -> dict[int, Entry]:
+    async def prefetch(self, indexes: Sequence[Index]) -> dict[int, Entry]:
         state, generation = self._state(), self._rewrite_lock.generation
         kept = [index for index in indexes if state.first_index <= index < state.next_index]
         found: dict[int, Entry] = {}
         if kept and not self._rewrite_lock.is_replacing:
             with contextlib.suppress(OSError, CorruptLog):  # ``frame_of`` reads it again, and says what is wrong
-                found = await self._frames.bring(kept)
+                found = await self._frames.prefetch(kept)
         if self._rewrite_lock.is_replacing or generation != self._rewrite_lock.generation:
             return {}
         first_index = self._state().first_index

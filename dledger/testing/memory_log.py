@@ -199,7 +199,7 @@ class MemoryLog:
     def get_cached(self, index: Index) -> Entry | None:
         return None  # all frames are at hand
 
-    async def bring(self, indexes: Sequence[Index]) -> dict[int, Entry]:
+    async def prefetch(self, indexes: Sequence[Index]) -> dict[int, Entry]:
         return {}
 
     async def frame_of(self, index: Index) -> Frame:

@@ -23,7 +23,7 @@ TURN_BYTES = 1 << 20
 """After so much of frames others have their turn."""
 FRAME_COST_BYTES = 4096
 """What looking for a frame takes beside its bytes, in bytes."""
-BROUGHT_AT_A_TIME = 64
+PREFETCHED_AT_A_TIME = 64
 """Records of one get that are read from the device side by side."""
 
 
@@ -230,8 +230,8 @@ class Reader:
         frame: Frame | None = None
         brought: dict[int, Entry] = {}
         for number, index in enumerate(cold):
-            if number % BROUGHT_AT_A_TIME == 0:
-                brought = await self._log.bring(cold[number : number + BROUGHT_AT_A_TIME])
+            if number % PREFETCHED_AT_A_TIME == 0:
+                brought = await self._log.prefetch(cold[number : number + PREFETCHED_AT_A_TIME])
             try:
                 if frame is not None and index < frame.header.end_index:
                     entry = frame.entry(index)

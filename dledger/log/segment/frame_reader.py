@@ -140,7 +140,7 @@ class FrameReader:
         handle, pread = files.open(segment), files.disk.pread_cached
         return self._checked.entry(segment, offset, index, lambda size_bytes, at: pread(handle, size_bytes, at))
 
-    async def bring(self, indexes: Sequence[int]) -> dict[int, Entry]:
+    async def prefetch(self, indexes: Sequence[int]) -> dict[int, Entry]:
         """Those of these records, which are in the log, whose blocks were checked before: what they take is read from
         the device for all of them at a time. What the others take is in the page cache then, for ``of_index``."""
         begun = self._checked.generation

@@ -13,6 +13,7 @@ from pathlib import Path
 from dledger.common.errors import Code, DLedgerError, error
 from dledger.common.types import LogPoint
 from dledger.disk.disk import FULL, Disk
+from dledger.disk.file_pool import FilePool
 from dledger.disk.patient_reader import PatientReader
 from dledger.disk.record import in_file
 from dledger.disk.syncer import Handle
@@ -51,10 +52,10 @@ class SegmentFiles:
         self.segments: list[Segment] = []
         self.damage = Damage()
         """What the segments are known to lack."""
-        self._open: OrderedDict[Segment, None] = OrderedDict()  # sealed ones; the least recently used goes first
-        self._indexed: OrderedDict[Segment, None] = OrderedDict()  # the same, of those whose index is at hand
+        self._pool: FilePool[Segment] = FilePool(disk, str(directory), most_idle=MAX_OPEN_SEGMENTS)
+        self._indexed: OrderedDict[Segment, None] = OrderedDict()
+        """Sealed ones whose index is in memory; the least recently used comes first."""
         self._made = count()
-        self._is_closed = False
 
     @property
     def active(self) -> Segment:
@@ -130,25 +131,21 @@ class SegmentFiles:
     def open(self, segment: Segment) -> Handle:
         """Its handle, to be used at once: another ``open`` may close it, unless it is pinned. Raises SHUTTING_DOWN once
         the log is closed, and OSError."""
-        if segment.handle is None:
-            if self._is_closed:
-                raise error(Code.SHUTTING_DOWN, f"the log in {self.directory} is closed; ask another node")
-            segment.handle = self.disk.open(segment.path)
-        if segment.sealed and not segment.gone:
-            if segment.index is not None:
-                _touch(self._indexed, segment)
-                if len(self._indexed) > MAX_INDEXED_SEGMENTS:
-                    self._indexed.popitem(last=False)[0].index = None
-            _touch(self._open, segment)
-            while len(self._open) > MAX_OPEN_SEGMENTS:
-                self.close(self._open.popitem(last=False)[0])
-        return segment.handle
+        return self._pool.open(segment, may_close=self._use(segment))
 
     def pin(self, segment: Segment) -> Handle:
         """Its handle, which stays open until ``unpin``. Raises as ``open``."""
-        handle = self.open(segment)
-        segment.pins += 1
-        return handle
+        return self._pool.pin(segment, may_close=self._use(segment))
+
+    def _use(self, segment: Segment) -> bool:
+        """Whether its file and its index may go from memory when others are used."""
+        may_go = segment.sealed and not segment.gone
+        if may_go and segment.index is not None:
+            self._indexed[segment] = None
+            self._indexed.move_to_end(segment)
+            if len(self._indexed) > MAX_INDEXED_SEGMENTS:
+                self._indexed.popitem(last=False)[0].index = None
+        return may_go
 
     @contextmanager
     def pinned(self, segment: Segment) -> Iterator[Handle]:
@@ -162,38 +159,26 @@ class SegmentFiles:
     @contextmanager
     def reading(self, segment: Segment) -> Iterator[Handle]:
         """A handle of the caller's own, for any thread."""
-        handle = self.disk.open(segment.path, read_only=True)
-        try:
+        with self._pool.reading(segment) as handle:
             yield handle
-        finally:
-            self.disk.close(handle)
 
     def unpin(self, segment: Segment) -> None:
-        segment.pins -= 1
-        if segment.closing and not segment.pins:
-            self.close(segment)
+        self._pool.unpin(segment)
 
     def close(self, segment: Segment) -> None:
         """Closes the file now, or when the last use of it ends."""
-        self._open.pop(segment, None)
-        if segment.pins:
-            segment.closing = True
-            return
-        segment.closing = False
-        if segment.handle is not None:
-            self.disk.close(segment.handle)
-            segment.handle = None
+        self._pool.close(segment)
 
     def unseal(self, segment: Segment) -> None:
         """Takes its trailer back, durably, and keeps it open."""
         self.open(segment)
         unseal(self.disk, segment)
-        self._open.pop(segment, None)
+        self._pool.keep_open(segment)
         self._indexed.pop(segment, None)
 
     def close_all(self) -> None:
         """Whoever still reads opens nothing anew."""
-        self._is_closed = True
+        self._pool.shut()
         for segment in self.segments:
             self.close(segment)
 
@@ -330,8 +315,3 @@ class SegmentFiles:
         with self.reading(segment) as handle:
             self.disk.drop_cache(handle)
             return find_holes(PatientReader(self.disk, handle), self.disk.size(handle), segment, reach)
-
-
-def _touch(used: OrderedDict[Segment, None], segment: Segment) -> None:
-    used[segment] = None
-    used.move_to_end(segment)

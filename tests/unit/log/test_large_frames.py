@@ -148,10 +148,9 @@ async def test_a_segment_that_is_trimmed_while_its_index_is_loaded_keeps_neither
     log = await open_at(tmp_path, disk, limits=UNCACHED)
     first = log._files.segments[0]
     disk.log = log
-    await log.bring([Index(0)])
+    await log.prefetch([Index(0)])
     assert first.gone
     assert (first.handle, first.index) == (None, None)
-    assert first not in log._files._open
     await log.close()
 
 
@@ -162,12 +161,12 @@ async def test_every_record_of_a_log_that_was_opened_again_is_brought_by_its_pie
     values = await fill(tmp_path)
     disk = CountingDisk()
     log = await open_at(tmp_path, disk, limits=UNCACHED)
-    await log.bring([Index(0)])  # the footer
+    await log.prefetch([Index(0)])  # the footer
     of_sealed = range(0, 3 * len(VALUES), 7)
     disk.read_bytes = 0
     for index in of_sealed:
         disk.is_cold = True
-        await log.bring([Index(index)])
+        await log.prefetch([Index(index)])
         entry = log.get_cached(Index(index))
         if entry is None:  # one of the small frames between
             entry = (await log.frame_of(Index(index))).entry(index)
@@ -183,7 +182,7 @@ async def test_records_are_brought_side_by_side(tmp_path: Path) -> None:
     log = await open_at(tmp_path, disk, limits=UNCACHED)
     asked = [Index(index) for index in range(0, len(values), 100)]
     disk.is_cold = True
-    await log.bring(asked)
+    await log.prefetch(asked)
     found = [log.get_cached(index) or (await log.frame_of(index)).entry(index) for index in asked]
     assert [entry.value for entry in found] == [values[index] for index in asked]
     await log.close()
@@ -194,7 +193,7 @@ async def test_what_was_brought_is_looked_for_nowhere_else(tmp_path: Path, monke
     log = await open_at(tmp_path, limits=UNCACHED)
     monkeypatch.setattr(log._files.disk, "pread_cached", lambda *_: None)
     asked = [Index(index) for index in range(0, len(VALUES), 100)]
-    assert {index: entry.value for index, entry in (await log.bring(asked)).items()} == {
+    assert {index: entry.value for index, entry in (await log.prefetch(asked)).items()} == {
         index: values[index] for index in asked
     }
     await log.close()
@@ -207,7 +206,7 @@ async def test_large_records_are_not_all_found_in_one_turn_of_the_loop(
     log = await open_at(tmp_path, limits=UNCACHED)
     asked = [Index(index) for index in range(len(VALUES)) if values[index]]
     monkeypatch.setattr("dledger.log.segment.frame_reader.KEPT_BYTES", 0)
-    assert len(await log.bring(asked)) == 1
+    assert len(await log.prefetch(asked)) == 1
     await log.close()
 
 
@@ -223,7 +222,7 @@ async def test_rot_in_a_piece_is_neither_served_nor_believed(tmp_path: Path) -> 
     log.set_callbacks(lambda _: None, lambda _: None)
     refused = 0
     for index in range(0, len(VALUES), 5):
-        await log.bring([Index(index)])
+        await log.prefetch([Index(index)])
         entry = log.get_cached(Index(index))
         if entry is None:
             with pytest.raises(Damaged):
@@ -238,7 +237,7 @@ async def test_rot_in_a_piece_is_neither_served_nor_believed(tmp_path: Path) -> 
 async def test_what_is_not_in_the_log_is_not_brought(tmp_path: Path) -> None:
     values = await fill(tmp_path)
     log = await open_at(tmp_path, limits=UNCACHED)
-    await log.bring([Index(len(values)), Index(10**9)])
+    await log.prefetch([Index(len(values)), Index(10**9)])
     assert log.get_cached(Index(len(values))) is None
     await log.close()
 
@@ -255,7 +254,7 @@ async def test_whatever_part_of_a_footer_is_damaged_every_record_is_served_as_it
         first.write_bytes(stored[:offset] + bytes([stored[offset] ^ 1]) + stored[offset + 1 :])
         log = await open_at(tmp_path, limits=UNCACHED)
         for index in (0, 700, len(VALUES), 2 * len(VALUES)):
-            await log.bring([Index(index)])
+            await log.prefetch([Index(index)])
             entry = log.get_cached(Index(index)) or (await log.frame_of(Index(index))).entry(index)
             assert entry.value == values[index]
         await log.close()

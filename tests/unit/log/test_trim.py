@@ -217,7 +217,8 @@ async def test_a_reader_of_a_trimmed_segment_finishes(tmp_path: Path, monkeypatc
     log = await ten_a_segment(tmp_path, disk=disk)
     log._cache.truncate(0)
     monkeypatch.setattr(disk, "pread_cached", lambda *_: None)  # it takes a thread, and so several turns
-    for segment in log._files.segments[:-1]:
+    trimmed = log._files.segments[:-1]
+    for segment in trimmed:
         log._files.close(segment)
         segment.index = None
     reads = [asyncio.create_task(log.read(Position(first), 1000)) for first in (1, 11, 12)]
@@ -225,7 +226,7 @@ async def test_a_reader_of_a_trimmed_segment_finishes(tmp_path: Path, monkeypatc
     await log.trim(await point(log, 40))
     assert bases(tmp_path) == [41]
     assert [frames[0].header.position for frames in await asyncio.gather(*reads)] == [1, 11, 12]
-    assert all(segment.handle is None for segment in log._files._open if segment.gone)
+    assert all(segment.gone and segment.handle is None for segment in trimmed)
     await log.close()
 
 
