@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import signal
 
+from hypothesis import settings
+
 # A shell without job control has what it starts in the background ignore it, and children inherit that: tests that
 # send it would wait for ever.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# How long an example takes says more of what else the machine does than of the code.
+settings.register_profile("dledger", deadline=None)
+settings.load_profile("dledger")

@@ -40,7 +40,7 @@ def outcomes(disk: StoredDisk, damages: Iterable[Damage]) -> dict[str, set[Outco
 
 
 def some_bytes(disk: StoredDisk) -> Iterable[Damage]:
-    return islice(damaged_bytes(disk, disk.regions(), (INVERTED,), STRIDE), 0, None, 43)
+    return islice(damaged_bytes(disk, disk.regions(), (INVERTED,), STRIDE), 0, None, 97)
 
 
 def unsealed(disk: StoredDisk, path: str) -> Damage:
@@ -63,7 +63,7 @@ def test_a_damaged_frame_comes_back_from_the_others_and_the_rest_from_what_the_n
 
 
 def test_a_file_that_is_gone_is_made_good_or_the_node_halts_and_the_others_go_on(disk: StoredDisk) -> None:
-    found = outcomes(disk, islice(damaged_files(disk, disk.regions()), 0, None, 5))
+    found = outcomes(disk, islice(damaged_files(disk, disk.regions()), 0, None, 11))
     assert Outcome.HALTS in set().union(*found.values())
 
 

@@ -42,13 +42,13 @@ async def test_what_is_saved_after_a_save_that_was_given_up_is_what_stays(tmp_pa
     disk.may_open.clear()
     disk.waits.clear()
     given_up = asyncio.ensure_future(slots.save(b"given up"))
-    await asyncio.to_thread(disk.waits.wait, 10)
+    assert await asyncio.to_thread(disk.waits.wait, 10)
     given_up.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await given_up
     saving = asyncio.ensure_future(slots.save(b"earlier"))
     await asyncio.sleep(0.05)
     disk.may_open.set()
+    with pytest.raises(asyncio.CancelledError):
+        await given_up
     await saving
     await asyncio.to_thread(disk.shutdown)
     assert await stored(path) == b"earlier"

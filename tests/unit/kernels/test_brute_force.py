@@ -172,7 +172,7 @@ def shows_an_index_twice(rows: list[Row]) -> bool:
     return len({(process, index) for process, index, _ in finals}) < len(finals)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(histories(), st.integers(1, 10), st.integers(1, 30), st.integers(1, 4))
 def test_checks_agree_with_brute_force_in_whatever_batches_and_shards(
     rows: list[Row], batch_rows: int, rows_a_shard: int, block: int

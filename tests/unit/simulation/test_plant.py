@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
-from tests.simulation.plant import CANARIES, Mutant, hunt, mutants, planted
+from tests.simulation.plant import CANARIES, Mutant, hunt, mutants
+
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.parametrize("mutant", mutants(), ids=lambda mutant: mutant.name)
 def test_every_patch_applies(mutant: Mutant) -> None:
-    with planted(mutant):
-        pass
+    done = subprocess.run(
+        ["git", "apply", "--check", "-p1", str(mutant.patch)], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert not done.returncode, done.stderr
 
 
 def test_every_class_of_bugs_is_planted_several_times() -> None:
@@ -31,6 +37,6 @@ def test_a_bug_is_named_exactly() -> None:
 
 def test_a_planted_bug_is_found() -> None:
     [canary] = mutants(CANARIES[0])
-    verdict = hunt(canary, 20)
+    verdict = hunt(canary, 1)
     assert verdict.invariant
     assert canary.name in str(verdict)
