@@ -14,6 +14,7 @@ from dledger.disk import reserve
 from tests.simulation.branches import LOGGED
 from tests.simulation.clients import PlainClient, ProducerClient, ReaderClient
 from tests.simulation.cluster import SimulatedCluster
+from tests.simulation.contest import ContestClient
 from tests.simulation.excuses import may_end
 from tests.simulation.groups import SimGroup
 from tests.simulation.life import GroupLife
@@ -167,9 +168,10 @@ class _Seed:
 
     async def _safety(self) -> None:
         cluster, group, seed = self._cluster, self._cluster.founding, self._seed
-        clients: list[ProducerClient | PlainClient | ReaderClient] = [
+        clients: list[ProducerClient | PlainClient | ContestClient | ReaderClient] = [
             *(ProducerClient(f"p{at}", group, Random(seed + 10 + at)) for at in range(3)),
             PlainClient("plain", group, Random(seed + 20)),
+            ContestClient("contest", group, Random(seed + 30)),
             ReaderClient(group, Random(seed + 3)),
         ]
         async with asyncio.TaskGroup() as working:
@@ -200,6 +202,7 @@ class _Seed:
             for client in (
                 ProducerClient("p", group, Random(seed), pace=pace),
                 PlainClient("plain", group, Random(seed + 1), pace=pace),
+                ContestClient("contest", group, Random(seed + 4), pace=pace),
                 ReaderClient(group, Random(seed + 2), pace=pace / 2),
             ):
                 working.create_task(client.run(is_over), name=f"{group.name} {type(client).__name__}")
