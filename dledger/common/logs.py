@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import json
 import logging
-import sys
 from datetime import UTC, datetime
 from enum import Enum
 from typing import Any
 
 from dledger.common.errors import Code, error
+from dledger.common.log_lines import LogLines, stderr_writer
 
 _STANDARD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.,:;/+@%#*()[]<>~^!?|&$")
@@ -53,7 +53,8 @@ _FORMATTERS = {"text": TextFormatter, "json": JsonFormatter}
 
 
 def setup_logging(format: str = "text", level: str = "info") -> None:  # noqa: A002 (the option's name)
-    """Sends this process's logs to stderr, in place of what an earlier call set up.
+    """Sends this process's logs to stderr, in place of what an earlier call set up. A thread writes them: a reader of
+    stderr that stops reading holds up nothing else.
 
     For programs only: a library's host sets up its own. Raises CONFIG_ERROR for an unknown format or level.
     """
@@ -62,7 +63,7 @@ def setup_logging(format: str = "text", level: str = "info") -> None:  # noqa: A
         raise error(Code.CONFIG_ERROR, f"{level!r} is not a log level: use debug, info, warning or error")
     if format not in _FORMATTERS:
         raise error(Code.CONFIG_ERROR, f"{format!r} is not a log format: use text or json")
-    handler = logging.StreamHandler(sys.stderr)
+    handler = LogLines(stderr_writer())
     handler.setFormatter(_FORMATTERS[format]())
     logging.basicConfig(level=number, handlers=[handler], force=True)
 

@@ -93,6 +93,7 @@ def test_logs_go_to_stderr_once_however_often_they_are_set_up(capsys: pytest.Cap
     log = logging.getLogger("dledger.x")
     log.info("quiet")
     log.warning("loud", extra={"node": "n0"})
+    logging.getLogger().handlers[0].flush()
     out, err = capsys.readouterr()
     assert out == ""
     assert [json.loads(line)["event"] for line in err.splitlines()] == ["loud"]
