@@ -1,6 +1,7 @@
 """/metrics over HTTP, in threads of its own: a slow scraper never holds up the log.
 
-Few at a time, and none for long: connections that do not come to the point take neither threads nor files from the log.
+Few connections at a time, and none for long: a request has a deadline as a whole, and when all places are taken the
+oldest connection makes room. So strangers take neither threads nor files from the log, nor a scraper's place.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ import asyncio
 import logging
 import socket
 import sys
+import time
+from contextlib import suppress
 from socketserver import ThreadingMixIn
-from threading import BoundedSemaphore, Thread
+from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
@@ -27,14 +30,12 @@ logger = logging.getLogger(__name__)
 
 PATHS = frozenset({"/metrics", "/favicon.ico"})
 MAX_CONNECTIONS = 32
-"""Further ones are closed at once."""
-SILENCE_TIMEOUT_S = 5.0
-"""A connection that says nothing for so long is closed."""
+"""For a further one the oldest is closed."""
+REQUEST_TIMEOUT_S = 5.0
+"""A connection that has not been answered for so long is closed, whatever it says meanwhile."""
 
 
 class _Handler(WSGIRequestHandler):
-    timeout = SILENCE_TIMEOUT_S
-
     def log_message(self, *_: object) -> None:
         """Every scrape would be a line of the node's log."""
 
@@ -45,21 +46,37 @@ class _Server(ThreadingMixIn, WSGIServer):
     def __init__(self, host: str, port: int) -> None:
         (family, *_, address), *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         self.address_family = family
-        self._places = BoundedSemaphore(MAX_CONNECTIONS)
+        self._began_s: dict[socket.socket, float] = {}
+        """When each connection came, the oldest first."""
+        self._lock = Lock()
         super().__init__((str(address[0]), port), _Handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if self._places.acquire(blocking=False):
-            super().process_request(request, client_address)
-        else:
-            self.shutdown_request(request)
+        with self._lock:
+            self._began_s[request] = time.monotonic()
+            surplus = list(self._began_s)[:-MAX_CONNECTIONS]
+        self._cut(surplus)
+        super().process_request(request, client_address)
 
-    def finish_request(self, request: Any, client_address: Any) -> None:
-        try:
-            super().finish_request(request, client_address)
-        finally:
-            # Before the connection is closed: who sees that finds the place free.
-            self._places.release()
+    def service_actions(self) -> None:
+        """Called twice a second."""
+        limit_s = time.monotonic() - REQUEST_TIMEOUT_S
+        with self._lock:
+            late = [request for request, began_s in self._began_s.items() if began_s < limit_s]
+        self._cut(late)
+
+    def _cut(self, requests: Iterable[socket.socket]) -> None:
+        """The thread of each finds its connection ended, and closes it."""
+        for request in requests:
+            with self._lock:
+                self._began_s.pop(request, None)
+            with suppress(OSError):  # it is closed already
+                request.shutdown(socket.SHUT_RDWR)
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._lock:
+            self._began_s.pop(request, None)
+        super().shutdown_request(request)
 
     def handle_error(self, request: object, client_address: object) -> None:
         """A client that goes away in the middle is no trouble of the node's."""

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import select
 import socket
 from urllib.error import HTTPError
 from urllib.request import urlopen
@@ -42,15 +43,32 @@ async def test_another_path_than_the_metrics_is_not_found() -> None:
 
 
 async def test_connections_that_say_nothing_take_no_more_than_their_places(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metrics_server, "MAX_CONNECTIONS", 1)
-    monkeypatch.setattr(metrics_server._Handler, "timeout", 0.2)
+    monkeypatch.setattr(metrics_server, "MAX_CONNECTIONS", 2)
     server = start_metrics_server(make_registry(), "127.0.0.1", 0)
     try:
-        with socket.create_connection(("127.0.0.1", server.port), timeout=5) as silent:
-            with socket.create_connection(("127.0.0.1", server.port), timeout=5) as beyond:
-                assert await asyncio.to_thread(beyond.recv, 1) == b""
-            assert await asyncio.to_thread(silent.recv, 1) == b""
+        silent = [socket.create_connection(("127.0.0.1", server.port), timeout=5) for _ in range(3)]
+        assert await asyncio.to_thread(silent[0].recv, 1) == b""
         assert "process_" in await asyncio.to_thread(fetch, server.port)
+        for connection in silent:
+            connection.close()
+    finally:
+        await server.close()
+
+
+async def test_a_request_has_a_deadline_that_no_byte_renews(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics_server, "REQUEST_TIMEOUT_S", 0.2)
+    server = start_metrics_server(make_registry(), "127.0.0.1", 0)
+    try:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=5) as slow:
+
+            def trickle() -> None:
+                while True:
+                    slow.sendall(b"r")
+                    if select.select([slow], [], [], 0.05)[0]:
+                        assert slow.recv(1) == b""
+                        return
+
+            await asyncio.wait_for(asyncio.to_thread(trickle), 5)
     finally:
         await server.close()
 
