@@ -6,13 +6,14 @@ import asyncio
 import logging
 import os
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 
 from dledger.common.config import split_address
 from dledger.common.limited_log import LimitedLog
 from dledger.common.types import NodeId
 from dledger.transport.connection import Outbound
+from dledger.transport.resolver import Resolver
 from dledger.transport.transport_api import HelloHandler
 
 logger = logging.getLogger(__name__)
@@ -20,6 +21,11 @@ logger = logging.getLogger(__name__)
 BACK_OFF_FIRST_S = 0.05
 BACK_OFF_MAX_S = 2.0
 CONNECT_TIMEOUT_S = 2.0
+"""To one address."""
+LOOK_UP_PATIENCE_S = 15.0
+"""For a name that was never looked up: a resolver goes on to the next nameserver after some seconds."""
+KNOWN_PATIENCE_S = 2.0
+"""For a name whose last answer is known: that one is used then."""
 
 
 class BackOff:
@@ -47,6 +53,7 @@ class Dialer:
         address: str,
         *,
         handler: HelloHandler,
+        resolver: Resolver,
         random: Random,
         log: LimitedLog,
         tls: ssl.SSLContext | None,
@@ -60,6 +67,7 @@ class Dialer:
         """The same, or the one being dialled, or the last one."""
         self._endpoint = split_address(address)
         self._handler = handler
+        self._resolver = resolver
         self._log = log
         self._tls = tls
         self._on_opened = on_opened
@@ -96,24 +104,46 @@ class Dialer:
 
     async def _dial(self) -> Outbound | None:
         """A connection whose hello was accepted, or None, with a log line when the reason is a new one."""
-        connection = self._current = Outbound(self.peer, self._handler)
-        try:
-            host, port = self._endpoint
-            async with asyncio.timeout(CONNECT_TIMEOUT_S):
-                await asyncio.get_running_loop().create_connection(lambda: connection, host, port, ssl=self._tls)
-            failure = await connection.answered
-        except TimeoutError:
-            self._on_failure(f"no answer within {CONNECT_TIMEOUT_S:g} s", "NETWORK_ERROR")
-        except OSError as reason:
-            self._on_failure(_in_words(reason), "NETWORK_ERROR")
-        else:
-            if failure is None:
-                return connection
-            self._on_failure(str(failure), failure.code.name)
-        finally:
-            if not connection.is_accepted:
-                connection.abort()
+        why_not: tuple[str, str] | None = None
+        for address in await self._addresses():
+            connection = self._current = Outbound(self.peer, self._handler)
+            try:
+                async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                    await self._connect(connection, address)
+                failure = await connection.answered
+            except TimeoutError:
+                why_not = f"no answer within {CONNECT_TIMEOUT_S:g} s", "NETWORK_ERROR"
+            except OSError as reason:
+                why_not = _in_words(reason), "NETWORK_ERROR"
+            else:
+                if failure is None:
+                    return connection
+                why_not = str(failure), failure.code.name
+            finally:
+                if not connection.is_accepted:
+                    connection.abort()
+        if why_not is not None:
+            self._on_failure(*why_not)
         return None
+
+    async def _connect(self, connection: Outbound, address: str) -> None:
+        host, port = self._endpoint
+        name = host if self._tls is not None else None  # the one that the peer's certificate has to name
+        loop = asyncio.get_running_loop()
+        await loop.create_connection(lambda: connection, address, port, ssl=self._tls, server_hostname=name)
+
+    async def _addresses(self) -> Sequence[str]:
+        """Of the peer; none, with a log line, when its name cannot be looked up now."""
+        host, _ = self._endpoint
+        try:
+            patience_s = KNOWN_PATIENCE_S if self._resolver.knows(host) else LOOK_UP_PATIENCE_S
+            return await self._resolver.resolve(host, patience_s)
+        except TimeoutError:
+            reason = f"no nameserver has told the address of {host} within {LOOK_UP_PATIENCE_S:g} s"
+        except OSError as failure:
+            reason = f"the address of {host} cannot be looked up: {_in_words(failure)}"
+        self._on_failure(reason, "NETWORK_ERROR")
+        return ()
 
     async def _hold(self, connection: Outbound) -> None:
         """Returns when the connection closed."""

@@ -24,6 +24,7 @@ from dledger.transport.codec import Codec
 from dledger.transport.connection import HELLO_TIMEOUT_S, Inbound, Outbound
 from dledger.transport.dialer import Dialer
 from dledger.transport.framing import pack
+from dledger.transport.resolver import Resolver
 from dledger.transport.transport_api import TransportHandler
 
 logger = logging.getLogger(__name__)
@@ -79,6 +80,7 @@ class TcpTransport(Generic[M]):
         codec: Codec[M],
         random: Random,
         tls: TlsContexts | None = None,
+        resolver: Resolver | None = None,
         max_buffer_bytes: int = 64 * MIB,
         max_message_bytes: int = MAX_MESSAGE_BYTES,
     ) -> None:
@@ -95,6 +97,7 @@ class TcpTransport(Generic[M]):
         self._max_buffer_bytes = max_buffer_bytes
         self._max_message_bytes = max_message_bytes
         self._log = LimitedLog(logger)
+        self._resolver = resolver or Resolver()
         self._handler: TransportHandler[M] | None = None
         self._server: asyncio.Server | None = None
         self._dialers: dict[NodeId, Dialer] = {}
@@ -156,6 +159,7 @@ class TcpTransport(Generic[M]):
                     peer,
                     address,
                     handler=handler,
+                    resolver=self._resolver,
                     random=self._random,
                     log=self._log,
                     tls=self._tls.client if self._tls else None,
