@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from dledger.common.batch import Buffer
+from dledger.common.open_files import needed
 from dledger.disk.syncer import Handle, Syncer, SyncPool
 
 Result = TypeVar("Result")
@@ -173,7 +174,7 @@ class OsDisk:
         flags = os.O_CLOEXEC | (os.O_RDONLY if read_only else os.O_RDWR)
         if create:
             flags |= os.O_CREAT | (os.O_EXCL if exclusive else 0)
-        return Handle(os.open(path, flags, 0o644))
+        return Handle(needed(lambda: os.open(path, flags, 0o644)))
 
     def close(self, handle: Handle) -> None:
         os.close(handle)
@@ -220,7 +221,7 @@ class OsDisk:
         os.fdatasync(handle)
 
     def fsync_directory(self, path: str) -> None:
-        directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        directory = needed(lambda: os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
         try:
             os.fsync(directory)
         finally:
@@ -242,7 +243,7 @@ class OsDisk:
         Path(path).rmdir()
 
     def listdir(self, path: str) -> list[str]:
-        return sorted(os.listdir(path))
+        return sorted(needed(lambda: os.listdir(path)))
 
     def mkdir(self, path: str) -> None:
         with contextlib.suppress(FileExistsError):

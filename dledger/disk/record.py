@@ -49,7 +49,7 @@ class RecordKind(IntEnum):
     IDENTITY = 8
     PEER_BOOK = 9
     ORIGIN = 10
-    GROUP = 11
+    GROUP = 12
     SCRUB = 11
 
 

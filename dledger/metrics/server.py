@@ -21,6 +21,7 @@ from prometheus_client import CollectorRegistry, make_wsgi_app
 
 from dledger.common.config import join_address
 from dledger.common.errors import Code, error
+from dledger.common.open_files import needed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -50,6 +51,9 @@ class _Server(ThreadingMixIn, WSGIServer):
         """When each connection came, the oldest first."""
         self._lock = Lock()
         super().__init__((str(address[0]), port), _Handler)
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        return needed(super().get_request)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         with self._lock:

@@ -7,7 +7,6 @@ import contextlib
 import gc
 import logging
 import os
-import resource
 import signal
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -19,6 +18,7 @@ from grpc_reflection.v1alpha import reflection
 
 from dledger.common.config import MIB, NodeConfig, join_address
 from dledger.common.errors import ConfigError
+from dledger.common.open_files import keep_files_back
 from dledger.common.types import DEFAULT_GROUP, NodeId, Role, Term
 from dledger.metrics.collector import GroupCollector, make_registry
 from dledger.metrics.server import start_metrics_server
@@ -45,8 +45,6 @@ GRPC_OPTIONS = (
 )
 
 STOP_GRACE_S = 1.0
-MAX_OPEN_FILES = 65_536
-"""Of which each client's connection takes one."""
 
 
 async def serve(config: NodeConfig, *, on_ready: Callable[[Node], None] | None = None) -> None:
@@ -54,7 +52,7 @@ async def serve(config: NodeConfig, *, on_ready: Callable[[Node], None] | None =
 
     Raises what ``Node.start`` raises, CONFIG_ERROR for a port in use, and the failure that ended the node.
     """
-    _take_all_files()
+    keep_files_back()
     _calm_grpc()
     stopping = asyncio.Event()
     with _signals(stopping):
@@ -171,10 +169,3 @@ async def _follow_health(node: Node, health: grpc_health.HealthServicer) -> None
     node.add_listener(on_role)
     if node.has_group(DEFAULT_GROUP):
         on_role(DEFAULT_GROUP, Role.FOLLOWER, Term(0), NodeId(node.leader_id))
-
-
-def _take_all_files() -> None:
-    """As many open files as this process may have: a node with many clients has more than the usual 1,024."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MAX_OPEN_FILES if most == resource.RLIM_INFINITY else min(most, MAX_OPEN_FILES)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))

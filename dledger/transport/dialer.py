@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import socket
 import ssl
 from collections.abc import Callable, Sequence
 from random import Random
 
 from dledger.common.config import split_address
 from dledger.common.limited_log import LimitedLog
+from dledger.common.open_files import needed
 from dledger.common.types import NodeId
 from dledger.transport.connection import Outbound
 from dledger.transport.resolver import Resolver
@@ -130,7 +132,18 @@ class Dialer:
         host, port = self._endpoint
         name = host if self._tls is not None else None  # the one that the peer's certificate has to name
         loop = asyncio.get_running_loop()
-        await loop.create_connection(lambda: connection, address, port, ssl=self._tls, server_hostname=name)
+        [(family, *_, place), *_] = socket.getaddrinfo(
+            address, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST
+        )
+        opened = needed(lambda: socket.socket(family, socket.SOCK_STREAM))
+        try:
+            opened.setblocking(False)
+            await loop.sock_connect(opened, place)
+        except BaseException:
+            opened.close()
+            raise
+        # From here on the loop closes it.
+        await loop.create_connection(lambda: connection, sock=opened, ssl=self._tls, server_hostname=name)
 
     async def _addresses(self) -> Sequence[str]:
         """Of the peer; none, with a log line, when its name cannot be looked up now."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from dledger.transport.codec import Codec
 from dledger.transport.connection import HELLO_TIMEOUT_S, Inbound, Outbound
 from dledger.transport.dialer import Dialer
 from dledger.transport.framing import pack
+from dledger.transport.listener import Listener
 from dledger.transport.resolver import Resolver
 from dledger.transport.transport_api import TransportHandler
 
@@ -31,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 M = TypeVar("M")
 
-MAX_STRANGERS = 512
+MAX_STRANGERS = 64
 """Accepted connections that have not said hello; with one more the oldest is closed. A member says hello at once, and
 gets in however many strangers come and say nothing."""
 MAX_MESSAGE_BYTES = 48 * MIB
@@ -99,7 +101,7 @@ class TcpTransport(Generic[M]):
         self._log = LimitedLog(logger)
         self._resolver = resolver or Resolver()
         self._handler: TransportHandler[M] | None = None
-        self._server: asyncio.Server | None = None
+        self._listener: Listener | None = None
         self._dialers: dict[NodeId, Dialer] = {}
         self._inbound: dict[NodeId, Inbound[M]] = {}
         self._accepted: set[Inbound[M]] = set()
@@ -113,30 +115,30 @@ class TcpTransport(Generic[M]):
     @property
     def port(self) -> int:
         """The port it listens on."""
-        assert self._server is not None, "start comes first"
-        return int(self._server.sockets[0].getsockname()[1])
+        assert self._listener is not None, "start comes first"
+        return self._listener.port
 
     async def check_port(self) -> None:
         """By taking it for a moment."""
-        server = await self._listen(asyncio.Protocol)
-        server.close()
-        await server.wait_closed()
+        listener = await self._listen(asyncio.Protocol)
+        await listener.close()
 
     async def start(self, handler: TransportHandler[M]) -> None:
         """Listens; dialling begins with ``set_peers``. Raises CONFIG_ERROR when the address cannot be bound."""
-        assert self._server is None, "a transport starts once"
+        assert self._listener is None, "a transport starts once"
         self._handler = handler
-        self._server = await self._listen(self._accept)
+        self._listener = await self._listen(self._accept)
 
-    async def _listen(self, accept: Callable[[], asyncio.BaseProtocol]) -> asyncio.Server:
+    async def _listen(self, accept: Callable[[], asyncio.BaseProtocol]) -> Listener:
+        tls = self._tls.server if self._tls else None
         try:
-            return await asyncio.get_running_loop().create_server(
-                accept,
-                self._host,
-                self._port,
-                ssl=self._tls.server if self._tls else None,
-                ssl_handshake_timeout=HELLO_TIMEOUT_S if self._tls else None,
-            )
+            return await Listener.bind(self._host, self._port, accept, tls=tls, handshake_timeout_s=HELLO_TIMEOUT_S)
+        except socket.gaierror as reason:
+            raise error(
+                Code.CONFIG_ERROR,
+                f"cannot listen for nodes on {join_address(self._host, self._port)}: the name cannot be looked up "
+                f"({reason.strerror}): give --listen an address of this machine",
+            ) from reason
         except OSError as reason:
             raise error(
                 Code.CONFIG_ERROR,
@@ -193,13 +195,11 @@ class TcpTransport(Generic[M]):
     async def close(self) -> None:
         """Sends what is buffered, if the peers take it soon, and closes everything. The handler is not called again."""
         self._is_closing = True
-        if self._server is not None:
-            self._server.close()
+        if self._listener is not None:
+            await self._listener.close()
         dialers = [dialer.close() for dialer in self._dialers.values()]
         self._dialers.clear()
         await asyncio.gather(*dialers, *(inbound.close() for inbound in self._accepted), *self._tasks)
-        if self._server is not None:
-            await self._server.wait_closed()
 
     # Sending. ------------------------------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from dledger.server.serve import MAX_OPEN_FILES
+from dledger.common.open_files import KEPT_BACK, WANTED_FILES
 from tests.integration.nodes import CALL_TIMEOUT_S, DEADLINE_S, Nodes, everything, running
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -235,7 +235,7 @@ async def test_logs_are_one_json_object_a_line(nodes: Nodes) -> None:
 # The process ---------------------------------------------------------------------------------------------------------
 
 
-async def test_a_node_takes_as_many_files_as_its_process_may_have(tmp_path: Path) -> None:
+async def test_a_node_takes_as_many_files_as_its_process_may_have_but_those_it_keeps_back(tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(1024, soft), hard))
     try:
@@ -244,4 +244,4 @@ async def test_a_node_takes_as_many_files_as_its_process_may_have(tmp_path: Path
             taken, _ = resource.prlimit(pid, resource.RLIMIT_NOFILE)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    assert taken == min(hard, MAX_OPEN_FILES)
+    assert taken == min(hard, WANTED_FILES) - KEPT_BACK

@@ -1,0 +1,134 @@
+"""Accepts connections of nodes, also when strangers have taken all other files of the process.
+
+The event loop's own server closes what it has no file for. This one accepts with the files that are kept back
+(common/open_files.py), so a member that comes back gets in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+import ssl
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Self
+
+from dledger.common.open_files import needed
+
+logger = logging.getLogger(__name__)
+
+BACKLOG = 128
+FAILED_PAUSE_S = 0.1
+"""Before the next look, when a connection could not be accepted."""
+
+
+class Listener:
+    """The listening sockets of one address."""
+
+    def __init__(
+        self,
+        sockets: list[socket.socket],
+        accept: Callable[[], asyncio.BaseProtocol],
+        *,
+        tls: ssl.SSLContext | None,
+        handshake_timeout_s: float,
+    ) -> None:
+        self.port = int(sockets[0].getsockname()[1])
+        self._sockets = sockets
+        self._accept = accept
+        self._tls = tls
+        self._handshake_timeout_s = handshake_timeout_s
+        self._opening: dict[asyncio.Task[None], socket.socket] = {}
+        loop = asyncio.get_running_loop()
+        self._accepting = [loop.create_task(self._run(each), name=f"accept-{self.port}") for each in sockets]
+
+    @classmethod
+    async def bind(
+        cls,
+        host: str,
+        port: int,
+        accept: Callable[[], asyncio.BaseProtocol],
+        *,
+        tls: ssl.SSLContext | None,
+        handshake_timeout_s: float,
+    ) -> Self:
+        """Listens on all addresses of ``host``; port 0 picks a free one. Raises OSError."""
+        found = await asyncio.get_running_loop().getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        sockets: list[socket.socket] = []
+        try:
+            for family, *_, address in dict.fromkeys(found):
+                sockets.append(_bound(family, address))
+        except OSError:
+            for each in sockets:
+                each.close()
+            raise
+        return cls(sockets, accept, tls=tls, handshake_timeout_s=handshake_timeout_s)
+
+    async def close(self) -> None:
+        """Accepts no more. Connections that are open stay open."""
+        for task in self._accepting:
+            task.cancel()
+        if self._tls is not None:
+            for accepted in self._opening.values():
+                with suppress(OSError):
+                    accepted.shutdown(socket.SHUT_RDWR)  # no handshake is waited for
+        # Not cancelled: uvloop tells a protocol whose making was cancelled neither that it is made nor that it is lost.
+        await asyncio.wait([*self._accepting, *self._opening])
+        for each in self._sockets:
+            each.close()
+
+    async def _run(self, listening: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                accepted, _ = await loop.sock_accept(listening)
+            except OSError as reason:
+                found = self._accept_above_the_limit(listening) if reason.errno == errno.EMFILE else None
+                if found is None:  # gone before it was accepted, or no file at all
+                    await asyncio.sleep(FAILED_PAUSE_S)
+                    continue
+                accepted = found
+            task = loop.create_task(self._open(accepted), name=f"accepted-{self.port}")
+            self._opening[task] = accepted
+            task.add_done_callback(self._opened)
+
+    def _opened(self, task: asyncio.Task[None]) -> None:
+        del self._opening[task]
+
+    def _accept_above_the_limit(self, listening: socket.socket) -> socket.socket | None:
+        try:
+            accepted, _ = needed(listening.accept)
+        except OSError:
+            return None
+        return accepted
+
+    async def _open(self, accepted: socket.socket) -> None:
+        accepted.setblocking(False)
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                self._accept,
+                accepted,
+                ssl=self._tls,
+                ssl_handshake_timeout=self._handshake_timeout_s if self._tls else None,
+            )
+        except OSError as reason:
+            logger.debug("a connection was not opened", extra={"why": reason})  # the loop has closed it
+
+
+def _bound(family: int, address: tuple[object, ...]) -> socket.socket:
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setblocking(False)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        listening.bind(address)
+        listening.listen(BACKLOG)
+    except OSError:
+        listening.close()
+        raise
+    return listening
