@@ -10,7 +10,7 @@ answers, that is the answer, and nothing is required that is not in its log by t
 Without one it votes for others when a majority of the voters, itself included, has answered: by its own log, or by one
 that goes further. An election needs as many alive, and whoever asks answers others meanwhile, so nobody waits for ever,
 not after a power cut of all either; only one with links to a single node may, though that one reaches a majority
-(ARCHITECTURE, "Known gaps"). A frame that it acknowledged lies on a majority too, but the two may have no other node in
+(docs/gaps.md). A frame that it acknowledged lies on a majority too, but the two may have no other node in
 common: so for ``election_timeout_max_ms`` it waits for everybody that it knows, learners too, who may have been
 promoted in what was cut, and is certain when they all answer. Then it asks all once more, and goes by the answers: one
 that was slow kept it from none that came meanwhile.
