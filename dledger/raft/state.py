@@ -166,7 +166,8 @@ class NodeState:
 
         Until ``know_tail`` it votes only for a log that ends in a later term than its own. That is safe. The node
         cannot have acknowledged frames of such a term. The leader of that term had every committed frame of earlier
-        ones (Raft §5.4.3), so a log with a frame of that term has them too."""
+        ones (Raft §5.4.3), so a log with a frame of that term has them too.
+        """
         self._hinder(VoteBlocker.UNKNOWN_TAIL, hinders=True)
         self.min_candidate_end = LogPoint(Position(0), Term(self.term + 1), 0)
 
@@ -342,7 +343,8 @@ class NodeState:
 
         A disk that replaced another one receives the log from its beginning. On the way, its log may have this node as
         a voter, or even as the only one. That vote belonged to the disk before it. The other nodes doubt this disk, so
-        it must not trust itself either."""
+        it must not trust itself either.
+        """
         member = self.membership.members.get(self.node_id)
         is_own = member is None or member.node_uuid in (b"", node_uuid)
         self.set_may_vote(is_own, now_ms, VoteBlocker.OTHER_DISK)

@@ -106,7 +106,8 @@ class Appender:
 
         It names disks, so that a node which later comes with a member's id and another disk is recognised (``Roster``).
         The frame that founds the cluster names the disks of all founders, as they have all met. A later no-op names
-        only this leader's own disk, as the leader may have met a peer that it should doubt."""
+        only this leader's own disk, as the leader may have met a peer that it should doubt.
+        """
         context, known = self._context, self._log.state.members
         is_founding = self._log.last.position == 0
         named = [member.id for member in known] if is_founding else [context.core.node_id]

@@ -3,7 +3,8 @@
 It gives other nodes the frames that it has, and fetches those that it lacks. That needs no leader: nodes that are all
 damaged, each in another place, repair each other and then elect one. It votes by the end of its log, and hears leaders.
 It does not stand, takes no appends and serves no reads. When everything is repaired, the log is opened and a
-``Replica`` takes over."""
+``Replica`` takes over.
+"""
 
 from __future__ import annotations
 

@@ -28,7 +28,8 @@ them. A leader would bring this log up to its own. Frames that a leader did not 
 
 **Over restarts.** The point of the cut, and that nobody was asked yet, are durable (group/group_record.py) until a
 leader has brought this log up to its own (``Replica.on_leader_commit``). Frames taken before that may be a branch that
-nobody acknowledged, so a later start still asks for what follows the cut."""
+nobody acknowledged, so a later start still asks for what follows the cut.
+"""
 
 from __future__ import annotations
 

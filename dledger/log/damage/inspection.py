@@ -44,7 +44,8 @@ class Inspection:
         Returns when the read should be tried again: more damage is known now, something changed, or the device has the
         right bytes and only memory had not. Raises ``Damaged`` if the damage was known already. Raises DISK_ERROR if
         the device goes on failing although no frame is damaged. Raises ``failure`` if no frame explains it; that ends
-        this log."""
+        this log.
+        """
         if isinstance(failure, Damaged):
             if changes != self.changes:
                 return  # it may be good again, or trimmed
