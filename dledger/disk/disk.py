@@ -128,8 +128,8 @@ class Disk(Protocol):
 
 
 async def run_to_the_end(disk: Disk, job: Callable[[], Result], *, urgent: bool = False) -> Result:
-    """As ``disk.run``, or ``run_urgent``. A caller that is cancelled meanwhile ends with the job: what it holds (a
-    lock, an open log) is not let go while a thread still writes."""
+    """As ``disk.run``, or ``run_urgent``. A cancelled caller still waits for the end of the job. So it does not let go
+    of a lock or an open log while a thread still writes."""
     running = asyncio.ensure_future(disk.run_urgent(job) if urgent else disk.run(job))
     try:
         return await asyncio.shield(running)

@@ -16,8 +16,8 @@ UNREADABLE_PAGE = (bytes(range(1, 252)) * 17)[:PAGE_BYTES]
 
 
 class PatientReader:
-    """Reads of one file: a page that the device does not give back (EIO) reads as ``UNREADABLE_PAGE``. What lay there
-    is missed as what has rotted, and written anew, which is what makes a device take another sector for it."""
+    """Reads one file. A page for which the device returns EIO reads as ``UNREADABLE_PAGE``. Frames in it then count as
+    rotten and are repaired by writing, which makes the device map the page to another sector."""
 
     def __init__(self, disk: Disk, handle: Handle) -> None:
         self._disk = disk

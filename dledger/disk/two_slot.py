@@ -108,8 +108,9 @@ class TwoSlotFile:
         return True
 
     def _settle(self, handle: Handle) -> None:
-        """From now on what is read is what the disk has. A failed sync leaves pages that look clean and are not there;
-        a process that was killed leaves bytes, and a name, that are on their way, and both copies must never be."""
+        """Makes what is read from now on equal to what the disk has. A failed sync leaves pages that look clean and are
+        not on the disk, so the page cache is dropped. A killed process leaves bytes, or a name, that are not synced
+        yet, so both are synced: never may both copies be unsynced at a time."""
         self._disk.drop_cache(handle)
         self._disk.fdatasync(handle)
         self._disk.fsync_directory(str(Path(self.path).parent))

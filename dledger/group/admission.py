@@ -1,4 +1,4 @@
-"""Who is let in: whether this node may take an append or answer a read now, and what it says to whom it may not."""
+"""Admission: whether this node may take an append or answer a read now, and with which error it refuses."""
 
 from __future__ import annotations
 

@@ -112,11 +112,12 @@ class GroupContext(Protocol):
         ...
 
     def on_blocked(self, why: Damaged) -> None:
-        """A leader's push has to wait for what is damaged; in vain where nobody has it, as it was trimmed above all."""
+        """A leader's push needs damaged frames, and has to wait. If no node has a good copy, or they were trimmed, it
+        waits in vain: the replica then steps aside."""
         ...
 
     def on_beginning_untold(self) -> None:
-        """A follower was to begin anew where the log begins, and this leader cannot tell the small state there."""
+        """A follower needs a RESET, and this leader cannot read the small state that its own log begins with."""
         ...
 
     def on_truncated(self, after: Position) -> None: ...

@@ -34,8 +34,8 @@ class GroupRecord:
         self._payload = payload
         self._durability = durability
         self.tail_is_unknown = tail_is_unknown
-        """The end of the log was cut, by this start or an earlier one, and the others were not asked what was there.
-        The disk says so from before the log is opened until ``begin_start``; then it says what was found."""
+        """This start or an earlier one cut the end of the log, and the other nodes were not asked yet what was there.
+        On the disk it is set before the log is opened, as a crash may follow. ``begin_start`` stores what was found."""
 
     @classmethod
     async def open(
@@ -100,8 +100,8 @@ class GroupRecord:
         await self._save()
 
     def log_is_synced(self) -> None:
-        """All that the log holds is durable, whatever it was written under: from now on it is as this start is
-        configured. Durable with what is saved next."""
+        """All frames of the log are durable now, whatever durability they were written under. So the record may name
+        the durability of this start. It becomes durable with the next save."""
         self._payload.durability = self._durability.value
 
     @property
@@ -112,8 +112,9 @@ class GroupRecord:
 
     @property
     def debt_is_new(self) -> bool:
-        """The machine lost its memory since a start that was without fsync: what was written and not synced is gone,
-        unless that start ended in order, and nobody has looked yet whether it did. Survives restarts."""
+        """The machine lost power, or was restarted, since a start without fsync, and nobody has checked yet whether
+        that start ended in order. If it did not, frames that were written and not synced are gone. Survives
+        restarts."""
         return self._payload.debt_is_new
 
     async def owe_catch_up(self) -> None:
@@ -122,8 +123,9 @@ class GroupRecord:
         await self._save()
 
     def settle_debt(self) -> Coroutine[Any, Any, None]:
-        """The node has been caught up, or turned out to have lost nothing: from now on, and durable when what is
-        returned has been awaited, unless it owes anew by then. That raises DISK_FULL or DISK_ERROR."""
+        """The debt is over: a leader has caught the node up, or it turned out to have lost nothing. Counts at once, and
+        is durable when the returned coroutine has been awaited, unless a new debt arose by then. The coroutine raises
+        DISK_FULL or DISK_ERROR."""
         self._payload.owes_catch_up = self._payload.debt_is_new = False
         return self._save()
 

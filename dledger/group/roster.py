@@ -41,8 +41,9 @@ class Roster:
             self.tell()
 
     def tell(self) -> None:
-        """To the node: at every change, and before the start. Of a log that may lack what was committed, the members
-        may be from before: nothing that is kept of later ones goes by their word."""
+        """Tells the node the members, at every change and before the start. They count as committed only if this log
+        has all that the node acknowledged. Else they may be outdated, and the node must not forget later members for
+        them."""
         context = self._context
         self._core.judge_own_disk(context.disk_of(self._core.node_id), context.now_ms())
         core = self._core
@@ -57,7 +58,7 @@ class Roster:
     # What is held of them ----------------------------------------------------------------------------------------
 
     def on_lost_frames(self, peer: NodeId) -> None:
-        """``peer`` does not have what it acknowledged, and that was committed."""
+        """``peer`` lost committed frames that it had acknowledged."""
         if self._context.config.durability is not Durability.FSYNC:
             return  # as promised; a node that lost power knows it, and does not vote until it is caught up
         self._host.on_lost_frames(self._context.group, peer)

@@ -26,8 +26,13 @@ def cut(
 ) -> None:
     """Removes everything behind ``point``, whose frame ends at ``end_offset`` of ``segment``. Blocks; durable after.
 
-    In this order: what stays becomes durable; the mark falls, or zeros behind it would be taken for rot; segments go
-    from the last to the first, each after the one before took back that it is followed by another; zeros.
+    In this order:
+
+    1. The frames that stay become durable.
+    2. The sync mark moves down. Else the zeros below the old mark would be taken for rot.
+    3. Segments go, the last one first. Before one goes, the segment before it is unsealed, as a trailer says that
+       another segment follows.
+    4. The rest of ``segment`` is zeroed.
     """
     disk = files.disk
     for each in unsynced:
@@ -56,8 +61,8 @@ def zero(disk: Disk, handle: Handle, start: int, end: int) -> None:
 
 
 def torn_bytes(disk: Disk, handle: Handle, start: int, size_bytes: int) -> int:
-    """From ``start`` up to the last byte that is not zero. A footer is no torn frame, nor is there one in a file that
-    lost its size: 0."""
+    """How many bytes there are from ``start`` to the last one that is not zero. 0 if a footer begins at ``start``, or
+    if the file ends before it: neither is a torn frame."""
     if size_bytes <= start:
         return 0
     if read_trailer(disk, handle, size_bytes) is not None:

@@ -330,8 +330,11 @@ class FileLog:
             raise self._commit.refuse(error(Code.CORRUPT_LOG, message))
 
     async def _trim_point(self, to: TrimPoint) -> TrimPoint:
-        """The one at the position of ``to``; ``to`` itself where the log begins further on by now, and where that frame
-        is damaged: nobody may have it any more, and what is missed behind it is proven by its chain when it comes."""
+        """The trim point that this log has at the position of ``to``.
+
+        ``to`` itself if this log begins further on by now. Also if that frame is damaged here: no node may have it any
+        more, and the chain proves ``to`` when the frames behind it are repaired.
+        """
         try:
             header = (await self.read(to.point.position, 1))[0].header
         except Damaged:

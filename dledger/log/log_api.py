@@ -52,7 +52,8 @@ class Boundary(NamedTuple):
 
     trim: TrimPoint
     last_timestamp_ms: int
-    """Of the newest frame before it, or a little later: of nothing younger is said that it is older."""
+    """Timestamp of the newest frame before this boundary. May be rounded up, never down, so retention never trims a
+    record too early."""
     size_bytes: int
     """What a trim to here takes from the disk, counted from the log's present start."""
 
@@ -125,11 +126,12 @@ class Log(Protocol):
         ...
 
     def append(self, frames: Sequence[Frame], *, sync_after_turn: bool = False) -> None:
-        """Writes the frames behind the last one (``pwritev``) and starts, or joins, a group commit: at once, or after
-        this turn of the loop, for a leader whose pushes are to leave first.
+        """Writes the frames behind the last one (``pwritev``) and starts, or joins, a group commit.
 
-        The caller has verified them (checksums, links). When it returns, they are readable and may be sent on; they are
-        durable when ``on_durable`` says so. Raises DISK_FULL or DISK_ERROR, and then nothing of ``frames`` is kept.
+        With ``sync_after_turn`` the group commit starts after this turn of the loop, so that a leader's pushes leave
+        first. The caller has verified the frames (checksums, links). When ``append`` returns, they can be read and sent
+        on. They are durable when ``on_durable`` says so. Raises DISK_FULL or DISK_ERROR, and then nothing of ``frames``
+        is kept; and TERM_CHANGED if it is unknown whether something was kept.
         """
         ...
 
@@ -214,8 +216,9 @@ class Log(Protocol):
         ...
 
     async def prefetch(self, indexes: Sequence[Index]) -> dict[int, Entry]:
-        """Those of these records that are had by reading little, side by side, from the device. What the others take is
-        in the page cache then, as a rule, for ``frame_of``. Raises nothing: what cannot be had is its to say."""
+        """Reads records ahead. Returns those that could be read cheaply, many at a time, from the device. For the
+        others, the pages that ``frame_of`` needs are usually in the page cache afterwards. Raises nothing: ``frame_of``
+        raises for records that cannot be read."""
         ...
 
     async def frame_of(self, index: Index) -> Frame:

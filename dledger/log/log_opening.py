@@ -1,22 +1,22 @@
 """Opening a log: what a crash explains is cut off, what it cannot explain is rot and stops the start.
 
-The durable part of a log reaches up to the newest sync mark, and over every sealed segment (a trailer is written only
-when the next segment is durable). Inside it a frame, a first page or a file that is not good was good once:
-CORRUPT_LOG, and nothing is changed. Behind it, the log ends before the first frame that is not good; the rest is
+The durable part of a log reaches up to the newest sync mark, and over every sealed segment, as a trailer is written
+only when the next segment is durable. A bad frame, first page or file in that part was good once. The start is refused
+with CORRUPT_LOG, and nothing is changed. Behind that part, the log ends before the first bad frame, and the rest is
 zeroed.
 
-A frame, a record or a segment of a newer format version is neither torn nor rot: UNSUPPORTED_VERSION, and nothing is
-changed.
+A frame, a record or a segment of a newer format version is neither torn nor rotten. The start is refused with
+UNSUPPORTED_VERSION, and nothing is changed.
 
-A crash in the middle of …
-* a write: some frames behind the mark are not good; cut there.
-* a roll: the new segment may have no first page yet, or no small state, and the old one is not sealed: a segment
-  without a first page goes, the small state is replayed from the one before.
-* a seal: a footer without its trailer; it lies behind the segment's last frame, and is written again.
-* a prepare: a file that no segment's name was given to; it goes.
-* a truncation: see cut.py; what is left reads as a log with some of the frames that were to go.
-* a trim, a reset: the segment that the log begins with says so before older ones go; those that are left go now, once
-  the disk has for certain what it says.
+What a crash leaves in the middle of …
+* a write: bad frames behind the mark. The log is cut before the first one.
+* a roll: an old segment that is not sealed, and a new one that may lack its first page or its small state. A segment
+  without a first page is removed. A missing small state is replayed from the one before.
+* a seal: a footer without its trailer, behind the segment's last frame. It is written again.
+* a prepare: a file without a segment's name. It is removed.
+* a truncation: a log with some of the frames that were to go (cut.py).
+* a trim or a reset: older segments. The segment that the log begins with says so before they go. They are removed once
+  that word is surely on the disk.
 """
 
 from __future__ import annotations
@@ -128,15 +128,16 @@ def _open(files: SegmentFiles, limits: Limits, members: Sequence[Member], *, mus
 
 
 def _check_beginning(files: SegmentFiles) -> None:
-    """Newer small states would do to open the log, but not to give another node its beginning, as a leader has to."""
+    """Raises CORRUPT_LOG unless a copy of the small state that the log begins with is good. A newer small state would
+    do to open the log. But a leader has to send this one to a follower that is reset."""
     first = files.segments[0]
     if first.previous != GENESIS and not has_good_state(files.disk, first):
         raise corrupt(first.state_path, 0, "no copy of the small state that the log begins with is good")
 
 
 def _settle_beginning(files: SegmentFiles, names: Sequence[str]) -> None:
-    """After a trim that was killed, or whose sync failed, the page cache alone may say that the log begins here: the
-    disk says it too before what lies further back goes."""
+    """Syncs the origin of the first segment if older files are still there. After a trim that was killed, or whose sync
+    failed, only the page cache may hold that origin. The disk must hold it before older segments are removed."""
     first = files.segments[0]
     if any(name is not None and name < first.name for name in map(parse_name, names)):
         write_origin(files.disk, first)
@@ -184,7 +185,7 @@ def _recover(files: SegmentFiles, durable: Durable, members: Sequence[Member]) -
         # Small states that were renamed behind the clean mark may have their names in the page cache alone.
         files.disk.fsync_directory(str(files.directory))
         handle = files.open(end.segment)
-        files.disk.fdatasync(handle)  # the mark that was found may be in the page cache alone, and is still to be told
+        files.disk.fdatasync(handle)  # the mark may be in the page cache alone, and a clean stop is told by it
         write_mark(files.disk, end.segment, state.last, end.end_offset, hint, clean=False)
         files.disk.fdatasync(handle)
     _settle_segments(files, replay)

@@ -1,9 +1,12 @@
 """Beginning a log anew behind a point that lies beyond its end, so that a crash at any moment leaves the old log or the
 new one.
 
-In this order: the small state of the new beginning, under the name of a segment that is not there yet; room for that
-segment, whose first page says that the log begins with it, synced; its name, the one step that counts, and the
-directory. Whatever is left of older segments then goes, now or with the next start.
+In this order:
+
+1. The small state of the new beginning is written, under the name of a segment that is not there yet.
+2. A file for that segment is made. Its first page, synced, says that the log begins with it.
+3. The file gets its name, and the directory is synced. This is the one step that counts.
+4. Older segments go, now or at the next start.
 """
 
 from __future__ import annotations

@@ -1,8 +1,12 @@
 """Removing the beginning of a log while everything else goes on; a crash at any moment leaves a log that opens.
 
-In this order: a second copy of the small state that the log is to begin with, for nothing else will tell it any more;
-the segment says in its first page, durably, that the log begins with it; then older ones leave the log, and their files
-go. A start ignores, and removes, whatever lies before the last segment that says so.
+In this order:
+
+1. The small state that the log is to begin with gets a second copy: afterwards nothing else tells it.
+2. The segment's first page says, durably, that the log begins with this segment (its origin).
+3. Older segments leave the log, and their files go.
+
+A start ignores and removes all segments before the last one that has an origin.
 """
 
 from __future__ import annotations

@@ -39,8 +39,8 @@ class Ballot:
             self._answers.setdefault(voter, result)
 
     def record_in_doubt(self, voter: NodeId, result: VoteResult) -> None:
-        """It counts for nothing. But where it refuses for the end of the candidate's log, that it was admitted anew may
-        stand in what follows there."""
+        """Notes the answer of a voter in doubt. It counts for nothing. But if that voter refuses for the end of the
+        candidate's log, the frames which the candidate lacks may admit the voter's disk, so they are worth fetching."""
         if voter in self._membership.voters and result in _BY_LOG:
             self._ahead_in_doubt.add(voter)
 
@@ -51,8 +51,8 @@ class Ballot:
 
     @property
     def wants_for_log(self) -> list[NodeId]:
-        """The voters that refuse for the end of the candidate's log alone, where a majority would accept a longer one;
-        nobody where it would not."""
+        """The voters that refused only for the end of the candidate's log, in a fixed order. Empty unless a majority
+        would accept a longer log."""
         accepted = sum(result is VoteResult.ACCEPT for result in self._answers.values())
         ahead = sorted(voter for voter, result in self._answers.items() if result in _BY_LOG)
         ahead += sorted(self._ahead_in_doubt)
@@ -68,13 +68,15 @@ class Ballot:
 def judge_membership(
     node_id: NodeId, candidate: NodeId, membership: Membership, *, is_ahead: bool, is_behind: bool
 ) -> VoteResult:
-    """Identity comes first: what is not a voter is not heard.
+    """Whether the candidate is heard: by the later of the two logs it must be a voter.
 
-    By the later of the two logs, though. A candidate whose log is ahead of ours knows what became of the members since
-    ours ends, and stands only if it is a voter by that, or a learner whose log is needed (``Elections._call``): a node
-    that was removed is never ahead of one that knows it. Without this a voter that was away while the members changed
-    could be needed for a majority, and know nobody in it. A learner whose log is level with ours stands for the same
-    reason alone; its vote counts for nobody, ours may be the one it needs.
+    A candidate whose log is ahead knows what became of the members since our log ends. It stands only if that log has
+    it as a voter, or if it is a learner whose log is needed (``Elections._call``). A removed node is never ahead of a
+    node that knows of the removal. Without this rule, a voter that was away while the members changed could be needed
+    for a majority in which it knows nobody.
+
+    A learner whose log is level with ours is heard as well. It stands only because its log is needed, and our vote may
+    be the one that it lacks.
     """
     if candidate == node_id:
         return VoteResult.UNEXPECTED_LEADER

@@ -61,8 +61,12 @@ class Elections(NodeState):
             self.deadline_ms = self._retry_deadline(now_ms)
 
     def _source(self, ahead: Sequence[NodeId]) -> NodeId:
-        """Whom to ask for what this log lacks: those who refuse for it in turn, as what one has may be damaged there.
-        Every third time any other member: who refuses may have only heard of what it wants (``min_candidate_end``)."""
+        """The member to fetch missing frames from.
+
+        ``ahead`` are the voters that refused for the end of this log. They are asked in turn, as the frames may be
+        damaged at one of them. Every third time another member is asked: a voter may have refused for an end that it
+        only heard of (``min_candidate_end``), and not hold the frames itself.
+        """
         thirds, step = divmod(self._fetches, 3)
         self._fetches += 1
         others = [peer for peer in self.membership.others(self.node_id) if peer not in ahead]
@@ -79,11 +83,13 @@ class Elections(NodeState):
     def takes_tail(self) -> bool:
         """Whether frames that another node has behind the end of this log may be appended to it, without a leader.
 
-        A candidate whose log is not complete enough asks for what it lacks, when others had their chance: it may be the
-        only one with links to a majority, and then nobody else can ever be elected (Omni-Paxos calls it a constrained
-        election). What it appends is part of what some leader wrote, so the logs stay what Raft lets them be; it says
-        nothing of whether it is committed, is acknowledged to nobody (``matched_position`` stays), and a leader cuts it
-        as any other tail. Nothing is taken of a term that this node has not heard of.
+        A candidate whose log is not complete enough fetches what it lacks, once others had their chance. It may be the
+        only node with links to a majority, and then nobody else can ever be elected (Omni-Paxos calls this a
+        constrained election).
+
+        This is safe. The frames are part of what some leader wrote, so the logs stay what Raft lets them be. They count
+        neither as committed nor as acknowledged (``matched_position`` stays). A leader may cut them like any other
+        tail. No frame is taken of a term that this node has not heard of.
         """
         return self._may_stand and self.leadership is None and self.leader_id == NOBODY
 
@@ -115,7 +121,7 @@ class Elections(NodeState):
     def _judge(self, candidate: NodeId, request: VoteRequest, now_ms: float) -> VoteResult:
         candidate_is_ahead = is_ahead(request, self._log.last)
         if candidate in self.doubted:
-            # Where its log is ahead it may have been admitted there, and this node, too: standing, it fetches that.
+            # The log that is ahead may admit that disk, and promote this node: called, it stands, and fetches that.
             return self._call(VoteResult.UNKNOWN_LEADER) if candidate_is_ahead else VoteResult.UNKNOWN_LEADER
         by_log = judge_log(request, self.min_candidate_end if self.lacks_end else self._log.last)
         is_behind = by_log is not VoteResult.ACCEPT
@@ -141,25 +147,40 @@ class Elections(NodeState):
         return judge_vote(self.vote, candidate)
 
     def _votes_for(self, *, candidate_is_ahead: bool) -> bool:
-        """A learner votes for a log that is ahead of its own: it may have been promoted there, and be needed; so does a
-        disk that replaced the one its log names, as it may have been admitted there. Whose log does not say so does not
-        count it. A log that is behind its own a learner refuses as any voter does: there it may not be a learner yet,
-        and be needed too, and what made it one may have to be fetched from it (``takes_tail``). Such a disk does so
-        where what is committed is lacking, which whoever leads must have; for more it must not have a candidate reckon
-        with its vote, and take what binds it, as it gives none to one that is level."""
+        """Whether this node may give its vote to a candidate. What ``_judge`` answers then::
+
+            candidate's log     ahead          level          behind
+            voter               votes          votes          refuses for the log
+            learner             votes          NOT_A_VOTER    refuses for the log (``_call``)
+            another disk        votes          NOT_A_VOTER    refuses for the log if a committed frame is missing there,
+                                                              else NOT_A_VOTER
+            owes a catch-up     NOT_A_VOTER    NOT_A_VOTER    NOT_A_VOTER
+
+        A log that is ahead may have promoted this learner, or admitted this disk, so the vote may be needed. If that
+        log did neither, the candidate does not count the vote.
+
+        A candidate that is refused for its log may fetch what it lacks (``takes_tail``). A learner refuses so, because
+        the shorter log may still have it as a voter, and may need the frames that made it a learner. Another disk
+        refuses so only for committed frames, which every leader must have. For other frames the candidate must not
+        expect a vote: it would fetch frames that bind it, and get no vote when it is level.
+        """
         return self.keeps_promises if candidate_is_ahead else self.is_voter
 
     def _call(self, result: VoteResult) -> VoteResult:
-        """This learner is asked for its vote, by one who takes it for a voter, and refuses for the log alone.
+        """Counts a call: a vote request that this learner refuses for the log alone. Returns the answer to it.
 
-        Whoever asks fetches what it lacks, but where its log ends with *other* frames it gets nothing. That happens
-        when a leader went away that had promoted this learner in frames that one voter alone got, another was elected
-        without these, wrote to this learner alone, and is gone for good. To the voters that are left this learner is
-        one of four, of whom three are needed; its own log is the last, so it votes for none of them; and by that log it
-        is a learner, so it would not stand. It does, after some calls, and is elected by a majority of the voters that
-        its own log names, itself not among them. Raft's proofs ask no more of a candidate than that, and its log
-        (Ongaro's dissertation, §4.2.2, has a server stand for the same reason that is no member any more). It leads
-        without counting itself, and hands over to a voter (group/leader/preferred.py).
+        The candidate fetches what it lacks. It gets nothing if its log ends with *other* frames, and then nobody might
+        ever be elected:
+
+        1. Leader A promoted this learner in frames that only one voter got. A went away.
+        2. Leader B was elected without these frames. It wrote to this learner alone, and is gone for good.
+        3. The voters that are left count this learner as one of four voters, and need three. It votes for none of them,
+           as its log is the furthest. By its own log it is a learner, so it would not stand.
+
+        So it stands after some calls. The voters that its own log names elect it, itself not among them. Raft's proofs
+        ask no more than such a majority, and the candidate's log. (In Ongaro's dissertation, §4.2.2, a server that is
+        no member any more stands for the same reason.) It leads without counting itself, and hands over to a voter
+        (group/leader/preferred.py).
         """
         if result is VoteResult.ACCEPT:
             return VoteResult.NOT_A_VOTER
@@ -197,8 +218,9 @@ class Elections(NodeState):
             self._campaign(VoteStage.WAIT_TO_VOTE_NEXT, now_ms, transfer_from=leader)
 
     def set_may_lead(self, may_lead: bool, now_ms: float, why: VoteBlocker = VoteBlocker.SLOW_DISK) -> None:
-        """False while ``why`` hinders: a leader steps down at once, and tells the closest of those that are fit
-        to take over; none stands until no vote_blocker is left. It follows and votes all the while."""
+        """``may_lead`` is False while ``why`` keeps this node from leading. A leader then steps down at once, and tells
+        the closest of the fit voters to take over. The node does not stand until no such reason is left; meanwhile it
+        follows and votes."""
         before = self.may_lead
         self._hinder(why, hinders=not may_lead)
         may_lead = self.may_lead

@@ -6,8 +6,8 @@
     └────────────── it follows ─────────────┘                                         │
     └────────────── it is fit: for a majority that rests on it, and to lead ──────────┘
 
-A connection alone says little: that of a process that stands still, or of a machine that was unplugged a moment ago, is
-there. "Lately" is the shortest election timeout, the same for everything here as for check-quorum.
+A connection alone says little: it stays open for a while when a process stands still, or a machine was unplugged.
+"Lately" means within the shortest election timeout, here as for check-quorum.
 """
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ class Measure(NamedTuple):
     max_silence_ms: float
     max_lag_frames: int
     max_lag_ms: float
-    """Frames may be large: who lacks what was written so long ago takes long to catch up, however few they are."""
+    """Frames may be large. A node that lacks frames which were written longer ago takes long to catch up, however few
+    they are."""
 
     @classmethod
     def of(cls, limits: Limits, timings: Timings) -> Self:

@@ -17,18 +17,22 @@ from dledger.raft.messages import PushResult
 
 
 class LedDown(NamedTuple):
-    """The last COMPARE that was answered with where to compare next, over frames that were damaged then and may be
-    equal: the leader of ``term``, which asked as ``request_id``, may be half-way down. Term 0: none was."""
+    """The last COMPARE whose answer sent the leader of ``term`` further down, past frames that were damaged at that
+    time.
+
+    The leader may still be on its way down, below frames that are repaired by now and equal to its own. ``request_id``
+    is that COMPARE's. Term 0: there was none.
+    """
 
     term: Term = Term(0)
     request_id: int = 0
 
 
 def compare_elsewhere(asked: Position, start: LogPoint, last: LogPoint) -> LogPoint | None:
-    """The point to name in the answer (INCONSISTENT_STATE) to a COMPARE outside of this log; None when it lies inside.
+    """The point to name when the leader asks outside of this log (INCONSISTENT_STATE). None: the position lies inside.
 
-    Below the start nothing is left to compare. But the start is committed, so the leader has it too: it asks there
-    next, and finds it equal. Beyond the end, the end is next.
+    Below the start the answer is the start: it is committed, so the leader has it too and finds it equal next. Beyond
+    the end the answer is the end.
     """
     if asked < start.position:
         return start
@@ -38,9 +42,12 @@ def compare_elsewhere(asked: Position, start: LogPoint, last: LogPoint) -> LogPo
 def judge_compare(
     asked: LogPoint, mine: LogPoint, commit: Position, committed_before_term: Position = GENESIS.position
 ) -> PushResult:
-    """``mine`` is this log's point at the position asked. DIVERGED: neither may be cut for the other, as other bytes
-    stand under one (position, term), or below the commit position; or the leader looks for what both logs share below
-    what was committed before its term, which it must have."""
+    """Compares the leader's point with ``mine``, this log's point at the same position.
+
+    DIVERGED means that neither log may be cut for the other. Either both have the same (position, term) and other
+    bytes, or they differ at or below the commit position. Or the leader asks below ``committed_before_term``, although
+    it must hold everything up to there.
+    """
     if asked.position < committed_before_term:
         return PushResult.DIVERGED
     if mine == asked:
@@ -59,11 +66,15 @@ def judge_truncate(after: Position, matched: Position, committed_before_term: Po
 
 
 def judge_reset(point: LogPoint, mine: LogPoint | None, start: LogPoint, commit: Position) -> PushResult:
-    """Whether this log may begin anew behind ``point``, where the leader's begins; what lies there is committed.
+    """Whether this log may begin anew behind ``point``, where the leader's log begins. All up to ``point`` is
+    committed.
 
-    ``mine`` is this log's point at that position, None when it is outside. SUCCESS: it may; a log that reaches further
-    has another frame there, and with it a tail that was never committed, to be cut first. Below it may be equal yet.
-    INCONSISTENT_STATE: this log has the point, or begins behind it; compare again. DIVERGED as for COMPARE.
+    ``mine`` is this log's point at that position, None when it is outside of this log.
+
+    * SUCCESS: it may. If this log reaches that position, it has another frame there. That frame and everything behind
+      it was never committed, and is cut first. The frames below may be equal.
+    * INCONSISTENT_STATE: this log has the point, or begins behind it. The leader is to compare again.
+    * DIVERGED: as for COMPARE.
     """
     if point.position < start.position or mine == point:
         return PushResult.INCONSISTENT_STATE

@@ -175,8 +175,8 @@ def _admitted(member: Member, start: NodeStart | None) -> Member:
 
 
 def with_disks(members: Iterable[Member], disks: Mapping[NodeId, bytes]) -> tuple[Member, ...]:
-    """``members``, each with its disk named, where ``disks`` knows one and none is named yet: the log tells whoever
-    never met a member whether the disk that it comes with is its own."""
+    """``members``, each with its disk named if ``disks`` has one and none is named yet. A node that never met a member
+    can then tell from the log whether the member comes with its own disk."""
     return tuple(each if each.node_uuid else each._replace(node_uuid=disks.get(each.id, b"")) for each in members)
 
 
@@ -191,7 +191,8 @@ def _check_id(node_id: NodeId) -> None:
 def _check_majority(
     voters: Collection[NodeId], leader_id: NodeId, facts: Mapping[NodeId, MemberFacts], measure: Measure
 ) -> None:
-    """Of the voters as they are to be a majority must be fit, or nothing, not even the change, would be committed."""
+    """Raises CHANGE_REFUSED unless a majority of the future ``voters`` is fit: else nothing could be committed any
+    more, not even the change itself."""
     if not voters:
         raise _refused("the last voter stays: promote another first")
     lacks = {

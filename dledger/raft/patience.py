@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 LIMIT = 2
-"""No wait is more than so many times the first one. It begins with what came last, and that may be late, too: what was
-lost on a connection that stays is to be sent again within seconds all the same."""
+"""No wait is longer than so many times the first one. A wait begins with the last answer, which may itself be late. A
+push that is lost while its connection stays must still be sent again within seconds."""
 MARGIN = 4
 """How much longer than the last acknowledgement took the next one may."""
 
 
 class Patience:
-    """Twice as long after an answer that did not come in time, and ``MARGIN`` times what the last acknowledged push
-    took at most: a distant or a slow node gets its time, and one that is fast again is waited for as at first."""
+    """How long to wait for one follower's next answer (``wait_ms``).
+
+    The wait doubles when an answer is late, so a distant or slow node gets its time. An acknowledged push shortens it
+    again to ``MARGIN`` times what that push took, but never below the first wait.
+    """
 
     __slots__ = ("_first_ms", "wait_ms")
 

@@ -45,11 +45,13 @@ class InFlight(NamedTuple):
 class Progress:
     """One follower, seen by the leader of one term.
 
-    Invariants: 0 <= match <= last position of the leader; match < next; match falls only when the follower names an end
-    before it. What it acknowledged before it was asked is lost then (``on_compare`` says so, and the caller judges it);
-    what it acknowledged since may be newer than its answer, and comes again. A follower whose disk is
-    another one gets another Progress (``Leadership.forget``); ``request_ids`` are the term's, so that no answer to an
-    earlier one is taken for an answer to this.
+    Invariants: 0 <= match <= last position of the leader; match < next; match falls only when the follower's answer to
+    COMPARE names a lower end. If the follower had acknowledged more before that COMPARE was sent, it lost frames:
+    ``on_compare`` returns that, and the caller judges it. What it acknowledged after that may be newer than the answer,
+    and is acknowledged again.
+
+    A follower with another disk gets another Progress (``Leadership.forget``). All of a term share ``request_ids``, so
+    an answer to an earlier Progress is never taken for an answer to this one.
     """
 
     __slots__ = (
@@ -163,10 +165,11 @@ class Progress:
         self.in_flight_frames = self.in_flight_bytes = 0
 
     def overdue_ms(self) -> float | None:
-        """Since when an answer is awaited: to the oldest question or push, or, of several pushes, the next answer since
-        the last. A follower that is slow and gets on is not sent again what it has yet to take.
+        """Since when the leader waits for an answer; None when it waits for none.
 
-        What was found equal and is not acknowledged counts as a push: its acknowledgement may be lost.
+        A question counts from when it was sent. With several pushes in flight, the wait begins anew with each
+        acknowledgement, so a slow follower that gets on is not sent everything again. Frames that were found equal and
+        are not acknowledged yet count like a push: the acknowledgement may be lost.
         """
         if self.state is not PushState.APPEND:
             return self.waiting_since_ms
@@ -181,11 +184,13 @@ class Progress:
     def on_compare(
         self, answer: CompareResponse, match_in_terms: Position, start: Position = GENESIS.position
     ) -> Position | None:
-        """Takes the answer to the last COMPARE; answers to older ones, and second ones, are dropped.
+        """Takes the answer to the last COMPARE. Answers to older ones, and repeated answers, are dropped.
 
-        ``match_in_terms``: the leader's highest position at or below ``answer.position`` whose term does not exceed
-        ``answer.position_term``: the two are equal there at most. ``start``: where the leader's log begins. Returns
-        what the follower had acknowledged when it was asked, if it turns out to have lost some of it, else None.
+        ``match_in_terms`` is the leader's highest position at or below ``answer.position`` whose term does not exceed
+        ``answer.position_term``. The two logs can be equal up to there at most. ``start`` is where the leader's log
+        begins.
+
+        Returns None, or, if the follower lost frames, the position up to which it had acknowledged when it was asked.
         """
         if self.state is not PushState.COMPARE or not self._awaits(answer.request_id):
             return None
@@ -205,8 +210,9 @@ class Progress:
         return lost
 
     def _found_equal(self, position: Position, their_last: Position, match_in_terms: Position) -> None:
-        """What the follower has behind ``position`` is cut, but not where this log has grown since it asked, and the
-        follower's by what it fetched itself: they may be equal there too."""
+        """The logs are equal at ``position``. The follower is to cut what it has behind that, unless more may be equal:
+        this log may have grown since the question, and the follower may have fetched the same frames. Then the leader
+        asks higher first."""
         if position < match_in_terms < self._differs_at:
             self.compare_at = match_in_terms
             return
@@ -222,8 +228,8 @@ class Progress:
             self.paused_until_ms = inf
 
     def _compare_lower(self, answered: Position, match_in_terms: Position, start: Position) -> None:
-        """Where both have a frame behind ``match_in_terms``, this log's has a higher term than any up to there in the
-        follower's."""
+        """The logs differ at the point asked. They differ right behind ``match_in_terms`` too, if both have a frame
+        there: this log's frame has a higher term than any frame of the follower up to there."""
         self._differs_at = min(self.compare_at, match_in_terms + 1 if match_in_terms < answered else inf)
         if match_in_terms < start or self.compare_at <= start:
             self.state = PushState.RESET

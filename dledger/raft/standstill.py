@@ -1,4 +1,4 @@
-"""Whether the others' disks work, as a leader can tell whose own disk does not."""
+"""Whether the other voters' disks work, judged by a leader whose own disk may hang."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dledger.common.types import Position
 
 
 class OthersProgress:
-    """For how long the others have been holding more and more of the log, or all of it, without a standstill::
+    """For how long the other voters have made progress: they hold all of the log, or more and more of it::
 
         held      ▁▂▃▄▅▅▅▅▅▅▅▅▆▇      ▅▅▅ longer than ``standstill_ms``: nothing came of what they were sent
                   ├────┤      ├─▶     since when they go on, ``lasts_ms``
 
-    What they hold is what a majority of the voters has acknowledged without this leader. Only such a majority can elect
-    another, as a vote is written down first, and commit anything then.
+    ``held`` is the position that a majority of the voters has acknowledged without this leader. Only such a majority
+    could elect another leader, as votes need working disks, and commit anything under it.
     """
 
     __slots__ = ("_held", "_moved_ms", "_since_ms", "_standstill_ms")

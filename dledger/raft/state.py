@@ -75,27 +75,27 @@ class NodeState:
         self.leader_id = NOBODY
         self.commit_position = commit_position
         self.matched_position = commit_position
-        """This log is known to equal that of the term's leader up to here: what a follower may acknowledge and commit.
-        What is committed is in every leader's log."""
+        """Up to here this log is known to equal the log of the term's leader. A follower acknowledges and commits
+        nothing beyond it. It begins at the commit position, as every later leader's log holds all committed frames."""
         self.committed_before_term = commit_position
-        """The commit position when the term was taken: whoever leads it was elected with all of that in its log."""
+        """The commit position when this node took the term. The leader of the term holds all frames up to here."""
         self.is_compared = False
-        """Whether the term's leader has compared its log with this one since this start: before, it may count what was
-        acknowledged before the start, and is not here any more."""
+        """Whether the term's leader has compared its log with this one since this start. Before that, the leader may
+        count frames that an earlier start acknowledged and this log has lost."""
         self.min_candidate_end = GENESIS
-        """This node may have acknowledged what lies up to there, and not have it any more: it votes for no log that
-        ends before, its own included."""
+        """The furthest log end that this node may have acknowledged and then lost. It rejects candidates whose log ends
+        before this point, and does not stand itself until its own log reaches it."""
         self.leadership: Leadership | None = None
         self.ballot: Ballot | None = None
         self.vote_blockers: set[VoteBlocker] = set()
         self.disk = DiskState.OK
         """What this node's disk is good for: followers say it, leaders do not hand over to one that is full."""
         self.may_found = True
-        """False for a node that has not met all founders, none of them with anything in its log: while its own log is
-        empty it does not stand, nor vote for one whose log is empty too. Nodes whose disks were emptied do not begin
-        anew beside one that holds what was acknowledged."""
+        """Whether this node may take part in founding: it has met all founders, and their logs were empty. While it is
+        False and this log is empty, the node neither stands nor votes for a candidate with an empty log. So nodes with
+        emptied disks do not begin anew beside a node that holds acknowledged frames."""
         self.doubted: set[NodeId] = set()
-        """Nodes that are not, or may not be, what they were: they get everything, and no quorum rests on them."""
+        """Peers in doubt: their disk is, or may be, another one. They receive everything, and no quorum counts them."""
         self._log, self._timings, self._limits, self._random = log, timings, limits, random
         self._is_connected, self._lease_reads = is_connected, lease_reads
         self._effects: list[Effect] = []
@@ -108,8 +108,8 @@ class NodeState:
         """How often this node asked whether it may stand, since it last knew of a leader; and how often it had frames
         fetched for that, each time from another voter."""
         self._calls = 0
-        """How often this learner was asked for its vote by one whose log is behind its own, since it heard a leader, or
-        stood in vain."""
+        """How often a candidate with a shorter log asked this learner for its vote, since the learner last heard a
+        leader or stood in vain."""
         self.deadline_ms = self._election_deadline(now_ms)
         """When ``tick`` wants to be called next."""
         self._settle_role()
@@ -123,9 +123,9 @@ class NodeState:
 
     @property
     def keeps_promises(self) -> bool:
-        """False for a node that may lack what it acknowledged, and does not know where that ended
-        (``min_candidate_end``). One whose log names another disk lacks what that one acknowledged, and nothing of its
-        own."""
+        """False for a node that may lack frames which it acknowledged, and does not know how far they went. (If it
+        knows, ``min_candidate_end`` says so.) A disk that replaced another one keeps its promises: it lacks only what
+        the disk before it acknowledged."""
         return VoteBlocker.OWES_CATCH_UP not in self.vote_blockers
 
     @property
@@ -162,14 +162,17 @@ class NodeState:
         return self.may_vote and not self.lacks_end
 
     def lose_tail(self) -> None:
-        """This log's end was cut, and nobody knows yet what this node had acknowledged there. It was nothing of a later
-        term than its own. So a log that ends in one has all of that which is committed, as whoever led that term had
-        (Raft §5.4.3), and gets this node's vote; until ``know_tail`` no other does."""
+        """The end of this log was cut, and it is not known yet what this node had acknowledged there.
+
+        Until ``know_tail`` it votes only for a log that ends in a later term than its own. That is safe. The node
+        cannot have acknowledged frames of such a term. The leader of that term had every committed frame of earlier
+        ones (Raft §5.4.3), so a log with a frame of that term has them too.
+        """
         self._hinder(VoteBlocker.UNKNOWN_TAIL, hinders=True)
         self.min_candidate_end = LogPoint(Position(0), Term(self.term + 1), 0)
 
     def know_tail(self, min_candidate_end: LogPoint, now_ms: float) -> None:
-        """What it may have acknowledged lies up to ``min_candidate_end``."""
+        """The frames that this node may have acknowledged end at ``min_candidate_end`` or before."""
         self._hinder(VoteBlocker.UNKNOWN_TAIL, hinders=False)
         self.min_candidate_end = min_candidate_end
         if self._is_sole_voter and self.leadership is None:
@@ -317,7 +320,7 @@ class NodeState:
                 self.deadline_ms = now_ms
             return
         leadership.set_membership(membership, self._log.last.position, now_ms)
-        # Who had not answered a round may have been taken from those who must.
+        # A member that had not answered the round may be none any more: the others may be a quorum now.
         self._take_round(leadership, self.node_id, leadership.own_round)
         if leadership.transfer is not None and leadership.transfer.target not in membership.voters:
             self.abort_transfer()
@@ -329,15 +332,18 @@ class NodeState:
             self._effects.append(TransferEnded(NOBODY))
 
     def set_may_vote(self, may_vote: bool, now_ms: float, why: VoteBlocker = VoteBlocker.OWES_CATCH_UP) -> None:
-        """As far as ``why`` goes: each vote_blocker is lifted for itself."""
+        """Sets or lifts the one reason ``why``. The node votes again when no such reason is left."""
         before = self.may_vote
         self._hinder(why, hinders=not may_vote)
         if before != self.may_vote and self.leadership is None:
             self._become(Role.FOLLOWER, self.leader_id, now_ms)
 
     def judge_own_disk(self, node_uuid: bytes, now_ms: float) -> None:
-        """A disk that replaced another one gets the log from its beginning. On the way this node may be a voter by it,
-        the only one even, for what the disk before it held: others know of that one, and doubt this; it must as well.
+        """Blocks votes while the log names another disk under this node's id. ``node_uuid`` is this disk's.
+
+        A disk that replaced another one receives the log from its beginning. On the way, its log may have this node as
+        a voter, or even as the only one. That vote belonged to the disk before it. The other nodes doubt this disk, so
+        it must not trust itself either.
         """
         member = self.membership.members.get(self.node_id)
         is_own = member is None or member.node_uuid in (b"", node_uuid)
@@ -350,20 +356,20 @@ class NodeState:
                 self.deadline_ms = self._election_deadline(now_ms)
 
     def doubt(self, peer: NodeId) -> None:
-        """``peer`` lost its directory, or came back with an old one: from now on it gets everything and no quorum rests
-        on it, neither of this leader nor of a candidate; nor does it get a vote."""
+        """``peer`` lost its directory, or came back with an old one. From now on it receives everything. A leader
+        counts none of its acknowledgements, a candidate none of its votes, and it gets no vote."""
         self.doubted.add(peer)
         if self.leadership is not None and peer in self.leadership.followers:
             self.leadership.followers[peer].counts = False
 
     def trust(self, peer: NodeId, now_ms: float) -> None:
-        """Lifts a doubt: the disk that was admitted is back, or the one that is there was admitted anew. What was known
-        of its log is void."""
+        """Ends the doubt about ``peer``: the admitted disk is back, or its present disk was readmitted. Nothing that
+        was known of its log counts any more."""
         self.doubted.discard(peer)
         self.forget(peer, now_ms)
 
     def forget(self, peer: NodeId, now_ms: float) -> None:
-        """``peer`` said hello with another identity (node uuid, start): a leader compares its log anew, from nothing,
-        also where it had given it up as DIVERGED. Its ``Progress`` is another one then."""
+        """``peer`` said hello with another identity (node uuid, start). A leader compares its log anew, with a new
+        ``Progress``, even if it had given the peer up as DIVERGED."""
         if self.leadership is not None:
             self.leadership.forget(peer, self._log.last.position, now_ms)

@@ -41,9 +41,9 @@ def _has_its_logs(host: SimHost) -> bool:
 
 
 def has_lost_its_beginning(host: SimHost) -> bool:
-    """The limit (ARCHITECTURE, "Known gaps"): "rot in both copies of the small state that a trimmed log begins with".
-    That is the state beside the first segment that is there, or that says that the log begins with it. Everything else
-    that rots here is repaired."""
+    """The limit (docs/gaps.md, "Damage that halts the node"): both copies of the small state that a trimmed log begins
+    with rotted. That is the state beside the first segment that is there, or that says that the log begins with it.
+    Everything else that rots here is repaired."""
     return any(
         not good and path in host.rotten_paths
         for seat in host.seats

@@ -119,8 +119,8 @@ class SimHost:
 
     def wipe(self) -> None:
         """While down: another disk, and an empty one. Where its configuration names nobody else, an operator names the
-        others, as to one who joins, or all as founders: it would found a cluster of its own (ARCHITECTURE, "Known
-        gaps")."""
+        others, as to one who joins, or all as founders: it would found a cluster of its own
+        (docs/gaps.md)."""
         assert self._life is None
         if self.peers.keys() <= {self.id}:
             hosts = self.cluster.hosts.values()

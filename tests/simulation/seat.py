@@ -177,8 +177,8 @@ class Seat:
     @property
     def is_rotten_before_its_log(self) -> bool:
         """All that rotted lies before the log's start: in segments kept to derive the small state there from, the limit
-        (ARCHITECTURE, "Known gaps") that it "stays until the next trim"; or in the one where the log begins, in frames
-        that are none of it."""
+        (docs/gaps.md) that the damaged segment "stays until the next trim"; or in the one where the log begins, in
+        frames that are none of it."""
         rotten = self.rot
         if not (self.is_up and rotten):
             return False

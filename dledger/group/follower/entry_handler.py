@@ -83,7 +83,8 @@ class EntryHandler:
         self._task.add_done_callback(self._done)
 
     async def _work(self, sender: NodeId, push: Compare | Truncate | Reset) -> None:
-        """What rests on frames that are damaged is not answered: the leader asks again, and finds them repaired."""
+        """Does one COMPARE, TRUNCATE or RESET. If it needs damaged frames, it is not answered: the leader asks again
+        later, when they may be repaired."""
         try:
             match push:
                 case Compare():
@@ -151,9 +152,13 @@ class EntryHandler:
         self._led_down = led_down
 
     def _is_led_down(self, ask: Compare) -> bool:
-        """Whether the point asked may lie below frames that are equal, and here again: what comes back equal there
-        would be cut behind, or be called lost where it is committed. The first question behind the one that was
-        answered, however often and late it comes, is left open: then the leader compares from its end."""
+        """Whether ``ask`` is left unanswered, as an earlier replica's answer led the leader there (``LedDown``).
+
+        The leader may ask below frames that were damaged then, and are repaired and equal now. If it found the logs
+        equal down there, it would have everything behind cut, or call committed frames lost. So the first question
+        after the one that was answered is left open, however often and late it comes. The leader then begins again at
+        the end of its log.
+        """
         if ask.term != self._led_down.term:
             return False
         if self._unanswered_id is None and ask.request_id > self._led_down.request_id:
@@ -269,8 +274,11 @@ class EntryHandler:
         return result
 
     def _end_below(self, point: LogPoint) -> Position:
-        """Where to cut a log that has another frame than ``point`` there. What lies below may be committed, though
-        nobody said so here, and acknowledged by this node: it stays, but for what is damaged, and what follows that."""
+        """Where to cut a log that has another frame than ``point`` at its position.
+
+        Frames below ``point`` may be committed and acknowledged by this node, even if this node does not know it. So
+        they stay, unless they are damaged or follow damaged ones.
+        """
         commit, after = self._core.commit_position, Position(point.position - 1)
         damaged = (each.previous.position for each in self._log.damaged())
         return min((each for each in damaged if commit <= each < after), default=after)

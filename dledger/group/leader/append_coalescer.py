@@ -1,12 +1,12 @@
-"""When appends without a producer, which share a frame, are to go.
+"""When appends without a producer, which share one frame, are written.
 
-gRPC brings unary calls one by one, a tenth of a millisecond apart, and a frame costs every node as much as several
-calls do. So what comes while such a frame is under way waits for it; and where many call, most of those who were just
-answered are waited for as well, for they will be back: with 64 callers that is three times as many appends a second.
-Few callers wait for nobody, and who stays away is soon waited for no more.
+gRPC delivers unary calls one by one, a tenth of a millisecond apart. A frame costs every node as much as several calls
+do. So calls that arrive while such a frame is under way wait for it to be answered. With many callers, the next frame
+also waits for most of the callers that were just answered, as they will call again: with 64 callers this triples the
+appends a second. With few callers nothing waits. A caller that stays away is soon no longer waited for.
 
-How many call, nobody says: most of them may wait in gRPC, unread, while the frames of a few come and go. So now and
-then all are waited for who keep coming, and counted.
+The number of callers is not known: most of their calls may wait in gRPC, unread, while the frames of a few come and go.
+So from time to time a frame waits for as long as calls keep coming, and they are counted.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from math import inf
 from typing import Any
 
 MAX_GATHER_S = 0.01
-"""Nobody waits longer for others who do not come; without a quorum they must not wait for the frame under way."""
+"""The longest wait while no other call arrives. Without a quorum, calls must not wait for the frame under way for
+ever."""
 MAX_WAIT_S = 0.05
-"""Nor while others keep coming."""
+"""The longest wait while calls keep arriving."""
 TICK_S = 0.001
 """When nobody came within one, they do not keep coming."""
 PER_CALLER_S = 0.0002
@@ -106,7 +107,8 @@ class AppendCoalescer:
         self._timer = self._loop.call_later(TICK_S, self._on_tick)
 
     def _on_tick(self) -> None:
-        """While they keep coming they are waited for; and before, for as long as it may take them to come back."""
+        """Waits on while calls keep arriving, or while answered callers may still be on their way back. Else it
+        ends."""
         waited_s = self._loop.time() - self._since_s
         if waited_s < (MAX_WAIT_S if self._here > self._seen else min(self._callers * PER_CALLER_S, MAX_GATHER_S)):
             self._seen = self._here

@@ -102,9 +102,11 @@ class Appender:
         return self._is_open
 
     def _no_op(self) -> Batch:
-        """It carries the cluster's id, minted by the very first leader, and the members. Whoever has the id of one and
-        another disk later is told by the disk that is named here (``Roster``): by the frame that founds the cluster
-        every founder's, as they all have met; by a later one this node's own, as it may have met whom it should doubt.
+        """The term's no-op. It carries the cluster's id, which the very first leader mints, and the members.
+
+        It names disks, so that a node which later comes with a member's id and another disk is recognised (``Roster``).
+        The frame that founds the cluster names the disks of all founders, as they have all met. A later no-op names
+        only this leader's own disk, as the leader may have met a peer that it should doubt.
         """
         context, known = self._context, self._log.state.members
         is_founding = self._log.last.position == 0
@@ -323,8 +325,8 @@ class Appender:
         return max(self._context.wall_clock_ms(), self._log.state.last_timestamp_ms)
 
     def _is_new(self, batch: Batch) -> bool:
-        """False when the batch is answered already, or will be: a refusal, or a duplicate, which waits for the first's
-        commit. A batch that expects an index must come first of what is written next."""
+        """Whether the batch is to be written. False when it is refused, or is a duplicate: that one is answered when
+        the first is committed. A batch that expects an index must come first of what is written next."""
         refusal_before = _failure_of(batch.behind) or self._closed_by
         if refusal_before is not None:
             _refuse(batch, refusal_before)

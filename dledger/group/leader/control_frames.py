@@ -1,8 +1,9 @@
-"""What the leader says in control frames of one kind, one after the other: a second waits until the first is committed.
+"""Control frames of one kind, appended by the leader one after the other: the second waits for the outcome of the
+first.
 
-A frame that was appended may be committed whatever became of whoever asked for it, so its place is taken until its
-outcome is known, not until its caller is gone. One that no quorum acknowledged in time leaves its place to the next: it
-stays pending in the log, and is committed before that.
+A frame that was appended may still be committed after its caller gave up. So the next frame waits until the outcome is
+known, not until the caller is gone. If no quorum acknowledged a frame in time, the next one may follow: the first stays
+pending in the log, and is committed before it.
 """
 
 from __future__ import annotations
@@ -48,8 +49,8 @@ class ControlFrames:
             await asyncio.wait([self._appending])
 
     async def wait_until_committed(self) -> None:
-        """Returns once the last one in the log is, whatever its caller was told. Asked of a leader that is ready: what
-        earlier terms left in its log is committed then, so that only what this one wrote may not be.
+        """Returns once the last such frame in the log is committed, whatever its caller was told. The leader must be
+        ready: then all frames of earlier terms are committed, and only a frame that this leader wrote may not be.
 
         Raises NOT_LEADER or SHUTTING_DOWN where it leads no more, TERM_CHANGED and WAIT_QUORUM_ACK_TIMEOUT.
         """

@@ -52,7 +52,8 @@ class Settings:
         await self.change(lambda settings: settings._replace(is_sealed=True))
 
     def _check_members(self, preferred: Sequence[PreferredLeader]) -> None:
-        """When it is written, not when it was asked for: by then one of them may have left."""
+        """Raises unless all ``preferred`` are members. Checked when the frame is written, as a member may leave between
+        the request and that."""
         members = {member.id for member in self._context.log.state.members}
         ids = [each.id for each in preferred]
         for node_id in ids:
@@ -62,7 +63,7 @@ class Settings:
             raise error(Code.UNEXPECTED_ARGUMENT, "a member is named twice among the preferred; give it one priority")
 
     async def drop_preference(self, node_id: NodeId) -> None:
-        """Of one that is no member any more: its id may come back as another node."""
+        """Drops the preference for a node that is no member any more: another node may get its id later."""
         if self.current.priority_of(node_id):
             await self.change(
                 lambda settings: settings._replace(
@@ -73,9 +74,11 @@ class Settings:
             await self._frames.wait_until_committed()  # what dropped it may be pending
 
     async def change(self, edit: Callable[[GroupSettings], GroupSettings]) -> GroupSettings:
-        """Appends what ``edit`` makes of the present settings, and waits for the commit. Where that is so already, the
-        frame that said it may not be committed yet: that is waited for, and nothing appended; and another leader may
-        have said otherwise since, so this one asks whether it still leads.
+        """Appends what ``edit`` makes of the present settings, and waits for the commit.
+
+        If nothing would change, nothing is appended. The last SETTINGS frame may not be committed yet, so its commit is
+        waited for. Another leader may have changed the settings since, so this one then asks a quorum whether it still
+        leads.
 
         Raises LEADER_NOT_READY, and what an append raises.
         """

@@ -37,12 +37,12 @@ class LeadershipTransfer:
         """What a drain waits for: a commit, a peer that is gone, or the leadership."""
 
     async def transfer(self, target: NodeId | None, *, dry_run: bool = False) -> NodeId:
-        """Hands the leadership to ``target``, or to the voter with the smallest lag among those that are fit; returns
-        who leads then, or would with ``dry_run``.
+        """Hands the leadership to ``target``; None: to the fit voter with the smallest lag. Returns the new leader, or
+        with ``dry_run`` the node that would become it.
 
-        Raises NOT_LEADER, LEADER_NOT_READY, LEADER_TRANSFERRING, UNKNOWN_MEMBER; FALL_BEHIND_TOO_MUCH for a target that
-        lags or does not answer; and TAKE_LEADERSHIP_FAILED when it, or anybody, is not fit otherwise, or did not take
-        it within an election timeout: this node leads on then.
+        Raises NOT_LEADER, LEADER_NOT_READY, LEADER_TRANSFERRING and UNKNOWN_MEMBER. Raises FALL_BEHIND_TOO_MUCH if the
+        target lags or does not answer. Raises TAKE_LEADERSHIP_FAILED if it is unfit for another reason, if no voter is
+        fit, or if it did not take over within an election timeout; this node then leads on.
         """
         context = self._context
         chosen = self._choose(target)
@@ -51,7 +51,7 @@ class LeadershipTransfer:
         if chosen == self._core.node_id:
             await context.confirm_leadership()
             return chosen
-        # Written after TAKE they would put this log ahead of the target's, and nobody would vote for it.
+        # Appends written after TAKE would put this log ahead of the target's, and nobody would vote for the target.
         self._flush()
         # What was written may have removed whom it was to go to, and a write that failed has ended the leadership.
         chosen = self._choose(target)

@@ -1,13 +1,15 @@
-"""DamagedLogTruncation: what a leader may take from a log that is too damaged to be opened.
+"""DamagedLogTruncation: what a leader may have cut from a log that is too damaged to be opened.
 
-What a node lacks may be nowhere else: frames of its own leadership, say, that nobody got. Then no copy comes, and only
-a leader's word ends the wait. The answers to its COMPAREs lead it down from the log's end, over what is damaged, to a
-point that both have; when it has shown on the way that its log is another one further up, everything behind that point
-is cut. So is what lies behind the trim point of the leader's log, when a damaged range lies before that.
+Damaged frames may exist nowhere else, for example frames that this node wrote as a leader and that no other node got.
+Then no copy ever comes, and only a leader can end the wait.
 
-Below where the logs are known to part, damaged frames may have been equal, acknowledged and committed; so may those of
-a damaged end, which a mark alone tells of. So a debt is made durable before they go: the node does not vote until a
-leader has caught it up.
+The answers to the leader's COMPAREs lead it down from the log's end, past the damage, to a point that both logs have.
+If the leader has shown on the way that its log differs further up, everything behind that point is cut. The log is also
+cut before a damaged range that the leader's log has trimmed.
+
+Some of the frames that go may have been acknowledged and committed: damaged frames below the place where the logs are
+known to differ, and a damaged end, of which only a mark tells. In these cases a debt is made durable before the cut.
+The node then does not vote until a leader has caught it up.
 """
 
 from __future__ import annotations
@@ -124,8 +126,8 @@ class DamagedLogTruncation:
         return point.position == self._log.last.position and point.term != self._log.last.term
 
     async def _lead_down(self, leader: NodeId, ask: Compare) -> None:
-        """To the highest good frame before the point asked whose term is not above its own, but not below what is
-        committed."""
+        """Answers with the point to ask about next: the highest good frame before the point asked whose term is not
+        above that point's. Does not answer if there is none at or above ``_floor``."""
         point = ask.point
         for position in range(point.position - 1, self._floor - 1, -1):
             found = await self._good(Position(position))
@@ -135,16 +137,21 @@ class DamagedLogTruncation:
 
     @property
     def _floor(self) -> int:
-        """No point below it needs a leader's word: all before it is committed. But a damaged range that begins there
-        may reach over what is committed into what is not, and can only go as a whole."""
+        """The lowest position that a leader is asked about: everything before it is committed, and is repaired. It is
+        lower than the commit hint if a damaged range reaches over the hint, as such a range can only be cut as a
+        whole."""
         log = self._log
         damaged = next((each for each in log.damaged() if each.first <= log.commit_hint < each.last), None)
         lowest = log.commit_hint if damaged is None else damaged.previous.position
         return max(log.state.start.position, lowest)
 
     def _conclude(self, ask: Compare) -> None:
-        """To an answer that named (position, term) the leader asks at the highest position up to there whose term does
-        not exceed that one. Where it asks lower, its frames in between have higher terms than any up to there here."""
+        """Learns from the next question where the logs differ.
+
+        After an answer that named (position, term), the leader asks at its highest position up to there whose term does
+        not exceed that term. If it asks lower, its frames in between have higher terms than any frame up to there in
+        this log. So the logs differ right above the point asked.
+        """
         answered, asked = self._answered, ask.point.position
         if answered is not None and asked < answered.position:
             self._part(Position(asked + 1))
@@ -153,9 +160,14 @@ class DamagedLogTruncation:
         self._parts_at = min(position, self._parts_at or position)
 
     async def _found_equal(self, position: Position) -> None:
-        """Below it everything can be repaired, from this leader if from nobody else. Of what is committed nothing goes
-        but what is damaged. An end that is damaged is known by a mark alone. Where the newest mark rotted, it is one of
-        before a TRUNCATE, of frames that are gone: where the logs part by it, they may be equal."""
+        """The logs are equal at ``position``. If they are known to differ above it, and damage lies above it, the log
+        is cut behind it.
+
+        Everything up to ``position`` can be repaired, if need be from this leader. No committed frame goes that is not
+        damaged. A damaged end is known by a sync mark alone. If the newest mark rotted, the mark may be an older one,
+        which names frames that a TRUNCATE has removed since. By such a mark logs may seem to differ where they are
+        equal, so a damaged end is always owed.
+        """
         parts_at, damaged = self._parts_at, self._log.damaged()
         if parts_at is None or not damaged or damaged[0].first <= position:
             return

@@ -18,8 +18,8 @@ MAX_HALVINGS = 4
 
 
 class FrameClient:
-    """A node that is slow to send as much as a message holds is asked for half as much, and less: down to one frame, or
-    a sixteenth of a message."""
+    """Asks nodes for frames. After each answer that comes too late, that node is asked for half as much: down to one
+    frame, or a sixteenth of a message."""
 
     def __init__(self, context: Correspondent) -> None:
         self._context = context
@@ -55,7 +55,7 @@ class FrameClient:
         return answer
 
     def _observe(self, peer: NodeId, answer: FetchResponse, max_bytes: int, took_s: float) -> None:
-        """Twice as much comes in half of the time that there is, or it is not asked for."""
+        """Asks for twice as much again, if that can be expected to come within half of the timeout."""
         is_full = 2 * sum(frame.header.stored_bytes for frame in answer.frames) >= max_bytes
         if is_full and took_s < self._timeout_s / 4 and self._halvings[peer]:
             self._halvings[peer] -= 1

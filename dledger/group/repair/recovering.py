@@ -1,8 +1,8 @@
-"""RecoveringReplica: a node's share of a group while frames are damaged that a start reads: its log cannot be opened.
+"""RecoveringReplica: a node's part in a group whose log cannot be opened, as frames that a start must read are damaged.
 
-It gives others the frames it has, and takes back what it lacks; that needs no leader, so that nodes which are all
-damaged, each elsewhere, heal each other and elect then. It votes by what it has promised, the end of its log, and hears
-leaders; it neither stands nor takes appends, and serves no reads. When everything is repaired the log is opened, and a
+It gives other nodes the frames that it has, and fetches those that it lacks. That needs no leader: nodes that are all
+damaged, each in another place, repair each other and then elect one. It votes by the end of its log, and hears leaders.
+It does not stand, takes no appends and serves no reads. When everything is repaired, the log is opened and a
 ``Replica`` takes over.
 """
 
@@ -124,7 +124,8 @@ class RecoveringReplica:
         self._truncation.was_led_down(led_down)
 
     def wait_for_tail(self) -> None:
-        """A replica that stood here before was yet to hear, or lacks, what a start cut. Comes before ``start``."""
+        """An earlier replica had not heard yet what a start cut, or lacks those frames. Must be called before
+        ``start``."""
         self.core.lose_tail()
 
     async def _owe_catch_up(self) -> None:
@@ -132,8 +133,8 @@ class RecoveringReplica:
         await self._host.owe_catch_up(self.group)
 
     def tell_members(self) -> None:
-        """To the node, before the start: as far as they are known. They may be others behind what is damaged: what is
-        kept of those must not go."""
+        """Tells the node the members that are known, before the start. Damaged frames may name other members, so what
+        the node keeps of those must stay: hence ``is_committed=False``."""
         self._host.on_members(self.group, self.log.state.members, is_committed=False)
 
     async def stop(self) -> None:

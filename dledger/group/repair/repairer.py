@@ -1,8 +1,8 @@
 """Repairer: takes damaged frames back from the other nodes, whoever leads, and whether or not anybody does.
 
-For each damaged range it asks one node after the other, leader or not, and goes on with the next one where one has no
-more, so that every frame may come from another node. What was gathered is written only where it is proven to be what
-was written there (log/damage/repair.py). While nobody has a good copy it keeps asking, and says so.
+For each damaged range it asks one node after the other, leader or not. When one node has no more of it, the next one is
+asked, so every frame may come from another node. The frames are written back only if they are proven to be the ones
+that stood there (log/damage/repair.py). While no node has a good copy, the Repairer keeps asking and logs it.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Repairer:
         self._retry = asyncio.Event()
         self._is_stopped = False
         self.missing: list[DamagedRange] = []
-        """What nobody who was asked last had a good copy of."""
+        """The ranges of which no node had a good copy when they were last asked for."""
 
     @property
     def is_stuck(self) -> bool:
@@ -93,7 +93,8 @@ class Repairer:
             return
 
     async def _repair(self, damaged: DamagedRange) -> bool:
-        """Begins with another node each time: one of them may lead elsewhere with frames of another log."""
+        """Repairs one range. If frames do not fit, it begins again with the next node: the first one may have another
+        log. Returns whether it was repaired."""
         peers = self._context.fetch_from()
         for at in range(len(peers)):
             frames = await self._gather(damaged, [*peers[at:], *peers[:at]])

@@ -1,30 +1,34 @@
 """TailQuery: after an unclean stop, a node that cut something asks the others what followed.
 
-What it cut was most likely a torn write, which it never acknowledged. It may have been rot, in frames of its last
-group, acknowledged a moment before the power went, and not marked yet: then a candidate without them must not get its
-vote. Until it knows, only one whose log ends in a later term does, which cannot lack them (``NodeState.lose_tail``).
+The cut bytes were most likely a torn write, which the node never acknowledged. But they may have been frames of its
+last group that rotted: acknowledged a moment before the power went, and not marked yet. Then a candidate without these
+frames must not get its vote. Until the node knows, it votes only for a log that ends in a later term, which cannot lack
+them (``NodeState.lose_tail``).
 
-Who leads the term in which it stopped has all of that which is committed, or may yet be (``_leader``). Where that one
-answers, that is the answer, and nothing is required that is not in its log by then.
+**The leader's answer is final.** If the leader of this node's last term answers, its log holds every entry that is, or
+can still become, committed (``_leader``). Nothing is required of a candidate that is not in that log by then.
 
-Without one it votes for others when a majority of the voters, itself included, has answered: by its own log, or by one
-that goes further. An election needs as many alive, and whoever asks answers others meanwhile, so nobody waits for ever,
-not after a power cut of all either; only one with links to a single node may, though that one reaches a majority
-(ARCHITECTURE, "Known gaps"). A frame that it acknowledged lies on a majority too, but the two may have no other node in
-common: so for ``election_timeout_max_ms`` it waits for everybody that it knows, learners too, who may have been
-promoted in what was cut, and is certain when they all answer. Then it asks all once more, and goes by the answers: one
-that was slow kept it from none that came meanwhile.
+**Without such a leader** the node needs the answers of a majority of the voters, itself included. The voters are those
+that its own log names, or a log that goes further. An election needs as many nodes alive. A node that asks also answers
+others, so no node waits for ever, not even after a power cut of all. The exception is a node with links to one other
+node only (docs/gaps.md).
 
-The voters may differ behind the cut: a leader that is gone may have written frames there that nobody else got. Each log
-is followed to its end, as far as this node may have acknowledged it, from its beginning where that lies behind the cut;
-the end that Raft's comparison of logs prefers is the least that a candidate must have
-(``NodeState.min_candidate_end``). Frames of that log are taken, by nobody's word but the chain's, when everybody had
-time to answer, and while nobody leads: who leads brings this log up to its own, and what it passes over is taken when
-it is gone.
+An acknowledged frame lies on a majority too. But that majority and the one that answered may share only this node. So
+for ``election_timeout_max_ms`` the node waits for every node that it knows, and is certain if all of them answer. That
+includes learners, as the cut frames may have promoted one. After that time it asks all of them once more, and goes by
+the answers. So a slow node does not hide the answers of nodes that became reachable meanwhile.
 
-Where the log was cut, and that nobody was asked yet, is durable (group/group_record.py). It stays so until a leader has
-brought this log up to its own (``Replica.on_leader_commit``): what was taken meanwhile may be a branch that nobody
-acknowledged, and a later start still asks for what follows the cut.
+**What a candidate must have.** The voters' logs may differ behind the cut: a leader that is gone may have written
+frames there that only one node got. Each log is followed to its end, as far as this node may have acknowledged its
+frames. A log that begins behind the cut is followed from its beginning. Of all these ends, a candidate must have the
+one that Raft's comparison of logs prefers (``NodeState.min_candidate_end``).
+
+Frames of that log are appended once everybody had time to answer, and only while nobody leads. The chain alone proves
+them. A leader would bring this log up to its own. Frames that a leader did not bring are taken when it is gone.
+
+**Over restarts.** The point of the cut, and that nobody was asked yet, are durable (group/group_record.py) until a
+leader has brought this log up to its own (``Replica.on_leader_commit``). Frames taken before that may be a branch that
+nobody acknowledged, so a later start still asks for what follows the cut.
 """
 
 from __future__ import annotations
@@ -49,8 +53,9 @@ logger = logging.getLogger(__name__)
 RETRY_S = 0.2
 _AS_FAR_AS_IT_GOES = Position((1 << 63) - 1)
 _TELLS = frozenset({FetchResult.SUCCESS, FetchResult.BEHIND_END, FetchResult.TRIMMED, FetchResult.OTHER_LOG})
-"""Answers that say what the other has; one that is damaged there, or lost its own end, says nothing yet.
-Nor does a disk in doubt that has nothing: it is not the one that acknowledged. What it has, somebody wrote."""
+"""Answers that say what the other node has. A node that is damaged there, or lost its own end, says nothing yet. A peer
+in doubt that has nothing says nothing either: another disk may have acknowledged frames under its id. Frames that it
+does have were written by some leader, and count."""
 
 
 class Follower(Protocol):
@@ -71,8 +76,9 @@ class TailQuery:
         others: Callable[[], Collection[NodeId]],
         on_answered: Callable[[LogPoint], None],
     ) -> None:
-        """``cut_behind``: the last point that it surely has of what it acknowledged. ``others``: whom it knows by now.
-        ``on_answered``: it votes from now on, for whom has at least this end."""
+        """``cut_behind``: the last point up to which this node surely has all that it acknowledged. ``others``: the
+        nodes that it knows by now. ``on_answered`` is told the least end of a log that this node votes for from now
+        on."""
         self._context = context
         self._client = client
         self._follower = follower
@@ -84,13 +90,13 @@ class TailQuery:
         self._cut_behind = cut_behind
         self._end = context.log.last
         self._ends: dict[NodeId, LogPoint] = {}
-        """Up to where they were heard to have frames, behind the cut, that this node may have acknowledged."""
+        """By peer: the last point behind the cut which it has, and which this node may have acknowledged."""
         self._least_end = GENESIS
         """The furthest that was heard of; the leader's, where it has answered."""
         self._leader: NodeId | None = None
-        """Who leads this node's term, and has answered. Whatever this node acknowledged is in its log, if it is
-        committed, or is to be with that acknowledgement: what is of its own term it got from this leader, and of an
-        earlier one the leader has what can be committed (Raft §5.4.3)."""
+        """The leader of this node's term, once it has answered. Its log holds every frame that this node acknowledged
+        and that is, or can still become, committed. This node got the frames of its own term from this leader. Of
+        earlier terms the leader has every frame that can be committed (Raft §5.4.3)."""
         self._electorates: set[frozenset[NodeId]] = set()
         """The voters by logs that go as far as this one did, or further."""
         self._connected = asyncio.Event()
@@ -163,8 +169,9 @@ class TailQuery:
         return sorted((core.membership.members.keys() | self._others()) - {core.node_id})
 
     async def _ask(self, peer: NodeId) -> None:
-        """What ``peer`` has behind the cut, to the end of its log; one that is written on is asked again, with who came
-        meanwhile. Where its log goes on from the end of this one, it has all that this one has."""
+        """Asks ``peer`` what it has behind the cut, up to the end that its log has now. A log that is written on
+        meanwhile is asked again in the next round, together with nodes that came since. The first question begins at
+        the end of this log: a peer whose log goes on from there has all that this one has."""
         reached = self._ends.get(peer, self._context.log.last)
         end: Position | None = None
         while self._leader is None:
@@ -195,8 +202,8 @@ class TailQuery:
                 return
 
     def _points(self, answer: FetchResponse) -> list[LogPoint]:
-        """What of it this node may have acknowledged. A log that begins behind the point asked has it all up to there:
-        what is trimmed was committed."""
+        """The points in ``answer`` that this node may have acknowledged. A log that begins behind the point asked has
+        all frames up to its beginning: trimmed frames were committed."""
         if answer.result is FetchResult.TRIMMED:
             points = [answer.start]
         else:
@@ -208,7 +215,8 @@ class TailQuery:
         self._answered.add(peer)
 
     def _conclude(self, peer: NodeId, answer: FetchResponse) -> None:
-        """``peer`` has nothing more of it. One in doubt may have had it."""
+        """``peer`` has no further frame that this node may have acknowledged. A peer in doubt does not count as an
+        answer: the disk before it may have had one."""
         if answer.result is FetchResult.TRIMMED:  # in a later term than this node had heard of
             self._least_end = further(self._least_end, LogPoint(Position(0), Term(self._term + 1), 0))
         if peer in self._context.core.doubted:
@@ -229,7 +237,7 @@ class TailQuery:
         return self._context.core.leader_id != NOBODY or self._follower.is_busy
 
     async def _take(self) -> None:
-        """What follows the end of this log, of those who go as far as is required."""
+        """Appends what follows the end of this log, from the peers that hold the required end."""
         if not self._lacks_end or self._has_leader:
             return
         known = self._known()
@@ -247,7 +255,8 @@ class TailQuery:
                 break
 
     async def _has_end(self, peer: NodeId) -> bool:
-        """Of one that is damaged right behind it, and cannot say so, by what it was heard to have."""
+        """Whether ``peer`` holds the required end. A peer that is damaged right behind that end cannot say so. It
+        counts if it was heard to have the end before."""
         least = self._least_end
         answer = await self._client.ask(peer, least, Position(least.position + 1))
         if answer is None:

@@ -38,10 +38,14 @@ class Inspection:
         return self._inspector.changes
 
     async def look_into(self, failure: CorruptLog, changes: int, *, is_again: bool) -> None:
-        """Something did not match where ``failure`` says; ``changes`` as they were before it was read; ``is_again``: as
-        the last time. Returns when it pays to try again: more is known now, or something changed, or the device had it
-        right and only memory did not. Raises ``Damaged`` when it was known, DISK_ERROR where the device goes on failing
-        at frames that it has, and ``failure`` where no frames are to blame, which ends this log."""
+        """Examines the segment in which a read met ``failure``. ``changes`` is the inspector's count before that read;
+        ``is_again`` says that the read failed just so before.
+
+        Returns when the read should be tried again: more damage is known now, something changed, or the device has the
+        right bytes and only memory had not. Raises ``Damaged`` if the damage was known already. Raises DISK_ERROR if
+        the device goes on failing although no frame is damaged. Raises ``failure`` if no frame explains it; that ends
+        this log.
+        """
         if isinstance(failure, Damaged):
             if changes != self.changes:
                 return  # it may be good again, or trimmed

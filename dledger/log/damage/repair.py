@@ -1,17 +1,17 @@
 """Writing right frames back into a hole (damage.py).
 
-Frames are right iff they lead, each linked to the one before and every checksum matching, from the point before the
-hole to what follows it, and take exactly its room: then they are, byte for byte, what was written there. A crash at any
-moment leaves a hole, which is found again, or none.
+Frames are right if and only if each links to the one before, every checksum matches, they lead from the point before
+the hole to what follows it, and they take exactly its room. Then they are, byte for byte, what was written there. A
+crash at any moment leaves a hole, which is found again, or none.
 
 ::
 
     … good frame │ hole: trimmed … ┊ … kept  │ next good frame …
                            log begins        └── what follows
 
-Of a hole that reaches over the beginning of the log, nobody has the trimmed part any more. The kept part begins with
-the point that the log begins behind, and is placed from the hole's end, as what follows proves; what is left is a hole
-that nobody misses.
+If a hole reaches over the beginning of the log, no node has its trimmed part any more. The kept part follows the point
+behind which the log begins. Its place is counted back from the end of the hole, and the frame that follows proves it. A
+hole in the trimmed part is left, which is not missed.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ from dledger.log.segment.segment import Segment, corrupt
 
 
 def place(hole: Hole, behind: TrimPoint, frames: Sequence[Frame]) -> int:
-    """Where in the segment they go. Raises CORRUPT_LOG unless ``frames``, whose checksums were verified, are what the
-    hole lacks ``behind`` a point in it, or the one before it."""
+    """The offset in the segment at which ``frames`` belong. ``behind`` is the point that they follow: the one before
+    the hole, or the log's beginning within it. Their checksums were verified. Raises CORRUPT_LOG unless they are
+    exactly what the hole lacks from there on."""
     previous, next_index = behind
     for frame in frames:
         check_link(previous, next_index, frame.header, frame.raw)
@@ -87,9 +88,9 @@ def write_back(disk: Disk, hole: Hole, offset: int, frames: Sequence[Frame]) -> 
 
 
 def _write(disk: Disk, handle: Handle, segment: Segment, raw: bytes, offset: int) -> None:
-    """A page that the device does not give back is taken whole, or not at all. Where frames end within one, the rest of
-    it is part of a sealed segment's footer, which is built again from the frames; of another segment somebody may write
-    there. Raises CORRUPT_LOG where it cannot be written."""
+    """Writes ``raw``. The device takes an unreadable page only as a whole. If the frames end within such a page of a
+    sealed segment, zeros replace the part of the footer in it, which is built again from the frames. In an unsealed
+    segment that part may be in use, so nothing is written. Raises CORRUPT_LOG if the device takes nothing there."""
     try:
         _write_whole_pages(disk, handle, segment, raw, offset)
     except OSError as reason:

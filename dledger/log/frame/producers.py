@@ -170,7 +170,7 @@ class Producers:
         return timestamp_ms >= self._expires_at_ms
 
     def expire(self, timestamp_ms: int) -> None:
-        """The log's time is ``timestamp_ms``: who wrote nothing for too long is forgotten."""
+        """Forgets producers that wrote nothing for too long. ``timestamp_ms`` is the log's time."""
         if timestamp_ms < self._expires_at_ms:
             return
         while self._producers:

@@ -1,8 +1,9 @@
-"""Rotten parts of a segment's first page that follow from others: its header, and that the log begins with it.
+"""Restoring a segment's header that rotted, from what else the disk says.
 
-A segment whose header is bad was durable, and the header rotted, where a good mark or trailer of its own, or the
-trailer of the segment before it, says so; else a crash cut its making short. The point before its first frame is told
-by that trailer, by the small state beside it, or is where every log begins.
+A segment with a bad header was durable if it has a good mark or trailer of its own, or if the trailer of the segment
+before it leads to it. Then the header rotted. Else a crash cut the making of the segment short. The point before the
+first frame is known from the trailer of the segment before, from the small state beside the segment, or because every
+log begins there.
 """
 
 from __future__ import annotations

@@ -6,10 +6,10 @@ A frame has the same bytes on every node and a fixed place in its segment, so a 
       previous ──┘                                           └── what the frames must lead to: ``following``, or the
                                                                  point where the segment is known to end
 
-Where a header is bad, the next good frame is looked for. A record may hold what looks like a frame, so of all that
-might follow, that is taken from which a chain leads to where the segment is known to end; between two holes no chain
-proves anything, and the least is left unexplained. Frames are only taken back where they lead from ``previous`` to what
-follows (repair.py).
+Behind a bad header, the next header that parses is looked for. A record's bytes can imitate a frame. So a candidate is
+accepted only if its chain leads to the known end of the segment. Between two holes no chain can be checked: there the
+candidates are chosen that leave the fewest bytes unexplained. Frames are only written back if they lead from
+``previous`` to what follows (repair.py).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _MAX_HOLES = 200
 
 
 class Reach(NamedTuple):
-    """Where the frames of a segment end, by the word of something else: a mark, a trailer, the segment behind it."""
+    """Where the frames of a segment end, as a mark, a trailer or the following segment says."""
 
     offset: int | None
     """None: not known. Nothing but zeros lies behind."""
@@ -68,8 +68,8 @@ class Hole(NamedTuple):
 class Damage:
     """The holes of one log, ascending. Changed on the event loop alone.
 
-    Those in frames that were trimmed are kept, for who reads behind them has to step over them. They are not missed. Of
-    one that reaches over the beginning of the log what lies behind that is missed.
+    Holes in trimmed frames are kept, as a reader of later frames has to step over them. They are not missed: nobody
+    needs them back. Of a hole that reaches over the log's beginning, only the part behind the beginning is missed.
     """
 
     def __init__(self) -> None:
@@ -87,7 +87,8 @@ class Damage:
         return [self._range(hole) for hole in self._holes if self.is_missed(hole)]
 
     def behind(self, hole: Hole) -> TrimPoint:
-        """Where what is missed of ``hole`` begins; for one that is not missed, where it begins."""
+        """The point before the missed part of ``hole``; before the whole hole if it is not missed, or missed as a
+        whole."""
         begin, start = self._begin, hole.previous.position
         is_over_the_beginning = start < begin.point.position < hole.last
         return begin if is_over_the_beginning else TrimPoint(hole.previous, hole.next_index)

@@ -29,9 +29,9 @@ The index alone would not do: a segment that got control frames only takes no in
                  | u64 its timestamp_ms
                  72 bytes with the record's header; it says too that the next segment is durable
 
-A mark goes to the sector that the mark before it does not use, so a torn write leaves one of the two: where both were
-written and neither is good, that is rot. It never shares a
-write with the other mark; the hint between them is written along with either.
+A mark goes to the sector that the previous mark does not use, and never shares a write with it. So a torn write leaves
+one of the two good. If both were written and neither is good, that is rot. The hint between them is written along with
+either.
 """
 
 from __future__ import annotations
@@ -50,8 +50,9 @@ from dledger.disk.syncer import Handle
 from dledger.log.segment.index import SparseIndex
 
 FORMAT_VERSION = 1
-"""Of what this program writes into a segment; it rises whenever that of a frame or a record does. A segment holds what
-its header says, and nothing newer: a program goes on in a segment of its own version (``Segment.is_outdated``)."""
+"""The version of what this program writes into a segment. It rises whenever the version of a frame or a record does. A
+segment holds nothing newer than its header says, so a program never goes on in a segment of an older version
+(``Segment.is_outdated``)."""
 FIRST_PAGE_BYTES = 4096
 SECTOR_BYTES = 512
 PREPARED_SUFFIX = ".prepared"
@@ -144,7 +145,7 @@ class Segment:
     """Its file was, or is being, removed; who has it pinned may still read it."""
     mark_sequence: int = 0
     ahead_offset: int = 0
-    """Up to here the kernel was asked to read ahead of who reads in order; 0: nobody does."""
+    """How far the kernel was asked to read ahead of a sequential reader; 0: there is none."""
     index: SparseIndex | None = None
     handle: Handle | None = None
     pins: int = 0
