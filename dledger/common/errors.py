@@ -47,6 +47,7 @@ class Code(Enum):
     PRODUCER_FENCED = "PRODUCER_FENCED"
     SEQUENCE_CONFLICT = "SEQUENCE_CONFLICT"
     REPEATED_REQUEST = "REPEATED_REQUEST"
+    PRODUCERS_FULL = "PRODUCERS_FULL"
     # Conditional appends.
     WRONG_EXPECTED_INDEX = "WRONG_EXPECTED_INDEX"
     # Leadership by hand.
@@ -162,6 +163,12 @@ class PendingFull(DLedgerError):
     """Too much waits for a quorum already. Nothing was appended; try again after a moment."""
 
     code = Code.LEADER_PENDING_FULL
+
+
+class ProducersFull(DLedgerError):
+    """The log keeps no further producer's name. Nothing was appended."""
+
+    code = Code.PRODUCERS_FULL
 
 
 class SequenceError(DLedgerError):
@@ -294,6 +301,9 @@ CODES: dict[Code, CodeInfo] = {
     Code.PRODUCER_FENCED: CodeInfo("FAILED_PRECONDITION", SequenceError, 5, "the producer has a newer epoch"),
     Code.SEQUENCE_CONFLICT: CodeInfo("INVALID_ARGUMENT", SequenceError, 5, "another batch under a known sequence"),
     Code.REPEATED_REQUEST: CodeInfo("ALREADY_EXISTS", SequenceError, 5, "appended long ago; its index is forgotten"),
+    Code.PRODUCERS_FULL: CodeInfo(
+        "RESOURCE_EXHAUSTED", ProducersFull, 5, "the log keeps no further producer's name; see docs/gaps.md"
+    ),
     Code.WRONG_EXPECTED_INDEX: CodeInfo(
         "FAILED_PRECONDITION", WrongExpectedIndex, 5, "the next record gets another index: next_index"
     ),

@@ -23,6 +23,7 @@ def refresh(replica: Replica) -> None:
     metrics.commit_position = replica.core.commit_position
     metrics.last_position = state.last.position
     metrics.durable_position = replica.log.durable_position
+    metrics.named_producers = state.producers.named_count
     metrics.log_size_bytes = replica.log.size_bytes
     for peer in replica.core.membership.others(replica.core.node_id):
         dispatcher = replica.dispatchers.get(peer)

@@ -43,6 +43,7 @@ GAUGES = (
         "scrub_last_pass_s",
         "When the last scrub of the whole log was done; 0: never.",
     ),
+    _Family("named_producers", "named_producers", "Producers' names that the log keeps; it refuses more than 10,000."),
     _Family("log_size_bytes", "log_size_bytes", "What the log's segments take on the disk."),
 )
 COUNTERS = (

@@ -83,6 +83,8 @@ class GroupMetrics:
     """On the log's file system, at the last look."""
     disk_state: int = 0
     """0 ok, 1 low, 2 full (appends are refused), 3 hung."""
+    named_producers: int = 0
+    """Names that the log keeps."""
     log_size_bytes: int = 0
     """What the log's segments take."""
     trims: int = 0

@@ -36,7 +36,7 @@ M = TypeVar("M")
 MAX_STRANGERS = 64
 """Accepted connections that have not said hello; with one more the oldest is closed. A member says hello at once, and
 gets in however many strangers come and say nothing."""
-MAX_MESSAGE_BYTES = 48 * MIB
+MAX_MESSAGE_BYTES = 80 * MIB
 """The largest message between nodes is Raft's RESET. It carries the small state of as many producers as a log
 remembers, each with all its ranges."""
 
@@ -83,7 +83,7 @@ class TcpTransport(Generic[M]):
         random: Random,
         tls: TlsContexts | None = None,
         resolver: Resolver | None = None,
-        max_buffer_bytes: int = 64 * MIB,
+        max_buffer_bytes: int = 96 * MIB,
         max_message_bytes: int = MAX_MESSAGE_BYTES,
     ) -> None:
         if tls is not None and any(context.verify_mode is not ssl.CERT_REQUIRED for context in tls):

@@ -279,7 +279,8 @@ class Watch:
         """After a start, a truncation or a reset: the small state is that of the log's own frames."""
         log = seat.replica.log
         start = log.state.start.position
-        for producer in log.state.producers._producers.values():
+        producers = log.state.producers
+        for producer in (*producers._named.values(), *producers._anonymous.values()):
             for position, term in zip(producer.ranges[3::7], producer.ranges[4::7], strict=True):
                 is_known = position <= log.last.position
                 if not is_known or (position > start and log.term_at(Position(position)) != term):

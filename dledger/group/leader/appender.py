@@ -221,6 +221,7 @@ class Appender:
         """
         self._check_open(0)
         producers = self._log.state.producers
+        producers.check_room(name)
         known = producers.named(name)
         if known is None or producers.forgets_at(self._timestamp_ms()):
             await self.append_control(ControlKind.PRODUCER, producer_body(name))

@@ -19,8 +19,10 @@ from dledger.v1.storage_pb2 import ProducerRecord
 
 RANGES_KEPT = MAX_STREAM_BATCHES
 """A batch older than a producer's last so many is REPEATED_REQUEST: surely appended, its index forgotten."""
-MAX_PRODUCERS = 10_000
-"""The least recently used one goes when another comes."""
+MAX_ANONYMOUS = 10_000
+"""Producers without a name: the least recently used one is forgotten when another comes."""
+MAX_NAMED = 10_000
+"""Producers with a name. Another name is refused: what is known of a name is the promise that a retry is no double."""
 PRODUCER_EXPIRY_MS = 7 * 24 * 3600 * 1000
 """A producer that wrote nothing for so long, by the log's timestamps, goes."""
 
@@ -110,25 +112,50 @@ class _Producer:
         )
 
 
+_Table = OrderedDict[int, _Producer]
+
+
 class Producers:
-    """The producers of one log. Invariants: ordered by last use; none has expired at the last frame's timestamp;
-    ``_ids`` has exactly those that have a name."""
+    """The producers of one log. Those with a name stand apart: anonymous ones, of which each process that appends is
+    one, never push them out. Invariants: each table is ordered by last use; no producer has expired at the last frame's
+    timestamp; ``_ids`` has exactly those that have a name."""
 
     def __init__(self) -> None:
-        self._producers: OrderedDict[int, _Producer] = OrderedDict()
+        self._named: _Table = OrderedDict()
+        self._anonymous: _Table = OrderedDict()
         self._ids: dict[str, int] = {}
         self._expires_at_ms = _NEVER  # no producer expires before
         self._frozen = 0
 
     def __len__(self) -> int:
-        return len(self._producers)
+        return len(self._named) + len(self._anonymous)
 
     def __contains__(self, producer_id: int) -> bool:
-        return producer_id in self._producers
+        return self._get(producer_id) is not None
+
+    @property
+    def named_count(self) -> int:
+        """How many have a name."""
+        return len(self._named)
+
+    def _get(self, producer_id: int) -> _Producer | None:
+        return self._anonymous.get(producer_id) or self._named.get(producer_id)
+
+    def _table_of(self, producer: _Producer) -> _Table:
+        return self._named if producer.name else self._anonymous
+
+    def check_room(self, name: str) -> None:
+        """Raises PRODUCERS_FULL where no further name is kept."""
+        if name not in self._ids and len(self._named) >= MAX_NAMED:
+            raise error(
+                Code.PRODUCERS_FULL,
+                f"the log keeps the names of {MAX_NAMED} producers, and has as many: use a name again, or wait until "
+                "one is forgotten, seven days after its last append",
+            )
 
     def named(self, name: str) -> NamedProducer | None:
         """The producer of that name, None when there is none, or none any more."""
-        producer = self._producers[self._ids[name]] if name in self._ids else None
+        producer = self._named[self._ids[name]] if name in self._ids else None
         return NamedProducer(producer.id, producer.epoch) if producer is not None else None
 
     def register(self, producer_id: int, timestamp_ms: int, name: str = "") -> None:
@@ -144,7 +171,7 @@ class Producers:
     def record(self, header: FrameHeader) -> None:
         """A data frame of a producer was appended."""
         _, _, _, body_crc, position, term, index, count, _, timestamp_ms, key, sequence, epoch, _, _ = header
-        producer = self._producers.get(key)
+        producer = self._get(key)
         if producer is None or producer.epoch != epoch:
             name = producer.name if producer is not None else ""
             producer = _Producer.new(key, epoch, timestamp_ms, self._frozen, name)
@@ -158,10 +185,12 @@ class Producers:
         producer.next_sequence = sequence + count
 
     def _used(self, producer_id: int, timestamp_ms: int) -> _Producer:
-        producer = self._producers[producer_id]
+        producer = self._get(producer_id)
+        assert producer is not None, f"producer {producer_id} is not known"
+        table = self._table_of(producer)
         if producer.frozen != self._frozen:
-            producer = self._producers[producer_id] = producer.thawed(self._frozen)
-        self._producers.move_to_end(producer_id)
+            producer = table[producer_id] = producer.thawed(self._frozen)
+        table.move_to_end(producer_id)
         producer.last_timestamp_ms = timestamp_ms
         return producer
 
@@ -173,13 +202,18 @@ class Producers:
         """Forgets producers that wrote nothing for too long. ``timestamp_ms`` is the log's time."""
         if timestamp_ms < self._expires_at_ms:
             return
-        while self._producers:
-            oldest = next(iter(self._producers.values()))
-            self._expires_at_ms = oldest.last_timestamp_ms + PRODUCER_EXPIRY_MS
-            if timestamp_ms < self._expires_at_ms:
-                return
-            self._forget_oldest()
-        self._expires_at_ms = _NEVER
+        ends_ms = [self._expire(table, timestamp_ms) for table in (self._named, self._anonymous)]
+        self._expires_at_ms = min(ends_ms)
+
+    def _expire(self, table: _Table, timestamp_ms: int) -> int:
+        """When the next one of ``table`` expires."""
+        while table:
+            oldest = next(iter(table.values()))
+            expires_at_ms = oldest.last_timestamp_ms + PRODUCER_EXPIRY_MS
+            if timestamp_ms < expires_at_ms:
+                return expires_at_ms
+            self._forget_oldest(table)
+        return _NEVER
 
     def check(
         self, producer_id: int, producer_epoch: int, base_sequence: int, count: int, body_crc: int
@@ -191,7 +225,7 @@ class Producers:
         resend from the oldest that is not acknowledged), SEQUENCE_CONFLICT (other bytes or bounds under known
         sequences) and REPEATED_REQUEST (older than the ranges kept).
         """
-        producer = self._producers.get(producer_id)
+        producer = self._get(producer_id)
         if producer is None:
             raise error(
                 Code.UNKNOWN_PRODUCER,
@@ -218,14 +252,14 @@ class Producers:
     def freeze(self) -> FrozenProducers:
         """As they are now, for any thread. Costs a pointer each; who writes next is copied, once."""
         self._frozen += 1
-        return FrozenProducers(list(self._producers.values()))
+        return FrozenProducers([*self._named.values(), *self._anonymous.values()])
 
     def decode(self, records: Iterable[ProducerRecord]) -> None:
         """Takes over what ``FrozenProducers.encode`` gave."""
         for record in records:
             ranges = array("Q")
             ranges.frombytes(record.ranges)
-            self._producers[record.id] = _Producer(
+            producer = _Producer(
                 record.id,
                 record.epoch,
                 name=record.name,
@@ -234,19 +268,21 @@ class Producers:
                 ranges=_little_endian(ranges),
                 frozen=self._frozen,
             )
+            self._table_of(producer)[record.id] = producer
             if record.name:
                 self._ids[record.name] = record.id
             self._expires_at_ms = min(self._expires_at_ms, record.last_timestamp_ms + PRODUCER_EXPIRY_MS)
 
     def _touch(self, producer_id: int, producer: _Producer, timestamp_ms: int) -> None:
-        self._producers[producer_id] = producer
-        self._producers.move_to_end(producer_id)
+        table = self._table_of(producer)
+        table[producer_id] = producer
+        table.move_to_end(producer_id)
         self._expires_at_ms = min(self._expires_at_ms, timestamp_ms + PRODUCER_EXPIRY_MS)
-        if len(self._producers) > MAX_PRODUCERS:
-            self._forget_oldest()
+        if len(table) > (MAX_NAMED if producer.name else MAX_ANONYMOUS):
+            self._forget_oldest(table)
 
-    def _forget_oldest(self) -> None:
-        _, forgotten = self._producers.popitem(last=False)
+    def _forget_oldest(self, table: _Table) -> None:
+        _, forgotten = table.popitem(last=False)
         if forgotten.name:
             del self._ids[forgotten.name]
 
@@ -258,7 +294,7 @@ class FrozenProducers:
         self._producers = producers
 
     def encode(self) -> Iterator[ProducerRecord]:
-        """Least recently used first."""
+        """Those with a name first; of each kind, the least recently used first."""
         for producer in self._producers:
             yield producer.record()
 

@@ -10,7 +10,7 @@ import pytest
 
 from dledger.common.batch import build_body, crc32c
 from dledger.common.config import Limits
-from dledger.common.errors import Code, DLedgerError, Unavailable, error
+from dledger.common.errors import Code, DLedgerError, ProducersFull, Unavailable, error
 from dledger.common.types import DiskState
 from dledger.group.leader.append_coalescer import MAX_GATHER_S
 from dledger.group.leader.appender import Source
@@ -515,19 +515,34 @@ async def test_a_repeated_request_of_what_is_never_committed_is_of_unknown_outco
 
 
 @virtual_time
-async def test_a_name_is_kept_whoever_is_registered_in_the_turn_of_its_append(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The least recently used one goes for the new one: before its append, which is refused then, or not at all."""
-    monkeypatch.setattr(producers, "MAX_PRODUCERS", 3)
+async def test_a_producer_that_goes_for_one_registered_in_the_turn_of_its_append_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The least recently used one goes before its append, which is refused then, or not at all."""
+    monkeypatch.setattr(producers, "MAX_ANONYMOUS", 3)
     async with SimCluster(1) as cluster:
         leader = await cluster.leader()
         appender = leader.replica.appender
-        oldest, other, _ = [await appender.named_producer(f"job/{number}") for number in range(3)]
-        busy = batch(leader, b"under way", producer=other.id)  # what comes now shares a turn
+        oldest, other, _ = [(await appender.new_producer()).base_index for _ in range(3)]
+        busy = batch(leader, b"under way", producer=other)  # what comes now shares a turn
         registered = appender.new_producer()
-        row = batch(leader, b"row", producer=oldest.id)
+        row = batch(leader, b"row", producer=oldest)
         await asyncio.gather(busy, registered)
         assert await outcome(row) is Code.UNKNOWN_PRODUCER
         assert b"row" not in leader.records()
+
+
+@virtual_time
+async def test_a_log_that_keeps_no_further_name_refuses_one_and_goes_on_with_those_it_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(producers, "MAX_NAMED", 2)
+    async with SimCluster(1) as cluster:
+        appender = (await cluster.leader()).replica.appender
+        known = [await appender.named_producer(f"job/{number}") for number in range(2)]
+        with pytest.raises(ProducersFull, match="keeps the names of 2 producers"):
+            await appender.named_producer("job/2")
+        assert await appender.named_producer("job/0") == known[0]
 
 
 @virtual_time

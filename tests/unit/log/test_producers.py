@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from dledger.common.errors import Code, DLedgerError
+from dledger.common.errors import Code, DLedgerError, ProducersFull
 from dledger.log.frame.control import producer_body
 from dledger.log.frame.frame import ControlKind
 from dledger.log.frame.log_snapshot import LogSnapshot
-from dledger.log.frame.producers import MAX_PRODUCERS, PRODUCER_EXPIRY_MS, RANGES_KEPT, KnownRange
+from dledger.log.frame.producers import MAX_ANONYMOUS, MAX_NAMED, PRODUCER_EXPIRY_MS, RANGES_KEPT, KnownRange
 from tests.unit.log.harness import control_frame, data_frame
 
 PRODUCER = 1
@@ -122,12 +122,32 @@ def test_a_forgotten_producer_does_not_begin_again(state: LogSnapshot) -> None:
 
 
 def test_the_least_recently_used_producer_goes_when_there_are_too_many(state: LogSnapshot) -> None:
-    for _ in range(MAX_PRODUCERS - 1):
+    for _ in range(MAX_ANONYMOUS - 1):
         state.apply(control_frame(state.last, state.next_index, ControlKind.PRODUCER))
     append(state, 6)
     state.apply(control_frame(state.last, state.next_index, ControlKind.PRODUCER))
     assert PRODUCER in state.producers
     assert 5 not in state.producers
+
+
+def test_a_name_is_kept_however_many_producers_without_one_come(state: LogSnapshot) -> None:
+    register(state, "job")
+    named = state.producers.named("job")
+    for _ in range(MAX_ANONYMOUS + 1):
+        state.apply(control_frame(state.last, state.next_index, ControlKind.PRODUCER))
+    assert state.producers.named("job") == named
+    assert len(state.producers) == MAX_ANONYMOUS + 1
+
+
+def test_a_name_beyond_those_that_are_kept_is_refused_and_none_is_forgotten(state: LogSnapshot) -> None:
+    for number in range(MAX_NAMED):
+        state.producers.check_room(f"job/{number}")
+        register(state, f"job/{number}")
+    state.producers.check_room("job/0")
+    with pytest.raises(ProducersFull) as refused:
+        state.producers.check_room("another")
+    assert refused.value.code is Code.PRODUCERS_FULL
+    assert state.producers.named_count == MAX_NAMED
 
 
 def test_what_is_known_survives_encoding(state: LogSnapshot) -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 
 from dledger.common.errors import Code, DLedgerError
 from dledger.common.types import NodeId, Position, Term
-from dledger.log.frame.producers import MAX_PRODUCERS, RANGES_KEPT
+from dledger.log.frame.producers import MAX_ANONYMOUS, MAX_NAMED, RANGES_KEPT
 from dledger.raft import codec
 from dledger.raft.messages import (
     Append,
@@ -182,8 +182,10 @@ def test_the_small_state_of_all_the_producers_a_log_remembers_fits_a_message() -
     most = ProducerRecord(
         id=2**63, epoch=2**31, next_sequence=2**63, last_timestamp_ms=2**48, ranges=bytes(RANGES_KEPT * 7 * 8)
     )
+    named = ProducerRecord(name="n" * 255)
+    named.MergeFrom(most)
     terms = [TermStart(position=2**63, term=2**63)] * 100_000
-    state = LogStateRecord(producers=[most] * MAX_PRODUCERS, terms=terms)
+    state = LogStateRecord(producers=[most] * MAX_ANONYMOUS + [named] * MAX_NAMED, terms=terms)
     message = reset(state.SerializeToString())
     encoded = codec.encode(message, cluster_id="c", sender=SENDER)
     assert sum(map(len, pack(encoded.header, encoded.body))) < MAX_MESSAGE_BYTES
