@@ -15,6 +15,7 @@ from dledger.cli.options import DEV_NODES, DEV_PORT, node_logging_options, optio
 from dledger.cli.output import print_fields
 from dledger.cli.runtime import run
 from dledger.common.config_file import CHOICES
+from dledger.common.errors import ConfigError
 from dledger.common.types import Durability
 
 DEFAULT_DATA = "dledger-data"
@@ -52,6 +53,7 @@ def dev(
     A node that dies stays dead, and its serve line is printed so that you can bring it back. The nodes end when this
     process does, however it ends; the data stays.
     """
+    _check_data(Path(data), nodes)
     flags = ["--log-format", log_format] if log_format else []
     flags += ["--log-level", log_level] if log_level else []
     flags += ["--many-groups"] if many_groups else []
@@ -60,6 +62,16 @@ def dev(
         program=_program(), on_exit=lambda node, code: _tell_of_death(cluster, node, code),
     )  # fmt: skip
     run(_run(cluster))
+
+
+def _check_data(data: Path, nodes: int) -> None:
+    """Raises CONFIG_ERROR where ``data`` holds another number of nodes: those beyond its members would be refused."""
+    known = [place for place in data.glob("n*") if place.is_dir() and any(place.iterdir())]
+    if known and len(known) != nodes:
+        raise ConfigError(
+            f"{data} holds a cluster of {len(known)} nodes, not {nodes}: give --nodes {len(known)} or another --data; "
+            "dledger admin add gives a running cluster another node"
+        )
 
 
 async def _run(cluster: LocalCluster) -> None:

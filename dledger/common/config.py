@@ -173,6 +173,10 @@ class NodeConfig:
 
 def split_address(address: str) -> tuple[str, int]:
     """host:port, [v6]:port. Raises CONFIG_ERROR."""
+    scheme, separator, rest = address.partition("://")
+    if separator:
+        plain = quoted(rest.rstrip("/"))[1:-1]
+        raise ConfigError(f"{quoted(address)} is not an address: leave {quoted(scheme)[1:-1]}:// out, write {plain}")
     host, _, port = address.rpartition(":")
     if not _HOST.fullmatch(host) or not _PORT.fullmatch(port) or not 0 < int(port) < 65536:
         raise ConfigError(f"{quoted(address)} is not an address: write host:port, with a port from 1 to 65535")

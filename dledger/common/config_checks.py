@@ -115,5 +115,7 @@ def _check_data_dir(data_dir: object) -> None:
         place = place.parent
     if not place.is_dir():
         raise ConfigError(f"the data directory {data_dir} cannot be made: {place} is a file")
+    if os.statvfs(place).f_flag & os.ST_RDONLY:
+        raise ConfigError(f"the data directory {data_dir} cannot be written: {place} is mounted read-only")
     if not os.access(place, os.R_OK | os.W_OK | os.X_OK):
         raise ConfigError(f"the data directory {data_dir} cannot be written: check the rights of {place}")

@@ -8,6 +8,7 @@ import gc
 import logging
 import os
 import signal
+import socket
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -141,10 +142,17 @@ def _bind_grpc(node: Node, health: grpc_health.HealthServicer) -> grpc.aio.Serve
     try:
         server.add_insecure_port(address)
     except RuntimeError as reason:
-        raise ConfigError(
-            f"cannot listen on {address}: the port is in use, or the address is none of this machine's; choose another"
-        ) from reason
+        raise ConfigError(f"cannot listen on {address}: {_why_not(config.listen_host)}") from reason
     return server
+
+
+def _why_not(host: str) -> str:
+    """gRPC does not say why it cannot listen there."""
+    try:
+        socket.getaddrinfo(host, None)
+    except socket.gaierror as reason:
+        return f"the name cannot be looked up ({reason.strerror}); give --listen an address of this machine"
+    return "the port is in use, or the address is none of this machine's; choose another"
 
 
 async def _stop_grpc(server: grpc.aio.Server, health: grpc_health.HealthServicer) -> None:

@@ -26,12 +26,15 @@ from dledger.common.types import NodeId
 from dledger.transport.codec import Codec
 from dledger.transport.framing import MAX_HELLO_BYTES, MessageReader, RawMessage
 from dledger.transport.hello import answer_hello, dial_hello, judge_answer, judge_dial
+from dledger.transport.http2_refusal import HTTP2_BEGINNING, Http2Refusal
 from dledger.transport.transport_api import HelloHandler, TransportHandler
 
 M = TypeVar("M")
 
 HELLO_TIMEOUT_S = 5.0
 FLUSH_TIMEOUT_S = 1.0
+PORT_FOR_NODES = "this port is for nodes"
+"""What clients are told that have taken the wrong port; they know it by these words."""
 DEAD_AFTER_MS = 3_000
 """A connection whose peer acknowledges nothing for so long is closed, so that a fresh one can be dialled: the kernel's
 own patience, a quarter of an hour, would keep two healed halves of a network apart."""
@@ -112,6 +115,8 @@ class Inbound(_Connection, Generic[M]):
         self._codec = codec
         self._log = log
         self._max_message_bytes = max_message_bytes
+        self._refusal: Http2Refusal | None = None
+        """It is no node that speaks here."""
         self._on_made = on_made
         self._on_opened = on_opened
         self._on_lost = on_lost
@@ -122,6 +127,11 @@ class Inbound(_Connection, Generic[M]):
 
     def data_received(self, data: bytes) -> None:
         self.received_bytes += len(data)
+        if self._refusal is None and self.peer is None and data.startswith(HTTP2_BEGINNING):
+            self._refusal = self._refuse_clients()
+        if self._refusal is not None:
+            self._answer_client(self._refusal, data)
+            return
         for message in self._messages(data):
             assert self.peer is not None
             self.received_messages += 1
@@ -140,6 +150,19 @@ class Inbound(_Connection, Generic[M]):
                     yield self._codec.decode(raw.header, raw.body, cluster_id=cluster_id, sender=self.peer)
         except DLedgerError as failure:
             self._blame(failure)
+            self.abort()
+
+    def _refuse_clients(self) -> Http2Refusal:
+        """Of gRPC, which have taken the wrong one of this node's ports. They may stay as long as any stranger."""
+        self._blame(error(Code.UNEXPECTED_ARGUMENT, "a client of gRPC on the port for nodes"))
+        client_address = self._handler.local_identity().client_address
+        return Http2Refusal(f"{PORT_FOR_NODES}; clients use {client_address}")
+
+    def _answer_client(self, refusal: Http2Refusal, data: bytes) -> None:
+        assert self._transport is not None
+        try:
+            self._transport.write(refusal.feed(data))
+        except ValueError:
             self.abort()
 
     def _on_hello(self, raw: RawMessage) -> None:

@@ -25,6 +25,9 @@ Response = TypeVar("Response")
 _DETAILS_KEY = "grpc-status-details-bin"
 _GRPC_OWN_SIZE_LIMIT = "message larger than max"
 _GRPC_NO_CONNECTION = "failed to connect"
+_GRPC_NO_ADDRESS = ("DNS resolution failed", "errors resolving")
+_PORT_FOR_NODES = "this port is for nodes"
+"""What a node says on the port that it keeps for other nodes (transport/connection.py)."""
 _SENT = "sent"
 _SAID_BY = "said_by"
 _GRPC = "grpc"
@@ -62,6 +65,11 @@ def _by_status(status: grpc.StatusCode, message: str, address: str) -> DLedgerEr
         return error(Code.BATCH_TOO_LARGE, f"{address} does not take messages of this size: {message}")
     if status is grpc.StatusCode.UNAVAILABLE and message.startswith(_GRPC_NO_CONNECTION):
         return error(Code.NETWORK_ERROR, f"{address} cannot be reached: {message}", **{_SENT: "no"})
+    if status is grpc.StatusCode.UNAVAILABLE and message.startswith(_GRPC_NO_ADDRESS):
+        text = f"{address} cannot be reached: its name cannot be looked up here ({message})"
+        return error(Code.NETWORK_ERROR, text, **{_SENT: "no"})
+    if status is grpc.StatusCode.UNIMPLEMENTED and message.startswith(_PORT_FOR_NODES):
+        return error(Code.UNSUPPORTED, f"{address} cannot be asked: {message}", **{_SENT: "no"})
     if status is grpc.StatusCode.UNIMPLEMENTED:
         text = f"{address} does not know this call: it runs an earlier version, or is no dledger node ({message})"
         return error(Code.UNSUPPORTED, text, **{_SENT: "no"})

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from dledger.cli.ports import free_base
+from tests.unit.cli.conftest import Run
 
 STAND_IN = """
 import os, signal, sys
@@ -34,6 +35,7 @@ import sys
 from dledger.cli import dev
 from dledger.cli.cluster import LocalCluster, Ready
 from dledger.cli.main import main
+from tests.unit.cli.conftest import Run
 
 async def ready(self, timeout_s=30):
     return Ready("n1", 4)
@@ -139,3 +141,12 @@ def test_a_dead_node_stays_dead_until_its_line_is_run_and_then_ends_with_dev(dev
         dev.process.send_signal(signal.SIGTERM)
         assert dev.process.wait(DEADLINE_S) == 0
         assert revived.wait(DEADLINE_S) == 0
+
+
+def test_another_number_of_nodes_than_the_data_has_is_refused(tmp_path: Path, dledger: Run) -> None:
+    for number in range(3):
+        (tmp_path / f"n{number}").mkdir()
+        (tmp_path / f"n{number}" / "identity").touch()
+    outcome = dledger("dev", "--nodes", "5", "--data", str(tmp_path))
+    assert outcome.code == 2
+    assert "holds a cluster of 3 nodes, not 5: give --nodes 3 or another --data" in outcome.err

@@ -78,11 +78,19 @@ async def test_a_refused_connection_names_the_endpoint(channels: Channels) -> No
     assert not was_sent(refusal.value)
 
 
+async def test_a_name_that_cannot_be_looked_up_is_said_to_be_that_and_nothing_was_sent(channels: Channels) -> None:
+    endpoint = channels.at("nowhere.invalid:1")
+    with pytest.raises(Unavailable, match=r"its name cannot be looked up here") as refusal:
+        await unary(endpoint, endpoint.stub(LogStubs).log.Get, log_pb2.GetRequest(), 5_000)
+    assert not was_sent(refusal.value)
+
+
 @pytest.mark.parametrize(
     ("status", "details", "code"),
     [
         (grpc.StatusCode.UNAVAILABLE, "", Code.NETWORK_ERROR),
         (grpc.StatusCode.UNIMPLEMENTED, "", Code.UNSUPPORTED),
+        (grpc.StatusCode.UNIMPLEMENTED, "this port is for nodes; clients use h:2", Code.UNSUPPORTED),
         (grpc.StatusCode.UNKNOWN, "boom", Code.INTERNAL_ERROR),
         (grpc.StatusCode.RESOURCE_EXHAUSTED, "", Code.LEADER_PENDING_FULL),
         (grpc.StatusCode.RESOURCE_EXHAUSTED, "CLIENT: Sent message larger than max (9 vs. 8)", Code.BATCH_TOO_LARGE),

@@ -1,0 +1,80 @@
+"""Answers gRPC on a port that does not speak it: each call is refused with a status and a sentence (RFC 9113).
+
+A client of gRPC that was given the wrong one of a node's ports would hear no more than that the connection closed. No
+HTTP/2 is understood here but where a call begins. No IO: bytes in, bytes out.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+
+HTTP2_BEGINNING = b"PRI * HTTP/2.0"
+"""Of every HTTP/2 client's connection (section 3.4)."""
+MAX_BUFFERED_BYTES = 64 * 1024
+"""Of a frame that is not complete; more is no call of a client's."""
+
+_PREFACE_BYTES = 24
+_FRAME = Struct(">IBI")
+"""24 bits of length and 8 of kind, 8 of flags, 32 of stream (section 4.1)."""
+_KIND_BITS = 8
+_HEADERS, _SETTINGS = 1, 4
+_END_STREAM, _ACK, _END_HEADERS = 1, 1, 4
+_STATUS_200 = b"\x88"
+"""An index into HPACK's static table (RFC 7541, appendix A)."""
+_UNIMPLEMENTED = "12"
+
+
+class Http2Refusal:
+    """Of one connection. Every call that it begins is UNIMPLEMENTED, with ``reason``."""
+
+    def __init__(self, reason: str) -> None:
+        self._trailers = _STATUS_200 + b"".join(
+            _literal(name, value)
+            for name, value in (
+                ("content-type", "application/grpc"),
+                ("grpc-status", _UNIMPLEMENTED),
+                ("grpc-message", reason),
+            )
+        )
+        self._received = bytearray()
+        self._has_begun = False
+
+    def feed(self, data: bytes) -> bytes:
+        """What to answer. Raises ValueError for what is no HTTP/2."""
+        self._received += data
+        answer = bytearray()
+        if not self._has_begun:
+            if len(self._received) < _PREFACE_BYTES:
+                return b""
+            del self._received[:_PREFACE_BYTES]
+            self._has_begun = True
+            answer += _frame(_SETTINGS)
+        while len(self._received) >= _FRAME.size:
+            length_and_kind, flags, stream = _FRAME.unpack_from(self._received)
+            end = _FRAME.size + (length_and_kind >> _KIND_BITS)
+            if end > MAX_BUFFERED_BYTES:
+                raise ValueError(f"a frame of {end} bytes")
+            if len(self._received) < end:
+                break
+            del self._received[:end]
+            kind = length_and_kind & 0xFF
+            if kind == _HEADERS:
+                answer += _frame(_HEADERS, self._trailers, _END_HEADERS | _END_STREAM, stream)
+            elif kind == _SETTINGS and not flags & _ACK:
+                answer += _frame(_SETTINGS, flags=_ACK)
+        return bytes(answer)
+
+
+def _frame(kind: int, payload: bytes = b"", flags: int = 0, stream: int = 0) -> bytes:
+    return _FRAME.pack(len(payload) << _KIND_BITS | kind, flags, stream) + payload
+
+
+def _literal(name: str, value: str) -> bytes:
+    """A field that HPACK keeps in no table (RFC 7541, section 6.2.2)."""
+    return b"\x00" + _string(name) + _string(value)
+
+
+def _string(text: str) -> bytes:
+    """Not compressed, and shorter than 127 bytes, so that one byte holds its length."""
+    data = text.encode()[:126]
+    return bytes([len(data)]) + data
