@@ -119,7 +119,7 @@ class Load:
     def _append(self) -> None:
         number = self._journal.sent
         try:
-            call = self._log.append(value_of(number))
+            call = self._log.enqueue(value_of(number))
         except PendingFull:
             return
         self._journal.sent += 1

@@ -22,7 +22,7 @@ async def load(endpoints: str) -> None:
         def call_of(batch: int, size: int) -> Call:
             record = os.urandom(size)
             records = [record] * batch
-            return (lambda: log.append(record)) if batch == 1 else (lambda: log.append_many(records))
+            return (lambda: log.enqueue(record)) if batch == 1 else (lambda: log.enqueue_many(records))
 
         await serve_stdin(call_of)
 

@@ -128,7 +128,7 @@ class Appender:
             sent = Sent.of(batch, self._tally.submitted + 1)
             self._tally.submitted += sent.records
             try:
-                call = self._log.append_many(batch, **self._expected())
+                call = self._log.enqueue_many(batch, **self._expected())
             except DLedgerError as refusal:
                 self._fail(self._placed(refusal, sent), sent.records)
                 return

@@ -82,17 +82,17 @@ async def _append(target: Target, *, inflight: int, size: int, batch: int, durat
         durability = await _durability(log)
         record = os.urandom(size)
         records = [record] * batch
-        first = log.append_many(records)
+        first = log.enqueue_many(records)
         try:
             await first  # finds the leader, and learns whether such a batch is accepted at all
         except DLedgerError as refusal:
             raise with_whose_limit(refusal) from refusal
 
         def append_one() -> Awaitable[object]:
-            return log.append(record)
+            return log.enqueue(record)
 
         def append_batch() -> Awaitable[object]:
-            return log.append_many(records)
+            return log.enqueue_many(records)
 
         call = append_one if batch == 1 else append_batch
         measured = await measure_calls(call, inflight=inflight, duration_s=duration_s, label="appending")

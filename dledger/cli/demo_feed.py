@@ -67,7 +67,7 @@ class Feed:
         self.duration_s = time.perf_counter() - started
 
     async def _append(self, lines: list[bytes]) -> None:
-        append, in_flight = self._log.append, self._in_flight
+        append, in_flight = self._log.enqueue, self._in_flight
         for line in lines:
             while len(in_flight) >= WINDOW:
                 await self._settle()

@@ -21,8 +21,8 @@ from dledger.client.cluster_status import ClusterStatus, DiskInfo, FollowerInfo,
 from dledger.client.groups import Groups
 from dledger.client.log import Log
 from dledger.client.metadata import MemberInfo, Metadata
-from dledger.client.named_producer import FORGOTTEN_INDEX, NamedProducer
-from dledger.client.results import Acks, AckSpan, Batch, SegmentInfo
+from dledger.client.named_producer import NamedProducer
+from dledger.client.results import FORGOTTEN_INDEX, Acks, AckSpan, Batch, SegmentInfo
 from dledger.common.config import Limits
 from dledger.common.types import DEFAULT_GROUP
 

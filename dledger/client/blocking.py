@@ -183,13 +183,23 @@ class BlockingNamedProducer:
     ) -> None:
         self._end(self._producer.__aexit__(kind, value, traceback), tells=value is None)
 
-    def append_many(self, records: Sequence[Buffer]) -> None:
-        """Appends the records; waits for room, not for the outcome: that is what ``flush`` is for, and leaving."""
-        self._run(self._producer.append_many(as_records(records)))
+    def append(self, record: Buffer) -> Ack:
+        """Appends one record and waits for its ack."""
+        ack: Ack = self._run(self._producer.append(record))
+        return ack
 
-    def append_body(self, body: Buffer, count: int) -> None:
-        """As ``append_many``, with a ready-made body of ``count`` records."""
-        self._run(self._producer.append_body(body, count))
+    def append_many(self, records: Sequence[Buffer]) -> Acks:
+        """Appends the records and waits for their acks."""
+        acks: Acks = self._run(self._producer.append_many(as_records(records)))
+        return acks
+
+    def enqueue_many(self, records: Sequence[Buffer]) -> None:
+        """Appends the records; waits for room, not for the outcome: that is what ``flush`` is for, and leaving."""
+        self._run(self._producer.enqueue_many(as_records(records)))
+
+    def enqueue_body(self, body: Buffer, count: int) -> None:
+        """As ``enqueue_many``, with a ready-made body of ``count`` records."""
+        self._run(self._producer.enqueue_body(body, count))
 
     def flush(self) -> None:
         """Returns when everything appended so far is in the log. Raises what the producer failed of."""

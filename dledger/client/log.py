@@ -143,30 +143,25 @@ class Log:
 
     # Appending --------------------------------------------------------------------------------------------------
 
-    def append(
-        self, record: bytes, *, expect_index: int | None = None, timeout_ms: float | None = None
-    ) -> asyncio.Future[Ack]:
-        """Appends one record; the future's result says where it is, once a majority holds it durably.
+    async def append(self, record: bytes, *, expect_index: int | None = None, timeout_ms: float | None = None) -> Ack:
+        """Appends one record, and says where it is once a majority holds it durably.
 
-        Records are appended in the order of the calls. Never twice, however often the client had to send it.
-        Raises at once: UNEXPECTED_ARGUMENT (not bytes), RECORD_TOO_LARGE, PendingFull (``max_pending_bytes`` wait).
-        The future raises: DeadlineExceeded (not appended), OutcomeUnknown (perhaps appended, perhaps later), or the
-        log's refusal. A call that is cancelled before it is sent is not appended.
+        It is appended once, however often the client has to send it. Calls that run side by side, by
+        ``asyncio.gather`` or in a TaskGroup, are appended in the order in which they begin.
+        Raises UNEXPECTED_ARGUMENT (not bytes), RECORD_TOO_LARGE, PendingFull (``max_pending_bytes`` wait),
+        DeadlineExceeded (not appended), OutcomeUnknown (perhaps appended, perhaps later), or the log's refusal. A call
+        that is cancelled before it is sent is not appended.
 
-        With ``expect_index`` the append is conditional: unless the record gets that index, the future raises
+        With ``expect_index`` the append is conditional: unless the record gets that index, it raises
         WrongExpectedIndex, whose ``next_index`` is the true one. That is exact over retries and failovers. Conditional
-        appends are made one after the other in the order of the calls. They have no order with unconditional ones that
-        wait at the same time: await those first.
+        appends are made one after the other. They have no order with unconditional ones that wait at the same time:
+        await those first.
         """
-        if expect_index is not None:
-            return self._conditional(expect_index).append(record, timeout_ms, expect_index=expect_index)
-        if not self._started:
-            self._start()
-        return self._queue.append(record, timeout_ms)
+        return await self.enqueue(record, expect_index=expect_index, timeout_ms=timeout_ms)
 
-    def append_many(
+    async def append_many(
         self, records: Sequence[Buffer], *, expect_index: int | None = None, timeout_ms: float | None = None
-    ) -> asyncio.Future[Acks]:
+    ) -> Acks:
         """Appends the records as one atomic batch with consecutive indexes; raises as ``append``. Other calls that wait
         at the same time may share the batch; each has its own outcome.
 
@@ -175,6 +170,24 @@ class Log:
 
         ``expect_index``: as for ``append``, of the first record. Such a call is one batch, or BATCH_TOO_LARGE.
         """
+        return await self.enqueue_many(records, expect_index=expect_index, timeout_ms=timeout_ms)
+
+    def enqueue(
+        self, record: bytes, *, expect_index: int | None = None, timeout_ms: float | None = None
+    ) -> asyncio.Future[Ack]:
+        """As ``append``, for many at a time without a task for each: takes the record now, in the order of the calls,
+        and returns a future of its ack. Raises at once UNEXPECTED_ARGUMENT, RECORD_TOO_LARGE and PendingFull; the
+        future raises the rest."""
+        if expect_index is not None:
+            return self._conditional(expect_index).append(record, timeout_ms, expect_index=expect_index)
+        if not self._started:
+            self._start()
+        return self._queue.append(record, timeout_ms)
+
+    def enqueue_many(
+        self, records: Sequence[Buffer], *, expect_index: int | None = None, timeout_ms: float | None = None
+    ) -> asyncio.Future[Acks]:
+        """As ``append_many``, with a future of the acks; raises as ``enqueue``."""
         if expect_index is not None:
             return self._conditional(expect_index).append_many(records, timeout_ms, expect_index=expect_index)
         if not self._started:
@@ -233,19 +246,19 @@ class Log:
 
     # Reading ----------------------------------------------------------------------------------------------------
 
-    def get(
+    async def get(
         self,
         index: int,
         consistency: Consistency = Consistency.LINEARIZABLE,
         *,
         node: str | None = None,
         timeout_ms: float | None = None,
-    ) -> asyncio.Future[Entry]:
-        """The committed record at ``index``. Concurrent calls share messages.
+    ) -> Entry:
+        """The committed record at ``index``. Calls that run side by side share messages.
 
-        Linearizable: it sees every append acknowledged before the call. ``node`` (an id or an address) asks that node.
-        Raises at once: UNEXPECTED_ARGUMENT (what can be no index), PendingFull. The future raises: OutOfRange,
-        Unavailable, DeadlineExceeded; NotLeader only for a ``node`` that does not lead.
+        Linearizable: it sees every append acknowledged before it begins. ``node`` (an id or an address) asks that node.
+        Raises UNEXPECTED_ARGUMENT (what can be no index), PendingFull, OutOfRange, Unavailable, DeadlineExceeded;
+        NotLeader only for a ``node`` that does not lead.
         """
         self._check_open()
         check_index(index)
@@ -255,7 +268,7 @@ class Log:
         if getter is None:
             getter = Getter(self._leaders, self._options.group, consistency, node, self._rng)
             self._getters[consistency, node] = getter
-        return getter.get(index, timeout_ms)
+        return await getter.get(index, timeout_ms)
 
     async def read_batches(
         self,

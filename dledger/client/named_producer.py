@@ -19,7 +19,7 @@ from dledger.client.arguments import check_amount
 from dledger.client.bounds import ask_bounds
 from dledger.client.log_client_wire import encode_append
 from dledger.client.pending import build_bodies, check_body_size
-from dledger.client.results import AckSpan
+from dledger.client.results import FORGOTTEN_INDEX, Acks, AckSpan
 from dledger.client.stubs import LogStubs
 from dledger.common.batch import crc32c
 from dledger.common.errors import CODES, Code, DeadlineExceeded, DLedgerError, InternalError, OutcomeUnknown, error
@@ -40,13 +40,11 @@ if TYPE_CHECKING:
     from dledger.client.client_options import ClientOptions
     from dledger.client.leader_locator import LeaderLocator
     from dledger.common.batch import Buffer
+    from dledger.common.types import Ack
     from dledger.rpc.client.channels import Endpoint
 
 INIT_TIMEOUT_MS = 1_500
 CONFIRM_TIMEOUT_MS = 1_500
-FORGOTTEN_INDEX = -1
-"""Where a batch is that was appended so long ago that the log does not tell any more."""
-
 logger = logging.getLogger(__name__)
 
 
@@ -165,17 +163,25 @@ class NamedProducer:
             self._closed = reason
         self._changed.set()
 
-    async def append_many(self, records: Sequence[Buffer]) -> list[asyncio.Future[AckSpan]]:
-        """Appends the records in order, as one batch or, beyond ``max_batch_bytes``, as several.
+    async def append(self, record: Buffer) -> Ack:
+        """Appends one record, and says where it is once a majority holds it durably: raises as ``append_many``."""
+        [ack] = await self.append_many([record])
+        return ack
 
-        Waits for room in the window, not for the outcome: that is what the futures are for, and ``flush``. An index of
-        ``FORGOTTEN_INDEX`` says that the batch was in the log already, long ago. Raises what the producer failed of.
-        """
+    async def append_many(self, records: Sequence[Buffer]) -> Acks:
+        """Appends the records in order, as one batch or, beyond ``max_batch_bytes``, as several; returns when a
+        majority holds them durably. An index of ``FORGOTTEN_INDEX`` says that the record was in the log already, so
+        long ago that the log does not tell its index any more. Raises what the producer failed of."""
+        return Acks([await span for span in await self.enqueue_many(records)])
+
+    async def enqueue_many(self, records: Sequence[Buffer]) -> list[asyncio.Future[AckSpan]]:
+        """As ``append_many``, for many calls at a time: waits for room in the window, not for the outcome. That is what
+        the futures are for, one a batch, and ``flush``."""
         bodies = build_bodies(records, self._limits.max_record_bytes, self._limits.max_batch_bytes)
-        return [await self.append_body(body, count) for body, count in bodies]
+        return [await self.enqueue_body(body, count) for body, count in bodies]
 
-    async def append_body(self, body: Buffer, count: int) -> asyncio.Future[AckSpan]:
-        """As ``append_many``, with a ready-made body (dledger.common.batch draws it) of ``count`` records.
+    async def enqueue_body(self, body: Buffer, count: int) -> asyncio.Future[AckSpan]:
+        """As ``enqueue_many``, with a ready-made body (dledger.common.batch draws it) of ``count`` records.
 
         Raises BATCH_TOO_LARGE, and nothing is sent, for one that no server can be told to take.
         """

@@ -11,6 +11,9 @@ from typing import overload
 from dledger.common.batch import Buffer, build_body, record_at, records_of
 from dledger.common.types import Ack, Entry
 
+FORGOTTEN_INDEX = -1
+"""Of records that were appended so long ago that the log does not tell any more where they are."""
+
 _make_ack = partial(tuple.__new__, Ack)
 
 
@@ -44,7 +47,7 @@ class Acks(Sequence[Ack]):
     @property
     def last_index(self) -> int:
         """The index of the last record."""
-        return self.spans[-1].first_index + self.spans[-1].count - 1
+        return self[-1].index
 
     @property
     def term(self) -> int:
@@ -75,7 +78,9 @@ class Acks(Sequence[Ack]):
         left = range(self._count)[ordinal]
         for span in self.spans:
             if left < span.count:
-                return Ack(span.first_index + left, span.term, span.timestamp_ms)
+                is_forgotten = span.first_index == FORGOTTEN_INDEX
+                index = FORGOTTEN_INDEX if is_forgotten else span.first_index + left
+                return Ack(index, span.term, span.timestamp_ms)
             left -= span.count
         raise IndexError(ordinal)
 
@@ -85,7 +90,9 @@ class Acks(Sequence[Ack]):
 
 def acks_of(first_index: int, count: int, term: int, timestamp_ms: int) -> Iterator[Ack]:
     """The acks of one batch, made at C speed."""
-    return map(_make_ack, zip(range(first_index, first_index + count), repeat(term), repeat(timestamp_ms)))
+    is_forgotten = first_index == FORGOTTEN_INDEX
+    indexes = repeat(FORGOTTEN_INDEX, count) if is_forgotten else range(first_index, first_index + count)
+    return map(_make_ack, zip(indexes, repeat(term), repeat(timestamp_ms)))
 
 
 @dataclass(frozen=True, slots=True)

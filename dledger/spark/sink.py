@@ -77,7 +77,7 @@ def append_full_chunks(place: Place, batches: Iterator[pa.RecordBatch], name: st
             with _connect(place) as log, log.producer(name, epoch=epoch) as producer:
                 for batch in batches:
                     for chunk in chunker.feed(batch, VALUE):
-                        producer.append_body(*chunk)
+                        producer.enqueue_body(*chunk)
         except DLedgerError as refusal:
             raise_unless_written(refusal, name, epoch)
             return Written(name, epoch, 0, None)
@@ -94,7 +94,7 @@ def append_rests(place: Place, messages: Iterable[WriterCommitMessage | None]) -
             body, count = message.rest
             try:
                 with log.producer(message.name, epoch=message.epoch, sequence=message.rows - count) as producer:
-                    producer.append_body(body, count)
+                    producer.enqueue_body(body, count)
             except DLedgerError as refusal:
                 raise_unless_written(refusal, message.name, message.epoch)
 

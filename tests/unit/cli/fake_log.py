@@ -157,7 +157,7 @@ class FakeLog:
     async def __aexit__(self, *_: object) -> None:
         return None
 
-    def append_many(self, records: Sequence[bytes], *, expect_index: int | None = None) -> asyncio.Future[Acks]:
+    def enqueue_many(self, records: Sequence[bytes], *, expect_index: int | None = None) -> asyncio.Future[Acks]:
         answer: asyncio.Future[Acks] = asyncio.get_running_loop().create_future()
         refusal = self.refusals.get(self._calls)
         if expect_index not in (None, len(self.records)):
@@ -173,8 +173,11 @@ class FakeLog:
         self._calls += 1
         return answer
 
-    async def append(self, record: bytes) -> Ack:
-        return (await self.append_many([record]))[0]
+    def enqueue(self, record: bytes) -> asyncio.Future[Ack]:
+        return asyncio.ensure_future(self._one(record))
+
+    async def _one(self, record: bytes) -> Ack:
+        return (await self.enqueue_many([record]))[0]
 
     async def get(
         self, index: int, consistency: Consistency = Consistency.LINEARIZABLE, *, node: str | None = None

@@ -102,11 +102,11 @@ def test_nothing_behind_a_record_that_may_be_too_large_is_sent_before_it_is_take
 def test_a_record_that_no_server_takes_is_refused_with_its_line(
     dledger: Run, fake: FakeLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def append_many(records: Sequence[bytes]) -> asyncio.Future[Acks]:
+    def enqueue_many(records: Sequence[bytes]) -> asyncio.Future[Acks]:
         check_record_size(max(map(len, records)), 4)
-        return FakeLog.append_many(fake, records)
+        return FakeLog.enqueue_many(fake, records)
 
-    monkeypatch.setattr(fake, "append_many", append_many)
+    monkeypatch.setattr(fake, "enqueue_many", enqueue_many)
     monkeypatch.setattr("dledger.cli.records.BATCH_RECORDS", 2)
     outcome = dledger("append", log=fake, stdin=b"1\n2\n3\nfar-too-long\n5\n")
     assert (outcome.code, fake.records) == (5, [b"1", b"2"])
@@ -233,7 +233,7 @@ def test_an_interrupt_while_the_input_is_idle_is_130_and_says_what_was_acknowled
 class Leaderless(FakeLog):
     """Answers no append; closing it waits for all of them, as the client does. Interrupted then, and once more."""
 
-    def append_many(self, records: Sequence[bytes], *, expect_index: int | None = None) -> asyncio.Future[Acks]:
+    def enqueue_many(self, records: Sequence[bytes], *, expect_index: int | None = None) -> asyncio.Future[Acks]:
         asyncio.get_running_loop().call_soon(os.kill, os.getpid(), signal.SIGTERM)
         self._call: asyncio.Future[Acks] = asyncio.get_running_loop().create_future()
         return self._call

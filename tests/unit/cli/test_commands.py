@@ -304,10 +304,10 @@ def test_bench_tells_the_servers_limits_from_the_clients_own(
     fake.refusals[0] = too_large
     assert "(max_batch_bytes of the servers: raise it" in dledger("bench", "append", log=fake).err
 
-    def append_many(_: list[bytes]) -> None:
+    def enqueue_many(_: list[bytes]) -> None:
         raise too_large
 
-    monkeypatch.setattr(fake, "append_many", append_many)
+    monkeypatch.setattr(fake, "enqueue_many", enqueue_many)
     assert dledger("bench", "append", log=fake).err == "dledger: the limit is 4\n"
 
 

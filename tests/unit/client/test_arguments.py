@@ -71,7 +71,7 @@ def named(name: Any, **more: Any) -> Call:
 def named_body(body: Any, count: Any) -> Call:
     async def call(log: client.Log) -> object:
         async with log.producer("job") as producer:
-            return await producer.append_body(body, count)
+            return await producer.enqueue_body(body, count)
 
     return call
 
@@ -79,7 +79,7 @@ def named_body(body: Any, count: Any) -> Call:
 def named_records(records: Any) -> Call:
     async def call(log: client.Log) -> object:
         async with log.producer("job") as producer:
-            return await producer.append_many(records)
+            return await producer.enqueue_many(records)
 
     return call
 

@@ -138,7 +138,7 @@ async def test_a_caller_who_is_cancelled_leaves_the_search_to_the_others(cluster
 async def held(cluster: FakeCluster, log: client.Log) -> asyncio.Future[Ack]:
     """An append that is acknowledged once ``hold`` is set."""
     cluster.faults.hold = asyncio.Event()
-    pending = log.append(b"x")
+    pending = log.enqueue(b"x")
     async with cluster.nodes[0].received:
         await cluster.nodes[0].received.wait_for(lambda: cluster.nodes[0].append_messages)
     return pending
@@ -178,7 +178,7 @@ async def test_nothing_new_is_taken_once_the_client_is_being_closed(cluster: Fak
     closing = asyncio.ensure_future(log.close())
     await asyncio.sleep(0)
     with pytest.raises(Unavailable, match="the client was closed"):
-        log.append(b"y")
+        log.enqueue(b"y")
     release(cluster)
     await closing
 
@@ -203,7 +203,7 @@ async def test_what_was_appended_under_a_name_is_waited_for(
     cluster: FakeCluster, log: client.Log, producer: client.NamedProducer
 ) -> None:
     cluster.faults.hold = asyncio.Event()
-    [pending] = await producer.append_many([b"x"])
+    [pending] = await producer.enqueue_many([b"x"])
     closing = asyncio.ensure_future(log.close())
     await asyncio.sleep(0)
     release(cluster)
@@ -216,9 +216,9 @@ async def test_what_was_appended_under_a_name_is_waited_for(
 async def test_nothing_more_is_appended_under_a_name(
     cluster: FakeCluster, log: client.Log, producer: client.NamedProducer
 ) -> None:
-    await producer.append_many([b"x"])
+    await producer.enqueue_many([b"x"])
     await log.close()
-    assert await outcome(asyncio.ensure_future(producer.append_many([b"y"]))) is Code.SHUTTING_DOWN
+    assert await outcome(asyncio.ensure_future(producer.enqueue_many([b"y"]))) is Code.SHUTTING_DOWN
     assert cluster.records() == [b"x"]
 
 
@@ -227,8 +227,8 @@ async def test_who_waits_for_room_under_a_name_is_told_at_once(
 ) -> None:
     cluster.faults.hold = asyncio.Event()
     for number in range(DEFAULT_BATCHES_IN_FLIGHT):
-        await producer.append_many([b"%d" % number])
-    one_more = asyncio.ensure_future(producer.append_many([b"more"]))
+        await producer.enqueue_many([b"%d" % number])
+    one_more = asyncio.ensure_future(producer.enqueue_many([b"more"]))
     await asyncio.sleep(0)
     closing = asyncio.ensure_future(log.close())
     assert await outcome(one_more) is Code.SHUTTING_DOWN
@@ -241,7 +241,7 @@ async def test_what_was_sent_under_a_name_and_not_answered_is_of_unknown_outcome
     cluster.faults.hold = asyncio.Event()
     async with client.connect(cluster.endpoints, timeout_ms=1_000) as log:
         producer = await log.producer("job").__aenter__()
-        [sent] = await producer.append_many([b"x"])
+        [sent] = await producer.enqueue_many([b"x"])
         async with cluster.nodes[0].received:
             await cluster.nodes[0].received.wait_for(lambda: cluster.nodes[0].append_messages)
     with pytest.raises(OutcomeUnknown, match="the client was closed"):
@@ -254,7 +254,7 @@ async def test_what_was_never_sent_under_a_name_was_not_appended(cluster: FakeCl
     async with client.connect(cluster.endpoints, timeout_ms=1_000) as log:
         producer = await log.producer("job").__aenter__()
         cluster.lead(None)
-        [unsent] = await producer.append_many([b"x"])
+        [unsent] = await producer.enqueue_many([b"x"])
         flushing = asyncio.ensure_future(producer.flush())
         await log.close()
     with pytest.raises(DLedgerError) as refusal:

@@ -155,7 +155,7 @@ async def test_a_second_cluster_that_turns_up_later_is_refused_then(red: FakeClu
 
 async def append_named(log: client.Log) -> object:
     async with log.producer("job") as producer:
-        return await producer.append_many([b"x"])
+        return await producer.enqueue_many([b"x"])
 
 
 @pytest.mark.parametrize("cluster_id", [None, "red"])
@@ -191,7 +191,7 @@ async def test_a_producer_that_was_opened_before_its_leader_founded_another_clus
     async with client.connect(red.endpoints) as log, log.producer("job") as producer:
         green = found_another(red.nodes[0])
         red.lead(red.nodes[1])
-        await producer.append_many([b"x"])
+        await producer.enqueue_many([b"x"])
         await producer.flush()
     assert (red.records(), green.records()) == ([b"x"], [])
 
@@ -202,7 +202,7 @@ async def test_an_append_waits_while_the_others_still_take_a_node_for_their_lead
     async with client.connect(red.endpoints) as log:
         await log.bounds()
         green = found_another(red.nodes[0])
-        waiting = log.append(b"x")
+        waiting = log.enqueue(b"x")
         done, _ = await asyncio.wait({waiting}, timeout=0.1)
         assert not done
         red.lead(red.nodes[1])

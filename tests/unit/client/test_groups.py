@@ -267,7 +267,7 @@ async def test_closing_one_log_leaves_the_others_open(whole: client.Cluster) -> 
 
 async def test_the_cluster_waits_for_what_its_logs_have_not_been_answered(cluster: FakeCluster) -> None:
     async with client.connect_cluster(cluster.endpoints, timeout_ms=5_000) as whole:
-        acks = [whole.log().append(b"x"), whole.log("meta").append(b"y")]
+        acks = [whole.log().enqueue(b"x"), whole.log("meta").enqueue(b"y")]
     assert {(await ack).index for ack in acks} == {0, 1}
     for use in (whole.log, lambda: whole.groups):
         with pytest.raises(Unavailable, match="the client was closed"):

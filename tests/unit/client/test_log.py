@@ -237,7 +237,7 @@ def test_what_is_appended_may_be_read_from_the_log_itself(served: FakeCluster) -
         log.append_many([b"0", b"1"])
         assert log.append_many(entry.value for entry in log.read()).last_index == 3  # type: ignore[arg-type]
         with log.producer("job") as producer:
-            producer.append_many(entry.value for entry in log.read(2))  # type: ignore[arg-type]
+            producer.enqueue_many(entry.value for entry in log.read(2))  # type: ignore[arg-type]
     assert served.records() == [b"0", b"1"] * 3
 
 
@@ -294,7 +294,7 @@ def test_a_reader_that_is_forgotten_behind_a_fork_waits_for_no_thread_of_the_par
 
 def append_named(log: client.BlockingLog) -> None:
     with log.producer("job") as producer:
-        producer.append_many([b"x"])
+        producer.enqueue_many([b"x"])
 
 
 @pytest.mark.parametrize("has_begun", [True, False])
@@ -346,7 +346,7 @@ def test_a_named_producer_tells_what_became_of_its_records_also_when_its_client_
         served.faults.hold = asyncio.Event()
     with client.connect_blocking(served.endpoints, timeout_ms=500) as log:
         producer = log.producer("job").__enter__()
-        producer.append_many([b"x"])
+        producer.enqueue_many([b"x"])
         while not served.nodes[0].append_messages:
             time.sleep(0.001)
         log.close()

@@ -118,7 +118,7 @@ class PlainAppends(Misbehaving):
     @rule(count=st.integers(1, 4))
     def append(self, count: int) -> None:
         async def start() -> None:
-            self.waiting += [([record], self.log.append(record)) for record in self._new(count)]
+            self.waiting += [([record], self.log.enqueue(record)) for record in self._new(count)]
 
         self.run(start())
 
@@ -126,7 +126,7 @@ class PlainAppends(Misbehaving):
     def append_many(self, count: int) -> None:
         async def start() -> None:
             records = self._new(count)
-            self.waiting.append((records, self.log.append_many(records)))
+            self.waiting.append((records, self.log.enqueue_many(records)))
 
         self.run(start())
 
@@ -224,7 +224,7 @@ class NamedAppends(Misbehaving):
     async def _work(self, epoch: int, batches: int, *, dies: bool) -> None:
         async with self.log.producer("job", epoch=epoch) as producer:
             for batch in range(batches):
-                await producer.append_many([b"%d/%d" % (epoch, batch * BATCH + at) for at in range(BATCH)])
+                await producer.enqueue_many([b"%d/%d" % (epoch, batch * BATCH + at) for at in range(BATCH)])
             if dies:
                 raise InterruptedError
 

@@ -49,18 +49,18 @@ async def test_an_append_is_acknowledged_with_its_index_and_term(cluster: FakeCl
 
 async def test_appends_take_their_place_in_the_order_of_the_calls(cluster: FakeCluster, log: client.Log) -> None:
     records = numbered(3_000)
-    acks = await asyncio.gather(*(log.append(record) for record in records))
+    acks = await asyncio.gather(*(log.enqueue(record) for record in records))
     assert [ack.index for ack in acks] == list(range(3_000))
     assert cluster.records() == records
 
 
 async def test_what_gathers_while_batches_travel_shares_a_batch(cluster: FakeCluster, log: client.Log) -> None:
-    await asyncio.gather(*(log.append(record) for record in numbered(500)))
+    await asyncio.gather(*(log.enqueue(record) for record in numbered(500)))
     assert len(cluster.batches) == 1
 
 
 async def test_append_many_is_one_batch_of_its_own(cluster: FakeCluster, log: client.Log) -> None:
-    before, many, after = log.append(b"before"), log.append_many(numbered(100)), log.append(b"after")
+    before, many, after = log.enqueue(b"before"), log.enqueue_many(numbered(100)), log.enqueue(b"after")
     acks = await many
     assert [ack.index for ack in acks] == list(range(1, 101))
     assert ((await before).index, (await after).index) == (0, 101)
@@ -100,7 +100,7 @@ async def test_a_leader_that_dies_is_only_a_delay(cluster: FakeCluster, log: cli
     await log.append(b"0")
     await cluster.nodes[0].stop()
     cluster.lead(None)
-    pending = log.append(b"1")
+    pending = log.enqueue(b"1")
     await asyncio.sleep(0.05)
     cluster.lead(cluster.nodes[1])
     assert (await pending).index == 1
@@ -109,7 +109,7 @@ async def test_a_leader_that_dies_is_only_a_delay(cluster: FakeCluster, log: cli
 async def test_a_leader_that_falls_silent_is_left_once_another_leads(cluster: FakeCluster, log: client.Log) -> None:
     await log.append(b"0")
     cluster.faults.hold = asyncio.Event()
-    pending = log.append(b"1")
+    pending = log.enqueue(b"1")
     await until_sent(cluster, 2)
     held, cluster.faults.hold = cluster.faults.hold, None
     cluster.lead(cluster.nodes[1])
@@ -132,7 +132,7 @@ async def test_a_leader_that_falls_silent_is_left_once_another_leads(cluster: Fa
 )
 async def test_a_refusal_that_passes_is_only_a_delay(cluster: FakeCluster, log: client.Log, code: Code) -> None:
     cluster.faults.refuse_appends = [code, code]
-    acks = await asyncio.gather(*(log.append(record) for record in numbered(10)))
+    acks = await asyncio.gather(*(log.enqueue(record) for record in numbered(10)))
     assert [ack.index for ack in acks] == list(range(10))
     assert cluster.records() == numbered(10)
 
@@ -146,7 +146,7 @@ async def test_an_answer_that_is_lost_does_not_append_twice(cluster: FakeCluster
 
 async def test_a_resend_keeps_boundaries_and_sequences(cluster: FakeCluster, log: client.Log) -> None:
     cluster.faults.hold = asyncio.Event()
-    pending = log.append_many(numbered(3)), log.append(b"between"), log.append_many(numbered(2))
+    pending = log.enqueue_many(numbered(3)), log.enqueue(b"between"), log.enqueue_many(numbered(2))
     await until_sent(cluster)
     cluster.faults.drop_answers = 1
     cluster.faults.hold.set()
@@ -212,7 +212,7 @@ async def test_what_grpc_itself_refuses_leaves_unknown_what_was_under_way_and_th
         calls = []
         for number, records in enumerate(([b"first"], [b"second"], [TOO_LARGE_FOR_GRPC])):
             await cluster.holds(number)
-            calls.append(log.append_many(records))
+            calls.append(log.enqueue_many(records))
         for call in calls:
             with pytest.raises(OutcomeUnknown, match="larger than max"):
                 await call
@@ -247,7 +247,7 @@ async def test_a_full_disk_refuses_the_batch_it_met_and_what_came_after_goes_on(
     cluster: FakeCluster, log: client.Log
 ) -> None:
     cluster.faults.refuse_appends = [Code.DISK_FULL]
-    refused, later = log.append_many(numbered(3)), log.append_many(numbered(3, start=3))
+    refused, later = log.enqueue_many(numbered(3)), log.enqueue_many(numbered(3, start=3))
     with pytest.raises(DiskFull):
         await refused
     await later
@@ -285,12 +285,12 @@ async def test_a_record_sent_is_of_unknown_outcome_when_its_time_runs_out_and_ke
     cluster: FakeCluster, log: client.Log, leap: Callable[[float], None]
 ) -> None:
     cluster.faults.hold = asyncio.Event()
-    slow = log.append(b"slow", timeout_ms=60_000)
+    slow = log.enqueue(b"slow", timeout_ms=60_000)
     await until_sent(cluster)
     leap(61)
     with pytest.raises(OutcomeUnknown):
         await slow
-    later = log.append(b"later")
+    later = log.enqueue(b"later")
     cluster.faults.hold.set()
     assert (await later).index == 1
     assert cluster.records() == [b"slow", b"later"]
@@ -298,7 +298,7 @@ async def test_a_record_sent_is_of_unknown_outcome_when_its_time_runs_out_and_ke
 
 async def test_each_call_has_its_own_timeout(cluster: FakeCluster, log: client.Log) -> None:
     cluster.lead(None)
-    patient, hasty = log.append(b"patient"), log.append(b"hasty", timeout_ms=50)
+    patient, hasty = log.enqueue(b"patient"), log.enqueue(b"hasty", timeout_ms=50)
     with pytest.raises(DeadlineExceeded):
         await hasty
     cluster.lead(cluster.nodes[0])
@@ -307,8 +307,8 @@ async def test_each_call_has_its_own_timeout(cluster: FakeCluster, log: client.L
 
 
 async def test_a_call_cancelled_before_it_is_sent_is_not_appended(cluster: FakeCluster, log: client.Log) -> None:
-    first, cancelled, last = log.append(b"first"), log.append(b"cancelled"), log.append(b"last")
-    many = log.append_many([b"cancelled too"])
+    first, cancelled, last = log.enqueue(b"first"), log.enqueue(b"cancelled"), log.enqueue(b"last")
+    many = log.enqueue_many([b"cancelled too"])
     cancelled.cancel()
     many.cancel()
     assert ((await first).index, (await last).index) == (0, 1)
@@ -318,16 +318,16 @@ async def test_a_call_cancelled_before_it_is_sent_is_not_appended(cluster: FakeC
 
 async def test_close_waits_for_the_outcome_of_everything_pending(cluster: FakeCluster) -> None:
     async with client.connect(cluster.endpoints) as log:
-        pending = [log.append(record) for record in numbered(100)]
+        pending = [log.enqueue(record) for record in numbered(100)]
     assert [future.result().index for future in pending] == list(range(100))
 
 
 async def test_close_tells_the_sent_from_the_unsent(cluster: FakeCluster) -> None:
     cluster.faults.hold = asyncio.Event()
     async with client.connect(cluster.endpoints, timeout_ms=300, max_batches_in_flight=1) as log:
-        sent = log.append(b"sent", timeout_ms=60_000)
+        sent = log.enqueue(b"sent", timeout_ms=60_000)
         await until_sent(cluster)
-        unsent = log.append(b"unsent", timeout_ms=60_000)
+        unsent = log.enqueue(b"unsent", timeout_ms=60_000)
     assert isinstance(sent.exception(), OutcomeUnknown)
     failure = unsent.exception()
     assert isinstance(failure, DLedgerError)
@@ -339,7 +339,7 @@ async def test_nothing_is_taken_after_close(cluster: FakeCluster) -> None:
     async with client.connect(cluster.endpoints) as log:
         await log.append(b"x")
     with pytest.raises(DLedgerError) as refusal:
-        log.append(b"y")
+        log.enqueue(b"y")
     assert refusal.value.code is Code.SHUTTING_DOWN
 
 
@@ -392,19 +392,19 @@ async def test_a_refused_conditional_append_takes_no_sequence_and_no_new_produce
 async def test_conditional_appends_travel_one_by_one_in_the_order_of_the_calls(
     cluster: FakeCluster, log: client.Log
 ) -> None:
-    acks = await asyncio.gather(*(log.append(b"%d" % index, expect_index=index) for index in range(20)))
+    acks = await asyncio.gather(*(log.enqueue(b"%d" % index, expect_index=index) for index in range(20)))
     assert [ack.index for ack in acks] == list(range(20))
     assert [batch.count for batch in cluster.batches] == [1] * 20
 
 
 async def test_conditional_calls_of_many_records_share_no_batch(cluster: FakeCluster, log: client.Log) -> None:
-    calls = [log.append_many([b"a", b"b"], expect_index=index) for index in (0, 2, 4)]
+    calls = [log.enqueue_many([b"a", b"b"], expect_index=index) for index in (0, 2, 4)]
     assert [acks.first_index for acks in await asyncio.gather(*calls)] == [0, 2, 4]
     assert [batch.count for batch in cluster.batches] == [2, 2, 2]
 
 
 async def test_what_is_behind_a_refused_conditional_append_has_its_own_answer(log: client.Log) -> None:
-    refused, right = log.append(b"x", expect_index=7), log.append(b"y", expect_index=0)
+    refused, right = log.enqueue(b"x", expect_index=7), log.enqueue(b"y", expect_index=0)
     with pytest.raises(WrongExpectedIndex):
         await refused
     assert (await right).index == 0
@@ -452,22 +452,22 @@ async def test_a_refusal_leaves_the_doubt_while_the_log_may_still_come_to_the_in
 @pytest.mark.parametrize("impossible", [-1, 1.5, "3", True, 1 << 63])
 async def test_what_can_be_no_index_is_refused_at_the_call(log: client.Log, impossible: int) -> None:
     with pytest.raises(InvalidRequest):
-        log.append(b"x", expect_index=impossible)
+        log.enqueue(b"x", expect_index=impossible)
     with pytest.raises(InvalidRequest):
-        log.append_many([b"x"], expect_index=impossible)
+        log.enqueue_many([b"x"], expect_index=impossible)
 
 
 async def test_a_conditional_call_that_would_be_several_batches_is_refused(cluster: FakeCluster) -> None:
     limits = Limits(max_batch_bytes=100, max_record_bytes=50)
     async with client.connect(cluster.endpoints, limits=limits) as log:
         with pytest.raises(InvalidRequest, match="one batch") as refused:
-            log.append_many([bytes(40)] * 3, expect_index=0)
+            log.enqueue_many([bytes(40)] * 3, expect_index=0)
         assert refused.value.code is Code.BATCH_TOO_LARGE
 
 
 async def test_closing_waits_for_conditional_appends_too(cluster: FakeCluster) -> None:
     async with client.connect(cluster.endpoints) as log:
-        calls = [log.append(b"%d" % index, expect_index=index) for index in range(3)]
+        calls = [log.enqueue(b"%d" % index, expect_index=index) for index in range(3)]
     assert [(await call).index for call in calls] == [0, 1, 2]
 
 
@@ -475,7 +475,7 @@ async def test_the_end_of_a_client_tells_of_conditional_appends(cluster: FakeClu
     log = client.connect(cluster.endpoints)
     await log.__aenter__()
     cluster.faults.hold = asyncio.Event()
-    sent, queued = log.append(b"a", expect_index=0), log.append(b"b", expect_index=1)
+    sent, queued = log.enqueue(b"a", expect_index=0), log.enqueue(b"b", expect_index=1)
     await until_sent(cluster)
     await log.end()
     with pytest.raises(OutcomeUnknown):
@@ -505,3 +505,11 @@ def test_the_blocking_client_appends_conditionally_too() -> None:
             assert refused.value.next_index == 3
 
     assert asyncio.run(serve(run)).records() == [b"a", b"b", b"c"]
+
+
+async def test_calls_can_be_made_tasks_of(cluster: FakeCluster, log: client.Log) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        one, many = tasks.create_task(log.append(b"x")), tasks.create_task(log.append_many([b"y", b"z"]))
+    assert (one.result().index, many.result().first_index) == (0, 1)
+    assert (await asyncio.create_task(log.get(2))).value == b"z"
+    assert cluster.records() == [b"x", b"y", b"z"]

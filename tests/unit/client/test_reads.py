@@ -90,9 +90,10 @@ async def test_more_gets_than_can_wait_are_refused_at_once(
 ) -> None:
     monkeypatch.setattr(getter, "MOST_QUEUED", 3)
     cluster.lead(None)
-    waiting = [log.get(0) for _ in range(3)]
+    waiting = [asyncio.create_task(log.get(0)) for _ in range(3)]
+    await asyncio.sleep(0)
     with pytest.raises(PendingFull):
-        log.get(0)
+        await log.get(0)
     for get in waiting:
         get.cancel()
 
@@ -104,13 +105,15 @@ async def test_a_get_that_nobody_waits_for_any_more_makes_room_for_another(
     monkeypatch.setattr(getter, "MOST_QUEUED", 3)
     leader = filled.leader
     filled.lead(None)
-    waiting = [log.get(0, timeout_ms=10) for _ in range(3)]
+    waiting = [asyncio.create_task(log.get(0, timeout_ms=10)) for _ in range(3)]
+    await asyncio.sleep(0)
     if given_up == "cancelled":
         for get in waiting:
             get.cancel()
     await asyncio.wait(waiting)
     await asyncio.sleep(2 * TICK_S)
-    another = log.get(7)
+    another = asyncio.create_task(log.get(7))
+    await asyncio.sleep(0)
     filled.lead(leader)
     assert (await another).value == b"7"
     assert all(get.cancelled() or get.exception() for get in waiting)
@@ -120,7 +123,7 @@ async def test_a_get_that_nobody_waits_for_any_more_makes_room_for_another(
 @pytest.mark.parametrize("index", [-1, 2**63, 1.5, "x", None, True])
 async def test_what_can_be_no_index_is_refused_at_once_and_breaks_no_later_get(log: client.Log, index: Any) -> None:
     with pytest.raises(InvalidRequest):
-        log.get(index)
+        await log.get(index)
     with pytest.raises(InvalidRequest):
         await indexes(log.read_batches(index))
     assert (await log.get(7, timeout_ms=2_000)).value == b"7"
@@ -134,19 +137,19 @@ async def test_the_last_index_there_can_be_is_out_of_range(log: client.Log) -> N
 
 async def test_what_says_no_consistency_and_no_node_is_refused_at_once(log: client.Log) -> None:
     with pytest.raises(InvalidRequest):
-        log.get(0, "committed")  # type: ignore[arg-type]
+        await log.get(0, "committed")  # type: ignore[arg-type]
     with pytest.raises(InvalidRequest):
-        log.get(0, node=1)  # type: ignore[arg-type]
+        await log.get(0, node=1)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("timeout_ms", [0, -1, math.nan, math.inf, "1", True])
 async def test_a_timeout_that_is_none_is_refused_at_once(log: client.Log, timeout_ms: Any) -> None:
     with pytest.raises(InvalidRequest):
-        log.get(0, timeout_ms=timeout_ms)
+        await log.get(0, timeout_ms=timeout_ms)
     with pytest.raises(InvalidRequest):
-        log.append(b"x", timeout_ms=timeout_ms)
+        await log.append(b"x", timeout_ms=timeout_ms)
     with pytest.raises(InvalidRequest):
-        log.append_many([b"x"], timeout_ms=timeout_ms)
+        await log.append_many([b"x"], timeout_ms=timeout_ms)
     with pytest.raises(InvalidRequest):
         await indexes(log.read_batches(timeout_ms=timeout_ms))
     with pytest.raises(InvalidRequest):
