@@ -31,6 +31,13 @@ class Metadata(NamedTuple):
     term: int
     leader_id: str | None
     members: tuple[MemberInfo, ...]
+    group_id: int = 0
+    """A group that was deleted and made again has another one. 0: one of the cluster's own."""
+
+    @property
+    def log_id(self) -> str:
+        """Names this log among all logs there ever were: indexes of another one mean nothing here."""
+        return f"{self.cluster_id}/{self.group}.{self.group_id}"
 
     def address_of(self, member_id: str | None) -> str:
         """Where clients reach a member, or the empty string."""
@@ -42,7 +49,9 @@ class Metadata(NamedTuple):
             MemberInfo(member.id, member.address, member.peer_address, member.http_address, member.voter)
             for member in answer.members
         )
-        return Metadata(answer.group, answer.cluster_id, answer.term, answer.leader_id or None, members)
+        return Metadata(
+            answer.group, answer.cluster_id, answer.term, answer.leader_id or None, members, answer.group_id
+        )
 
 
 class ClusterBook:

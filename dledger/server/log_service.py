@@ -12,6 +12,7 @@ from dledger.group.leader.quorum_ack_checker import AppendResult
 from dledger.group.replica import Replica
 from dledger.rpc.server.pipeline import answers_in_order
 from dledger.rpc.server.refusals import consistency_of, streaming, unary
+from dledger.server.directory_machine import id_of
 from dledger.server.embedded import Node
 from dledger.server.log_service_wire import AppendMessage, ReadMessage
 from dledger.v1 import log_pb2, log_pb2_grpc
@@ -112,6 +113,7 @@ class LogService(log_pb2_grpc.LogServiceServicer):
             cluster_id=node.cluster_id,
             term=replica.term,
             leader_id=replica.leader_id,
+            group_id=id_of(replica.group) or 0,
         )
         for member in replica.log.state.members:
             response.members.add(

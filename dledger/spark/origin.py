@@ -41,6 +41,9 @@ class Span(NamedTuple):
 class Origin(Protocol):
     """A log that can be read."""
 
+    log_id: str
+    """Names this log among all there ever were; empty where that is not known, as of a copy of files."""
+
     def bounds(self) -> tuple[int, int]:
         """The first index, and one past the last committed one."""
 
@@ -61,7 +64,10 @@ def opened(place: Place) -> Iterator[Origin]:
         yield CopyOrigin(place)
         return
     named = (place.read_from,) if ":" in place.read_from else ()  # an address is known by it without being asked for
-    with connect_blocking((*place.endpoints, *named), group=place.group, timeout_ms=place.timeout_ms) as log:
+    endpoints = (*place.endpoints, *named)
+    with connect_blocking(
+        endpoints, group=place.group, cluster_id=place.cluster_id, timeout_ms=place.timeout_ms
+    ) as log:
         yield ClusterOrigin(log, place)
 
 
@@ -70,6 +76,7 @@ class ClusterOrigin:
 
     def __init__(self, log: BlockingLog, place: Place) -> None:
         self._log = log
+        self.log_id = log.metadata().log_id
         self._node = None if place.read_from in ("leader", "any") else place.read_from
         self._consistency = Consistency.LINEARIZABLE if place.read_from == "leader" else Consistency.COMMITTED
         self._in_turn = [self._consistency]
@@ -139,6 +146,8 @@ class CopiedRecords(NamedTuple):
 
 class CopyOrigin:
     """The files of one node."""
+
+    log_id = ""
 
     def __init__(self, place: Place) -> None:
         self._copy = LogCopy(Path(place.path))

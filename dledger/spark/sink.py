@@ -107,7 +107,9 @@ def check_reachable(place: Place) -> None:
 
 
 def _connect(place: Place) -> BlockingLog:
-    return connect_blocking(place.endpoints, group=place.group, timeout_ms=place.timeout_ms)
+    return connect_blocking(
+        place.endpoints, group=place.group, cluster_id=place.cluster_id, timeout_ms=place.timeout_ms
+    )
 
 
 def raise_unless_written(refusal: DLedgerError, name: str, epoch: int) -> None:

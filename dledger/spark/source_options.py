@@ -25,6 +25,7 @@ READ_OPTIONS = (
     "dledger.endpoints",
     "endpoints",
     "group",
+    "clusterId",
     "path",
     "columns",
     "readFrom",
@@ -39,7 +40,7 @@ READ_OPTIONS = (
     "pushFilters",
     "timeoutMs",
 )
-WRITE_OPTIONS = ("dledger.endpoints", "endpoints", "group", "txnAppId", "txnVersion", "timeoutMs")
+WRITE_OPTIONS = ("dledger.endpoints", "endpoints", "group", "clusterId", "txnAppId", "txnVersion", "timeoutMs")
 MAX_APP_ID_BYTES = 240
 """The log gives a producer's name 255: what is added is ``spark/`` and a partition's number."""
 MAX_VERSION = (1 << 32) - 1
@@ -58,6 +59,8 @@ class Place:
     read_from: str = "leader"
     """leader, any, or a node's id or address."""
     timeout_ms: int = DEFAULT_TIMEOUT_MS
+    cluster_id: str = ""
+    """The only cluster that is meant; empty: the one of the endpoints."""
 
     @property
     def name(self) -> str:
@@ -238,4 +241,5 @@ def _place(options: _Given) -> Place:
         path=path,
         read_from=options.text("readFrom", "leader") or "leader",
         timeout_ms=timeout_ms,
+        cluster_id=options.text("clusterId", ""),
     )

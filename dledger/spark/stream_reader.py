@@ -6,8 +6,11 @@ partitions.
 
 ::
 
-    {"group": "default", "index": 5000, "cuts": "2000,4000"}
-                          one past the last record, and where its second and third task began
+    {"group": "default", "log": "9d5e…/default.0", "index": 5000, "cuts": "2000,4000"}
+                                one past the last record, and where its second and third task began
+
+An offset names its log, too. A checkpoint of a cluster that was founded anew, or of a group that was deleted and made
+again, is refused: its index means another record there.
 """
 
 from __future__ import annotations
@@ -125,12 +128,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._origin
 
     def _offset(self, index: int, cuts: str = "") -> Offset:
-        return {"group": self._options.place.group, "index": index, "cuts": cuts}
+        return {"group": self._options.place.group, "log": self._open().log_id, "index": index, "cuts": cuts}
 
     def _index(self, offset: Offset) -> int:
         group = self._options.place.group
         if offset.get("group") != group:
             raise ConfigError(f"the checkpoint is of group {offset.get('group')!r}, not {group!r}: use another one")
+        was, now = offset.get("log", ""), self._open().log_id
+        if was and now and was != now:
+            raise ConfigError(
+                f"the checkpoint is of another log ({was}) than the one at the endpoints ({now}), and its index means "
+                "nothing there: begin with a new checkpoint, or name the right endpoints"
+            )
         return int(offset["index"])
 
     def _check_continues(self, begin: int, bounds: tuple[int, int]) -> None:

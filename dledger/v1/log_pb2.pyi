@@ -535,11 +535,14 @@ class GetMetadataResponse(_message.Message):
     TERM_FIELD_NUMBER: _builtins.int
     LEADER_ID_FIELD_NUMBER: _builtins.int
     MEMBERS_FIELD_NUMBER: _builtins.int
+    GROUP_ID_FIELD_NUMBER: _builtins.int
     group: _builtins.str
     cluster_id: _builtins.str
     term: _builtins.int
     leader_id: _builtins.str
     """Empty when none is known."""
+    group_id: _builtins.int
+    """Never used twice in a cluster: a group that was deleted and made again has another one. 0: the cluster's own group."""
     @_builtins.property
     def members(self) -> _containers.RepeatedCompositeFieldContainer[Global___Member]: ...
     def __init__(
@@ -550,10 +553,11 @@ class GetMetadataResponse(_message.Message):
         term: _builtins.int = ...,
         leader_id: _builtins.str = ...,
         members: _abc.Iterable[Global___Member] | None = ...,
+        group_id: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "group", b"group", "leader_id", b"leader_id", "members", b"members", "term", b"term"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "group", b"group", "group_id", b"group_id", "leader_id", b"leader_id", "members", b"members", "term", b"term"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

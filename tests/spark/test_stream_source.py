@@ -13,7 +13,7 @@ from dledger.spark.origin import Span
 from dledger.spark.plan import Split
 from dledger.spark.source_options import ReadOptions
 from dledger.spark.stream_reader import StreamReader, index_after_bytes
-from tests.spark.clusters import Cluster
+from tests.spark.clusters import Cluster, running
 from tests.spark.test_sink import forget_last_commit
 
 if TYPE_CHECKING:
@@ -120,3 +120,16 @@ def test_the_offset_says_how_a_micro_batch_is_cut(cluster: Cluster) -> None:
 def test_bytes_are_counted_by_segment(size_bytes: int, end: int) -> None:
     small, large = Span(0, 15, 1_500, 0), Span(15, 20, 5_000, 0)
     assert index_after_bytes(5, size_bytes, [small, large]) == end
+
+
+def test_a_checkpoint_of_another_log_is_refused(run: Callable[..., Run], spark: SparkSession, tmp_path: Path) -> None:
+    run()
+    with running(tmp_path / "another") as another:
+        another.append([b"another log's %d" % number for number in range(9_000)])
+        with pytest.raises(Exception, match="the checkpoint is of another log"):
+            Run(spark, another, tmp_path / "checkpoint").finished()
+
+
+def test_a_cluster_that_is_not_the_one_named_is_refused(run: Callable[..., Run]) -> None:
+    with pytest.raises(Exception, match="0123456789abcdef was asked for"):
+        run(clusterId="0123456789abcdef")
