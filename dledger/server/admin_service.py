@@ -26,14 +26,14 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
     @unary
     async def Status(self, request: admin_pb2.StatusRequest) -> admin_pb2.StatusResponse:  # noqa: N802
         node = self._node
-        recovering = node.recovering_replica(request.group)
+        recovering = node.groups.recovering.get(node.groups.key_of(request.group))
         if recovering is not None:
             return _of_recovering(node, recovering)
         replica = node.replica(request.group)
         state, config, disk = replica.log.state, node.config, replica.disk_watch
         commit = await _commit_point(replica)
         return admin_pb2.StatusResponse(
-            group=node.name_of(replica.group),
+            group=node.groups.name_of(replica.group),
             cluster_id=node.cluster_id,
             id=config.id,
             role=replica.role.value,
@@ -158,7 +158,7 @@ def _of_recovering(node: Node, recovering: RecoveringReplica) -> admin_pb2.Statu
     """What is known of a log that cannot be opened yet. How far it is committed in records is not."""
     config, state = node.config, recovering.log.state
     return admin_pb2.StatusResponse(
-        group=node.name_of(recovering.group),
+        group=node.groups.name_of(recovering.group),
         cluster_id=node.cluster_id,
         id=config.id,
         role="recovering",
@@ -184,7 +184,7 @@ def _of_recovering(node: Node, recovering: RecoveringReplica) -> admin_pb2.Statu
 
 
 def _count_groups(node: Node) -> int:
-    return len(node.replicas) + len(node.recovering)
+    return len(node.groups.replicas) + len(node.groups.recovering)
 
 
 def _group_info(entry: GroupEntry) -> admin_pb2.GroupInfo:

@@ -89,7 +89,7 @@ class Directory:
         self._wake.set()
 
     def _meta(self) -> Replica:
-        if META_GROUP in self._node.recovering:
+        if META_GROUP in self._node.groups.recovering:
             raise error(Code.LEADER_NOT_READY, f"the log of {META_GROUP!r} is being repaired on this node")
         return self._node.replica(META_GROUP)
 
@@ -164,7 +164,7 @@ class Directory:
         there is none: others may not have heard of it yet."""
         if name == DEFAULT_GROUP and name not in self._runner.machine.groups:
             return error(Code.LEADER_NOT_READY, "the cluster is being founded: try again after a moment")
-        replica = self._node.replicas.get(META_GROUP)
+        replica = self._node.groups.replicas.get(META_GROUP)
         leads = replica is not None and replica.role is Role.LEADER and replica.core.is_ready
         if leads and name not in self._runner.machine.groups:
             return no_group(name)
@@ -205,16 +205,16 @@ class Directory:
 
     async def _remove_what_was_removed(self) -> None:
         removed = self._runner.machine.removed_ids
-        for key in [*self._node.replicas, *self._node.recovering]:
+        for key in [*self._node.groups.replicas, *self._node.groups.recovering]:
             if id_of(key) in removed:
                 logger.info("the group was removed", extra={"group": key})
-                await self._node.remove_group(key)
+                await self._node.groups.remove(key)
 
     async def _open_what_is_wanted(self) -> None:
         node = self._node
         entries = list(self._runner.machine.groups.values())
-        node.names = {entry.name: entry.key for entry in entries}
+        node.groups.names = {entry.name: entry.key for entry in entries}
         for entry in entries:
             is_member = any(each.id == node.config.id for each in entry.founders)
-            if is_member and not entry.is_sealing and not node.has_group(entry.key):
-                await node.open_group(entry.key, entry.founders)
+            if is_member and not entry.is_sealing and not node.groups.has(entry.key):
+                await node.groups.open(entry.key, entry.founders)

@@ -13,7 +13,7 @@ from random import Random
 from typing import Any
 
 from dledger.common.config import NodeConfig
-from dledger.common.errors import Code, DLedgerError, error
+from dledger.common.errors import Code, error
 from dledger.common.types import DEFAULT_GROUP, META_GROUP, Ack
 from dledger.disk.disk import Disk
 from dledger.group.replica import Replica
@@ -38,7 +38,10 @@ class Node(node.Node):
         if config.many_groups:
             config = replace(config, group=META_GROUP)
         super().__init__(config, disk=disk, transport=transport, random=random, wall_clock_ms=wall_clock_ms)
+        self.groups.unnamed = DEFAULT_GROUP
         self._directory = Directory(self, random) if config.many_groups else None
+        if self._directory is not None:
+            self.groups.refusal = self._directory.refusal
 
     async def join(self) -> None:
         await super().join()
@@ -63,25 +66,17 @@ class Node(node.Node):
         """For what users append, trim and keep: the log of a state machine is that one's alone. Raises UNSUPPORTED, and
         what ``replica`` raises."""
         replica = self.replica(group)
-        machine = replica.settings.current.machine
+        machine, name = replica.settings.current.machine, self.groups.name_of(replica.group)
         if machine or replica.group == META_GROUP:
             raise error(
                 Code.UNSUPPORTED,
-                f"group {self.name_of(replica.group)!r} is the log of a state machine ({machine or 'directory'}), and "
-                "takes no records of others, nor trims: use another group",
+                f"group {name!r} is the log of a state machine ({machine or 'directory'}), and takes no records of "
+                "others, nor trims: use another group",
             )
         return replica
-
-    def _key_of(self, group: str) -> str:
-        return super()._key_of(group or DEFAULT_GROUP)
 
     async def append_many(
         self, records: Sequence[bytes], *, expect_index: int | None = None, group: str = ""
     ) -> list[Ack]:
         self.user_replica(group)
         return await super().append_many(records, expect_index=expect_index, group=group)
-
-    def _unknown(self, group: str) -> DLedgerError:
-        if self._directory is None:
-            return super()._unknown(group)
-        return self._directory.refusal(self.name_of(group))

@@ -126,7 +126,7 @@ class Directory:
     async def _tell_opening(self, seat: Seat) -> None:
         """A node that cannot open the group now is told again."""
         group = seat.group
-        refusal = await self._ask(seat, lambda node: node.open_group(group.name, group.founders))
+        refusal = await self._ask(seat, lambda node: node.groups.open(group.name, group.founders))
         if refusal is None:
             self._cluster.trace.note("told", seat.name, "to open")
         elif refusal.code is not Code.LEADER_NOT_READY and not self._is_of_the_disk(seat.host, refusal):
@@ -134,7 +134,7 @@ class Directory:
 
     async def _tell_removal(self, seat: Seat) -> None:
         disk = seat.disk_name
-        refusal = await self._ask(seat, lambda node: node.remove_group(seat.group.name))
+        refusal = await self._ask(seat, lambda node: node.groups.remove(seat.group.name))
         if refusal is None and seat.disk_name == disk:
             seat.removed()
             self._cluster.trace.hit("branch group removed", seat.name)
@@ -143,7 +143,7 @@ class Directory:
 
     async def _tell_late(self, seat: Seat) -> None:
         group = seat.group
-        refusal = await self._ask(seat, lambda node: node.open_group(group.name, group.founders))
+        refusal = await self._ask(seat, lambda node: node.groups.open(group.name, group.founders))
         if refusal is not None and refusal.code is Code.UNKNOWN_GROUP:
             self._cluster.trace.hit("branch late opening refused", seat.name)
         elif refusal is not None and refusal.code is not Code.SHUTTING_DOWN:

@@ -116,7 +116,7 @@ class GroupLife:
     def present(self) -> AnyReplica | None:
         """What runs of the group, also while its log is being repaired; None before anything does."""
         node = self._life.node
-        return None if node is None else node.replicas.get(self.group) or node.recovering.get(self.group)
+        return None if node is None else node.groups.replicas.get(self.group) or node.groups.recovering.get(self.group)
 
     @property
     def node(self) -> Node:
