@@ -7,13 +7,13 @@ import logging
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from dledger.common.batches import in_batches
 from dledger.common.closing import unless_cancelled
 from dledger.common.config import NodeConfig
 from dledger.common.errors import Code, DLedgerError, error, quoted
-from dledger.common.types import Member
+from dledger.common.types import Member, Position, Term
 from dledger.disk.disk import Disk, remove_directory, run_to_the_end
 from dledger.group.failing import as_refusal
 from dledger.group.group_record import GroupRecord
@@ -29,6 +29,22 @@ from dledger.node.peer_trust import TrustListener
 from dledger.node.peers import Peers
 
 logger = logging.getLogger(__name__)
+
+
+class LogPosition(NamedTuple):
+    """How far a group's log was committed when somebody said who its members are."""
+
+    position: Position
+    term: Term
+
+    def supersedes(self, replica: Replica) -> bool:
+        """Whether no change of the members in the replica's log can be later: what it says of them is older, or will
+        never be committed."""
+        changed_at = replica.log.state.members_position
+        if changed_at <= self.position:
+            return True
+        is_committed = changed_at <= replica.core.commit_position
+        return not is_committed and replica.log.term_at(changed_at) < self.term
 
 
 class Groups:
@@ -51,6 +67,8 @@ class Groups:
         """Which group an empty name means."""
         self.refusal: Callable[[str], DLedgerError] = self._unknown
         """What is said of a name that no group here has."""
+        self.on_called: Callable[[str, Term], bool] = lambda *_: False
+        """Told of a leader's message, and its term, for a group that is not here; whether somebody sees to that."""
         self.changing = asyncio.Lock()
         """Held by a step of the node's start too; its stop waits for it."""
         self.is_stopped = False
@@ -150,7 +168,7 @@ class Groups:
 
     async def open_found(self, founders: Sequence[Member]) -> None:
         """Opens the founding group, which is made with ``founders`` if it is not there, and every other group on this
-        disk. Raises what ``Opener.open`` raises, and CONFIG_ERROR for a directory without the founding group."""
+        disk. Raises what ``Opener.open`` raises, and UNSUPPORTED_VERSION for a directory without the founding group."""
         self._check_founding_group()
         await self._finish_removals()
         founding = self._config.group
@@ -162,9 +180,9 @@ class Groups:
         groups, config = self._identity.groups, self._config
         if groups and config.group not in groups:
             raise error(
-                Code.CONFIG_ERROR,
-                f"{config.data_dir} belongs to group {groups[0]!r}, not {config.group!r}: "
-                "start it with --many-groups if it was founded so, else without; or use another directory",
+                Code.UNSUPPORTED_VERSION,
+                f"{config.data_dir} was written by a dledger whose clusters had no group {config.group!r}: start a new "
+                "cluster in empty directories, and copy the log there with `dledger tail -o raw | dledger append`",
             )
 
     async def _open_or_leave(self, group: str) -> None:
@@ -224,9 +242,9 @@ class Groups:
 
     async def open(self, group: str, founders: Sequence[Member]) -> None:
         """Opens a group that is not on this disk yet, and takes part in it. ``founders`` are its first members, each
-        with the disk that the record of the group names: this node votes in an empty log only if it is one of them. It
-        joins as a learner when it is not, or when its disk is in an older state. Returns at once when the group is open
-        already. May be called again after it raised.
+        with the disk that the record of the group names: this node votes in an empty log only if it is one of them, and
+        never dropped the group. It joins as a learner when it is not, or when its disk is in an older state. Returns at
+        once when the group is open already. May be called again after it raised.
 
         Raises UNKNOWN_GROUP for a group that was removed for good, LEADER_NOT_READY before the cluster has its id, and
         what opening raises: DISK_FULL, DISK_ERROR, CORRUPT_LOG.
@@ -239,7 +257,10 @@ class Groups:
                 return
             if not self.cluster_id:
                 raise error(Code.LEADER_NOT_READY, "no group is opened before the cluster has its id: try again")
+            if group in self._dropped():
+                await self._remove_files(group)
             is_founder = any(each.id == self._config.id and self._is_named_by(each) for each in founders)
+            is_founder = is_founder and group not in self._identity.dropped_groups
             await self._join(group, founders if is_founder else ())
 
     async def _join(self, group: str, founders: Sequence[Member]) -> None:
@@ -268,12 +289,35 @@ class Groups:
             self.unopened.pop(group, None)
             await self._remove_files(group)
 
+    async def drop(self, group: str, as_of: LogPosition) -> bool:
+        """Removes the replica of a group that this node is no member of any more, by the part of the group's log that
+        is committed up to ``as_of``. Its files go; a member again, the node begins with an empty log.
+
+        False, and nothing is done, while that is not the last word: this log has a later change of the members, this
+        node leads, or its log is being repaired. Raises DISK_FULL or DISK_ERROR, and is to be called again then."""
+        async with self.changing:
+            assert group != self._config.group, "the founding group stays"
+            replica = self.replicas.get(group)
+            if replica is None or replica.leads or not as_of.supersedes(replica):
+                return False
+            await self._stop(group, replica)  # from its first moment on it takes no frame any more
+            await self._identity.drop_group(group)
+            await self._remove_files(group)
+            return True
+
+    def _dropped(self) -> list[str]:
+        """Groups whose files are to go, if the node ended before they went."""
+        return [group for group in self._identity.dropped_groups if group not in self._identity.groups]
+
     async def _close(self, group: str) -> None:
         while reopening := [task for task, each in self._reopening.items() if each == group]:
             await asyncio.wait(reopening)  # what it opens would be there again
         replica = self.replicas.get(group) or self.recovering.get(group)
-        if replica is None:
-            return
+        if replica is not None:
+            await self._stop(group, replica)
+
+    async def _stop(self, group: str, replica: AnyReplica) -> None:
+        """It is told of nothing any more, and its files are closed."""
         await replica.stop()
         self.replicas.pop(group, None)
         self.recovering.pop(group, None)
@@ -285,8 +329,8 @@ class Groups:
         await run_to_the_end(self._disk, partial(remove_directory, self._disk, self._opener.directory(group)))
 
     async def _finish_removals(self) -> None:
-        """Files of groups that were removed while a start came to nothing."""
-        for group in self._identity.removed_groups:
+        """Files of groups that were being removed, or dropped, when the node ended."""
+        for group in [*self._identity.removed_groups, *self._dropped()]:
             await self._remove_files(group)
 
     # Logs that are opened anew -----------------------------------------------------------------------------------

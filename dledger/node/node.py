@@ -38,7 +38,7 @@ from dledger.node.opening import Opener
 from dledger.node.peer_book import PeerBook
 from dledger.node.peers import Peers
 from dledger.raft import codec
-from dledger.raft.messages import Message, PeerMessage
+from dledger.raft.messages import Append, Compare, Heartbeat, Message, PeerMessage, Reset, Truncate
 from dledger.transport.peer import TcpTransport
 from dledger.transport.transport_api import PeerIdentity, Transport
 
@@ -47,6 +47,10 @@ logger = logging.getLogger(__name__)
 
 RoleListener = Callable[[str, Role, Term, NodeId], None]
 """(group, role, term, leader_id): told of every change, on the event loop, in order. Must not block."""
+
+
+BY_A_LEADER = (Heartbeat, Compare, Truncate, Append, Reset)
+"""Messages that only a leader sends, to the members by its log."""
 
 
 def _system_clock_ms() -> int:
@@ -351,13 +355,13 @@ class Node:
 
     def _deliver(self, sender: NodeId, message: Message) -> None:
         replica = self.groups.replicas.get(message.group) or self.groups.recovering.get(message.group)
-        if replica is None:
-            now_s = asyncio.get_running_loop().time()
-            key = f"{sender} {message.group}"
-            fields = {"group": message.group, "peer": sender}
-            self._log.say(logging.WARNING, key, now_s, "a message for a group that is not here", **fields)
-        else:
+        if replica is not None:
             replica.on_message(sender, message)
+        elif not (isinstance(message, BY_A_LEADER) and self.groups.on_called(message.group, message.term)):
+            now_s = asyncio.get_running_loop().time()
+            fields = {"group": message.group, "peer": sender}
+            key = f"{sender} {message.group}"
+            self._log.say(logging.WARNING, key, now_s, "a message for a group that is not here", **fields)
 
     def on_connected(self, peer: NodeId) -> None:
         for replica in self.groups.all():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-from dledger.common.types import LogPoint, NodeId, PreferredLeader
+from dledger.common.types import META_GROUP, LogPoint, NodeId, PreferredLeader
 from dledger.group.leader.members import Change
 from dledger.group.repair.recovering import RecoveringReplica
 from dledger.group.replica import Replica
@@ -76,8 +76,12 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
 
     @unary
     async def AddLearner(self, request: admin_pb2.AddLearnerRequest) -> admin_pb2.AddLearnerResponse:  # noqa: N802
-        members = self._node.replica(request.group).members
-        change = await members.add(NodeId(request.id), request.peer_address, dry_run=request.dry_run)
+        replica, address = self._node.replica(request.group), request.peer_address
+        if replica.group != META_GROUP:
+            replica.admission.check_leader()  # who leads says it, to callers who ask one after the other
+            address = await self._node.directory.address_of(NodeId(request.id), address)
+        change = await replica.members.add(NodeId(request.id), address, dry_run=request.dry_run)
+        await self._node.directory.tell(replica)
         return admin_pb2.AddLearnerResponse(change=_change(change))
 
     @unary
@@ -90,8 +94,11 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
 
     @unary
     async def RemoveMember(self, request: admin_pb2.RemoveMemberRequest) -> admin_pb2.RemoveMemberResponse:  # noqa: N802
-        members = self._node.replica(request.group).members
-        change = await members.remove(NodeId(request.id), dry_run=request.dry_run)
+        replica = self._node.replica(request.group)
+        if replica.group == META_GROUP:
+            await self._node.directory.check_leaves(NodeId(request.id))
+        change = await replica.members.remove(NodeId(request.id), dry_run=request.dry_run)
+        await self._node.directory.tell(replica)
         return admin_pb2.RemoveMemberResponse(change=_change(change))
 
     @unary
@@ -123,6 +130,13 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
     async def SealGroup(self, request: admin_pb2.SealGroupRequest) -> admin_pb2.SealGroupResponse:  # noqa: N802
         await self._node.replica(request.group).settings.seal()
         return admin_pb2.SealGroupResponse()
+
+    @unary
+    async def RecordMembers(  # noqa: N802
+        self, request: admin_pb2.RecordMembersRequest
+    ) -> admin_pb2.RecordMembersResponse:
+        await self._node.directory.record_members(request.command)
+        return admin_pb2.RecordMembersResponse()
 
     # Settings and space ------------------------------------------------------------------------------------------
 
@@ -188,7 +202,8 @@ def _count_groups(node: Node) -> int:
 
 
 def _group_info(entry: GroupEntry) -> admin_pb2.GroupInfo:
-    return admin_pb2.GroupInfo(name=entry.name, id=entry.id, founders=map(member_record, entry.founders))
+    founders, members = map(member_record, entry.founders), map(member_record, entry.members)
+    return admin_pb2.GroupInfo(name=entry.name, id=entry.id, founders=founders, members=members)
 
 
 def _words(vote_blockers: Iterable[VoteBlocker]) -> list[str]:

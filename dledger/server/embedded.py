@@ -1,7 +1,7 @@
 """A member of a cluster inside your own program, with all groups of the cluster. ``dledger serve`` runs the same class.
 
-Its own log is the group `default`; every call takes another group by name. With ``NodeConfig.many_groups`` there is a
-directory of groups: its group, `meta`, is founded from the configuration, and `default` by the first leader of `meta`.
+Its own log is the group `default`; every call takes another group by name. The group `meta` is founded from the
+configuration and holds the directory of groups; its first leader founds `default` on the same members.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
+from dledger.client.between_nodes import OtherNodes
 from dledger.common.config import NodeConfig
 from dledger.common.errors import Code, error
-from dledger.common.types import DEFAULT_GROUP, META_GROUP, Ack
+from dledger.common.types import DEFAULT_GROUP, META_GROUP, Ack, Member
 from dledger.disk.disk import Disk
 from dledger.group.replica import Replica
 from dledger.node import node
@@ -33,34 +34,26 @@ class Node(node.Node):
         transport: Transport[Any] | None = None,
         random: Random | None = None,
         wall_clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        others: OtherNodes | None = None,
     ) -> None:
         random = random or Random()  # seeded by the operating system
-        if config.many_groups:
-            config = replace(config, group=META_GROUP)
+        config = replace(config, group=META_GROUP)
         super().__init__(config, disk=disk, transport=transport, random=random, wall_clock_ms=wall_clock_ms)
+        self.directory = Directory(self, random, others or OtherNodes())
         self.groups.unnamed = DEFAULT_GROUP
-        self._directory = Directory(self, random) if config.many_groups else None
-        if self._directory is not None:
-            self.groups.refusal = self._directory.refusal
+        self.groups.refusal = self.directory.refusal
 
     async def join(self) -> None:
         await super().join()
-        if self._directory is not None:
-            self._directory.start()
+        self.directory.start()
 
     async def stop(self) -> None:
-        if self._directory is not None:
-            await self._directory.stop()
+        await self.directory.stop()
         await super().stop()
 
-    @property
-    def directory(self) -> Directory:
-        """Raises UNSUPPORTED in a cluster without one."""
-        if self._directory is None:
-            raise error(
-                Code.UNSUPPORTED, "this cluster has one group: found another one with `dledger serve --many-groups`"
-            )
-        return self._directory
+    def on_members(self, group: str, members: Sequence[Member], *, is_committed: bool) -> None:
+        super().on_members(group, members, is_committed=is_committed)
+        self.directory.on_members()
 
     def user_replica(self, group: str) -> Replica:
         """For what users append, trim and keep: the log of a state machine is that one's alone. Raises UNSUPPORTED, and

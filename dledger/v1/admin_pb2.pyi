@@ -4,6 +4,7 @@ isort:skip_file
 What an operator asks of a node."""
 
 from collections import abc as _abc
+from dledger.v1 import directory_pb2 as _directory_pb2
 from dledger.v1 import raft_pb2 as _raft_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
@@ -18,6 +19,41 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+@_typing.final
+class RecordMembersRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COMMAND_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def command(self) -> _directory_pb2.RecordMembersCommand: ...
+    def __init__(
+        self,
+        *,
+        command: _directory_pb2.RecordMembersCommand | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["command", b"command"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RecordMembersRequest: _TypeAlias = RecordMembersRequest  # noqa: Y015
+
+@_typing.final
+class RecordMembersResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RecordMembersResponse: _TypeAlias = RecordMembersResponse  # noqa: Y015
 
 @_typing.final
 class SealGroupRequest(_message.Message):
@@ -190,6 +226,7 @@ class GroupInfo(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     ID_FIELD_NUMBER: _builtins.int
     FOUNDERS_FIELD_NUMBER: _builtins.int
+    MEMBERS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     id: _builtins.int
     """Never used twice."""
@@ -197,16 +234,21 @@ class GroupInfo(_message.Message):
     def founders(self) -> _containers.RepeatedCompositeFieldContainer[_raft_pb2.MemberRecord]:
         """The voters that it was made with, each with the disk that it had."""
 
+    @_builtins.property
+    def members(self) -> _containers.RepeatedCompositeFieldContainer[_raft_pb2.MemberRecord]:
+        """As the leader of the group told the directory last."""
+
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         id: _builtins.int = ...,
         founders: _abc.Iterable[_raft_pb2.MemberRecord] | None = ...,
+        members: _abc.Iterable[_raft_pb2.MemberRecord] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["founders", b"founders", "id", b"id", "name", b"name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["founders", b"founders", "id", b"id", "members", b"members", "name", b"name"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -481,7 +523,7 @@ class AddLearnerRequest(_message.Message):
     group: _builtins.str
     id: _builtins.str
     peer_address: _builtins.str
-    """HOST:PORT for nodes."""
+    """HOST:PORT for nodes. May be empty in another group than `meta`: as `meta` has it."""
     dry_run: _builtins.bool
     def __init__(
         self,
