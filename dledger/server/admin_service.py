@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-from dledger.common.types import META_GROUP, LogPoint, NodeId, PreferredLeader
+from dledger.common.types import META_GROUP, LogPoint, NodeId, PreferredLeader, Role
 from dledger.group.leader.members import Change
 from dledger.group.repair.recovering import RecoveringReplica
 from dledger.group.replica import Replica
@@ -28,11 +28,11 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         node = self._node
         recovering = node.groups.recovering.get(node.groups.key_of(request.group))
         if recovering is not None:
-            return _of_recovering(node, recovering)
+            return _with_totals(_of_recovering(node, recovering), node)
         replica = node.replica(request.group)
         state, config, disk = replica.log.state, node.config, replica.disk_watch
         commit = await _commit_point(replica)
-        return admin_pb2.StatusResponse(
+        response = admin_pb2.StatusResponse(
             group=node.groups.name_of(replica.group),
             cluster_id=node.cluster_id,
             id=config.id,
@@ -60,8 +60,8 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
             repair_stuck=replica.exchange.repairer.is_stuck,
             founders_missing=node.founders_missing if replica.log.last.position == 0 else (),
             vote_blockers=_words(replica.core.vote_blockers),
-            groups=_count_groups(node),
         )
+        return _with_totals(response, node)
 
     @unary
     async def TransferLeadership(  # noqa: N802
@@ -193,12 +193,17 @@ def _of_recovering(node: Node, recovering: RecoveringReplica) -> admin_pb2.Statu
         damaged_frames=recovering.metrics.damaged_frames,
         repair_stuck=recovering.exchange.repairer.is_stuck,
         vote_blockers=_words(recovering.core.vote_blockers),
-        groups=_count_groups(node),
     )
 
 
-def _count_groups(node: Node) -> int:
-    return len(node.groups.replicas) + len(node.groups.recovering)
+def _with_totals(response: admin_pb2.StatusResponse, node: Node) -> admin_pb2.StatusResponse:
+    """With what is so of the node, over all its groups."""
+    replicas = list(node.groups.replicas.values())
+    response.groups = len(node.groups.all())
+    response.groups_led = sum(replica.role is Role.LEADER for replica in replicas)
+    response.node_log_size_bytes = sum(replica.log.size_bytes for replica in replicas)
+    response.node_damaged_frames = sum(each.damaged_frames for each in node.groups.metrics.values())
+    return response
 
 
 def _group_info(entry: GroupEntry) -> admin_pb2.GroupInfo:

@@ -305,6 +305,9 @@ class StatusResponse(_message.Message):
     FOUNDERS_MISSING_FIELD_NUMBER: _builtins.int
     VOTE_BLOCKERS_FIELD_NUMBER: _builtins.int
     GROUPS_FIELD_NUMBER: _builtins.int
+    GROUPS_LED_FIELD_NUMBER: _builtins.int
+    NODE_LOG_SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    NODE_DAMAGED_FRAMES_FIELD_NUMBER: _builtins.int
     group: _builtins.str
     cluster_id: _builtins.str
     id: _builtins.str
@@ -337,6 +340,10 @@ class StatusResponse(_message.Message):
     """Nobody who was asked has a good copy of some of them."""
     groups: _builtins.int
     """How many groups the node has a replica of, this one included."""
+    groups_led: _builtins.int
+    """How many of them it leads, what the segments of all of them take, and how many frames of theirs are damaged."""
+    node_log_size_bytes: _builtins.int
+    node_damaged_frames: _builtins.int
     @_builtins.property
     def followers(self) -> _containers.RepeatedCompositeFieldContainer[Global___FollowerStatus]:
         """Seen from the leader; empty on the others."""
@@ -390,10 +397,13 @@ class StatusResponse(_message.Message):
         founders_missing: _abc.Iterable[_builtins.str] | None = ...,
         vote_blockers: _abc.Iterable[_builtins.str] | None = ...,
         groups: _builtins.int = ...,
+        groups_led: _builtins.int = ...,
+        node_log_size_bytes: _builtins.int = ...,
+        node_damaged_frames: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["disk", b"disk", "settings", b"settings"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "chain", b"chain", "cluster_id", b"cluster_id", "commit_index", b"commit_index", "damaged_frames", b"damaged_frames", "data_dir", b"data_dir", "disk", b"disk", "durability", b"durability", "first_index", b"first_index", "followers", b"followers", "founders_missing", b"founders_missing", "group", b"group", "groups", b"groups", "http_address", b"http_address", "id", b"id", "last_index", b"last_index", "leader_id", b"leader_id", "log_size_bytes", b"log_size_bytes", "members", b"members", "peer_address", b"peer_address", "pid", b"pid", "position", b"position", "repair_stuck", b"repair_stuck", "role", b"role", "settings", b"settings", "term", b"term", "version", b"version", "vote_blockers", b"vote_blockers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "chain", b"chain", "cluster_id", b"cluster_id", "commit_index", b"commit_index", "damaged_frames", b"damaged_frames", "data_dir", b"data_dir", "disk", b"disk", "durability", b"durability", "first_index", b"first_index", "followers", b"followers", "founders_missing", b"founders_missing", "group", b"group", "groups", b"groups", "groups_led", b"groups_led", "http_address", b"http_address", "id", b"id", "last_index", b"last_index", "leader_id", b"leader_id", "log_size_bytes", b"log_size_bytes", "members", b"members", "node_damaged_frames", b"node_damaged_frames", "node_log_size_bytes", b"node_log_size_bytes", "peer_address", b"peer_address", "pid", b"pid", "position", b"position", "repair_stuck", b"repair_stuck", "role", b"role", "settings", b"settings", "term", b"term", "version", b"version", "vote_blockers", b"vote_blockers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

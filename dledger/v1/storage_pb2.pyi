@@ -246,7 +246,9 @@ class IdentityRecord(_message.Message):
 
     @_builtins.property
     def dropped_groups(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Groups that this node is no member of any more, and whose files go: a member again, it begins with an empty log."""
+        """Groups that this node was removed from, and whose files it gave up. A member again, it begins with an empty log, as
+        a learner: it takes no part in founding the group, whatever a record says.
+        """
 
     def __init__(
         self,

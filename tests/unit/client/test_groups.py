@@ -76,10 +76,7 @@ async def test_what_is_refused_of_groups(whole: client.Cluster) -> None:
         await whole.log("other").append(b"x")
 
 
-async def test_a_cluster_without_a_directory_says_so(cluster: FakeCluster, whole: client.Cluster) -> None:
-    cluster.has_directory = False
-    with pytest.raises(Unsupported, match="this cluster has no directory of groups"):
-        await whole.groups.list()
+async def test_the_directory_is_not_in_itself(whole: client.Cluster) -> None:
     with pytest.raises(Unsupported, match="holds the directory and is not in it"):
         await whole.groups.describe("meta")
 
