@@ -144,6 +144,8 @@ ENOUGH_SEEDS = 100
 
 SELDOM_FAULTS = ("minority asked", "old backup")
 SELDOM_BRANCHES = (
+    "dropped group opened again",
+    "replica dropped",
     "group stopped DISK_ERROR",
     "reset SUCCESS",
     "stale completion",
@@ -154,6 +156,8 @@ ENOUGH_FOR_THE_SELDOM = 2_000
 
 RARE_FAULTS = ("rot of both copies", "rotten disk replaced")
 RARE_BRANCHES = (
+    "dropped group opened again",
+    "replica dropped",
     "WAIT_TO_REVOTE EXPIRED_LEDGER_TERM",
     "WAIT_TO_REVOTE NOT_A_VOTER",
     "WAIT_TO_REVOTE NOT_FOUNDED",

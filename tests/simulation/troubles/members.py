@@ -119,7 +119,8 @@ class MemberTroubles:
         known = {member.id for member in members}
         strangers = [seat for seat in group.seats if seat.id not in known and not seat.was_member]
         if not group.is_founding:
-            return next((seat for seat in strangers if seat.host.is_in_cluster), None)
+            known_here = [seat for seat in strangers if seat.host.is_in_cluster and not seat.is_dropping]
+            return self._random.choice(known_here) if known_here else None
         seat = strangers[0] if strangers else self._cluster.new_host().seat()
         if not seat.host.lives:
             seat.host.peers = {str(member.id): member.peer_address for member in members}
@@ -223,5 +224,4 @@ def _remove(node_id: NodeId, replica: Replica) -> Awaitable[object]:
 
 
 def _add(seat: Seat, replica: Replica) -> Awaitable[object]:
-    seat.group.wanted.add(seat.id)
     return replica.members.add(seat.id, seat.host.address)
