@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from dledger.common.types import GroupSettings
-    from dledger.v1 import directory_pb2
 
 
 class Admin(LeaderCalls):
@@ -112,18 +111,6 @@ class Admin(LeaderCalls):
         attempts = self.attempts(timeout_ms)
         answer = await self.ask(lambda admin: admin.ReadmitMember, request, attempts)
         return MembershipChange.from_wire(answer.change, may_be_earlier=attempts.left_doubt)
-
-    async def seal(self, *, timeout_ms: float | None = None) -> None:
-        """Refuses every append to the group from now on, for good. For the removal of a group (dledger/server)."""
-        request = admin_pb2.SealGroupRequest(group=self._group)
-        await self.ask(lambda admin: admin.SealGroup, request, self.attempts(timeout_ms))
-
-    async def record_members(
-        self, command: directory_pb2.RecordMembersCommand, *, timeout_ms: float | None = None
-    ) -> None:
-        """Tells the directory, of whose group this is, who the members of another one are. Between nodes alone."""
-        request = admin_pb2.RecordMembersRequest(command=command)
-        await self.ask(lambda admin: admin.RecordMembers, request, self.attempts(timeout_ms))
 
     # Space ------------------------------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
+from dledger.common.errors import Code, error
 from dledger.common.types import META_GROUP, LogPoint, NodeId, PreferredLeader, Role
 from dledger.group.leader.members import Change
 from dledger.group.repair.recovering import RecoveringReplica
@@ -128,6 +129,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
 
     @unary
     async def SealGroup(self, request: admin_pb2.SealGroupRequest) -> admin_pb2.SealGroupResponse:  # noqa: N802
+        self._check_cluster(request.cluster_id)
         await self._node.replica(request.group).settings.seal()
         return admin_pb2.SealGroupResponse()
 
@@ -135,8 +137,15 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
     async def RecordMembers(  # noqa: N802
         self, request: admin_pb2.RecordMembersRequest
     ) -> admin_pb2.RecordMembersResponse:
+        self._check_cluster(request.cluster_id)
         await self._node.directory.record_members(request.command)
         return admin_pb2.RecordMembersResponse()
+
+    def _check_cluster(self, cluster_id: str) -> None:
+        """Of a call between nodes. Raises UNKNOWN_CLUSTER."""
+        own = self._node.cluster_id
+        if cluster_id != own:
+            raise error(Code.UNKNOWN_CLUSTER, f"{self._node.config.id} belongs to cluster {own}, not {cluster_id}")
 
     # Settings and space ------------------------------------------------------------------------------------------
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from random import Random
 
 from dledger.client.between_nodes import OtherNodes
-from dledger.common.config import split_address
+from dledger.common.config import GRPC_PORT_OFFSET, join_address, split_address
 from dledger.common.errors import Code, DLedgerError, error, quoted
 from dledger.common.types import DEFAULT_GROUP, META_GROUP, Member, NodeId, Role, check_group_name
 from dledger.group.failing import as_refusal
@@ -157,7 +157,7 @@ class Directory:
         members = self.meta().log.state.members
         known = {each.id: each.peer_address for each in members}
         if node_id not in known:  # it may have been added a moment ago
-            known = await self._others.members_of_cluster(self.client_addresses([each.id for each in members]))
+            known = await self._others.members_of_cluster(self.addresses_of(members), self._node.cluster_id)
         address = known.get(node_id)
         if address is None:
             raise no_node(node_id, f"add it to the cluster first (dledger admin add {node_id}=HOST:PORT)")
@@ -192,9 +192,12 @@ class Directory:
                 groups=",".join(groups),
             )
 
-    def client_addresses(self, node_ids: Iterable[NodeId]) -> list[str]:
-        """Where clients reach these nodes, as far as this node was told."""
-        return list(filter(None, map(self._node.client_address, node_ids)))
+    def addresses_of(self, members: Sequence[Member]) -> list[str]:
+        """Where the API of these nodes may be reached from here. What clients are told may be of use to clients alone:
+        the default port of that API beside the port for nodes comes last."""
+        told = [self._node.client_address(each.id) for each in members]
+        beside = [split_address(each.peer_address) for each in members]
+        return [*filter(None, told), *(join_address(host, port + GRPC_PORT_OFFSET) for host, port in beside)]
 
     # Founders ----------------------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from random import Random
 from typing import Protocol
 
@@ -66,7 +66,7 @@ class DirectoryState(Protocol):
 
     def founders(self, ids: list[NodeId]) -> list[Member]: ...
 
-    def client_addresses(self, node_ids: list[NodeId]) -> list[str]: ...
+    def addresses_of(self, members: Sequence[Member]) -> list[str]: ...
 
 
 class GroupUpkeep:
@@ -201,8 +201,8 @@ class GroupUpkeep:
         if meta.role is Role.LEADER:
             await self._directory.submit(encoded(command))
         else:
-            nodes = [each.id for each in meta.log.state.members]
-            await self._others.record_members(self._directory.client_addresses(nodes), command)
+            addresses = self._directory.addresses_of(leader_first(meta))
+            await self._others.record_members(addresses, self._node.cluster_id, command)
 
     async def _promote(self) -> None:
         """One learner of `meta` that has caught up, while there are fewer than five voters."""
@@ -225,9 +225,14 @@ class GroupUpkeep:
     async def _seal(self) -> None:
         """What is to be removed: its leader refuses every append, then its record goes."""
         for entry in [each for each in self._entries() if each.is_sealing]:
-            nodes = [each.id for each in (*entry.members, *self._directory.meta().log.state.members)]
-            await self._others.seal(self._directory.client_addresses(list(dict.fromkeys(nodes))), entry.key)
+            nodes = [*entry.members, *self._directory.meta().log.state.members]
+            await self._others.seal(self._directory.addresses_of(nodes), self._node.cluster_id, entry.key)
             await self._directory.submit(remove_command(entry))
+
+
+def leader_first(replica: Replica) -> list[Member]:
+    """The members, as the replica's log has them."""
+    return sorted(replica.log.state.members, key=lambda member: member.id != replica.leader_id)
 
 
 def committed_members(replica: Replica) -> GroupMembers | None:

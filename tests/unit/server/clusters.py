@@ -4,7 +4,7 @@ calls between nodes without gRPC."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
@@ -144,15 +144,15 @@ class Cluster(OtherNodes):
 
     # The way between nodes (OtherNodes) --------------------------------------------------------------------------
 
-    async def seal(self, endpoints: Sequence[str], group: str) -> None:
+    async def seal(self, addresses: Iterable[str], cluster_id: str, group: str) -> None:
         await self.ask(lambda node: node.replica(group).settings.seal())
 
-    async def record_members(self, endpoints: Sequence[str], command: RecordMembersCommand) -> None:
+    async def record_members(self, addresses: Iterable[str], cluster_id: str, command: RecordMembersCommand) -> None:
         if not self.is_told:
             raise DLedgerError("cut off from the leader of meta", code=Code.NETWORK_ERROR)
         await self.ask(lambda node: node.directory.record_members(command))
 
-    async def members_of_cluster(self, endpoints: Sequence[str]) -> dict[NodeId, str]:
+    async def members_of_cluster(self, addresses: Iterable[str], cluster_id: str) -> dict[NodeId, str]:
         async def told(node: Node) -> dict[NodeId, str]:
             meta = node.directory.meta()
             meta.admission.check_leader()
