@@ -166,9 +166,9 @@ async def _readmit(target: Target, node_id: str, *, as_learner: bool, dry_run: b
         if as_learner or not was_voter:
             say(f"It does not vote; to change that:  {_promotion(target, node_id)}")
             return change
-        change = await _promote(log, node_id, target, waiting)
+        promoted = await _promote(log, node_id, target, waiting)
         say(f"{node_id} has caught up and votes again in {target.group}")
-        return change
+        return promoted._replace(position=promoted.position or change.position)  # in meta it is promoted by itself
 
     return await _asked(target, ask)
 

@@ -60,6 +60,7 @@ FAULTS = (
     "power cut at an operation",
     "power cut of all",
     "power cut of two",
+    "member back",
     "preferred",
     "promote",
     "readmit",
