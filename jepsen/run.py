@@ -15,7 +15,7 @@ from typing import Any
 
 from dledger.client import Log, connect
 from dledger.common.errors import ConfigError, DLedgerError
-from dledger.common.types import Consistency
+from dledger.common.types import META_GROUP, Consistency
 from dledger.kernels.history import FINAL
 from jepsen import analysis, history
 from jepsen.clients import Client, PlainClient, SdkClient
@@ -25,7 +25,7 @@ from jepsen.hosts.namespaces import PROGRAM, NamespaceHosts, check_root_and_tool
 from jepsen.hosts.ssh import SshHosts
 from jepsen.nemesis.api import World
 from jepsen.nemesis.catalogue import lanes, needs, tools
-from jepsen.nemesis.members import Churn
+from jepsen.nemesis.members import Churn, add_node
 from jepsen.nemesis.schedule import FaultBook, Schedule
 from jepsen.nemesis.storage import STARTED_AGAIN, ensure_runs
 from jepsen.network import Network
@@ -107,7 +107,11 @@ class Run:
             logger.error("the nodes had no leader within %.0f s: see %s/n*.log", START_S, self.run_dir)
             return
         log = await stack.enter_async_context(connect(hosts.endpoints, timeout_ms=self.plan.call_timeout_ms))
-        world = World(hosts, Network(hosts), probe, log.admin, self._chance, self.run_dir, self.plan.settle_s / 2)
+        meta = await stack.enter_async_context(
+            connect(hosts.endpoints, group=META_GROUP, timeout_ms=self.plan.call_timeout_ms)
+        )
+        patience_s = self.plan.settle_s / 2
+        world = World(hosts, Network(hosts), probe, log.admin, meta.admin, self._chance, self.run_dir, patience_s)
         if self._workload.has_learner:
             await add_learner(world)
         book = FaultBook(self.run_dir / "faults.jsonl")
@@ -264,7 +268,7 @@ async def add_learner(world: World) -> None:
     """A node more, which replicates and does not vote."""
     name = world.hosts.add()
     world.learners.add(name)
-    await world.admin.add_learner(name, world.hosts.peer_address(name), timeout_ms=START_S * 1000)
+    await add_node(world, name, timeout_ms=START_S * 1000)
     await world.hosts.start(name)
     world.observer.watch(name, world.hosts.client_address(name))
 

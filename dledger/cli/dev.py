@@ -29,8 +29,6 @@ DEFAULT_DATA = "dledger-data"
 @option("--port", env="PORT", default=DEV_PORT, type=click.IntRange(0, 65535), help="Of n0; 0 for any free block.")
 @option("--durability", env="DURABILITY", type=click.Choice(CHOICES["durability"]), default="fsync",
         help="When a copy counts.")  # fmt: skip
-@option("--many-groups", env="MANY_GROUPS", is_flag=True,
-        help="With a directory of groups (dledger group); from the first start on.")  # fmt: skip
 @node_logging_options
 def dev(
     *,
@@ -38,7 +36,6 @@ def dev(
     data: str,
     port: int,
     durability: str,
-    many_groups: bool,
     log_format: str | None,
     log_level: str | None,
 ) -> None:
@@ -56,7 +53,6 @@ def dev(
     _check_data(Path(data), nodes)
     flags = ["--log-format", log_format] if log_format else []
     flags += ["--log-level", log_level] if log_level else []
-    flags += ["--many-groups"] if many_groups else []
     cluster = LocalCluster(
         Path(data), nodes=nodes, port=port, durability=Durability(durability), serve_flags=flags,
         program=_program(), on_exit=lambda node, code: _tell_of_death(cluster, node, code),

@@ -37,8 +37,8 @@ def group() -> None:
     dledger group describe orders                     who leads it, how far its members are
     dledger group delete orders                       with all its records, for good
 
-    Of a cluster that was founded with --many-groups (dledger serve, dledger dev). Its groups default and meta are there
-    from the start and stay. meta holds the directory of groups.
+    The groups default and meta are there from the start and stay. meta holds the directory of groups; its members are
+    the nodes of the cluster.
     """
 
 
@@ -72,13 +72,13 @@ async def _create(target: Target, name: str, members: list[str] | None, *, dry_r
 @output_option("table", "json")
 @cluster_options
 def list_groups(*, target: Target, output: str) -> None:
-    """Shows all groups. Founders are the voters that a group was made with: describe tells who they are by now."""
+    """Shows all groups but meta, and their members. describe tells who leads, and how far they are."""
     groups = run(_list(target))
     if output == "json":
         print_json({"groups": [each.as_dict() for each in groups]})
         return
-    rows = [[each.name, each.id, _founders(each)] for each in groups]
-    click.echo(table(("name", "id", "founders"), rows))
+    rows = [[each.name, each.id, ",".join(each.voters), ",".join(each.learners) or "-"] for each in groups]
+    click.echo(table(("name", "id", "voters", "learners"), rows))
 
 
 async def _list(target: Target) -> list[GroupInfo]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from dledger.cli.runtime import run
 from dledger.common.config import split_address
 from dledger.common.errors import ConfigError, DLedgerError, Unavailable
+from dledger.common.types import META_GROUP
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -65,7 +66,7 @@ def _check(settings: Mapping[str, Any], told: Metadata, own_place: tuple[str, in
 async def _ask(endpoints: str) -> Metadata:
     from dledger.client import connect  # noqa: PLC0415  # gRPC is slow to import, and most nodes do not join
 
-    async with connect(endpoints) as log:
+    async with connect(endpoints, group=META_GROUP) as log:
         return await log.metadata()
 
 
@@ -74,5 +75,5 @@ def _has_frames(data_dir: Path) -> bool:
     from dledger.log.verify import dump  # noqa: PLC0415
 
     with suppress(DLedgerError):  # no log, or one that the start will complain about
-        return next(dump(data_dir), None) is not None
+        return next(dump(data_dir, group=META_GROUP), None) is not None
     return False

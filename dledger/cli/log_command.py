@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from dledger.cli.options import option, output_option
+from dledger.cli.options import group_option, option, output_option
 from dledger.cli.output import print_fields, print_json
 from dledger.cli.runtime import EXIT_BAD, EXIT_OK
 from dledger.cli.units import RECORD_INDEX
@@ -19,8 +19,9 @@ def log() -> None:
 
 @log.command()
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+@group_option
 @output_option("text", "json")
-def verify(directory: Path, output: str) -> int:
+def verify(directory: Path, group: str, output: str) -> int:
     """Checks every frame's checksums, chain, positions and indexes.
 
     Exits with 0 when all is well (a torn tail, which a crash may leave, is), 1 when stored bytes are not what was
@@ -28,7 +29,7 @@ def verify(directory: Path, output: str) -> int:
     """
     from dledger.log.verify import verify as verify_log  # noqa: PLC0415  # not for --help
 
-    report = verify_log(directory)
+    report = verify_log(directory, group)
     if output == "json":
         print_json(report.as_dict())
     else:
@@ -47,13 +48,14 @@ def verify(directory: Path, output: str) -> int:
     is_flag=True,
     help="The records themselves, a newline behind each, as append takes them.",
 )
-def dump(directory: Path, start: int, *, records: bool) -> None:
+@group_option
+def dump(directory: Path, start: int, group: str, *, records: bool) -> None:
     """Prints a line for every frame: position, term, chain, kind, records, producer, time, size.
 
     Committed or not: a node's files do not tell them apart for certain.
     """
     from dledger.log import verify  # noqa: PLC0415  # not for --help
 
-    lines = verify.dump_records(directory, start) if records else verify.dump(directory, start)
+    lines = verify.dump_records(directory, start, group) if records else verify.dump(directory, start, group)
     for line in lines:
         click.echo(line)

@@ -12,7 +12,7 @@ import click
 from dledger.common.config import GRPC_PORT_OFFSET
 from dledger.common.config_file import CHOICES
 from dledger.common.errors import InvalidRequest
-from dledger.common.types import DEFAULT_GROUP, check_group_name
+from dledger.common.types import DEFAULT_GROUP, META_GROUP, check_group_name
 
 if TYPE_CHECKING:
     from dledger.client import Cluster, Log
@@ -59,14 +59,14 @@ class Seconds(Number):
 
 
 class GroupName(_ParamType):
-    """What a group may be called. An empty option is a variable that was not set: ``default``."""
+    """What a group may be called. An empty option is a variable that was not set: the option's default."""
 
     name = "group"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         name = str(value)
         if not name and isinstance(param, click.Option):
-            return DEFAULT_GROUP
+            return str(param.default)
         try:
             check_group_name(name)
         except InvalidRequest as why:
@@ -89,6 +89,8 @@ class Target(NamedTuple):
     endpoints: str
     group: str
     timeout_ms: int
+    is_cluster: bool = False
+    """No group was named, and the command is about the cluster then: ``group`` is ``meta``, which all nodes are in."""
 
     def connect_cluster(self) -> Cluster:
         """A client of all groups."""
@@ -114,13 +116,18 @@ def option(*names: str, env: str, **settings: Any) -> Callable[[Command], Comman
 _ENDPOINTS = option(
     "--endpoints", env="ENDPOINTS", default=DEV_ENDPOINTS, metavar="HOST:PORT,…", help="gRPC addresses."
 )
-_GROUP = option("--group", env="GROUP", default=DEFAULT_GROUP, type=GroupName(), help="The group (a log of its own).")
+group_option = option(
+    "--group", env="GROUP", default=DEFAULT_GROUP, type=GroupName(), help="The group (a log of its own)."
+)
+_CLUSTERS_GROUP = option(
+    "--group", env="GROUP", default="", type=GroupName(), help="This group alone; by default the cluster itself."
+)
 _TIMEOUT = option("--timeout", env="TIMEOUT", default=10.0, type=Seconds(0.001), help="Seconds per call.")
 
 
 def client_options(command: Command) -> Command:
     """Adds --endpoints, --group and --timeout, and hands them over as one ``target``."""
-    return _with_target(command, _ENDPOINTS, _GROUP, _TIMEOUT)
+    return _with_target(command, _ENDPOINTS, group_option, _TIMEOUT)
 
 
 def cluster_options(command: Command) -> Command:
@@ -128,10 +135,16 @@ def cluster_options(command: Command) -> Command:
     return _with_target(command, _ENDPOINTS, _TIMEOUT)
 
 
+def member_options(command: Command) -> Command:
+    """The same as ``client_options`` for commands that are about the whole cluster unless a group is named."""
+    return _with_target(command, _ENDPOINTS, _CLUSTERS_GROUP, _TIMEOUT)
+
+
 def _with_target(command: Command, *decorators: Callable[[Any], Any]) -> Command:
     @functools.wraps(command)
     def with_target(*args: Any, endpoints: str, timeout: float, group: str = DEFAULT_GROUP, **rest: Any) -> Any:
-        return command(*args, target=Target(endpoints, group, int(timeout * 1000)), **rest)
+        target = Target(endpoints, group or META_GROUP, int(timeout * 1000), is_cluster=not group)
+        return command(*args, target=target, **rest)
 
     decorated: Any = with_target
     for decorate in reversed(decorators):

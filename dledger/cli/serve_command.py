@@ -37,8 +37,6 @@ from dledger.common.types import Durability
 )
 @option("--lease-reads", env="LEASE_READS", is_flag=True, default=None,
         help="Linearizable reads without a round to a majority; trusts the clocks' rate.")  # fmt: skip
-@option("--many-groups", env="MANY_GROUPS", is_flag=True, default=None,
-        help="The cluster has a directory of groups; all nodes alike, from its first start on.")  # fmt: skip
 @option("--config", env="CONFIG", metavar="FILE.toml", help="The same settings from a file; flags win over it.")
 @option("--stop-with", env="STOP_WITH", metavar="FILE", help="Stop once no process holds a lock on FILE any more.")
 @node_logging_options

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dledger.cli.options import Target, client_options, output_option
+from dledger.cli.options import Target, client_options, member_options, output_option
 from dledger.cli.output import print_fields, print_json, table
 from dledger.cli.retention_commands import describe
 from dledger.cli.runtime import EXIT_BAD, EXIT_OK, run
 from dledger.cli.units import format_size
-from dledger.common.errors import ConfigError, DLedgerError, InvalidRequest, UnknownGroup
+from dledger.common.errors import Code, ConfigError, DLedgerError, InvalidRequest, UnknownGroup
+from dledger.common.types import META_GROUP
 
 if TYPE_CHECKING:
     from dledger.client import ClusterStatus, NodeStatus
@@ -19,29 +20,38 @@ if TYPE_CHECKING:
 DOCS = "docs/admin.md"
 SHOWN = (
     "id", "role", "votes", "term", "first", "commit", "last", "position", "lag", "chain", "log", "damaged", "disk",
-    "free", "groups", "address", "pid", "version",
+    "free", "address", "pid", "version",
 )  # fmt: skip
+NODE_COLUMNS = ("id", "votes", "groups", "leads", "log", "damaged", "disk", "free", "address", "pid", "version")
 
 
-@click.command(short_help="Shows every node: role, term, how far its log reaches.")
+@click.command(short_help="Shows every node, or every member of a group.")
 @output_option("table", "json")
-@client_options
+@member_options
 def status(*, target: Target, output: str) -> None:
-    """Shows every member of a group as the leader knows them: its role, term, log and disk. -o json tells more.
+    """Shows every node of the cluster; with --group, every member of that group as its leader knows it: its role, term
+    and log. -o json tells more.
 
     \b
-    votes   no: a learner, it only replicates; doubt: its disk is another one, or an older state, than the one that
-            was admitted, so its vote and its copies do not count (dledger admin readmit ID)
+    groups  how many groups the node has a replica of
+    leads   how many of these it leads (dledger group list: all groups)
+    log     what the logs of all its groups take; with --group, of this one
+    damaged frames that are not what was written: they are not served, and are repaired from the other nodes
+    disk    ok; low: a warning; full: appends are refused; hung: a write does not come back
+    votes   in the group, without --group in meta, which holds the directory of groups. no: a learner, it only
+            replicates; doubt: its disk is another one, or an older state, than the one that was admitted, so its vote
+            and its copies do not count (dledger admin readmit ID)
     first   the first record that was not trimmed
     lag     frames behind the leader; all of them for one whose log this leader has not compared with its own yet
     chain   two nodes with the same chain at the same position hold the same log up to there
-    damaged frames that are not what was written: they are not served, and are repaired from the other nodes
-    disk    ok; low: a warning; full: appends are refused; hung: a write does not come back
-    groups  how many groups the node has a replica of: --group shows another (dledger group list)
     """
     found = run(_status(target))
     if output == "json":
         print_json(found.as_dict())
+        return
+    if target.is_cluster:
+        click.echo(f"cluster {found.cluster_id or '-'}\n")
+        click.echo(table(NODE_COLUMNS, [_node_row(node) for node in found.nodes]))
         return
     leader = found.leader or click.style("none", fg="red", bold=True)
     click.echo(f"group {found.group}  leader {leader}  term {found.term}  cluster {found.cluster_id or '-'}\n")
@@ -143,19 +153,42 @@ def _hindered(found: ClusterStatus) -> list[str]:
 
 
 async def _status(target: Target) -> ClusterStatus:
-    async with target.connect() as log:
+    """Of the group, or of ``meta`` while the cluster is being founded and `default` is not there yet."""
+    try:
+        async with target.connect() as log:
+            return await log.status()
+    except DLedgerError as failure:
+        if failure.code is not Code.LEADER_NOT_READY or target.group == META_GROUP:
+            raise
+    async with target._replace(group=META_GROUP).connect() as log:
         return await log.status()
 
 
+def _votes(node: NodeStatus) -> str:
+    return ("doubt" if node.counts is False else "yes") if node.voter else "no"
+
+
+def _node_row(node: NodeStatus) -> list[object]:
+    """A node of the cluster, whatever group told of it."""
+    if not node.reachable:
+        return [node.id, _votes(node), "unreachable", *["-"] * 5, node.address or node.peer_address, "-", "-"]
+    free = "-" if node.disk.free_bytes is None else format_size(node.disk.free_bytes)
+    return [
+        node.id, _votes(node), node.groups, node.groups_led, format_size(node.node_log_size_bytes),
+        node.node_damaged_frames, node.disk.state, free, node.address, node.pid, node.version or "-",
+    ]  # fmt: skip
+
+
 def _row(node: NodeStatus) -> list[object]:
-    votes = ("doubt" if node.counts is False else "yes") if node.voter else "no"
+    """A member of a group."""
+    votes = _votes(node)
     lag = "-" if node.lag_frames is None else node.lag_frames
     if not node.reachable:
-        return [node.id, "unreachable", votes, *["-"] * 5, lag, *["-"] * 6, node.address or node.peer_address, "-", "-"]
+        return [node.id, "unreachable", votes, *["-"] * 5, lag, *["-"] * 5, node.address or node.peer_address, "-", "-"]
     free = "-" if node.disk.free_bytes is None else format_size(node.disk.free_bytes)
     return [
         node.id, node.role, votes, node.term, node.first_index, node.commit_index, node.last_index, node.position, lag,
-        node.chain, format_size(node.log_size_bytes), node.damaged_frames, node.disk.state, free, node.groups,
+        node.chain, format_size(node.log_size_bytes), node.damaged_frames, node.disk.state, free,
         node.address, node.pid, node.version or "-",
     ]  # fmt: skip
 

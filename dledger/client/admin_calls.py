@@ -66,9 +66,14 @@ class Admin(LeaderCalls):
     # Members ----------------------------------------------------------------------------------------------------
 
     async def add_learner(
-        self, node_id: str, peer_address: str, *, dry_run: bool = False, timeout_ms: float | None = None
+        self, node_id: str, peer_address: str = "", *, dry_run: bool = False, timeout_ms: float | None = None
     ) -> MembershipChange:
-        """Adds a node that replicates and does not vote. ``peer_address``: host:port for nodes."""
+        """Adds a node that replicates and does not vote. ``peer_address``: host:port for nodes.
+
+        To the group ``meta``: makes it a node of the cluster; it becomes a voter there by itself while there are fewer
+        than five. To another group: a node of the cluster, whose address may be left out. Raises UnknownMember for one
+        that is none.
+        """
         check_text("peer_address", peer_address)
         _check_member(node_id, dry_run)
         request = admin_pb2.AddLearnerRequest(group=self._group, id=node_id, peer_address=peer_address, dry_run=dry_run)
@@ -87,7 +92,10 @@ class Admin(LeaderCalls):
         return MembershipChange.from_wire(answer.change, may_be_earlier=attempts.left_doubt)
 
     async def remove(self, node_id: str, *, dry_run: bool = False, timeout_ms: float | None = None) -> MembershipChange:
-        """Removes a member, the leader too: it hands over first. Raises ChangeRefused when the quorum would be lost."""
+        """Removes a member, the leader too: it hands over first. Raises ChangeRefused when the quorum would be lost.
+
+        From the group ``meta``: takes the node out of the cluster. Raises ChangeRefused while it is in another group.
+        """
         _check_member(node_id, dry_run)
         request = admin_pb2.RemoveMemberRequest(group=self._group, id=node_id, dry_run=dry_run)
         attempts = self.attempts(timeout_ms)
@@ -103,11 +111,6 @@ class Admin(LeaderCalls):
         attempts = self.attempts(timeout_ms)
         answer = await self.ask(lambda admin: admin.ReadmitMember, request, attempts)
         return MembershipChange.from_wire(answer.change, may_be_earlier=attempts.left_doubt)
-
-    async def seal(self, *, timeout_ms: float | None = None) -> None:
-        """Refuses every append to the group from now on, for good. For the removal of a group (dledger/server)."""
-        request = admin_pb2.SealGroupRequest(group=self._group)
-        await self.ask(lambda admin: admin.SealGroup, request, self.attempts(timeout_ms))
 
     # Space ------------------------------------------------------------------------------------------------------
 

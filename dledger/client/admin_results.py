@@ -39,22 +39,35 @@ class MembershipChange(NamedTuple):
 
 
 class GroupInfo(NamedTuple):
-    """A group as the directory of groups has it. Its members by now are in its own log: see ``Log.status``."""
+    """A group as the directory of groups has it. Who leads it, and how far its members are, says ``Log.status``."""
 
     name: str
     id: int
     """Never used twice: a group that was deleted and made again has another one."""
     founders: tuple[Member, ...]
     """The voters that it was made with, each with the disk that it had."""
+    members: tuple[Member, ...] = ()
+    """As the leader of the group told the directory last: a moment after each change."""
+
+    @property
+    def voters(self) -> tuple[str, ...]:
+        """The ids of those that vote."""
+        return tuple(member.id for member in self.members if member.voter)
+
+    @property
+    def learners(self) -> tuple[str, ...]:
+        """The ids of those that only replicate."""
+        return tuple(member.id for member in self.members if not member.voter)
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON: the documented fields."""
         founders = [{"id": each.id, "peer_address": each.peer_address} for each in self.founders]
-        return {"name": self.name, "id": self.id, "founders": founders}
+        members = [{"id": each.id, "peer_address": each.peer_address, "voter": each.voter} for each in self.members]
+        return {"name": self.name, "id": self.id, "founders": founders, "members": members}
 
     @staticmethod
     def from_wire(group: admin_pb2.GroupInfo) -> GroupInfo:
-        return GroupInfo(group.name, group.id, members_from_wire(group.founders))
+        return GroupInfo(group.name, group.id, members_from_wire(group.founders), members_from_wire(group.members))
 
 
 class TrimResult(NamedTuple):

@@ -85,6 +85,11 @@ class NodeStatus:
     """Nobody who was asked has a good copy of some of them."""
     groups: int = 0
     """How many groups it has a replica of, this one included."""
+    groups_led: int = 0
+    node_log_size_bytes: int = 0
+    """What the logs of all its groups take."""
+    node_damaged_frames: int = 0
+    """Damaged frames in the logs of all its groups."""
     leader_id: str | None = None
     followers: tuple[FollowerInfo, ...] = ()
     members: tuple[Member, ...] = ()
@@ -256,6 +261,9 @@ def _from_wire(answer: admin_pb2.StatusResponse, member: NodeStatus) -> NodeStat
         vote_blockers=tuple(answer.vote_blockers),
         founders_missing=tuple(answer.founders_missing),
         groups=answer.groups,
+        groups_led=answer.groups_led,
+        node_log_size_bytes=answer.node_log_size_bytes,
+        node_damaged_frames=answer.node_damaged_frames,
         leader_id=answer.leader_id or None,
         followers=followers,
         members=members_from_wire(answer.members),

@@ -14,23 +14,13 @@ from dledger.v1 import admin_pb2
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dledger.rpc.client.channels import Endpoint
-
 
 class Groups(LeaderCalls):
     """``cluster.groups``, as coroutines. Each call is asked of the leader of ``meta``, and follows the leadership.
 
     A refusal changed nothing. OutcomeUnknown: it was asked for and no answer says what became of it; see ``describe``.
-    With ``dry_run`` everything is checked as if it were to be done, and nothing is. Every call of a cluster without a
-    directory of groups (``NodeConfig.many_groups``) raises Unsupported.
+    With ``dry_run`` everything is checked as if it were to be done, and nothing is.
     """
-
-    async def _find(self) -> Endpoint:
-        try:
-            return await super()._find()
-        except UnknownGroup as refusal:
-            text = f"this cluster has no directory of groups ({refusal}): found one with `dledger serve --many-groups`"
-            raise error(Code.UNSUPPORTED, text) from refusal
 
     async def create(
         self,

@@ -115,6 +115,9 @@ class Round:
         if self._heard:
             text = "no leader is known: a majority of the nodes is needed to elect one"
             return error(Code.LEADER_NOT_READY, text)
+        founding = next((each for each in self._failures if each.code is Code.LEADER_NOT_READY), None)
+        if founding is not None:
+            return founding
         if all(refusal.code is Code.UNKNOWN_CLUSTER for refusal in self._failures):
             return self._failures[0]  # beside those of ours that are away for a moment it would say nothing
         reasons = "; ".join(str(refusal) for refusal in self._failures)

@@ -118,7 +118,8 @@ class NodeConfig:
     address: str = ""
     """This node's own host:port for nodes, where ``peers`` does not say it: it joins."""
     group: str = DEFAULT_GROUP
-    """The group that is founded with the cluster. Not a setting of ``dledger serve``: others are made at run time."""
+    """The group that a ``dledger.node.node.Node`` founds from ``peers``. ``dledger.Node`` and ``dledger serve`` found
+    `meta`, whatever this says."""
     listen: str = ""
     """The address to bind; the peer address's host by default."""
     grpc_port: int | None = None
@@ -133,9 +134,6 @@ class NodeConfig:
     """A leader answers linearizable reads without asking its quorum for as long as a quorum has promised not to elect
     another. Rests on the clocks (``Timings.max_clock_drift``); a crashed leader is then replaced no sooner than
     ``election_timeout_min_ms`` after it was last heard."""
-    many_groups: bool = False
-    """The cluster has a directory of groups, on the group `meta`: groups can be made and removed. It is the same on all
-    nodes of a cluster, from its first start on. Members are changed group by group, those of `meta` too."""
     durability: Durability = Durability.FSYNC
     limits: Limits = field(default_factory=Limits)
     timings: Timings = field(default_factory=Timings)

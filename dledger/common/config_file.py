@@ -37,7 +37,7 @@ from dledger.common.types import Durability
 
 TEXT_KEYS = ("id", "address", "join", "listen", "advertise", "cluster_id", "log_format", "log_level")
 PORT_KEYS = ("grpc_port", "http_port")
-SWITCH_KEYS = ("lease_reads", "many_groups")
+SWITCH_KEYS = ("lease_reads",)
 KEYS = (*TEXT_KEYS, *PORT_KEYS, *SWITCH_KEYS, "peers", "data", "durability", "limits", "timings")
 CHOICES = {
     "durability": tuple(durability.value for durability in Durability),

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dledger.common.errors import Code, DLedgerError, NewerFormat, error
-from dledger.common.types import LogPoint
+from dledger.common.types import DEFAULT_GROUP, LogPoint
 from dledger.disk.disk import Disk, OsDisk
 from dledger.disk.syncer import Handle
 from dledger.log.frame.frame import HEADER_BYTES, Frame, FrameHeader, check_link, parse_body, parse_header
@@ -47,9 +47,10 @@ class Sight(NamedTuple):
 class LogCopy:
     """The files as they were when it was made. Blocks; not bound to any event loop."""
 
-    def __init__(self, directory: Path) -> None:
-        """Raises CONFIG_ERROR where no log is, CORRUPT_LOG where the files are not one behind the other."""
-        self.directory = find_log(directory)
+    def __init__(self, directory: Path, group: str = DEFAULT_GROUP) -> None:
+        """``directory``: a node's, or one group's. Raises CONFIG_ERROR where no log of ``group`` is, CORRUPT_LOG where
+        the files are not one behind the other."""
+        self.directory = find_log(directory, group)
         self._disk = OsDisk()
         self._files = SegmentFiles(self._disk, self.directory, "")
         self._durable = self._take_inventory()

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from dledger.common.batch import records_of
-from dledger.common.errors import Code, DLedgerError, error
-from dledger.common.types import GENESIS, LogPoint
+from dledger.common.errors import Code, DLedgerError, error, quoted
+from dledger.common.types import DEFAULT_GROUP, GENESIS, LogPoint
 from dledger.disk.disk import Disk, OsDisk
 from dledger.disk.record import in_file
 from dledger.log.cut import torn_bytes
@@ -68,10 +68,10 @@ class VerifyReport:
         }
 
 
-def verify(directory: Path) -> VerifyReport:
-    """Checks every frame in ``directory``, a node's data directory or a group's own. Raises UNSUPPORTED_VERSION for
-    what a newer program wrote, and CONFIG_ERROR when there is no log in it, or more than one."""
-    directory = find_log(directory)
+def verify(directory: Path, group: str = DEFAULT_GROUP) -> VerifyReport:
+    """Checks every frame of ``group`` in ``directory``, a node's data directory or a group's own. Raises
+    UNSUPPORTED_VERSION for what a newer program wrote, and CONFIG_ERROR when that log is not in it."""
+    directory = find_log(directory, group)
     disk = OsDisk()
     for _ in range(_ATTEMPTS):
         verifier = _Verifier(disk, directory)
@@ -84,35 +84,39 @@ def verify(directory: Path) -> VerifyReport:
     return _Verifier(disk, directory).run()
 
 
-def dump(directory: Path, start: int = 0) -> Iterator[str]:
+def dump(directory: Path, start: int = 0, group: str = DEFAULT_GROUP) -> Iterator[str]:
     """A line for each frame from the one that holds record ``start`` on. Raises CONFIG_ERROR, and CORRUPT_LOG where the
     files are not good."""
-    verifier = _Verifier(OsDisk(), find_log(directory))
+    verifier = _Verifier(OsDisk(), find_log(directory, group))
     for frame in verifier.frames():
         if frame.header.end_index > start or start == 0:
             yield _line(frame.header)
 
 
-def dump_records(directory: Path, start: int = 0) -> Iterator[bytes]:
+def dump_records(directory: Path, start: int = 0, group: str = DEFAULT_GROUP) -> Iterator[bytes]:
     """Each record from ``start`` on. Raises as ``dump`` does."""
-    verifier = _Verifier(OsDisk(), find_log(directory))
+    verifier = _Verifier(OsDisk(), find_log(directory, group))
     for frame in verifier.frames():
         header = frame.header
         if header.count and header.end_index > start:
             yield from records_of(frame.body, header.count)[max(0, start - header.base_index) :]
 
 
-def find_log(directory: Path) -> Path:
-    """The group's own directory in ``directory``, or itself. Raises CONFIG_ERROR."""
+def find_log(directory: Path, group: str = DEFAULT_GROUP) -> Path:
+    """The directory of ``group`` in ``directory``, a node's; or ``directory`` itself, where a log lies in it. Raises
+    CONFIG_ERROR."""
     if _has_segments(directory):
         return directory
     groups = sorted(each for each in directory.glob("groups/*") if _has_segments(each))
-    if len(groups) > 1:
-        names = ", ".join(str(each) for each in groups)
-        raise error(Code.CONFIG_ERROR, f"{directory} holds several groups: name one of {names}")
+    # A group that was made at run time has its id behind its name.
+    wanted = [each for each in groups if each.name == group or each.name.rpartition(".")[0] == group]
+    if len(wanted) == 1:
+        return wanted[0]
     if not groups:
         raise error(Code.CONFIG_ERROR, f"{directory} holds no log: name a node's data directory")
-    return groups[0]
+    names = ", ".join(map(str, wanted or groups))
+    what = "several groups of that name" if wanted else f"no group {quoted(group)}"
+    raise error(Code.CONFIG_ERROR, f"{directory} holds {what}: name one of {names}")
 
 
 def _has_segments(directory: Path) -> bool:

@@ -73,6 +73,11 @@ class Identity:
         """Removed for good: none of them is opened again."""
         return tuple(self._record.removed_groups)
 
+    @property
+    def dropped_groups(self) -> tuple[str, ...]:
+        """This node gave up their files, as it was no member any more: it takes part in founding none of them."""
+        return tuple(self._record.dropped_groups)
+
     async def keep_group(self, group: str) -> None:
         """The record, the hard state and the log of ``group`` are durable; so is this, when it returns. Comes before
         the node speaks in the group. Raises DISK_FULL or DISK_ERROR."""
@@ -83,10 +88,20 @@ class Identity:
     async def remove_group(self, group: str) -> None:
         """``group`` was removed for good; durable when it returns, and its files may go then. Raises DISK_FULL or
         DISK_ERROR."""
-        if group in self._record.groups:
-            self._record.groups.remove(group)
+        for names in (self._record.groups, self._record.dropped_groups):
+            if group in names:
+                names.remove(group)
         if group not in self._record.removed_groups:
             self._record.removed_groups.append(group)
+        await self._save()
+
+    async def drop_group(self, group: str) -> None:
+        """The node is no member of ``group`` any more: durable when it returns, and its files may go then. Raises
+        DISK_FULL or DISK_ERROR."""
+        if group in self._record.groups:
+            self._record.groups.remove(group)
+        if group not in self._record.dropped_groups:
+            self._record.dropped_groups.append(group)
         await self._save()
 
     async def _save(self) -> None:

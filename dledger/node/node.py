@@ -1,8 +1,8 @@
 """A node: one process's identity, its way to the others, and its replica of each group that it has.
 
-The node opens and closes groups as it is told (``open_group``, ``remove_group``), and at a start whatever is on its
-disk. One group, ``NodeConfig.group``, is founded from the configuration's peers; its first leader mints the cluster's
-id, so no other group is opened before that is committed.
+The node opens and closes groups as it is told (``Node.groups``), and at a start whatever is on its disk. One group,
+``NodeConfig.group``, is founded from the configuration's peers; its first leader mints the cluster's id, so no other
+group is opened before that is committed.
 
 This is also the embedded form: a host program makes a ``Node`` in its own event loop, is told of role changes, and
 appends and reads without a network in between. ``dledger serve`` puts gRPC and /metrics in front of the same class.
@@ -17,33 +17,28 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import AsyncExitStack
 from functools import partial
-from pathlib import Path
 from random import Random
 from typing import Any, Self
 
-from dledger.common.batches import in_batches
 from dledger.common.closing import unless_cancelled
 from dledger.common.config import NodeConfig
 from dledger.common.config_checks import validate
-from dledger.common.errors import Code, DLedgerError, error, quoted
+from dledger.common.errors import Code, DLedgerError, error
 from dledger.common.limited_log import LimitedLog
 from dledger.common.types import Ack, Consistency, Entry, Member, NodeId, NodeStart, Role, Term
-from dledger.disk.disk import Disk, OsDisk, remove_directory, run_to_the_end
+from dledger.disk.disk import Disk, OsDisk
 from dledger.disk.reserve import Reserve
 from dledger.group import gauges
-from dledger.group.failing import as_refusal
-from dledger.group.repair.recovering import RecoveringReplica
 from dledger.group.replica import Replica
 from dledger.log.log_api import Damaged
-from dledger.metrics.group import GroupMetrics
+from dledger.node.groups import Groups
 from dledger.node.heartbeats import HeartbeatCoalescer, rows_of
 from dledger.node.identity import Identity, open_identity
-from dledger.node.opening import AnyReplica, Opener
-from dledger.node.peer_book import PeerBook, is_before
-from dledger.node.peer_trust import TrustListener
+from dledger.node.opening import Opener
+from dledger.node.peer_book import PeerBook
 from dledger.node.peers import Peers
 from dledger.raft import codec
-from dledger.raft.messages import Message, PeerMessage
+from dledger.raft.messages import Append, Compare, Heartbeat, Message, PeerMessage, Reset, Truncate
 from dledger.transport.peer import TcpTransport
 from dledger.transport.transport_api import PeerIdentity, Transport
 
@@ -52,6 +47,10 @@ logger = logging.getLogger(__name__)
 
 RoleListener = Callable[[str, Role, Term, NodeId], None]
 """(group, role, term, leader_id): told of every change, on the event loop, in order. Must not block."""
+
+
+BY_A_LEADER = (Heartbeat, Compare, Truncate, Append, Reset)
+"""Messages that only a leader sends, to the members by its log."""
 
 
 def _system_clock_ms() -> int:
@@ -75,13 +74,8 @@ class Node:
     ) -> None:
         validate(config)
         self.config = config
-        self.replicas: dict[str, Replica] = {}
-        self.recovering: dict[str, RecoveringReplica] = {}
-        """Groups whose log is being repaired before it can be opened; then they are among ``replicas``."""
-        self.unopened: dict[str, DLedgerError] = {}
-        """Groups whose files are here and could not be opened, and why."""
-        self.metrics: dict[str, GroupMetrics] = {}
         self._disk = disk or OsDisk()
+        self.groups = Groups(config, self._disk, self)
         self._random = random or Random()  # seeded by the operating system
         self._transport = transport or TcpTransport(
             config.listen_host, config.peer_port, codec=codec, random=self._random
@@ -89,20 +83,12 @@ class Node:
         self._heartbeats = HeartbeatCoalescer(self._transport)
         self._wall_clock_ms = wall_clock_ms
         self._log = LimitedLog(logger)
-        self.names: dict[str, str] = {}
-        """Of groups that are known to others by another name than here: name → what it is called here."""
         self._listeners: list[RoleListener] = []
         self._identity: Identity | None = None
         self._peers: Peers | None = None
         self._book: PeerBook | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._reopening: dict[asyncio.Task[None], str] = {}
-        """Which group each of them opens anew."""
-        self._opener: Opener | None = None
         self._failed: asyncio.Future[DLedgerError] | None = None
-        self._starting = asyncio.Lock()
-        """Held by a step of the start; a stop waits for it."""
-        self._is_stopped = False
         self._local_identity: PeerIdentity | None = None
 
     async def __aenter__(self) -> Self:
@@ -131,33 +117,30 @@ class Node:
         """The first half of ``start``: nobody hears of this node yet. ``stop`` has to follow, whatever happens."""
         self._check_new()
         self._failed = asyncio.get_running_loop().create_future()
-        async with self._starting:
+        async with self.groups.changing:
             await self._open()
 
     async def _open(self) -> None:
         config = self.config
         self._identity = await open_identity(self._disk, config.data_dir, NodeId(config.id), self._random)
-        self._check_wanted()
-        self._check_founding_group(self._identity.groups)
+        self.groups.check_wanted()
         has_spoken = self._identity.start.start_count > 0  # in an earlier start
         book = self._book = await PeerBook.open(self._disk, config.data_dir, must_exist=has_spoken)
-        self._opener = Opener(
+        opener = Opener(
             config,
             self._disk,
             self._identity,
             book,
             reserve=Reserve(self._disk, config.data_dir),
             host=self,
-            metrics=self.metrics,
+            metrics=self.groups.metrics,
             random=self._random,
             wall_clock_ms=self._wall_clock_ms,
-            on_repaired=self._on_repaired,
+            on_repaired=self.groups.on_repaired,
         )
         self._peers = self._meet_others(book)
-        await self._finish_removals()
-        await self._open_group(config.group, self._founders())
-        others = [group for group in self._identity.groups if group != config.group]
-        await in_batches([partial(self._open_or_leave, group) for group in others])
+        self.groups.begin(self._identity, opener, self._peers)
+        await self.groups.open_found(self._founders())
 
     def _founders(self) -> list[Member]:
         """A node that joins has no members of its own: those of the group come with the frames."""
@@ -165,93 +148,9 @@ class Node:
         is_founder = self.config.id in peers
         return [Member(NodeId(peer), address) for peer, address in peers.items()] if is_founder else []
 
-    async def _open_or_leave(self, group: str) -> None:
-        """A group whose files cannot be used does not keep the others from going on. A disk that is full or fails does:
-        another start may find it mended."""
-        try:
-            await self._open_group(group)
-        except DLedgerError as failure:
-            if failure.code not in (Code.CORRUPT_LOG, Code.UNSUPPORTED_VERSION):
-                raise
-            logger.critical(
-                "a group cannot be opened", extra={"group": group, "code": failure.code.value, "why": failure}
-            )
-            self.unopened[group] = failure
-
-    async def _open_group(self, group: str, founders: Sequence[Member] | None = None) -> None:
-        assert self._opener is not None, "open comes first"
-        self._admit(await self._opener.open(group, founders))
-
-    def _admit(self, replica: AnyReplica) -> None:
-        """From now on it is told of everything that concerns its group."""
-        assert self._opener is not None, "open comes first"
-        group = replica.group
-        self._take(replica)
-        trust = self._all_peers.add_group(group, partial(self._listener, group))
-        if group != self.config.group:  # its founders are named with their disks: no other disk is believed
-            trust.set_may_found(bool(self._opener.record(group).founders))
-        self._tell_members(group)
-
     def _check_new(self) -> None:
-        if self._is_stopped or self._failed is not None:
+        if self.groups.is_stopped or self._failed is not None:
             raise error(Code.CONFIG_ERROR, "a Node is started once: make another one of the same configuration")
-
-    def _check_founding_group(self, groups: Sequence[str]) -> None:
-        if groups and self.config.group not in groups:
-            raise error(
-                Code.CONFIG_ERROR,
-                f"{self.config.data_dir} belongs to group {groups[0]!r}, not {self.config.group!r}: "
-                "start it with --many-groups if it was founded so, else without; or use another directory",
-            )
-
-    def _check_wanted(self) -> None:
-        if self._is_stopped:
-            raise error(Code.SHUTTING_DOWN, "the node was stopped while it started")
-
-    def _take(self, replica: AnyReplica) -> None:
-        self.recovering.pop(replica.group, None)
-        self.replicas.pop(replica.group, None)
-        if isinstance(replica, RecoveringReplica):
-            self.recovering[replica.group] = replica
-        else:
-            self.replicas[replica.group] = replica
-
-    def _present(self, group: str) -> AnyReplica:
-        """Raises UNKNOWN_GROUP. An empty name is the founding group."""
-        group = self._key_of(group)
-        present = self.replicas.get(group) or self.recovering.get(group)
-        if present is None:
-            raise self._unknown(self.name_of(group))
-        return present
-
-    def _key_of(self, group: str) -> str:
-        return self.names.get(group, group or self.config.group)
-
-    def name_of(self, group: str) -> str:
-        """What others call the group that is called so here."""
-        return next((name for name, key in self.names.items() if key == group), group)
-
-    def recovering_replica(self, group: str) -> RecoveringReplica | None:
-        return self.recovering.get(self._key_of(group))
-
-    def has_group(self, group: str) -> bool:
-        """Also while its log is being repaired, or when its files cannot be opened."""
-        return group in self.replicas or group in self.recovering or group in self.unopened
-
-    def _unknown(self, group: str) -> DLedgerError:
-        known = ", ".join([*self.replicas, *self.recovering]) or "none"
-        return error(Code.UNKNOWN_GROUP, f"{self.config.id} has no group {quoted(group)}; it has: {known}")
-
-    def _tell_members(self, group: str) -> None:
-        replica = self._present(group)
-        if isinstance(replica, RecoveringReplica):
-            replica.tell_members()
-        else:
-            replica.roster.tell()
-
-    def _listener(self, group: str) -> TrustListener:
-        replica = self._present(group)
-        return replica if isinstance(replica, RecoveringReplica) else replica.roster
 
     @property
     def _all_peers(self) -> Peers:
@@ -265,164 +164,43 @@ class Node:
             founding_group=self.config.group,
             book=book,
             transport=self._transport,
-            told_cluster_id=self._told_cluster_id,
+            told_cluster_id=lambda: self.groups.told_cluster_id,
             is_new=lambda: self._is_new,
             save=lambda: self._keep(book.save(), "peer-book"),
         )
-
-    # Groups ------------------------------------------------------------------------------------------------------
-
-    async def open_group(self, group: str, founders: Sequence[Member]) -> None:
-        """Opens a group that is not on this disk yet, and takes part in it. ``founders`` are its first members, each
-        with the disk that the record of the group names: this node votes in an empty log only if it is one of them. It
-        joins as a learner when it is not, or when its disk is in an older state. Returns at once when the group is open
-        already. May be called again after it raised.
-
-        Raises UNKNOWN_GROUP for a group that was removed for good, LEADER_NOT_READY before the cluster has its id, and
-        what opening raises: DISK_FULL, DISK_ERROR, CORRUPT_LOG.
-        """
-        async with self._starting:
-            self._check_wanted()
-            assert self._identity is not None, "open comes first"
-            assert self._opener is not None, "open comes first"
-            if group in self._identity.removed_groups:
-                raise error(Code.UNKNOWN_GROUP, f"group {quoted(group)} was removed for good")
-            if self.has_group(group):
-                return
-            if not self.cluster_id:
-                raise error(Code.LEADER_NOT_READY, "no group is opened before the cluster has its id: try again")
-            is_founder = any(each.id == self.config.id and self._is_named_by(each) for each in founders)
-            replica = await self._opener.open(group, founders if is_founder else ())
-            try:
-                await self._opener.record(group).begin_start()
-            except BaseException:
-                self._opener.forget(group)
-                await replica.stop()
-                raise
-            self._admit(replica)
-            replica.start()
-
-    def _is_named_by(self, founder: Member) -> bool:
-        """Whether the record of a group means the disk of this node, as it is."""
-        assert self._identity is not None, "open comes first"
-        start = self._identity.start
-        return founder.node_uuid == start.node_uuid and not is_before(founder, start)
-
-    async def remove_group(self, group: str) -> None:
-        """Removes the group from this node for good: that is durable before its files go. Safe to call again. Raises
-        DISK_FULL or DISK_ERROR."""
-        async with self._starting:
-            assert self._identity is not None, "open comes first"
-            assert group != self.config.group, "the founding group stays"
-            await self._identity.remove_group(group)
-            await self._close_group(group)
-            self.unopened.pop(group, None)
-            await run_to_the_end(self._disk, partial(remove_directory, self._disk, self._group_directory(group)))
-
-    async def _close_group(self, group: str) -> None:
-        while reopening := [task for task, each in self._reopening.items() if each == group]:
-            await asyncio.wait(reopening)  # what it opens would be there again
-        replica = self.replicas.get(group) or self.recovering.get(group)
-        if replica is None:
-            return
-        await replica.stop()
-        self.replicas.pop(group, None)
-        self.recovering.pop(group, None)
-        self.metrics.pop(group, None)
-        self._all_peers.remove_group(group)
-        assert self._opener is not None, "open comes first"
-        self._opener.forget(group)
-
-    def _group_directory(self, group: str) -> Path:
-        assert self._opener is not None, "open comes first"
-        return self._opener.directory(group)
-
-    async def _finish_removals(self) -> None:
-        """Files of groups that were removed while a start came to nothing."""
-        assert self._identity is not None, "open comes first"
-        for group in self._identity.removed_groups:
-            await run_to_the_end(self._disk, partial(remove_directory, self._disk, self._group_directory(group)))
 
     # Lives -------------------------------------------------------------------------------------------------------
 
     async def join(self) -> None:
         """The second half: it speaks with the others, and may lead from now on."""
         assert self._identity is not None, "open comes first"
-        assert self._opener is not None, "open comes first"
-        async with self._starting:
-            self._check_wanted()
+        async with self.groups.changing:
+            self.groups.check_wanted()
             await self._transport.check_port()
-            await in_batches([self._opener.record(replica.group).begin_start for replica in self._all()])
+            await self.groups.begin_start()
             await self._identity.begin_start()
-            self._check_wanted()
+            self.groups.check_wanted()
             await self._transport.start(self)
             self._all_peers.start()
-            for replica in self._all():
-                replica.start()
-
-    def _all(self) -> list[AnyReplica]:
-        return [*self.replicas.values(), *self.recovering.values()]
-
-    def _on_repaired(self, group: str) -> None:
-        """Nothing of the log is damaged any more: it is opened now."""
-        recovering = self.recovering[group]
-        self._begin_reopening(group, self._reopen(recovering, recovering.stop()))
-
-    def on_stuck(self, group: str, why: Damaged) -> None:
-        replica = self.replicas[group]
-        logger.error("the leader's word is needed on what is damaged: the log is closed", extra={"group": group})
-        self._begin_reopening(group, self._reopen(replica, replica.step_aside(why), why))
-
-    def _begin_reopening(self, group: str, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work, name=f"reopen-{group}")
-        self._reopening[task] = group
-        task.add_done_callback(self._reopening.pop)
-
-    async def _reopen(self, before: AnyReplica, closed: Coroutine[Any, Any, None], why: Damaged | None = None) -> None:
-        group = before.group
-        try:
-            await closed
-            assert self._opener is not None, "open comes first"
-            replica = await self._opener.reopen(before, why)
-            if self._is_stopped:
-                await replica.stop()
-                return
-            self._take(replica)
-            logger.info("the log was opened anew", extra={"group": group, "is_damaged": group in self.recovering})
-            self._all_peers.trust(group).tell_all()
-            self._tell_members(group)
-            replica.start()
-        except Exception as failure:  # noqa: BLE001 – whatever it is, the node must not go on without the group
-            self.on_failure(group, as_refusal(failure, group))
+            self.groups.start()
 
     async def leave(self) -> None:
         """The first half of ``stop``: no appends any more, and the leaderships handed over. Committed reads go on."""
-        await asyncio.gather(*(replica.leave() for replica in self.replicas.values()))
+        await self.groups.leave()
 
     async def stop(self) -> None:
         """Drains, hands leaderships over, syncs, closes: every part, whatever fails of the others; the last failure is
         raised. Safe to call again."""
-        if self._is_stopped:
+        if self.groups.is_stopped:
             return
-        self._is_stopped = True
+        self.groups.is_stopped = True
         async with AsyncExitStack() as closing:  # the last one first
-            for close in (self._free_directory, self._settle_tasks, self._stop_recovering):
+            for close in (self._free_directory, self._settle_tasks, self.groups.stop_recovering):
                 closing.push_async_exit(unless_cancelled(close))
             closing.push_async_callback(self._transport.close)
-            closing.push_async_exit(unless_cancelled(self._stop_replicas))
-            async with self._starting:
+            closing.push_async_exit(unless_cancelled(self.groups.stop))
+            async with self.groups.changing:
                 pass  # what it opens is there to be closed
-
-    async def _stop_replicas(self) -> None:
-        async with AsyncExitStack() as closing:
-            for replica in self.replicas.values():
-                closing.push_async_exit(unless_cancelled(replica.stop))
-
-    async def _stop_recovering(self) -> None:
-        for recovering in self.recovering.values():
-            await recovering.stop()
-        if self._reopening:
-            await asyncio.wait(self._reopening)
 
     async def _free_directory(self) -> None:
         self._disk.shutdown()  # a save that nobody waits for any more may be under way: nobody else gets in before
@@ -440,7 +218,7 @@ class Node:
 
     def refresh_metrics(self) -> None:
         """Copies the gauges; called at a scrape."""
-        for replica in list(self.replicas.values()):  # a scrape comes in a thread of its own
+        for replica in list(self.groups.replicas.values()):  # a scrape comes in a thread of its own
             gauges.refresh(replica)
 
     def add_listener(self, listener: RoleListener) -> None:
@@ -450,17 +228,7 @@ class Node:
     def replica(self, group: str) -> Replica:
         """Raises UNKNOWN_GROUP, and CORRUPT_LOG while its log is being repaired. An empty name is the configured
         group."""
-        group = self._key_of(group)
-        replica = self.replicas.get(group)
-        if group in self.unopened:
-            raise self.unopened[group].copy()
-        if replica is None and group in self.recovering:
-            raise self.recovering[group].refusal()
-        if replica is None:
-            raise self._unknown(self.name_of(group))
-        if replica.failure is not None:
-            raise replica.failure
-        return replica
+        return self.groups.get(group)
 
     async def find(self, group: str) -> Replica:
         """As ``replica``; a node with a directory of groups asks that what there is not."""
@@ -474,12 +242,12 @@ class Node:
 
     def role_in(self, group: str) -> Role:
         """Raises UNKNOWN_GROUP."""
-        return self._present(group).role
+        return self.groups.present(group).role
 
     @property
     def leader_id(self) -> str:
         """Empty when none is known."""
-        return self._present("").leader_id
+        return self.groups.present("").leader_id
 
     async def append(self, record: bytes, *, expect_index: int | None = None, group: str = "") -> Ack:
         """One record, committed. Raises NotLeader, PendingFull, DiskFull; OutcomeUnknown when leadership is lost; and
@@ -575,6 +343,9 @@ class Node:
     def on_lost_frames(self, group: str, peer: NodeId) -> None:
         self._all_peers.trust(group).lost_frames(peer)
 
+    def on_stuck(self, group: str, why: Damaged) -> None:
+        self.groups.on_stuck(group, why)
+
     def on_failure(self, group: str, failure: DLedgerError) -> None:
         # A group that fails stops by itself, and the others go on; without the founding one the node does not.
         if group == self.config.group and self._failed is not None and not self._failed.done():
@@ -587,21 +358,21 @@ class Node:
             self._deliver(sender, each)
 
     def _deliver(self, sender: NodeId, message: Message) -> None:
-        replica = self.replicas.get(message.group) or self.recovering.get(message.group)
-        if replica is None:
-            now_s = asyncio.get_running_loop().time()
-            key = f"{sender} {message.group}"
-            fields = {"group": message.group, "peer": sender}
-            self._log.say(logging.WARNING, key, now_s, "a message for a group that is not here", **fields)
-        else:
+        replica = self.groups.replicas.get(message.group) or self.groups.recovering.get(message.group)
+        if replica is not None:
             replica.on_message(sender, message)
+        elif not (isinstance(message, BY_A_LEADER) and self.groups.on_called(message.group, message.term)):
+            now_s = asyncio.get_running_loop().time()
+            fields = {"group": message.group, "peer": sender}
+            key = f"{sender} {message.group}"
+            self._log.say(logging.WARNING, key, now_s, "a message for a group that is not here", **fields)
 
     def on_connected(self, peer: NodeId) -> None:
-        for replica in self._all():
+        for replica in self.groups.all():
             replica.on_connected(peer)
 
     def on_disconnected(self, peer: NodeId) -> None:
-        for replica in self._all():
+        for replica in self.groups.all():
             replica.on_disconnected(peer)
 
     def local_identity(self) -> PeerIdentity:
@@ -631,19 +402,13 @@ class Node:
     @property
     def _is_new(self) -> bool:
         """Nothing is in the log, and nothing is to be repaired in it."""
-        replica = self.replicas.get(self.config.group)
+        replica = self.groups.replicas.get(self.config.group)
         return replica is not None and replica.log.last.position == 0
 
     @property
     def cluster_id(self) -> str:
-        """Empty until the first leader's no-op, which carries it, is committed: an uncommitted one may yet be cut, and
-        a node must not be turned away for it."""
-        minted = (each.log.state.cluster_id for each in self._all() if each.core.commit_position > 0)
-        return next(filter(None, minted), self.config.cluster_id)
-
-    def _told_cluster_id(self) -> str:
-        """As far as any log here says it, committed or not."""
-        return next(filter(None, (each.log.state.cluster_id for each in self._all())), "")
+        """Empty until a committed frame says it."""
+        return self.groups.cluster_id
 
     def cluster_id_or_new(self, group: str) -> str:
         known = self.cluster_id
@@ -654,22 +419,19 @@ class Node:
         self._all_peers.check(identity, self.cluster_id)
 
     async def owe_catch_up(self, group: str) -> None:
-        assert self._opener is not None, "open comes first"
-        await self._opener.record(group).owe_catch_up()
+        await self.groups.record(group).owe_catch_up()
 
     def on_caught_up(self, group: str) -> None:
-        assert self._opener is not None, "open comes first"
-        self._keep(self._settle(group, self._opener.record(group).settle_debt()), f"settle-{group}", group)
+        self._keep(self._settle(group, self.groups.record(group).settle_debt()), f"settle-{group}", group)
 
     async def _settle(self, group: str, settled: Coroutine[Any, Any, None]) -> None:
         await settled
-        replica = self.replicas.get(group)
+        replica = self.groups.replicas.get(group)
         if replica is not None:
             replica.on_debt_settled()
 
     def on_tail_known(self, group: str) -> None:
-        assert self._opener is not None, "open comes first"
-        self._keep(self._opener.record(group).tail_is_known(), f"tail-known-{group}", group)
+        self._keep(self.groups.record(group).tail_is_known(), f"tail-known-{group}", group)
 
     def _keep(self, work: Coroutine[Any, Any, None], name: str, group: str = "") -> asyncio.Task[None]:
         """Something to be made durable beside the log. When that fails, ``group`` does not go on, or no group does."""
@@ -681,6 +443,6 @@ class Node:
     def _kept(self, group: str, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (failure := task.exception()) is not None:
-            for replica in self._all():
+            for replica in self.groups.all():
                 if group in ("", replica.group):
                     replica.fail(Code.DISK_ERROR, f"what is known of the members cannot be made durable: {failure}")

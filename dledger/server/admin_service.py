@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-from dledger.common.types import LogPoint, NodeId, PreferredLeader
+from dledger.common.errors import Code, error
+from dledger.common.types import META_GROUP, LogPoint, NodeId, PreferredLeader, Role
 from dledger.group.leader.members import Change
 from dledger.group.repair.recovering import RecoveringReplica
 from dledger.group.replica import Replica
@@ -26,14 +27,14 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
     @unary
     async def Status(self, request: admin_pb2.StatusRequest) -> admin_pb2.StatusResponse:  # noqa: N802
         node = self._node
-        recovering = node.recovering_replica(request.group)
+        recovering = node.groups.recovering.get(node.groups.key_of(request.group))
         if recovering is not None:
-            return _of_recovering(node, recovering)
+            return _with_totals(_of_recovering(node, recovering), node)
         replica = await node.find(request.group)
         state, config, disk = replica.log.state, node.config, replica.disk_watch
         commit = await _commit_point(replica)
-        return admin_pb2.StatusResponse(
-            group=node.name_of(replica.group),
+        response = admin_pb2.StatusResponse(
+            group=node.groups.name_of(replica.group),
             cluster_id=node.cluster_id,
             id=config.id,
             role=replica.role.value,
@@ -60,8 +61,8 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
             repair_stuck=replica.exchange.repairer.is_stuck,
             founders_missing=node.founders_missing if replica.log.last.position == 0 else (),
             vote_blockers=_words(replica.core.vote_blockers),
-            groups=_count_groups(node),
         )
+        return _with_totals(response, node)
 
     @unary
     async def TransferLeadership(  # noqa: N802
@@ -76,8 +77,12 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
 
     @unary
     async def AddLearner(self, request: admin_pb2.AddLearnerRequest) -> admin_pb2.AddLearnerResponse:  # noqa: N802
-        members = (await self._node.find(request.group)).members
-        change = await members.add(NodeId(request.id), request.peer_address, dry_run=request.dry_run)
+        replica, address = await self._node.find(request.group), request.peer_address
+        if replica.group != META_GROUP:
+            replica.admission.check_leader()  # who leads says it, to callers who ask one after the other
+            address = await self._node.directory.address_of(NodeId(request.id), address)
+        change = await replica.members.add(NodeId(request.id), address, dry_run=request.dry_run)
+        await self._node.directory.tell(replica)
         return admin_pb2.AddLearnerResponse(change=_change(change))
 
     @unary
@@ -90,8 +95,11 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
 
     @unary
     async def RemoveMember(self, request: admin_pb2.RemoveMemberRequest) -> admin_pb2.RemoveMemberResponse:  # noqa: N802
-        members = (await self._node.find(request.group)).members
-        change = await members.remove(NodeId(request.id), dry_run=request.dry_run)
+        replica = await self._node.find(request.group)
+        if replica.group == META_GROUP:
+            await self._node.directory.check_leaves(NodeId(request.id))
+        change = await replica.members.remove(NodeId(request.id), dry_run=request.dry_run)
+        await self._node.directory.tell(replica)
         return admin_pb2.RemoveMemberResponse(change=_change(change))
 
     @unary
@@ -122,8 +130,23 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
 
     @unary
     async def SealGroup(self, request: admin_pb2.SealGroupRequest) -> admin_pb2.SealGroupResponse:  # noqa: N802
+        self._check_cluster(request.cluster_id)
         await (await self._node.find(request.group)).settings.seal()
         return admin_pb2.SealGroupResponse()
+
+    @unary
+    async def RecordMembers(  # noqa: N802
+        self, request: admin_pb2.RecordMembersRequest
+    ) -> admin_pb2.RecordMembersResponse:
+        self._check_cluster(request.cluster_id)
+        await self._node.directory.record_members(request.command)
+        return admin_pb2.RecordMembersResponse()
+
+    def _check_cluster(self, cluster_id: str) -> None:
+        """Of a call between nodes. Raises UNKNOWN_CLUSTER."""
+        own = self._node.cluster_id
+        if cluster_id != own:
+            raise error(Code.UNKNOWN_CLUSTER, f"{self._node.config.id} belongs to cluster {own}, not {cluster_id}")
 
     # Settings and space ------------------------------------------------------------------------------------------
 
@@ -159,7 +182,7 @@ def _of_recovering(node: Node, recovering: RecoveringReplica) -> admin_pb2.Statu
     """What is known of a log that cannot be opened yet. How far it is committed in records is not."""
     config, state = node.config, recovering.log.state
     return admin_pb2.StatusResponse(
-        group=node.name_of(recovering.group),
+        group=node.groups.name_of(recovering.group),
         cluster_id=node.cluster_id,
         id=config.id,
         role="recovering",
@@ -180,16 +203,22 @@ def _of_recovering(node: Node, recovering: RecoveringReplica) -> admin_pb2.Statu
         damaged_frames=recovering.metrics.damaged_frames,
         repair_stuck=recovering.exchange.repairer.is_stuck,
         vote_blockers=_words(recovering.core.vote_blockers),
-        groups=_count_groups(node),
     )
 
 
-def _count_groups(node: Node) -> int:
-    return len(node.replicas) + len(node.recovering)
+def _with_totals(response: admin_pb2.StatusResponse, node: Node) -> admin_pb2.StatusResponse:
+    """With what is so of the node, over all its groups."""
+    replicas = list(node.groups.replicas.values())
+    response.groups = len(node.groups.all())
+    response.groups_led = sum(replica.role is Role.LEADER for replica in replicas)
+    response.node_log_size_bytes = sum(replica.log.size_bytes for replica in replicas)
+    response.node_damaged_frames = sum(each.damaged_frames for each in node.groups.metrics.values())
+    return response
 
 
 def _group_info(entry: GroupEntry) -> admin_pb2.GroupInfo:
-    return admin_pb2.GroupInfo(name=entry.name, id=entry.id, founders=map(member_record, entry.founders))
+    founders, members = map(member_record, entry.founders), map(member_record, entry.members)
+    return admin_pb2.GroupInfo(name=entry.name, id=entry.id, founders=founders, members=members)
 
 
 def _words(vote_blockers: Iterable[VoteBlocker]) -> list[str]:

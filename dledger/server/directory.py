@@ -1,13 +1,4 @@
-"""Joins the directory of groups to a node: what the directory says is wanted is done here, one step after the other.
-
-::
-
-    CreateGroup ──▶ DirectoryMachine on `meta` ──▶ every founder opens the group, and they elect
-    DeleteGroup ──▶ sealing ──▶ the group's leader seals its log ──▶ removed ──▶ every node removes its files
-
-A start opens what is on the disk without asking the directory. Only new groups and removals wait for it, and nothing is
-done by a state that lags behind what this node knows to be committed.
-"""
+"""The directory of groups on one node: what operators, clients and other nodes ask of it."""
 
 from __future__ import annotations
 
@@ -17,31 +8,34 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from random import Random
 
-from dledger.client.sealing import seal_group
-from dledger.common.backoff import Backoff
+from dledger.client.between_nodes import OtherNodes
+from dledger.common.config import GRPC_PORT_OFFSET, join_address, split_address
 from dledger.common.errors import Code, DLedgerError, error, quoted
-from dledger.common.types import DEFAULT_GROUP, META_GROUP, Member, NodeId, Role, Term, check_group_name
+from dledger.common.types import DEFAULT_GROUP, META_GROUP, Member, NodeId, Role, check_group_name
 from dledger.group.failing import as_refusal
 from dledger.group.replica import Replica
 from dledger.node.node import Node
 from dledger.server.directory_machine import (
+    MACHINE_NAME,
     DirectoryMachine,
     GroupEntry,
+    GroupMembers,
     GroupRefused,
     create_command,
-    id_of,
+    encoded,
     no_group,
     remove_command,
     seal_command,
 )
+from dledger.server.group_upkeep import GroupUpkeep
 from dledger.statemachine.local_log import LocalLog
 from dledger.statemachine.runner import Runner
+from dledger.v1.directory_pb2 import RecordMembersCommand
 
 logger = logging.getLogger(__name__)
 
 MAX_GROUPS = 200
 """Of a cluster, beside the two that it begins with."""
-MACHINE_NAME = "directory"
 
 
 @contextmanager
@@ -53,21 +47,25 @@ def said_to_callers() -> Iterator[None]:
         raise refused.refusal from None
 
 
-class Directory:
-    """Of one node. Its task runs from ``start``, once the node has joined the others, to ``stop``."""
+def no_node(node_id: NodeId, remedy: str) -> DLedgerError:
+    return error(Code.UNKNOWN_MEMBER, f"{quoted(node_id)} is not a node of this cluster: {remedy}")
 
-    def __init__(self, node: Node, random: Random) -> None:
+
+class Directory:
+    """Of one node. Its tasks run from ``start``, once the node has joined the others, to ``stop``. ``others`` is the
+    way to the leaders of groups on other nodes."""
+
+    def __init__(self, node: Node, random: Random, others: OtherNodes) -> None:
         self._node = node
-        self._random = random
-        self._runner = Runner(LocalLog(self._meta), DirectoryMachine, random=random, name=MACHINE_NAME)
-        self._runner.on_applied = self._on_applied
-        self._wake = asyncio.Event()
+        self._others = others
+        self._runner = Runner(LocalLog(self.meta), DirectoryMachine, random=random, name=MACHINE_NAME)
+        self._upkeep = GroupUpkeep(node, self, random, others)
+        self._runner.on_applied = self._upkeep.wake
         self._tasks: list[asyncio.Task[None]] = []
-        node.add_listener(self._on_role)
 
     def start(self) -> None:
         loop = asyncio.get_running_loop()
-        for name, work in (("directory", self._runner.run), ("groups", self._keep_up)):
+        for name, work in (("directory", self._runner.run), ("groups", self._upkeep.run)):
             task = loop.create_task(work(), name=name)
             task.add_done_callback(self._on_ended)
             self._tasks.append(task)
@@ -82,23 +80,45 @@ class Directory:
         if not task.cancelled() and (failure := task.exception()) is not None:
             self._node.on_failure(META_GROUP, as_refusal(failure, META_GROUP))
 
-    def _on_role(self, _group: str, _role: Role, _term: Term, _leader_id: NodeId) -> None:
-        self._wake.set()
+    def on_members(self) -> None:
+        """The members of some group are others, or their change is committed."""
+        self._upkeep.wake()
 
-    def _on_applied(self) -> None:
-        self._wake.set()
+    # Its state ---------------------------------------------------------------------------------------------------
 
-    def _meta(self) -> Replica:
-        if META_GROUP in self._node.recovering:
+    def meta(self) -> Replica:
+        """Raises LEADER_NOT_READY while the log of `meta` is being repaired here."""
+        if META_GROUP in self._node.groups.recovering:
             raise error(Code.LEADER_NOT_READY, f"the log of {META_GROUP!r} is being repaired on this node")
         return self._node.replica(META_GROUP)
+
+    @property
+    def machine(self) -> DirectoryMachine:
+        """As of what is applied here."""
+        return self._runner.machine
+
+    @property
+    def is_current(self) -> bool:
+        """Whether all that this node knows to be committed is applied here."""
+        return self._runner.applied_index >= self.meta().reader.commit_index
+
+    async def barrier(self) -> None:
+        """Returns when everything that was committed before the call is applied here. Raises NOT_LEADER on other nodes
+        than the leader of `meta`, and LEADER_NOT_READY."""
+        await self._runner.barrier()
+
+    async def submit(self, command: bytes) -> GroupEntry:
+        """Raises what the directory refuses it with, and what an append raises."""
+        with said_to_callers():
+            entry: GroupEntry = await self._runner.submit(command)
+        return entry
 
     # What operators ask, of the leader of `meta` -----------------------------------------------------------------
 
     async def groups(self) -> list[GroupEntry]:
         """All groups, by name, as of a moment after the call. Raises NOT_LEADER, LEADER_NOT_READY."""
-        await self._runner.barrier()
-        entries = self._runner.machine.groups
+        await self.barrier()
+        entries = self.machine.groups
         return [entries[name] for name in sorted(entries)]
 
     async def create(self, name: str, members: Sequence[NodeId], *, dry_run: bool = False) -> GroupEntry:
@@ -107,13 +127,13 @@ class Directory:
         check_group_name(name)
         known = await self.groups()
         with said_to_callers():
-            self._runner.machine.check_free(name)
+            self.machine.check_free(name)
         if len(known) > MAX_GROUPS:
             raise error(Code.CHANGE_REFUSED, f"the cluster has {MAX_GROUPS} groups, and takes no more: delete one")
-        founders = self._founders(members)
+        founders = self.founders(members)
         if dry_run:
-            return GroupEntry(name, 0, tuple(founders))
-        return await self._submit(create_command(name, founders))
+            return GroupEntry(name, 0, tuple(founders), GroupMembers(tuple(founders)))
+        return await self.submit(create_command(name, founders))
 
     async def delete(self, name: str, group_id: int = 0, *, force: bool = False, dry_run: bool = False) -> GroupEntry:
         """Begins the removal of a group; returns when the directory has it. The group takes no append any more once its
@@ -123,23 +143,77 @@ class Directory:
         Raises UNKNOWN_GROUP, CHANGE_REFUSED for a ``group_id`` that is not the group's, UNSUPPORTED for the cluster's
         own groups, and what an append raises.
         """
-        await self._runner.barrier()
+        await self.barrier()
         with said_to_callers():
-            entry = self._runner.machine.removable(name, group_id)
+            entry = self.machine.removable(name, group_id)
         if dry_run:
             return entry
         if not entry.is_sealing:
-            entry = await self._submit(seal_command(entry))
-        return await self._submit(remove_command(entry)) if force else entry
+            entry = await self.submit(seal_command(entry))
+        return await self.submit(remove_command(entry)) if force else entry
 
-    async def _submit(self, command: bytes) -> GroupEntry:
-        with said_to_callers():
-            entry: GroupEntry = await self._runner.submit(command)
-        return entry
+    async def record_members(self, command: RecordMembersCommand) -> None:
+        """What a group's leader tells of its members is in the directory when it returns. Raises UNKNOWN_GROUP, and
+        what an append raises."""
+        await self.submit(encoded(command))
 
-    def _founders(self, ids: Sequence[NodeId]) -> list[Member]:
-        """With the disks that they have now: no other disk takes part in the founding."""
-        meta = self._meta()
+    # Members of the cluster --------------------------------------------------------------------------------------
+
+    async def address_of(self, node_id: NodeId, given: str) -> str:
+        """Where other nodes reach a node of the cluster, which is to be added to another group than `meta`. Raises
+        UNKNOWN_MEMBER for one that is no member of `meta`, and UNEXPECTED_ARGUMENT for one that is at another address
+        than ``given``, if that is not empty."""
+        members = self.meta().log.state.members
+        known = {each.id: each.peer_address for each in members}
+        if node_id not in known:  # it may have been added a moment ago
+            known = await self._others.members_of_cluster(self.addresses_of(members), self._node.cluster_id)
+        address = known.get(node_id)
+        if address is None:
+            raise no_node(node_id, f"add it to the cluster first (dledger admin add {node_id}=HOST:PORT)")
+        if given and split_address(given) != split_address(address):
+            raise error(Code.UNEXPECTED_ARGUMENT, f"{node_id} is a node of this cluster at {address}, not at {given}")
+        return address
+
+    async def tell(self, replica: Replica) -> None:
+        """The directory knows of a change of the group's members when it returns, if it can be told now; else it is
+        told later."""
+        entry = self.entry_of(replica.group)
+        if entry is not None:
+            try:
+                await self._upkeep.tell(entry, replica)
+            except DLedgerError as refusal:
+                logger.info(
+                    "the directory is told later of the members", extra={"group": replica.group, "why": refusal}
+                )
+
+    def entry_of(self, key: str) -> GroupEntry | None:
+        """The group that nodes call so; None where none is known of here."""
+        return next((each for each in self.machine.groups.values() if each.key == key), None)
+
+    async def check_leaves(self, node_id: NodeId) -> None:
+        """Raises CHANGE_REFUSED while a node that is to leave the cluster is a member of a group beside `meta`."""
+        groups = [entry.name for entry in await self.groups() if entry.names(node_id)]
+        if groups:
+            raise error(
+                Code.CHANGE_REFUSED,
+                f"{node_id} is a member of {', '.join(groups)} too: remove it there first (dledger admin remove "
+                f"{node_id} --group NAME), or let `dledger admin remove {node_id} --move` do that",
+                groups=",".join(groups),
+            )
+
+    def addresses_of(self, members: Sequence[Member]) -> list[str]:
+        """Where the API of these nodes may be reached from here. What clients are told may be of use to clients alone:
+        the default port of that API beside the port for nodes comes last."""
+        told = [self._node.client_address(each.id) for each in members]
+        beside = [split_address(each.peer_address) for each in members]
+        return [*filter(None, told), *(join_address(host, port + GRPC_PORT_OFFSET) for host, port in beside)]
+
+    # Founders ----------------------------------------------------------------------------------------------------
+
+    def founders(self, ids: Sequence[NodeId]) -> list[Member]:
+        """Nodes of the cluster, or the voters of `meta`, with the disks that they have now: no other disk takes part in
+        the founding. Raises UNKNOWN_MEMBER, UNEXPECTED_ARGUMENT and CHANGE_REFUSED."""
+        meta = self.meta()
         members = {member.id: member for member in meta.log.state.members}
         wanted = list(ids) or [each.id for each in members.values() if each.voter]
         if len(set(wanted)) != len(wanted):
@@ -149,7 +223,7 @@ class Directory:
     def _founder(self, node_id: NodeId, members: dict[NodeId, Member]) -> Member:
         member = members.get(node_id)
         if member is None:
-            raise error(Code.UNKNOWN_MEMBER, f"{quoted(node_id)} is not a node of this cluster: add it first")
+            raise no_node(node_id, "add it first")
         disk = self._node.disk_of(META_GROUP, node_id)
         start = self._node.start_of(node_id)
         if not disk:
@@ -170,68 +244,19 @@ class Directory:
     async def check_exists(self, name: str) -> None:
         """Raises UNKNOWN_GROUP where there surely is no group of that name: by a linearizable read, which the leader of
         `meta` alone can make. Others may not have heard of it yet, and this returns."""
-        replica = self._node.replicas.get(META_GROUP)
+        replica = self._node.groups.replicas.get(META_GROUP)
         if replica is None or replica.role is not Role.LEADER:
             return
         try:
-            await self._runner.barrier()
+            await self.barrier()
         except DLedgerError as failure:
             logger.debug("whether the group exists is not known", extra={"group": name, "why": failure})
             return
-        if name not in self._runner.machine.groups:
+        if name not in self.machine.groups:
             raise self.refusal(name) if name == DEFAULT_GROUP else no_group(name)
 
     def refusal(self, name: str) -> DLedgerError:
         """What is said to a caller that asks this node for a group that is not here."""
-        if name == DEFAULT_GROUP and name not in self._runner.machine.groups:
+        if name == DEFAULT_GROUP and name not in self.machine.groups:
             return error(Code.LEADER_NOT_READY, "the cluster is being founded: try again after a moment")
         return error(Code.NOT_HERE, f"{self._node.config.id} has no replica of group {quoted(name)}: ask another")
-
-    # What is done about it ---------------------------------------------------------------------------------------
-
-    async def _keep_up(self) -> None:
-        backoff = Backoff(self._random, most_ms=1_000)
-        while True:
-            try:
-                self._wake.clear()
-                await self._step()
-                backoff.reset()
-                await self._wake.wait()
-            except DLedgerError as failure:
-                logger.debug("the groups are not as they should be yet", extra={"why": failure})
-                await asyncio.sleep(backoff.next_s())
-
-    async def _step(self) -> None:
-        """Raises whatever stands in the way; done again it goes on from there."""
-        meta, machine = self._meta(), self._runner.machine
-        leads = meta.role is Role.LEADER
-        if leads:
-            await self._runner.barrier()  # waits until its term's first frame is committed
-            if DEFAULT_GROUP not in machine.groups:
-                await meta.settings.set_machine(MACHINE_NAME)
-                await self._submit(create_command(DEFAULT_GROUP, self._founders([])))
-        elif self._runner.applied_index < meta.reader.commit_index:
-            return  # more is to come, and wakes this task
-        await self._remove_what_was_removed()
-        await self._open_what_is_wanted()
-        if leads:
-            for entry in [each for each in self._runner.machine.groups.values() if each.is_sealing]:
-                addresses = [self._node.client_address(each.id) for each in entry.founders]
-                await seal_group([each for each in addresses if each], entry.key)
-                await self._submit(remove_command(entry))
-
-    async def _remove_what_was_removed(self) -> None:
-        removed = self._runner.machine.removed_ids
-        for key in [*self._node.replicas, *self._node.recovering]:
-            if id_of(key) in removed:
-                logger.info("the group was removed", extra={"group": key})
-                await self._node.remove_group(key)
-
-    async def _open_what_is_wanted(self) -> None:
-        node = self._node
-        entries = list(self._runner.machine.groups.values())
-        node.names = {entry.name: entry.key for entry in entries}
-        for entry in entries:
-            is_member = any(each.id == node.config.id for each in entry.founders)
-            if is_member and not entry.is_sealing and not node.has_group(entry.key):
-                await node.open_group(entry.key, entry.founders)

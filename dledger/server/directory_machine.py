@@ -1,7 +1,8 @@
 """The directory of groups, as a state machine: which groups there are, and with whom each was founded.
 
-The record of a group says what is wanted. Who its members are by now is the word of the group's own log. An id is
-never used twice, so a group that was removed and another of its name are never mixed up.
+The record of a group says with whom it was founded and, as its leader told it last, who its members are. Who they are
+by now is the word of the group's own log, which the record follows. An id is never used twice, so a group that was
+removed and another of its name are never mixed up.
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import NamedTuple
 
 from dledger.common.errors import Code, DLedgerError, error, quoted
-from dledger.common.types import DEFAULT_GROUP, META_GROUP, Member
+from dledger.common.types import DEFAULT_GROUP, META_GROUP, Member, NodeId, Position, Term
 from dledger.log.frame.control import member_record, members_of
+from dledger.node.groups import LogPosition
 from dledger.statemachine.api import Refused, StateMachine
 from dledger.v1 import directory_pb2 as pb
 
+MACHINE_NAME = "directory"
 FIRST_ID = 16
 """Smaller ids are kept for groups of the system."""
 GROUPS_PER_PART = 200
@@ -32,14 +35,34 @@ def no_group(name: str) -> DLedgerError:
     return error(Code.UNKNOWN_GROUP, f"there is no group {quoted(name)}: see `dledger group list`")
 
 
+class GroupMembers(NamedTuple):
+    """Who the members of a group are, by the committed part of its log."""
+
+    members: tuple[Member, ...]
+    changed_at: Position = Position(0)
+    """Of the last change of them; 0: there was none."""
+    as_of: LogPosition = LogPosition(Position(0), Term(0))
+    """How far the log was committed then: no frame up to there changed them later."""
+
+
 class GroupEntry(NamedTuple):
     """One group."""
 
     name: str
     id: int
     founders: tuple[Member, ...]
+    known: GroupMembers
     is_sealing: bool = False
     """It is being removed: its log is sealed first, then its record goes."""
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """As the group's leader told them last."""
+        return self.known.members
+
+    def names(self, node_id: NodeId) -> bool:
+        """Whether that node is a member."""
+        return any(each.id == node_id for each in self.members)
 
     @property
     def key(self) -> str:
@@ -78,11 +101,14 @@ class DirectoryMachine(StateMachine):
                 return self._seal(message.seal.name, message.seal.id)
             case "remove":
                 return self._remove(message.remove.name, message.remove.id)
+            case "members":
+                return self._record_members(message.members)
         raise error(Code.UNSUPPORTED_VERSION, "the directory does not know this command: start the newer program")
 
     def _create(self, wanted: pb.CreateGroupCommand) -> GroupEntry:
         self.check_free(wanted.name)
-        entry = GroupEntry(wanted.name, self._next_id, members_of(wanted.founders))
+        founders = members_of(wanted.founders)
+        entry = GroupEntry(wanted.name, self._next_id, founders, GroupMembers(founders))
         self._next_id += 1
         self.groups[entry.name] = entry
         return entry
@@ -97,6 +123,15 @@ class DirectoryMachine(StateMachine):
             raise GroupRefused(error(Code.UNKNOWN_GROUP, f"group {quoted(name)} of id {group_id} is not being removed"))
         del self.groups[name]
         self.removed_ids.add(group_id)
+        return entry
+
+    def _record_members(self, told: pb.RecordMembersCommand) -> GroupEntry:
+        entry = self._known(told.name)
+        if entry.id != told.id:
+            raise GroupRefused(no_group(f"{told.name}.{told.id}"))
+        known = _members_in(told.members)
+        if known.as_of.position > entry.known.as_of.position:
+            entry = self.groups[entry.name] = entry._replace(known=known)
         return entry
 
     # What is refused: also asked beforehand, by who only wants to know --------------------------------------------
@@ -141,12 +176,30 @@ class DirectoryMachine(StateMachine):
             self._next_id = part.next_id or self._next_id
             self.removed_ids.update(part.removed_ids)
             for each in part.groups:
-                self.groups[each.name] = GroupEntry(each.name, each.id, members_of(each.founders), each.is_sealing)
+                founders = members_of(each.founders)
+                known = _members_in(each.members) if each.HasField("members") else GroupMembers(founders)
+                self.groups[each.name] = GroupEntry(each.name, each.id, founders, known, each.is_sealing)
 
 
 def _record(entry: GroupEntry) -> pb.GroupEntry:
-    founders = map(member_record, entry.founders)
-    return pb.GroupEntry(name=entry.name, id=entry.id, founders=founders, is_sealing=entry.is_sealing)
+    return pb.GroupEntry(
+        name=entry.name,
+        id=entry.id,
+        founders=map(member_record, entry.founders),
+        is_sealing=entry.is_sealing,
+        members=_members_record(entry.known) if entry.known.changed_at else None,
+    )
+
+
+def _members_record(known: GroupMembers) -> pb.GroupMembers:
+    members = map(member_record, known.members)
+    position, term = known.as_of
+    return pb.GroupMembers(members=members, changed_at=known.changed_at, position=position, term=term)
+
+
+def _members_in(record: pb.GroupMembers) -> GroupMembers:
+    as_of = LogPosition(Position(record.position), Term(record.term))
+    return GroupMembers(members_of(record.members), Position(record.changed_at), as_of)
 
 
 def create_command(name: str, founders: Sequence[Member]) -> bytes:
@@ -160,3 +213,12 @@ def seal_command(entry: GroupEntry) -> bytes:
 
 def remove_command(entry: GroupEntry) -> bytes:
     return pb.DirectoryCommand(remove=pb.RemoveGroupCommand(name=entry.name, id=entry.id)).SerializeToString()
+
+
+def encoded(members: pb.RecordMembersCommand) -> bytes:
+    return pb.DirectoryCommand(members=members).SerializeToString()
+
+
+def members_command(entry: GroupEntry, known: GroupMembers) -> pb.RecordMembersCommand:
+    """To be told to the leader of the directory."""
+    return pb.RecordMembersCommand(name=entry.name, id=entry.id, members=_members_record(known))

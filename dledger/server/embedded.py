@@ -1,7 +1,7 @@
 """A member of a cluster inside your own program, with all groups of the cluster. ``dledger serve`` runs the same class.
 
-Its own log is the group `default`; every call takes another group by name. With ``NodeConfig.many_groups`` there is a
-directory of groups: its group, `meta`, is founded from the configuration, and `default` by the first leader of `meta`.
+Its own log is the group `default`; every call takes another group by name. The group `meta` is founded from the
+configuration and holds the directory of groups; its first leader founds `default` on the same members.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
+from dledger.client.between_nodes import OtherNodes
 from dledger.common.config import NodeConfig
 from dledger.common.errors import Code, DLedgerError, error
-from dledger.common.types import DEFAULT_GROUP, META_GROUP, Ack
+from dledger.common.types import DEFAULT_GROUP, META_GROUP, Ack, Member
 from dledger.disk.disk import Disk
 from dledger.group.replica import Replica
 from dledger.node import node
@@ -33,31 +34,26 @@ class Node(node.Node):
         transport: Transport[Any] | None = None,
         random: Random | None = None,
         wall_clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        others: OtherNodes | None = None,
     ) -> None:
         random = random or Random()  # seeded by the operating system
-        if config.many_groups:
-            config = replace(config, group=META_GROUP)
+        config = replace(config, group=META_GROUP)
         super().__init__(config, disk=disk, transport=transport, random=random, wall_clock_ms=wall_clock_ms)
-        self._directory = Directory(self, random) if config.many_groups else None
+        self.directory = Directory(self, random, others or OtherNodes())
+        self.groups.unnamed = DEFAULT_GROUP
+        self.groups.refusal = self.directory.refusal
 
     async def join(self) -> None:
         await super().join()
-        if self._directory is not None:
-            self._directory.start()
+        self.directory.start()
 
     async def stop(self) -> None:
-        if self._directory is not None:
-            await self._directory.stop()
+        await self.directory.stop()
         await super().stop()
 
-    @property
-    def directory(self) -> Directory:
-        """Raises UNSUPPORTED in a cluster without one."""
-        if self._directory is None:
-            raise error(
-                Code.UNSUPPORTED, "this cluster has one group: found another one with `dledger serve --many-groups`"
-            )
-        return self._directory
+    def on_members(self, group: str, members: Sequence[Member], *, is_committed: bool) -> None:
+        super().on_members(group, members, is_committed=is_committed)
+        self.directory.on_members()
 
     async def find(self, group: str) -> Replica:
         """As ``replica``, and sure of what there is not: raises UNKNOWN_GROUP only after a read of the directory that
@@ -78,32 +74,24 @@ class Node(node.Node):
 
     async def check_exists(self, group: str, refusal: DLedgerError) -> None:
         """Raises UNKNOWN_GROUP if that is why the group was refused."""
-        if refusal.code is Code.NOT_HERE and self._directory is not None:
-            await self._directory.check_exists(self.name_of(group))
+        if refusal.code is Code.NOT_HERE:
+            await self.directory.check_exists(self.groups.name_of(group))
 
     def user_replica(self, group: str) -> Replica:
         """For what users append, trim and keep: the log of a state machine is that one's alone. Raises UNSUPPORTED, and
         what ``replica`` raises."""
         replica = self.replica(group)
-        machine = replica.settings.current.machine
+        machine, name = replica.settings.current.machine, self.groups.name_of(replica.group)
         if machine or replica.group == META_GROUP:
             raise error(
                 Code.UNSUPPORTED,
-                f"group {self.name_of(replica.group)!r} is the log of a state machine ({machine or 'directory'}), and "
-                "takes no records of others, nor trims: use another group",
+                f"group {name!r} is the log of a state machine ({machine or 'directory'}), and takes no records of "
+                "others, nor trims: use another group",
             )
         return replica
-
-    def _key_of(self, group: str) -> str:
-        return super()._key_of(group or DEFAULT_GROUP)
 
     async def append_many(
         self, records: Sequence[bytes], *, expect_index: int | None = None, group: str = ""
     ) -> list[Ack]:
         await self.find_for_users(group)
         return await super().append_many(records, expect_index=expect_index, group=group)
-
-    def _unknown(self, group: str) -> DLedgerError:
-        if self._directory is None:
-            return super()._unknown(group)
-        return self._directory.refusal(self.name_of(group))

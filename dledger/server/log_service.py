@@ -109,7 +109,7 @@ class LogService(log_pb2_grpc.LogServiceServicer):
         node = self._node
         replica = await node.find(request.group)
         response = log_pb2.GetMetadataResponse(
-            group=node.name_of(replica.group),
+            group=node.groups.name_of(replica.group),
             cluster_id=node.cluster_id,
             term=replica.term,
             leader_id=replica.leader_id,

@@ -65,7 +65,7 @@ async def serve(config: NodeConfig, *, on_ready: Callable[[Node], None] | None =
             health = grpc_health.HealthServicer()
             server = _bind_grpc(node, health)
             if config.metrics_port:
-                registry = make_registry(GroupCollector(node.metrics.values(), node.refresh_metrics))
+                registry = make_registry(GroupCollector(node.groups.metrics.values(), node.refresh_metrics))
                 metrics_server = start_metrics_server(registry, config.listen_host, config.metrics_port)
                 stack.push_async_callback(metrics_server.close)
             await node.join()
@@ -175,5 +175,5 @@ async def _follow_health(node: Node, health: grpc_health.HealthServicer) -> None
         task.add_done_callback(tasks.discard)
 
     node.add_listener(on_role)
-    if node.has_group(DEFAULT_GROUP):
+    if node.groups.has(DEFAULT_GROUP):
         on_role(DEFAULT_GROUP, Role.FOLLOWER, Term(0), NodeId(node.leader_id))

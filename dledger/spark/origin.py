@@ -150,8 +150,8 @@ class CopyOrigin:
     log_id = ""
 
     def __init__(self, place: Place) -> None:
-        self._copy = LogCopy(Path(place.path))
-        if self._copy.group != place.group:
+        self._copy = LogCopy(Path(place.path), place.group)
+        if place.group not in (self._copy.group, self._copy.group.rpartition(".")[0]):  # an id is behind some names
             raise ConfigError(
                 f"{place.path} holds the group {self._copy.group!r}, not {place.group!r}: give the option group"
             )

@@ -4,6 +4,7 @@ isort:skip_file
 What an operator asks of a node."""
 
 from collections import abc as _abc
+from dledger.v1 import directory_pb2 as _directory_pb2
 from dledger.v1 import raft_pb2 as _raft_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
@@ -20,19 +21,62 @@ else:
 DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
+class RecordMembersRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COMMAND_FIELD_NUMBER: _builtins.int
+    CLUSTER_ID_FIELD_NUMBER: _builtins.int
+    cluster_id: _builtins.str
+    """Of the sender: a node of another one refuses it."""
+    @_builtins.property
+    def command(self) -> _directory_pb2.RecordMembersCommand: ...
+    def __init__(
+        self,
+        *,
+        command: _directory_pb2.RecordMembersCommand | None = ...,
+        cluster_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["command", b"command"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "command", b"command"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RecordMembersRequest: _TypeAlias = RecordMembersRequest  # noqa: Y015
+
+@_typing.final
+class RecordMembersResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RecordMembersResponse: _TypeAlias = RecordMembersResponse  # noqa: Y015
+
+@_typing.final
 class SealGroupRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     GROUP_FIELD_NUMBER: _builtins.int
+    CLUSTER_ID_FIELD_NUMBER: _builtins.int
     group: _builtins.str
+    cluster_id: _builtins.str
+    """Of the sender: a node of another one refuses it."""
     def __init__(
         self,
         *,
         group: _builtins.str = ...,
+        cluster_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "group", b"group"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -200,6 +244,7 @@ class GroupInfo(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     ID_FIELD_NUMBER: _builtins.int
     FOUNDERS_FIELD_NUMBER: _builtins.int
+    MEMBERS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     id: _builtins.int
     """Never used twice."""
@@ -207,16 +252,21 @@ class GroupInfo(_message.Message):
     def founders(self) -> _containers.RepeatedCompositeFieldContainer[_raft_pb2.MemberRecord]:
         """The voters that it was made with, each with the disk that it had."""
 
+    @_builtins.property
+    def members(self) -> _containers.RepeatedCompositeFieldContainer[_raft_pb2.MemberRecord]:
+        """As the leader of the group told the directory last."""
+
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         id: _builtins.int = ...,
         founders: _abc.Iterable[_raft_pb2.MemberRecord] | None = ...,
+        members: _abc.Iterable[_raft_pb2.MemberRecord] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["founders", b"founders", "id", b"id", "name", b"name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["founders", b"founders", "id", b"id", "members", b"members", "name", b"name"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -273,6 +323,9 @@ class StatusResponse(_message.Message):
     FOUNDERS_MISSING_FIELD_NUMBER: _builtins.int
     VOTE_BLOCKERS_FIELD_NUMBER: _builtins.int
     GROUPS_FIELD_NUMBER: _builtins.int
+    GROUPS_LED_FIELD_NUMBER: _builtins.int
+    NODE_LOG_SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    NODE_DAMAGED_FRAMES_FIELD_NUMBER: _builtins.int
     group: _builtins.str
     cluster_id: _builtins.str
     id: _builtins.str
@@ -305,6 +358,10 @@ class StatusResponse(_message.Message):
     """Nobody who was asked has a good copy of some of them."""
     groups: _builtins.int
     """How many groups the node has a replica of, this one included."""
+    groups_led: _builtins.int
+    """How many of them it leads, what the segments of all of them take, and how many frames of theirs are damaged."""
+    node_log_size_bytes: _builtins.int
+    node_damaged_frames: _builtins.int
     @_builtins.property
     def followers(self) -> _containers.RepeatedCompositeFieldContainer[Global___FollowerStatus]:
         """Seen from the leader; empty on the others."""
@@ -358,10 +415,13 @@ class StatusResponse(_message.Message):
         founders_missing: _abc.Iterable[_builtins.str] | None = ...,
         vote_blockers: _abc.Iterable[_builtins.str] | None = ...,
         groups: _builtins.int = ...,
+        groups_led: _builtins.int = ...,
+        node_log_size_bytes: _builtins.int = ...,
+        node_damaged_frames: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["disk", b"disk", "settings", b"settings"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "chain", b"chain", "cluster_id", b"cluster_id", "commit_index", b"commit_index", "damaged_frames", b"damaged_frames", "data_dir", b"data_dir", "disk", b"disk", "durability", b"durability", "first_index", b"first_index", "followers", b"followers", "founders_missing", b"founders_missing", "group", b"group", "groups", b"groups", "http_address", b"http_address", "id", b"id", "last_index", b"last_index", "leader_id", b"leader_id", "log_size_bytes", b"log_size_bytes", "members", b"members", "peer_address", b"peer_address", "pid", b"pid", "position", b"position", "repair_stuck", b"repair_stuck", "role", b"role", "settings", b"settings", "term", b"term", "version", b"version", "vote_blockers", b"vote_blockers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "chain", b"chain", "cluster_id", b"cluster_id", "commit_index", b"commit_index", "damaged_frames", b"damaged_frames", "data_dir", b"data_dir", "disk", b"disk", "durability", b"durability", "first_index", b"first_index", "followers", b"followers", "founders_missing", b"founders_missing", "group", b"group", "groups", b"groups", "groups_led", b"groups_led", "http_address", b"http_address", "id", b"id", "last_index", b"last_index", "leader_id", b"leader_id", "log_size_bytes", b"log_size_bytes", "members", b"members", "node_damaged_frames", b"node_damaged_frames", "node_log_size_bytes", b"node_log_size_bytes", "peer_address", b"peer_address", "pid", b"pid", "position", b"position", "repair_stuck", b"repair_stuck", "role", b"role", "settings", b"settings", "term", b"term", "version", b"version", "vote_blockers", b"vote_blockers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -491,7 +551,7 @@ class AddLearnerRequest(_message.Message):
     group: _builtins.str
     id: _builtins.str
     peer_address: _builtins.str
-    """HOST:PORT for nodes."""
+    """HOST:PORT for nodes. May be empty in another group than `meta`: as `meta` has it."""
     dry_run: _builtins.bool
     def __init__(
         self,

@@ -99,6 +99,11 @@ class AdminServiceStub:
                 request_serializer=dledger_dot_v1_dot_admin__pb2.SealGroupRequest.SerializeToString,
                 response_deserializer=dledger_dot_v1_dot_admin__pb2.SealGroupResponse.FromString,
                 _registered_method=True)
+        self.RecordMembers = channel.unary_unary(
+                '/dledger.v1.AdminService/RecordMembers',
+                request_serializer=dledger_dot_v1_dot_admin__pb2.RecordMembersRequest.SerializeToString,
+                response_deserializer=dledger_dot_v1_dot_admin__pb2.RecordMembersResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServiceServicer:
@@ -122,7 +127,9 @@ class AdminServiceServicer:
         """Membership: one change at a time, answered by the leader once it is committed. A refusal says what stands in the way.
         With `dry_run` everything is checked and nothing is changed.
 
-        Adds a node that replicates and does not vote. It may stay one.
+        Adds a node that replicates and does not vote. It may stay one. In `meta`: makes a node known to the cluster; while
+        `meta` has fewer than five voters it becomes one as soon as it has caught up. In another group: only a member of
+        `meta`, else UNKNOWN_MEMBER.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -137,6 +144,7 @@ class AdminServiceServicer:
 
     def RemoveMember(self, request, context):
         """Removes a member. A leader that is to be removed hands the leadership over and answers NOT_LEADER: ask the new one.
+        Of `meta`: CHANGE_REFUSED while the node is a member of another group.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -198,6 +206,14 @@ class AdminServiceServicer:
     def SealGroup(self, request, context):
         """Refuses every append to a group from now on, for good. Between nodes: the first step of a removal, answered by the
         group's own leader once that is committed.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RecordMembers(self, request, context):
+        """Tells the directory who the members of a group are by now. Between nodes: the group's leader tells it after a change,
+        and the leader of `meta` answers once the directory has it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -270,6 +286,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.SealGroup,
                     request_deserializer=dledger_dot_v1_dot_admin__pb2.SealGroupRequest.FromString,
                     response_serializer=dledger_dot_v1_dot_admin__pb2.SealGroupResponse.SerializeToString,
+            ),
+            'RecordMembers': grpc.unary_unary_rpc_method_handler(
+                    servicer.RecordMembers,
+                    request_deserializer=dledger_dot_v1_dot_admin__pb2.RecordMembersRequest.FromString,
+                    response_serializer=dledger_dot_v1_dot_admin__pb2.RecordMembersResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -623,6 +644,33 @@ class AdminService:
             '/dledger.v1.AdminService/SealGroup',
             dledger_dot_v1_dot_admin__pb2.SealGroupRequest.SerializeToString,
             dledger_dot_v1_dot_admin__pb2.SealGroupResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RecordMembers(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dledger.v1.AdminService/RecordMembers',
+            dledger_dot_v1_dot_admin__pb2.RecordMembersRequest.SerializeToString,
+            dledger_dot_v1_dot_admin__pb2.RecordMembersResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -39,12 +39,16 @@ class AdminServiceStub:
     """Membership: one change at a time, answered by the leader once it is committed. A refusal says what stands in the way.
     With `dry_run` everything is checked and nothing is changed.
 
-    Adds a node that replicates and does not vote. It may stay one.
+    Adds a node that replicates and does not vote. It may stay one. In `meta`: makes a node known to the cluster; while
+    `meta` has fewer than five voters it becomes one as soon as it has caught up. In another group: only a member of
+    `meta`, else UNKNOWN_MEMBER.
     """
     PromoteMember: _grpc.UnaryUnaryMultiCallable[_admin_pb2.PromoteMemberRequest, _admin_pb2.PromoteMemberResponse]
     """Makes a learner that has caught up a voter."""
     RemoveMember: _grpc.UnaryUnaryMultiCallable[_admin_pb2.RemoveMemberRequest, _admin_pb2.RemoveMemberResponse]
-    """Removes a member. A leader that is to be removed hands the leadership over and answers NOT_LEADER: ask the new one."""
+    """Removes a member. A leader that is to be removed hands the leadership over and answers NOT_LEADER: ask the new one.
+    Of `meta`: CHANGE_REFUSED while the node is a member of another group.
+    """
     ReadmitMember: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ReadmitMemberRequest, _admin_pb2.ReadmitMemberResponse]
     """Takes a member whose disk is another one, or an older state, as a learner again, under the disk it has now."""
     SetPreferredLeaders: _grpc.UnaryUnaryMultiCallable[_admin_pb2.SetPreferredLeadersRequest, _admin_pb2.SetPreferredLeadersResponse]
@@ -68,6 +72,10 @@ class AdminServiceStub:
     """Refuses every append to a group from now on, for good. Between nodes: the first step of a removal, answered by the
     group's own leader once that is committed.
     """
+    RecordMembers: _grpc.UnaryUnaryMultiCallable[_admin_pb2.RecordMembersRequest, _admin_pb2.RecordMembersResponse]
+    """Tells the directory who the members of a group are by now. Between nodes: the group's leader tells it after a change,
+    and the leader of `meta` answers once the directory has it.
+    """
 
 @_typing.type_check_only
 class AdminServiceAsyncStub(AdminServiceStub):
@@ -80,12 +88,16 @@ class AdminServiceAsyncStub(AdminServiceStub):
     """Membership: one change at a time, answered by the leader once it is committed. A refusal says what stands in the way.
     With `dry_run` everything is checked and nothing is changed.
 
-    Adds a node that replicates and does not vote. It may stay one.
+    Adds a node that replicates and does not vote. It may stay one. In `meta`: makes a node known to the cluster; while
+    `meta` has fewer than five voters it becomes one as soon as it has caught up. In another group: only a member of
+    `meta`, else UNKNOWN_MEMBER.
     """
     PromoteMember: _aio.UnaryUnaryMultiCallable[_admin_pb2.PromoteMemberRequest, _admin_pb2.PromoteMemberResponse]  # type: ignore[assignment]
     """Makes a learner that has caught up a voter."""
     RemoveMember: _aio.UnaryUnaryMultiCallable[_admin_pb2.RemoveMemberRequest, _admin_pb2.RemoveMemberResponse]  # type: ignore[assignment]
-    """Removes a member. A leader that is to be removed hands the leadership over and answers NOT_LEADER: ask the new one."""
+    """Removes a member. A leader that is to be removed hands the leadership over and answers NOT_LEADER: ask the new one.
+    Of `meta`: CHANGE_REFUSED while the node is a member of another group.
+    """
     ReadmitMember: _aio.UnaryUnaryMultiCallable[_admin_pb2.ReadmitMemberRequest, _admin_pb2.ReadmitMemberResponse]  # type: ignore[assignment]
     """Takes a member whose disk is another one, or an older state, as a learner again, under the disk it has now."""
     SetPreferredLeaders: _aio.UnaryUnaryMultiCallable[_admin_pb2.SetPreferredLeadersRequest, _admin_pb2.SetPreferredLeadersResponse]  # type: ignore[assignment]
@@ -108,6 +120,10 @@ class AdminServiceAsyncStub(AdminServiceStub):
     SealGroup: _aio.UnaryUnaryMultiCallable[_admin_pb2.SealGroupRequest, _admin_pb2.SealGroupResponse]  # type: ignore[assignment]
     """Refuses every append to a group from now on, for good. Between nodes: the first step of a removal, answered by the
     group's own leader once that is committed.
+    """
+    RecordMembers: _aio.UnaryUnaryMultiCallable[_admin_pb2.RecordMembersRequest, _admin_pb2.RecordMembersResponse]  # type: ignore[assignment]
+    """Tells the directory who the members of a group are by now. Between nodes: the group's leader tells it after a change,
+    and the leader of `meta` answers once the directory has it.
     """
 
 class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -136,7 +152,9 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         """Membership: one change at a time, answered by the leader once it is committed. A refusal says what stands in the way.
         With `dry_run` everything is checked and nothing is changed.
 
-        Adds a node that replicates and does not vote. It may stay one.
+        Adds a node that replicates and does not vote. It may stay one. In `meta`: makes a node known to the cluster; while
+        `meta` has fewer than five voters it becomes one as soon as it has caught up. In another group: only a member of
+        `meta`, else UNKNOWN_MEMBER.
         """
 
     @_abc_1.abstractmethod
@@ -153,7 +171,9 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.RemoveMemberRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.RemoveMemberResponse, _abc.Awaitable[_admin_pb2.RemoveMemberResponse]]:
-        """Removes a member. A leader that is to be removed hands the leadership over and answers NOT_LEADER: ask the new one."""
+        """Removes a member. A leader that is to be removed hands the leadership over and answers NOT_LEADER: ask the new one.
+        Of `meta`: CHANGE_REFUSED while the node is a member of another group.
+        """
 
     @_abc_1.abstractmethod
     def ReadmitMember(
@@ -224,6 +244,16 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_admin_pb2.SealGroupResponse, _abc.Awaitable[_admin_pb2.SealGroupResponse]]:
         """Refuses every append to a group from now on, for good. Between nodes: the first step of a removal, answered by the
         group's own leader once that is committed.
+        """
+
+    @_abc_1.abstractmethod
+    def RecordMembers(
+        self,
+        request: _admin_pb2.RecordMembersRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.RecordMembersResponse, _abc.Awaitable[_admin_pb2.RecordMembersResponse]]:
+        """Tells the directory who the members of a group are by now. Between nodes: the group's leader tells it after a change,
+        and the leader of `meta` answers once the directory has it.
         """
 
 def add_AdminServiceServicer_to_server(servicer: AdminServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -26,24 +26,28 @@ class DirectoryCommand(_message.Message):
     CREATE_FIELD_NUMBER: _builtins.int
     SEAL_FIELD_NUMBER: _builtins.int
     REMOVE_FIELD_NUMBER: _builtins.int
+    MEMBERS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def create(self) -> Global___CreateGroupCommand: ...
     @_builtins.property
     def seal(self) -> Global___SealGroupCommand: ...
     @_builtins.property
     def remove(self) -> Global___RemoveGroupCommand: ...
+    @_builtins.property
+    def members(self) -> Global___RecordMembersCommand: ...
     def __init__(
         self,
         *,
         create: Global___CreateGroupCommand | None = ...,
         seal: Global___SealGroupCommand | None = ...,
         remove: Global___RemoveGroupCommand | None = ...,
+        members: Global___RecordMembersCommand | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["create", b"create", "kind", b"kind", "remove", b"remove", "seal", b"seal"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["create", b"create", "kind", b"kind", "members", b"members", "remove", b"remove", "seal", b"seal"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["create", b"create", "kind", b"kind", "remove", b"remove", "seal", b"seal"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["create", b"create", "kind", b"kind", "members", b"members", "remove", b"remove", "seal", b"seal"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["create", "seal", "remove"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["create", "seal", "remove", "members"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -126,6 +130,66 @@ class RemoveGroupCommand(_message.Message):
 Global___RemoveGroupCommand: _TypeAlias = RemoveGroupCommand  # noqa: Y015
 
 @_typing.final
+class RecordMembersCommand(_message.Message):
+    """Who the members of a group are, by the committed part of its own log. Older news than what is known changes nothing."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    ID_FIELD_NUMBER: _builtins.int
+    MEMBERS_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    id: _builtins.int
+    @_builtins.property
+    def members(self) -> Global___GroupMembers: ...
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        id: _builtins.int = ...,
+        members: Global___GroupMembers | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["members", b"members"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "members", b"members", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RecordMembersCommand: _TypeAlias = RecordMembersCommand  # noqa: Y015
+
+@_typing.final
+class GroupMembers(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MEMBERS_FIELD_NUMBER: _builtins.int
+    CHANGED_AT_FIELD_NUMBER: _builtins.int
+    POSITION_FIELD_NUMBER: _builtins.int
+    TERM_FIELD_NUMBER: _builtins.int
+    changed_at: _builtins.int
+    """Of the last change of them; 0: there was none."""
+    position: _builtins.int
+    """How far the log was committed then: no frame up to there changed them later."""
+    term: _builtins.int
+    """Of the frame at `position`."""
+    @_builtins.property
+    def members(self) -> _containers.RepeatedCompositeFieldContainer[_raft_pb2.MemberRecord]: ...
+    def __init__(
+        self,
+        *,
+        members: _abc.Iterable[_raft_pb2.MemberRecord] | None = ...,
+        changed_at: _builtins.int = ...,
+        position: _builtins.int = ...,
+        term: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed_at", b"changed_at", "members", b"members", "position", b"position", "term", b"term"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GroupMembers: _TypeAlias = GroupMembers  # noqa: Y015
+
+@_typing.final
 class GroupEntry(_message.Message):
     """What the directory holds of one group."""
 
@@ -135,11 +199,16 @@ class GroupEntry(_message.Message):
     ID_FIELD_NUMBER: _builtins.int
     FOUNDERS_FIELD_NUMBER: _builtins.int
     IS_SEALING_FIELD_NUMBER: _builtins.int
+    MEMBERS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     id: _builtins.int
     is_sealing: _builtins.bool
     @_builtins.property
     def founders(self) -> _containers.RepeatedCompositeFieldContainer[_raft_pb2.MemberRecord]: ...
+    @_builtins.property
+    def members(self) -> Global___GroupMembers:
+        """Not set: no change of the founders was told yet."""
+
     def __init__(
         self,
         *,
@@ -147,10 +216,11 @@ class GroupEntry(_message.Message):
         id: _builtins.int = ...,
         founders: _abc.Iterable[_raft_pb2.MemberRecord] | None = ...,
         is_sealing: _builtins.bool = ...,
+        members: Global___GroupMembers | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["members", b"members"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["founders", b"founders", "id", b"id", "is_sealing", b"is_sealing", "name", b"name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["founders", b"founders", "id", b"id", "is_sealing", b"is_sealing", "members", b"members", "name", b"name"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -222,6 +222,7 @@ class IdentityRecord(_message.Message):
     START_NONCES_FIELD_NUMBER: _builtins.int
     GROUPS_FIELD_NUMBER: _builtins.int
     REMOVED_GROUPS_FIELD_NUMBER: _builtins.int
+    DROPPED_GROUPS_FIELD_NUMBER: _builtins.int
     node_id: _builtins.str
     node_uuid: _builtins.bytes
     """Minted at the first start."""
@@ -243,6 +244,12 @@ class IdentityRecord(_message.Message):
     def removed_groups(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Groups that were removed for good: none of them is opened again, whatever a record says."""
 
+    @_builtins.property
+    def dropped_groups(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Groups that this node was removed from, and whose files it gave up. A member again, it begins with an empty log, as
+        a learner: it takes no part in founding the group, whatever a record says.
+        """
+
     def __init__(
         self,
         *,
@@ -253,10 +260,11 @@ class IdentityRecord(_message.Message):
         start_nonces: _abc.Iterable[_builtins.int] | None = ...,
         groups: _abc.Iterable[_builtins.str] | None = ...,
         removed_groups: _abc.Iterable[_builtins.str] | None = ...,
+        dropped_groups: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["groups", b"groups", "groups_of_first_format", b"groups_of_first_format", "node_id", b"node_id", "node_uuid", b"node_uuid", "removed_groups", b"removed_groups", "start_count", b"start_count", "start_nonces", b"start_nonces"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dropped_groups", b"dropped_groups", "groups", b"groups", "groups_of_first_format", b"groups_of_first_format", "node_id", b"node_id", "node_uuid", b"node_uuid", "removed_groups", b"removed_groups", "start_count", b"start_count", "start_nonces", b"start_nonces"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -41,6 +41,9 @@ class World:
     network: Network
     observer: Observer
     admin: Admin
+    """Of the group `default`, which is under test."""
+    cluster: Admin
+    """Of the group `meta`, whose members are all nodes."""
     chance: random.Random
     run_dir: Path
     patience_s: float = 60.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import ClassVar
 
+from dledger.cli.waiting import Waiting, once_it_passes
 from dledger.common.errors import DLedgerError
 from jepsen.hosts.api import Ability
 from jepsen.nemesis.api import Injury, Proof, World
@@ -12,6 +13,12 @@ from jepsen.nemesis.storage import promote
 
 PAUSE_S = (0.3, 2.0)
 CHANGE_MS = 30_000.0
+
+
+async def add_node(world: World, name: str, *, timeout_ms: float) -> None:
+    """To the cluster, then to the group under test, as a learner."""
+    await world.cluster.add_learner(name, world.hosts.peer_address(name), timeout_ms=timeout_ms)
+    await world.admin.add_learner(name, timeout_ms=timeout_ms)
 
 
 class Transfer:
@@ -71,7 +78,7 @@ class Churn:
     async def _replace_one(self, world: World, name: str) -> None:
         leaving = world.chance.choice(world.names)
         try:
-            await world.admin.add_learner(name, world.hosts.peer_address(name), timeout_ms=CHANGE_MS)
+            await add_node(world, name, timeout_ms=CHANGE_MS)
         except DLedgerError:
             world.learners.discard(name)
             world.hosts.retire(name)  # it never ran
@@ -82,6 +89,10 @@ class Churn:
         world.learners.discard(name)
         self._joined.append(name)
         await world.admin.remove(leaving, timeout_ms=CHANGE_MS)
+        # A voter of the directory that ran no more would weaken it: it runs until it is none.
+        await once_it_passes(
+            lambda left_ms: world.cluster.remove(leaving, timeout_ms=left_ms), world.patience_s * 1000, Waiting()
+        )
         world.hosts.retire(leaving)
         self._removed.append(leaving)
 

@@ -287,8 +287,11 @@ async def ended_before_it_caught_up(world: World, host: str) -> bool:
 
 
 async def readmit(world: World, host: str) -> str:
-    """Makes a node with a new disk a voter again; what went wrong, or nothing."""
+    """Makes a node with a new disk a voter again; what went wrong, or nothing. In `meta` it votes again by itself."""
     try:
+        await once_it_passes(
+            lambda left_ms: world.cluster.readmit(host, timeout_ms=left_ms), world.patience_s * 1000, Waiting()
+        )
         await once_it_passes(
             lambda left_ms: world.admin.readmit(host, timeout_ms=left_ms), world.patience_s * 1000, Waiting()
         )

@@ -98,8 +98,8 @@ class Stubs:
     async def get(self, index: int, **fields: Any) -> log_pb2.GetResponse:
         return await self.log.Get(log_pb2.GetRequest(index=index, **fields), timeout=CALL_TIMEOUT_S)
 
-    async def status(self) -> admin_pb2.StatusResponse:
-        return await self.admin.Status(admin_pb2.StatusRequest(), timeout=CALL_TIMEOUT_S)
+    async def status(self, group: str = "") -> admin_pb2.StatusResponse:
+        return await self.admin.Status(admin_pb2.StatusRequest(group=group), timeout=CALL_TIMEOUT_S)
 
 
 class Nodes:

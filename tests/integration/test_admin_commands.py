@@ -20,6 +20,7 @@ from tests.integration.nodes import DEADLINE_S, Nodes, Stubs, eventually, runnin
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 FRAMES_A_SEGMENT = 20
+DEFAULT = ("--group", "default")
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("DLEDGER_")}
 
 
@@ -61,8 +62,9 @@ async def admin(nodes: Nodes, *arguments: str, code: int = 0) -> dict[str, Any]:
     return done.last_json if not code else {}
 
 
-async def status(nodes: Nodes) -> dict[str, Any]:
-    return (await dledger(nodes, "status", "-o", "json")).last_json
+async def status(nodes: Nodes, *flags: str) -> dict[str, Any]:
+    """Of the group `default`, unless ``flags`` name another."""
+    return (await dledger(nodes, "status", *(flags or ("--group", "default")), "-o", "json")).last_json
 
 
 def voters(told: dict[str, Any]) -> set[str]:
@@ -76,16 +78,18 @@ async def fill(nodes: Nodes, frames: int) -> None:
 
 
 async def add(nodes: Nodes) -> str:
-    """A node more, that runs; a learner."""
+    """A node more, that runs; a learner of `default`."""
     node = await nodes.cluster.add()
     nodes.ids.append(node.id)
     nodes.stubs[node.id] = Stubs(node.client_address)
     assert (await admin(nodes, "add", f"{node.id}={node.peer_address}"))["changed"] is True
+    assert (await admin(nodes, "add", node.id, *DEFAULT))["changed"] is True
     return node.id
 
 
 async def remove(nodes: Nodes, node_id: str) -> None:
-    """It is no member, and runs no more."""
+    """It is no node of the cluster, and runs no more."""
+    await admin(nodes, "remove", node_id, *DEFAULT)
     await admin(nodes, "remove", node_id)
     if node_id in nodes.running:
         await nodes.cluster.kill(node_id)
@@ -97,7 +101,7 @@ async def remove(nodes: Nodes, node_id: str) -> None:
 async def test_a_node_is_added_promoted_restarted_and_removed(nodes: Nodes) -> None:
     await fill(nodes, 5)
     new = await add(nodes)
-    assert voters(await admin(nodes, "promote", new)) == {"n0", "n1", "n2", new}
+    assert voters(await admin(nodes, "promote", new, *DEFAULT)) == {"n0", "n1", "n2", new}
     await nodes.settled()
     told = await status(nodes)
     assert {node["id"]: (node["voter"], node["reachable"]) for node in told["nodes"]}[new] == (True, True)
@@ -110,7 +114,7 @@ async def test_a_node_is_added_promoted_restarted_and_removed(nodes: Nodes) -> N
 
 async def test_a_learner_is_shown_as_one_also_before_it_runs(nodes: Nodes) -> None:
     await admin(nodes, "add", "n9=127.0.0.1:9")
-    told = await status(nodes)
+    told = await status(nodes, "--group", "meta")
     [learner] = [node for node in told["nodes"] if node["id"] == "n9"]
     assert (learner["voter"], learner["reachable"], learner["peer_address"]) == (False, False, "127.0.0.1:9")
     assert learner["lag_frames"] > 0
@@ -122,7 +126,7 @@ async def test_a_learner_is_shown_as_one_also_before_it_runs(nodes: Nodes) -> No
 
 async def test_a_member_that_joined_starts_again_though_nobody_answers(nodes: Nodes) -> None:
     new = await add(nodes)
-    await admin(nodes, "promote", new)
+    await admin(nodes, "promote", new, *DEFAULT)
     await nodes.settled()
     for node_id in list(nodes.running):
         await nodes.cluster.kill(node_id)
@@ -145,14 +149,14 @@ async def test_what_cannot_join_is_told_why(nodes: Nodes, tmp_path: Path) -> Non
 async def test_a_leader_is_removed_and_added_again(nodes: Nodes) -> None:
     leader = await nodes.leader()
     address = nodes.cluster.nodes[leader].peer_address
-    told = await admin(nodes, "remove", leader)
+    told = await admin(nodes, "remove", leader, *DEFAULT)
     assert voters(told) == {"n0", "n1", "n2"} - {leader}
     after = await status(nodes)
     assert after["leader"] in voters(told)
     assert leader not in {node["id"] for node in after["nodes"]}
     assert (await nodes.cluster.wait_ready(DEADLINE_S)).leader in voters(told)
-    await admin(nodes, "add", f"{leader}={address}")
-    assert voters(await admin(nodes, "promote", leader)) == {"n0", "n1", "n2"}
+    await admin(nodes, "add", f"{leader}={address}", *DEFAULT)
+    assert voters(await admin(nodes, "promote", leader, *DEFAULT)) == {"n0", "n1", "n2"}
     await nodes.settled()
 
 
@@ -164,8 +168,9 @@ async def test_a_wiped_node_is_readmitted(nodes: Nodes) -> None:
     nodes.cluster.nodes[wiped].joins = True
     await nodes.cluster.restart(wiped)
     done = await dledger(nodes, "admin", "readmit", wiped)
-    assert done.out.startswith(f"readmitted id={wiped} voters=")
-    assert f"{wiped} has caught up and votes again" in done.err
+    groups = [line.split()[:3] for line in done.out.splitlines()]
+    assert groups == [["readmitted", f"id={wiped}", f"group={group}"] for group in ("meta", "default")]
+    assert f"{wiped} has caught up and votes again in default" in done.err
     assert voters(await status(nodes)) == {"n0", "n1", "n2"}
     await nodes.settled()
 
@@ -174,10 +179,43 @@ async def test_what_would_lose_the_quorum_is_refused_also_in_a_dry_run(nodes: No
     down, other = await nodes.followers()
     await nodes.cluster.kill(down)
     for flags in ([], ["--dry-run"]):
-        assert f"{down} is not connected" in (await dledger(nodes, "admin", "remove", other, *flags, code=5)).err
-    assert (await admin(nodes, "remove", down, "--dry-run"))["dry_run"] is True
+        done = await dledger(nodes, "admin", "remove", other, *DEFAULT, *flags, code=5)
+        assert f"{down} is not connected" in done.err
+    assert (await admin(nodes, "remove", down, *DEFAULT, "--dry-run"))["dry_run"] is True
     assert voters(await status(nodes)) == {"n0", "n1", "n2"}
     await nodes.restart(down)
+
+
+async def test_the_cluster_keeps_a_node_that_a_group_needs_unless_it_is_moved(nodes: Nodes) -> None:
+    for flags in ([], ["--dry-run"]):
+        refusal = await dledger(nodes, "admin", "remove", "n1", *flags, code=5)
+        assert "n1 is a member of default too: remove it there first" in refusal.err
+    await dledger(nodes, "admin", "add", "n8", *DEFAULT, code=5)
+    node = await nodes.cluster.add()
+    nodes.stubs[node.id] = Stubs(node.client_address)
+    nodes.ids.append(node.id)
+    await admin(nodes, "add", f"{node.id}={node.peer_address}")
+    told = await status(nodes, "--group", "meta")
+    assert {each["id"]: each["groups"] for each in told["nodes"]} | {node.id: 1} == {
+        "n0": 2, "n1": 2, "n2": 2, node.id: 1,
+    }  # fmt: skip
+    done = await dledger(nodes, "admin", "remove", "n1", "--move")
+    assert f"default: n1 has left, and {node.id} took its place" in done.err
+    assert voters(await status(nodes)) == {"n0", "n2", node.id}
+    assert "n1" not in {each["id"] for each in (await status(nodes, "--group", "meta"))["nodes"]}
+    await nodes.cluster.kill("n1")
+    await nodes.settled()
+    shutil.rmtree(nodes.cluster.nodes["n1"].data_dir)
+    nodes.cluster.nodes["n1"].joins = True
+    await nodes.cluster.restart("n1")
+    await admin(nodes, "add", f"n1={nodes.cluster.nodes['n1'].peer_address}")
+    await dledger(nodes, "admin", "remove", node.id, "--move")
+    await nodes.cluster.kill(node.id)
+    del nodes.cluster.nodes[node.id]
+    nodes.ids.remove(node.id)
+    await nodes.stubs.pop(node.id).channel.close()
+    assert voters(await status(nodes)) == {"n0", "n1", "n2"}
+    await nodes.settled()
 
 
 async def test_the_leadership_goes_where_it_is_preferred(nodes: Nodes) -> None:

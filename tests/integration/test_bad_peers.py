@@ -74,7 +74,7 @@ async def test_a_node_of_another_cluster_is_turned_away(nodes: Nodes, tmp_path: 
             await says(nodes.cluster.nodes[other].log_file, "UNKNOWN_CLUSTER", words)
         leader = await nodes.leader()
         assert (await nodes[leader].append(b"without it")).base_index == last_index + 1
-        status = await nodes[place].status()
+        status = await nodes[place].status("meta")
         assert (status.last_index, status.position, status.cluster_id) == (-1, 0, "another")
         assert status.role != "leader"
     await nodes.restart(place)

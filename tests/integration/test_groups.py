@@ -19,7 +19,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def nodes(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Nodes]:
-    async with running(tmp_path_factory.mktemp("groups"), serve_flags=["--many-groups"]) as started:
+    async with running(tmp_path_factory.mktemp("groups")) as started:
         yield started
 
 

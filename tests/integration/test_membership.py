@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -24,19 +24,31 @@ async def admin_of(nodes: Nodes) -> AsyncIterator[Admin]:
 
 
 async def start_new(nodes: Nodes, node_id: str) -> str:
-    """A node that is no member yet; its peer address."""
+    """A node of the cluster that is no member of `default` yet; its peer address."""
     node = await nodes.cluster.add(node_id)
     nodes.ids.append(node_id)
     nodes.stubs[node_id] = Stubs(node.client_address)
+    async with dledger.connect(nodes.cluster.endpoints, group="meta") as meta:
+        await meta.admin.add_learner(node_id, node.peer_address)
     return node.peer_address
+
+
+async def leave_cluster(nodes: Nodes, node_id: str) -> None:
+    """As soon as a majority of the others is fit."""
+    async with dledger.connect(nodes.cluster.endpoints, group="meta") as meta:
+        await once_it_passes(lambda: meta.admin.remove(node_id))
 
 
 async def promote(admin: Admin, node_id: str) -> None:
     """As soon as it has caught up."""
+    await once_it_passes(lambda: admin.promote(node_id))
+
+
+async def once_it_passes(ask: Callable[[], Awaitable[object]]) -> None:
     async with asyncio.timeout(10):
         while True:
             try:
-                await admin.promote(node_id)
+                await ask()
             except dledger.ChangeRefused:
                 await asyncio.sleep(POLL_S)
             else:
@@ -58,12 +70,15 @@ async def test_five_nodes_are_replaced_by_five_new_ones_under_load(tmp_path: Pat
                 await admin.add_learner(f"n{at}", address)
                 await promote(admin, f"n{at}")
                 await admin.remove(gone)
+                await leave_cluster(nodes, gone)
                 assert await nodes.terminate(gone) == [0]
                 await load.next_ack()
         new = [f"n{at}" for at in range(5, 10)]
         assert (await nodes.settled())[3] in new
         for status in await nodes.statuses():
             assert [member.id for member in status.members if member.voter] == new
+        meta = [await nodes[node_id].status("meta") for node_id in new]
+        assert all({member.id for member in status.members} == {*new} for status in meta)
         load.endpoints = nodes.cluster.endpoints
         await load.check(*new)
 
@@ -88,6 +103,7 @@ async def test_a_replaced_cluster_starts_again_from_its_data_alone(tmp_path: Pat
         await admin.add_learner("n3", address)
         await promote(admin, "n3")
         await admin.remove("n0")
+        await leave_cluster(nodes, "n0")
         await nodes.terminate(*nodes.running)
         for node_id in ("n1", "n2", "n3"):
             await nodes.cluster.restart(node_id)
@@ -117,6 +133,8 @@ async def test_an_emptied_data_directory_does_not_vote_until_it_is_readmitted(tm
         assert {status.role for status in await nodes.statuses()} <= {"follower", "candidate", "learner"}
         await nodes.restart(leader)
 
+        async with dledger.connect(nodes.cluster.endpoints, group="meta") as meta:
+            await meta.admin.readmit(wiped)
         await admin.readmit(wiped)
         await promote(admin, wiped)
         await nodes.settled()

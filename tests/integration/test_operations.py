@@ -103,11 +103,12 @@ async def test_metrics_of_every_node_say_who_leads_and_how_far_the_log_is(nodes:
 async def test_the_leaders_metrics_say_how_appends_and_followers_do(nodes: Nodes) -> None:
     _, position, _, leader = await nodes.settled()
     told = await scrape(nodes, leader)
-    assert told.value("proposals_committed_total", node=leader) == position
-    assert told.value("append_duration_seconds_count", node=leader) == position
-    assert told.value("append_duration_seconds_bucket", node=leader, le="+Inf") == position
+    of_default = {"group": "default", "node": leader}
+    assert told.value("proposals_committed_total", **of_default) == position
+    assert told.value("append_duration_seconds_count", **of_default) == position
+    assert told.value("append_duration_seconds_bucket", **of_default, le="+Inf") == position
     for follower in await nodes.followers():
-        labels = {"node": leader, "peer": follower}
+        labels = {**of_default, "peer": follower}
         assert told.value("peer_connected", **labels) == 1
         assert told.value("follower_lag_frames", **labels) == 0
         assert told.value("peer_round_trip_seconds_count", **labels) > 0
@@ -120,8 +121,8 @@ async def test_reads_are_counted(nodes: Nodes) -> None:
     before = await scrape(nodes, leader)
     await nodes[leader].get(0)
     after = await scrape(nodes, leader)
-    assert after.value("reads_total", node=leader) == before.value("reads_total", node=leader) + 1
-    assert after.value("read_index_rounds_total") == before.value("read_index_rounds_total") + 1
+    for name in ("reads_total", "read_index_rounds_total"):
+        assert after.value(name, group="default") == before.value(name, group="default") + 1
 
 
 async def test_every_family_says_what_it_is_and_keeps_the_naming_rules(nodes: Nodes) -> None:
@@ -196,7 +197,7 @@ async def test_a_node_without_a_majority_does_not_serve_until_it_is_back(nodes: 
     assert await watch.check("") == SERVING
     status = await nodes[alone].status()
     assert (status.role != "leader", status.leader_id) == (True, "")
-    assert (await scrape(nodes, alone)).value("has_leader") == 0
+    assert (await scrape(nodes, alone)).value("has_leader", group="default") == 0
     for other in others:
         nodes.signal(other, signal.SIGCONT)
     assert await watch.next() == SERVING
@@ -228,7 +229,7 @@ async def test_logs_are_one_json_object_a_line(nodes: Nodes) -> None:
             # Frozen by a test above with a sync under way, a node may take its disk for the one that stood still.
             assert event["level"] not in {"error", "critical"} or event.get("state") == "hung", event
         assert any(event["event"] == "serving" and event["node"] == node_id for event in events)
-        last = [event for event in events if event["event"] == "role changed"][-1]
+        last = [event for event in events if event["event"] == "role changed" and event["group"] == "default"][-1]
         assert (last["leader"], last["role"]) == (leader, "leader" if node_id == leader else "follower")
 
 

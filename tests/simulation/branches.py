@@ -60,6 +60,7 @@ FAULTS = (
     "power cut at an operation",
     "power cut of all",
     "power cut of two",
+    "member back",
     "preferred",
     "promote",
     "readmit",
@@ -146,6 +147,8 @@ ENOUGH_SEEDS = 100
 
 SELDOM_FAULTS = ("minority asked", "old backup")
 SELDOM_BRANCHES = (
+    "dropped group opened again",
+    "replica dropped",
     "group stopped DISK_ERROR",
     "reset SUCCESS",
     "stale completion",
@@ -156,6 +159,8 @@ ENOUGH_FOR_THE_SELDOM = 2_000
 
 RARE_FAULTS = ("rot of both copies", "rotten disk replaced")
 RARE_BRANCHES = (
+    "dropped group opened again",
+    "replica dropped",
     "WAIT_TO_REVOTE EXPIRED_LEDGER_TERM",
     "WAIT_TO_REVOTE NOT_A_VOTER",
     "WAIT_TO_REVOTE NOT_FOUNDED",

@@ -1,8 +1,8 @@
 """The directory of groups: which there are, with whom they begin, and which are gone for good.
 
-It makes the groups beside the founding one, and tells every node, again after each start until the node has done it,
-which of them to open and which to remove. Nothing of a cluster's safety rests on it: it may be late, and it may tell a
-node long after a removal to open the group.
+It makes the groups beside the founding one, and hears from their leaders, sooner or later, who the members are by now.
+It tells every node, again after each start until the node has done it, which groups to open, to drop and to remove.
+Nothing of a cluster's safety rests on it: it may be late, and tell a node long after a removal to open the group.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from typing import Any
 from dledger.common.errors import Code, DLedgerError, error
 from dledger.common.types import Member
 from dledger.node.node import Node
+from dledger.server.directory_machine import GroupMembers
+from dledger.server.group_upkeep import committed_members
 from tests.simulation.groups import SimGroup
 from tests.simulation.host import SimHost
 from tests.simulation.process import GoneError
@@ -32,7 +34,9 @@ SMALLER_SHARE = 0.1
 MISNAMED_SHARE = 0.25
 """Of the groups with enough founders: the record names a disk of one that it does not have any more."""
 LATE_SHARE = 0.02
-"""Of the looks at a node that has removed a group: it is told to open it, by a record that is long gone."""
+"""Of the looks at a node that has removed a group, or dropped it: it is told to open it, by a record of before."""
+TOLD_SHARE = 0.3
+"""Of the looks at a leader that knows of a change of its members: it tells the directory now."""
 WAITS_S = 12.0
 """For three members, where one machine founded the cluster."""
 
@@ -79,6 +83,7 @@ class Directory:
             self._cluster.trace.hit("fault founder with another disk", hosts[at].id, group.name)
             self._scene.in_doubt[group.name] = hosts[at]
         group.founders = tuple(members)
+        group.known = GroupMembers(group.founders)
         group.wanted = {host.id for host in hosts}
         group.watch.begun_by(members)
         self._cluster.trace.hit("branch group made", group.name, *(host.id for host in hosts))
@@ -94,10 +99,20 @@ class Directory:
     async def run(self) -> None:
         """For ever."""
         while True:
+            for group in self._cluster.groups.values():
+                self._hear(group)
             for host in self._cluster.hosts.values():
                 if host not in self._telling and not host.is_down and not host.is_starting:
                     self._look(host)
             await asyncio.sleep(LOOK_S)
+
+    def _hear(self, group: SimGroup) -> None:
+        """What its leaders have to tell of the members, also one that is deposed and does not know it yet."""
+        for seat in group.leaders():
+            known = committed_members(seat.replica)
+            is_news = known is not None and known.as_of.position > group.known.as_of.position
+            if known is not None and is_news and known.changed_at and self._random.random() < TOLD_SHARE:
+                group.known = known
 
     def _look(self, host: SimHost) -> None:
         for group in self._cluster.groups.values():
@@ -120,13 +135,42 @@ class Directory:
             if not seat.is_removed:
                 return partial(self._tell_removal, seat)
             return partial(self._tell_late, seat) if self._random.random() < LATE_SHARE else None
-        is_missing = seat.group.names(seat.id) and seat.life.present is None and seat.life.failure is None
-        return partial(self._tell_opening, seat) if is_missing and seat.host.is_in_cluster else None
+        present = seat.life.present
+        if present is None:
+            is_wanted = seat.group.records(seat.id) or seat.is_called
+            is_late = seat.was_dropped and self._random.random() < LATE_SHARE
+            is_able = seat.life.failure is None and seat.host.is_in_cluster
+            return partial(self._tell_opening, seat) if is_able and (is_wanted or is_late) else None
+        return partial(self._tell_drop, seat) if self._is_left_over(seat) else None
+
+    def _is_left_over(self, seat: Seat) -> bool:
+        """It has a replica of a group that it is no member of, as far as the directory knows."""
+        is_left = not seat.group.records(seat.id) and seat.group.known.changed_at > 0
+        return is_left and not seat.is_called and seat.is_up
+
+    async def _tell_drop(self, seat: Seat) -> None:
+        disk, group = seat.disk_name, seat.group
+        dropped: list[bool] = []
+
+        async def drop(node: Node) -> None:
+            is_right = group.watch.may_drop(seat)
+            dropped.append(await node.groups.drop(group.name, group.known.as_of))
+            if dropped == [True] and not is_right:
+                raise Violation("who is removed was removed by a commit", f"{seat.name} drops its replica")
+
+        seat.is_dropping = True
+        refusal = await self._ask(seat, drop)
+        if dropped == [False]:
+            seat.is_dropping = False
+        elif dropped and seat.disk_name == disk:
+            seat.dropped()
+        elif refusal is not None and not self._is_of_the_disk(seat.host, refusal):
+            raise Violation("a replica is dropped", f"{seat.name}: {refusal!r}")
 
     async def _tell_opening(self, seat: Seat) -> None:
         """A node that cannot open the group now is told again."""
         group = seat.group
-        refusal = await self._ask(seat, lambda node: node.open_group(group.name, group.founders))
+        refusal = await self._ask(seat, lambda node: node.groups.open(group.name, group.founders))
         if refusal is None:
             self._cluster.trace.note("told", seat.name, "to open")
         elif refusal.code is not Code.LEADER_NOT_READY and not self._is_of_the_disk(seat.host, refusal):
@@ -134,7 +178,7 @@ class Directory:
 
     async def _tell_removal(self, seat: Seat) -> None:
         disk = seat.disk_name
-        refusal = await self._ask(seat, lambda node: node.remove_group(seat.group.name))
+        refusal = await self._ask(seat, lambda node: node.groups.remove(seat.group.name))
         if refusal is None and seat.disk_name == disk:
             seat.removed()
             self._cluster.trace.hit("branch group removed", seat.name)
@@ -143,7 +187,7 @@ class Directory:
 
     async def _tell_late(self, seat: Seat) -> None:
         group = seat.group
-        refusal = await self._ask(seat, lambda node: node.open_group(group.name, group.founders))
+        refusal = await self._ask(seat, lambda node: node.groups.open(group.name, group.founders))
         if refusal is not None and refusal.code is Code.UNKNOWN_GROUP:
             self._cluster.trace.hit("branch late opening refused", seat.name)
         elif refusal is not None and refusal.code is not Code.SHUTTING_DOWN:
@@ -176,12 +220,15 @@ class Directory:
         return not self._telling and not any(self.lacks(host) for host in running)
 
     def lacks(self, host: SimHost) -> bool:
-        """It has yet to open a group, or to remove one."""
-        seats = [seat for seat in host.seats if not seat.group.is_founding]
-        return host.is_starting or any(
-            not seat.is_removed if seat.group.is_removed else seat.group.names(seat.id) and not seat.is_up
-            for seat in seats
-        )
+        """It has yet to open a group, to drop one, or to remove one."""
+        return host.is_starting or any(self._lacks(seat) for seat in host.seats if not seat.group.is_founding)
+
+    def _lacks(self, seat: Seat) -> bool:
+        if seat.group.is_removed:
+            return not seat.is_removed
+        if seat.group.names(seat.id):
+            return not seat.is_up
+        return not seat.group.is_record_current or self._is_left_over(seat)
 
 
 def _member(host: SimHost) -> Member:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from dledger.common.types import DEFAULT_GROUP, Member, NodeId
 from dledger.group.replica import Replica
+from dledger.server.directory_machine import GroupMembers
 from tests.simulation.journal import Journal
 from tests.simulation.watch import Watch
 
@@ -28,8 +29,10 @@ class SimGroup:
         """For good: its nodes are told, one after the other."""
         self.founders: tuple[Member, ...] = ()
         """By the group's record, with their disks; none of the founding group, which is made by configuration."""
+        self.known = GroupMembers(())
+        """What the directory knows of its members: as a leader told it last."""
         self.wanted: set[NodeId] = set()
-        """Who is to have the group: its founders, and whom somebody asked its leader to add."""
+        """Who is to have the group before any change of its members: its founders."""
 
     @property
     def seats(self) -> list[Seat]:
@@ -49,6 +52,16 @@ class SimGroup:
         """Whether the members that were committed last have it; before any were, whether it is a founder."""
         members = self.watch.members
         return node in members if members else node in self.wanted
+
+    def records(self, node: NodeId) -> bool:
+        """Whether the directory takes the node for a member."""
+        return any(each.id == node for each in self.known.members)
+
+    @property
+    def is_record_current(self) -> bool:
+        """Whether it knows of the last change that was committed."""
+        changes = self.watch.changes
+        return not changes or self.known.changed_at >= changes[-1][0]
 
     def members(self) -> tuple[Member, ...]:
         """By the word of whoever leads; empty while nobody does."""

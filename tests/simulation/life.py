@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dledger.common.errors import DLedgerError
-from dledger.common.types import DEFAULT_GROUP, NodeId, Position, Role, Term
+from dledger.common.types import DEFAULT_GROUP, GENESIS, NodeId, Position, Role, Term
 from dledger.group.group_record import GROUP_RECORD_NAME
 from dledger.group.hard_state import HardState
 from dledger.group.replica import Replica
@@ -57,7 +57,14 @@ class Life:
     def observe(self, node: Node) -> None:
         """Shows the judges whatever ``node`` tells its logs to do, once it has them. The product does not know."""
         self.node = node
+        node.groups.on_called = self._on_called
         NodeObserver(self, node)
+
+    def _on_called(self, group: str, _: Term) -> bool:
+        """The directory looks at it later."""
+        seat = self.host.seat(group)
+        seat.is_called = not seat.group.is_removed
+        return seat.is_called
 
 
 class GroupLife:
@@ -116,7 +123,7 @@ class GroupLife:
     def present(self) -> AnyReplica | None:
         """What runs of the group, also while its log is being repaired; None before anything does."""
         node = self._life.node
-        return None if node is None else node.replicas.get(self.group) or node.recovering.get(self.group)
+        return None if node is None else node.groups.replicas.get(self.group) or node.groups.recovering.get(self.group)
 
     @property
     def node(self) -> Node:
@@ -137,8 +144,17 @@ class GroupLife:
     def taken(self, replica: AnyReplica) -> None:
         """The node has a replica of the group: the first one, or one that takes the place of another."""
         hit = self.seat.cluster.trace.hit
-        if self.seat.is_removed:
-            raise Violation("a removed group stays removed", f"{self.seat.name} has it again")
+        seat = self.seat
+        if seat.is_removed:
+            raise Violation("a removed group stays removed", f"{seat.name} has it again")
+        if seat.is_dropping and not self.is_open and replica.log.state.last == GENESIS:
+            seat.dropped()  # the node ended before it said so
+            self._life.groups[self.group] = self
+        if seat.was_dropped and replica.log.state.last == GENESIS and replica.core.membership.members:
+            raise Violation("who dropped a group founds it no more", f"{seat.name} has an empty log, and members")
+        if seat.was_dropped:
+            hit("branch dropped group opened again", seat.name)
+        seat.is_called = False
         if self.is_open:
             self.seat.keep_promise(self)
             self.is_open = False

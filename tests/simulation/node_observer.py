@@ -21,9 +21,9 @@ class NodeObserver:
     def __init__(self, life: Life, node: Node) -> None:
         self._life = life
         self._node = node
-        self._take, self._members, self._failed = node._take, node.on_members, node.on_failure
+        self._take, self._members, self._failed = node.groups.take, node.on_members, node.on_failure
         self._owe, self._caught_up = node.owe_catch_up, node.on_caught_up
-        node._take = self._on_take  # type: ignore[method-assign]
+        node.groups.take = self._on_take  # type: ignore[method-assign]
         node.on_members = self._on_members  # type: ignore[method-assign]
         node.on_failure = self._on_failure  # type: ignore[method-assign]
         node.owe_catch_up = self._on_owe  # type: ignore[method-assign]
@@ -66,6 +66,5 @@ class NodeObserver:
 
     def _owing_beside(self, group: str) -> list[str]:
         """In which groups but this one the node owes a catch-up, by its own word."""
-        opener = self._node._opener
-        assert opener is not None
-        return [name for name, files in opener._files.items() if name != group and files.record.owes_catch_up]
+        files_of = self._node.groups._opener._files
+        return [name for name, files in files_of.items() if name != group and files.record.owes_catch_up]

@@ -11,7 +11,7 @@ from dledger.group.replica import Replica
 from dledger.log.segment.segment import SEGMENT_SUFFIX
 from dledger.raft.state import VoteBlocker
 from tests.simulation.platter import Rot
-from tests.simulation.truth import end_of, known_disk, removed_groups
+from tests.simulation.truth import dropped_groups, end_of, known_disk, removed_groups
 from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
@@ -40,7 +40,14 @@ class Seat:
         """The end of this log rotted before a power cut, where no mark covered it yet: a start cuts it, and asks the
         others for it."""
         self.was_member = False
-        """A machine that was removed from a group is not added to it again."""
+        """A machine that was removed from a group is not added to it again, before it has dropped its replica."""
+        self.is_called = False
+        """A leader has a message for the group, which is not here."""
+        self.was_dropped = False
+        """The node has said of this disk that it gave up its files of the group."""
+        self.is_dropping = False
+        """The node was told to drop the group, and has not said that it did."""
+        self._drops = 0
         self.is_removed = False
         """The node has said of this disk that the group is gone from it for good."""
         self.is_owing = False
@@ -55,6 +62,21 @@ class Seat:
         """Nothing that was promised is there any more."""
         self.promised = GENESIS
         self.lost_tail = self.is_removed = self.is_owing = self.was_made_to_owe = False
+        self.was_dropped = self.is_dropping = self.is_called = False
+
+    def dropped(self) -> None:
+        """The node has given up its files of the group, as it was no member any more: nothing binds it that it said in
+        the group before. A member again, it begins as another one."""
+        identity = f"/data/{self.id}/identity"
+        if self.group.name not in dropped_groups(self.host.platter, identity):
+            raise Violation("a drop is noted first", f"{self.name} dropped its files, and a power cut would forget it")
+        self.promised = GENESIS
+        self.lost_tail = self.is_owing = self.was_made_to_owe = self.is_dropping = self.was_member = False
+        self.was_dropped = True
+        self._drops += 1
+        if self.host.present_life is not None:
+            self.host.present_life.groups.pop(self.group.name, None)
+        self.cluster.trace.hit("branch replica dropped", self.name)
 
     def removed(self) -> None:
         """The node says that the group is gone from its disk for good."""
@@ -73,7 +95,13 @@ class Seat:
 
     @property
     def disk_name(self) -> str:
-        return self.host.disk_name
+        """Of the disk, and which replica of the group it is there."""
+        return f"{self.host.disk_name}#{self._drops}"
+
+    @property
+    def disk_names(self) -> list[str]:
+        """Of all that it ever had."""
+        return [f"{disk}#{at}" for disk in self.host.disk_names for at in range(self._drops + 1)]
 
     @property
     def is_rotten(self) -> bool:

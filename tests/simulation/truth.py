@@ -185,6 +185,12 @@ def removed_groups(platter: Platter, path: str) -> Collection[str]:
     return IdentityRecord.FromString(payload).removed_groups
 
 
+def dropped_groups(platter: Platter, path: str) -> Collection[str]:
+    """Of which groups a start after a power cut would know that the node gave up its files."""
+    payload = _durable_payload(platter, path, RecordKind.IDENTITY, IDENTITY_SLOT_BYTES)
+    return IdentityRecord.FromString(payload).dropped_groups
+
+
 def _durable_payload(platter: Platter, path: str, kind: RecordKind, slot_bytes: int) -> bytes:
     """The newer of two slots; b"" where neither is good."""
     file = platter.durable(path)

@@ -78,6 +78,8 @@ class Watch:
         self._terms: dict[str, Term] = {}
         self.members: dict[NodeId, bool] = {}
         """Of the last committed change: who votes. Empty before the first."""
+        self.changes: list[tuple[Position, frozenset[NodeId]]] = []
+        """The committed changes: where, and who the members are."""
         self._acks_of_disks: dict[tuple[Term, str], Position] = {}
         """By term: how far each disk acknowledged."""
 
@@ -321,7 +323,8 @@ class Watch:
         before that was sent by them, however late it takes it."""
         other = leader.cluster.hosts[voter]
         has_met = leader.life.met.get(voter) == other.disk_name
-        disks = [other.disk_name] if has_met else other.disk_names
+        seat = other.seat(leader.group.name)
+        disks = [seat.disk_name] if has_met else seat.disk_names
         return max(self._acks_of_disks.get((term, disk), Position(0)) for disk in disks)
 
     def _count_commit(self, fact: Fact) -> None:
@@ -331,11 +334,20 @@ class Watch:
         members = self.chronicle.members(fact.point)
         if members is not None:
             before, self.members = self.members, {member.id: member.voter for member in members}
+            self.changes.append((fact.point.position, frozenset(self.members)))
             for each in sorted(before.keys() - self.members.keys()):
                 self._hit("branch member removed", each)
             for each, votes in sorted(self.members.items()):
                 if before.get(each, votes) != votes:
                     self._hit(f"branch member {'promoted' if votes else 'demoted'}", each)
+
+    def may_drop(self, seat: Seat) -> bool:
+        """Whether ``seat`` may drop its replica: a committed change has removed it, and no committed one that its log
+        holds has added it since."""
+        log = seat.replica.log
+        at = log.state.members_position
+        known = at if self.chronicle.is_committed(at, log.term_at(max(at, log.state.start.position))) else 0
+        return any(at >= known and seat.id not in members for at, members in self.changes)
 
     # Lives -------------------------------------------------------------------------------------------------------
 
@@ -418,7 +430,8 @@ class Watch:
         """What a leader counts was acknowledged to it in this term, by a disk of that node."""
         if match <= life.matched.get((term, peer), 0):
             return
-        said = (self._acks_of_disks.get((term, disk), 0) for disk in life.seat.cluster.hosts[peer].disk_names)
+        disks = life.seat.cluster.hosts[peer].seat(life.group).disk_names
+        said = (self._acks_of_disks.get((term, disk), 0) for disk in disks)
         if match > max(said):
             raise Violation(
                 "what counts was acknowledged", f"{life.seat.id} has {peer} at {match}, which it never said"

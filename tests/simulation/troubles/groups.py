@@ -1,15 +1,18 @@
-"""Groups that are removed for good while machines are away, and debts that a node has in all its groups at once."""
+"""Groups that are removed for good while machines are away, learners that leave a group and come back to it, and debts
+that a node has in all its groups at once."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 from dledger.common.errors import DLedgerError
 from tests.simulation.directory import Directory
 from tests.simulation.host import SimHost
 from tests.simulation.process import GoneError
 from tests.simulation.seat import Seat
+from tests.simulation.troubles.members import MOST_MEMBERS, add, remove
 from tests.simulation.troubles.scene import Scene, Trouble
 
 REMOVED_SHARE = 0.25
@@ -17,6 +20,11 @@ REMOVED_SHARE = 0.25
 FEW = 2
 AWAY_SHARE = 0.6
 """Of the removals: a machine is without power when the group is removed."""
+
+
+STAY_S = (0.2, 2.0)
+LOOK_S = 0.05
+LOOKS = 100
 
 
 class GroupTroubles:
@@ -28,7 +36,7 @@ class GroupTroubles:
         self._may_lose = may_lose
 
     def all(self) -> list[Trouble]:
-        return [Trouble(1, self.remove), Trouble(3, self.owe_in_every_group)]
+        return [Trouble(1, self.remove), Trouble(3, self.owe_in_every_group), Trouble(8, self.leave_and_come_back)]
 
     async def remove(self) -> None:
         groups = [group for group in self._scene.groups[1:] if group.watch.chronicle.commit_position]
@@ -42,6 +50,32 @@ class GroupTroubles:
             self._scene.hit("group removed while a node is away", group.name, host.id)
         self._scene.in_doubt.pop(group.name, None)
         self._directory.remove(group)
+
+    async def leave_and_come_back(self) -> None:
+        """A machine replicates a group, leaves it, drops its replica, and is added again."""
+        groups = [group for group in self._scene.groups[1:] if group.settled_members()]
+        if not groups:
+            return
+        group = self._random.choice(groups)
+        known = {member.id for member in group.settled_members()}
+        seats = [seat for seat in group.seats if seat.id not in known and seat.host.is_in_cluster]
+        fit = [seat for seat in seats if not (seat.was_member or seat.is_dropping)]
+        if fit and len(known) < MOST_MEMBERS:
+            self._scene.begin(self._leave_and_come_back(self._random.choice(fit)), "leave and come back")
+
+    async def _leave_and_come_back(self, seat: Seat) -> None:
+        group = seat.group
+        seat.was_member = True
+        for name, work in (("add learner", partial(add, seat)), ("remove", partial(remove, seat.id))):
+            if not await self._scene.ask(name, group, work):
+                return
+            await asyncio.sleep(self._random.uniform(*STAY_S))
+        for _ in range(LOOKS):
+            if not seat.was_member:  # it has dropped its replica
+                self._scene.hit("member back", seat.name)
+                await self._scene.ask("add learner", group, partial(add, seat))
+                return
+            await asyncio.sleep(LOOK_S)
 
     async def owe_in_every_group(self) -> None:
         """As if damaged frames had been cut in all of its logs: a node may always say that it owes a catch-up."""

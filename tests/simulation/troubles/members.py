@@ -108,7 +108,7 @@ class MemberTroubles:
             return
         if seat.is_down:
             self._scene.begin(seat.host.start(), f"start {seat.id}")
-        if await self._scene.ask("add learner", group, partial(_add, seat)):
+        if await self._scene.ask("add learner", group, partial(add, seat)):
             seat.was_member = True
             if self._random.random() < STAYS_SHARE:
                 self._stays.add(seat)
@@ -119,7 +119,8 @@ class MemberTroubles:
         known = {member.id for member in members}
         strangers = [seat for seat in group.seats if seat.id not in known and not seat.was_member]
         if not group.is_founding:
-            return next((seat for seat in strangers if seat.host.is_in_cluster), None)
+            known_here = [seat for seat in strangers if seat.host.is_in_cluster and not seat.is_dropping]
+            return self._random.choice(known_here) if known_here else None
         seat = strangers[0] if strangers else self._cluster.new_host().seat()
         if not seat.host.lives:
             seat.host.peers = {str(member.id): member.peer_address for member in members}
@@ -156,7 +157,7 @@ class MemberTroubles:
         group = self._scene.pick()
         if seat := self._removable(group):
             seat.was_member = True
-            await self._scene.ask("remove", group, partial(_remove, seat.id))
+            await self._scene.ask("remove", group, partial(remove, seat.id))
 
     # At the worst moments ----------------------------------------------------------------------------------------
 
@@ -199,17 +200,17 @@ class MemberTroubles:
         learners = [each.id for each in members if not each.voter and not self._is_to_stay(group, each)]
         works: list[partial[Awaitable[object]]] = []
         if gone is not None and gone is not leader:
-            works.append(partial(_remove, gone.id))
+            works.append(partial(remove, gone.id))
         if stranger is not None:
-            works.append(partial(_add, stranger))
+            works.append(partial(add, stranger))
         if learners and self._scene.forgetful is None:
             works.append(partial(_promote, learners[0]))
         if not works:
             return False
         work = self._random.choice(works)
-        if work.func is _remove and gone is not None:
+        if work.func is remove and gone is not None:
             gone.was_member = True
-        if work.func is _add and stranger is not None:
+        if work.func is add and stranger is not None:
             stranger.was_member = True
         return await self._scene.ask("hasty change", leader, work, timeout_s)
 
@@ -218,10 +219,9 @@ def _promote(node_id: NodeId, replica: Replica) -> Awaitable[object]:
     return replica.members.promote(node_id)
 
 
-def _remove(node_id: NodeId, replica: Replica) -> Awaitable[object]:
+def remove(node_id: NodeId, replica: Replica) -> Awaitable[object]:
     return replica.members.remove(node_id)
 
 
-def _add(seat: Seat, replica: Replica) -> Awaitable[object]:
-    seat.group.wanted.add(seat.id)
+def add(seat: Seat, replica: Replica) -> Awaitable[object]:
     return replica.members.add(seat.id, seat.host.address)

@@ -87,7 +87,7 @@ class FakeGroups:
     def make(self, name: str, members: Sequence[str] = ("n0", "n1")) -> GroupInfo:
         self.ids += 1
         founders = tuple(Member(NodeId(each), f"{each}:2") for each in members)
-        self.groups[name] = GroupInfo(name, self.ids, founders)
+        self.groups[name] = GroupInfo(name, self.ids, founders, founders)
         return self.groups[name]
 
     async def create(self, name: str, members: Sequence[str] | None, *, dry_run: bool) -> GroupInfo:

@@ -55,15 +55,20 @@ def test_a_preference_that_cannot_be_meant_is_refused(dledger: Run, fake: FakeLo
 
 def test_add_tells_how_to_start_and_how_to_promote(dledger: Run, fake: FakeLog) -> None:
     outcome = dledger("admin", "add", "n5=127.0.0.1:20961", "--endpoints", "h:1,h:2", log=fake)
-    assert outcome.out == b"added id=n5 voters=n0,n1,n2 learners=n5\n"
+    assert outcome.out == b"added id=n5 group=meta voters=n0,n1,n2 learners=n5\n"
     assert "dledger serve --id n5 --address 127.0.0.1:20961 --join h:1,h:2 --data DIR" in outcome.err
-    assert "dledger admin promote n5" in outcome.err
+    assert "dledger admin add n5 --group default" in outcome.err
     assert fake.admin.calls == [("add", "n5", "127.0.0.1:20961", False)]
+
+
+def test_a_node_of_the_cluster_is_added_to_a_group_by_its_id(dledger: Run, fake: FakeLog) -> None:
+    assert dledger("admin", "add", "n5", "--group", "mine", log=fake).code == 0
+    assert fake.admin.calls == [("add", "n5", "", False)]
 
 
 def test_add_to_another_group_tells_how_to_promote_there(dledger: Run, fake: FakeLog) -> None:
     outcome = dledger("admin", "add", "n5=h:1", "--endpoints", "h:1", "--group", "mine", log=fake)
-    assert "dledger serve --id n5 --address h:1 --join h:1 --data DIR\n" in outcome.err
+    assert fake.admin.calls == [("add", "n5", "h:1", False)]
     assert "dledger admin promote n5 --group mine\n" in outcome.err
 
 
@@ -88,7 +93,7 @@ def test_a_change_in_json_lists_the_members(dledger: Run, fake: FakeLog) -> None
 
 def test_what_an_earlier_attempt_of_the_same_command_did_is_not_called_unchanged(dledger: Run, fake: FakeLog) -> None:
     fake.admin.may_be_earlier = True
-    assert dledger("admin", "remove", "n2", log=fake).out == b"removed id=n2 voters=n0,n1 learners=-\n"
+    assert dledger("admin", "remove", "n2", log=fake).out == b"removed id=n2 group=meta voters=n0,n1 learners=-\n"
     assert dledger("admin", "remove", "n2", "-o", "json", log=fake).last_json["changed"] is True
 
 
@@ -101,7 +106,7 @@ def test_remove_waits_for_a_voter_that_lags(dledger: Run, fake: FakeLog) -> None
 def test_promote_waits_until_the_node_has_caught_up_and_says_what_for(dledger: Run, fake: FakeLog) -> None:
     fake.admin.refusals = [BEHIND, BEHIND]
     outcome = dledger("admin", "promote", "n5", log=fake)
-    assert outcome.out == b"promoted id=n5 voters=n0,n1,n2,n5 learners=-\n"
+    assert outcome.out == b"promoted id=n5 group=meta voters=n0,n1,n2,n5 learners=-\n"
     assert outcome.err == "waiting: n5 is 5000 frames behind\n"
 
 
@@ -119,9 +124,21 @@ def test_a_dry_run_of_promote_does_not_wait(dledger: Run, fake: FakeLog) -> None
 
 def test_a_voter_is_readmitted_and_promoted(dledger: Run, fake: FakeLog) -> None:
     outcome = dledger("admin", "readmit", "n2", log=fake)
-    assert outcome.out == b"readmitted id=n2 voters=n0,n1,n2 learners=-\n"
+    assert outcome.out == b"readmitted id=n2 group=meta voters=n0,n1,n2 learners=-\n"
     assert [call[0] for call in fake.admin.calls] == ["readmit", "promote"]
-    assert "n2 is a learner with the disk it has now\nn2 has caught up and votes again\n" in outcome.err
+    assert "n2 is a learner of meta with the disk it has now\nn2 has caught up and votes again in meta\n" in outcome.err
+
+
+def test_a_node_is_readmitted_in_every_group_that_it_is_a_member_of(dledger: Run, fake: FakeLog) -> None:
+    fake.cluster.groups.make("orders", ["n1", "n2"])
+    fake.cluster.groups.make("bills", ["n0", "n1"])
+    outcome = dledger("admin", "readmit", "n2", log=fake)
+    groups = [line.split()[2] for line in outcome.out.decode().splitlines()]
+    assert groups == ["group=meta", "group=orders"]
+    assert [call[0] for call in fake.admin.calls] == ["readmit", "promote"] * 2
+    fake.admin.calls.clear()
+    assert dledger("admin", "readmit", "n2", "--group", "orders", log=fake).out.startswith(b"readmitted id=n2 group=or")
+    assert len(fake.admin.calls) == 2
 
 
 def test_readmit_waits_until_the_node_is_there(dledger: Run, fake: FakeLog) -> None:

@@ -86,8 +86,37 @@ def test_no_group_is_the_default_one(dledger: Run, monkeypatch: pytest.MonkeyPat
         return FakeLog()
 
     monkeypatch.setattr(Target, "connect", connect)
+    assert dledger("health", "--group", "").code == 0
     assert dledger("status", "--group", "").code == 0
-    assert groups == ["default"]
+    assert dledger("admin", "remove", "n1", "--group", "").code == 0
+    assert groups == ["default", "meta", "meta"]
+
+
+def test_status_is_of_the_nodes_unless_a_group_is_named(dledger: Run) -> None:
+    nodes = (replace(node("n0", "leader"), groups=3, groups_led=2, node_log_size_bytes=2048, node_damaged_frames=1),)
+    away = node("n1", "unknown", reachable=False)
+    log = FakeLog(status=ClusterStatus("meta", 3, "n0", "c1", (*nodes, away)))
+    first, _, *lines = dledger("status", log=log).out.decode().splitlines()
+    assert first == "cluster c1"
+    head, up, down = (line.split() for line in lines)
+    told = dict(zip(head, up, strict=True))
+    assert (told["groups"], told["leads"], told["log"], told["damaged"]) == ("3", "2", "2KiB", "1")
+    assert dict(zip(head, down, strict=True))["groups"] == "unreachable"
+
+
+def test_status_and_health_of_a_cluster_that_is_being_founded_are_those_of_its_directory(
+    dledger: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Founding(FakeLog):
+        async def status(self) -> ClusterStatus:
+            raise error(Code.LEADER_NOT_READY, "the cluster is being founded: try again after a moment")
+
+    def connect(target: Target) -> FakeLog:
+        return Founding() if target.group == "default" else FakeLog()
+
+    monkeypatch.setattr(Target, "connect", connect)
+    assert dledger("health").out == b"healthy leader=n1 reachable=2 voters=3\n"
+    assert dledger("status", "--group", "default", "-o", "json").last_json["leader"] == "n1"
 
 
 def test_get_prints_lines_raw_or_json(dledger: Run) -> None:
@@ -137,9 +166,9 @@ def test_status_tells_of_everyone(dledger: Run, fake: FakeLog) -> None:
         "id", "address", "peer_address", "http_address", "role", "term", "first_index", "commit_index", "last_index",
         "position", "chain", "pid", "data_dir", "durability", "version", "reachable",
         "voter", "counts", "lag_frames", "disk", "log_size_bytes", "damaged_frames", "repair_stuck", "vote_blockers",
-        "groups",
+        "groups", "groups_led", "node_log_size_bytes", "node_damaged_frames",
     }  # fmt: skip
-    lines = dledger("status", log=fake).out.decode().splitlines()
+    lines = dledger("status", "--group", "default", log=fake).out.decode().splitlines()
     assert lines[0].startswith("group default  leader n1  term 3")
     assert [line.split()[:2] for line in lines[3:]] == [["n0", "follower"], ["n1", "leader"], ["n2", "unreachable"]]
 
@@ -192,9 +221,8 @@ def test_a_node_in_doubt_shows_in_status_and_health(dledger: Run) -> None:
     doubted = [replace(node(f"n{i}", "follower"), counts=False) for i in (1, 2)]
     trusted = replace(doubted[0], counts=True)
     log = FakeLog(status=ClusterStatus("default", 3, "n0", "", (node("n0", "leader"), trusted, doubted[1])))
-    assert [line.split()[2] for line in dledger("status", log=log).out.decode().splitlines()[3:]] == [
-        "yes", "yes", "doubt",
-    ]  # fmt: skip
+    shown = dledger("status", "--group", "default", log=log).out.decode().splitlines()
+    assert [line.split()[2] for line in shown[3:]] == ["yes", "yes", "doubt"]
     assert dledger("health", log=log).out == b"healthy leader=n0 reachable=3 voters=3 doubted=n2\n"
     log = FakeLog(status=ClusterStatus("default", 3, "n0", "", (node("n0", "leader"), *doubted)))
     outcome = dledger("health", "-o", "json", log=log)
@@ -206,7 +234,9 @@ def test_damage_shows_in_status_and_health_and_a_node_that_repairs_its_log_takes
     damaged = replace(node("n1", "recovering"), damaged_frames=7, repair_stuck=True)
     nodes = (node("n0", "leader"), damaged, node("n2", "follower"))
     log = FakeLog(status=ClusterStatus("default", 3, "n0", "", nodes))
-    head, _, row, _ = (line.split() for line in dledger("status", log=log).out.decode().splitlines()[2:])
+    head, _, row, _ = (
+        line.split() for line in dledger("status", "--group", "a", log=log).out.decode().splitlines()[2:]
+    )
     assert row[head.index("damaged")] == "7"
     assert dledger("health", log=log).out == b"healthy leader=n0 reachable=3 voters=3 damaged=n1\n"
     alone = (node("n0", "leader"), damaged, node("n2", "unknown", reachable=False))
@@ -243,7 +273,7 @@ def test_status_shows_learners_lag_disks_and_what_was_set(dledger: Run) -> None:
     gone = replace(node("n6", "unknown", reachable=False), voter=False, lag_frames=99)
     settings = GroupSettings((PreferredLeader(NodeId("n1"), 10),), 72 * 3_600_000, 10 << 30)
     found = ClusterStatus("default", 3, "n1", "c1", (node("n1", "leader"), learner, gone), settings)
-    text = dledger("status", log=FakeLog(status=found)).out.decode().splitlines()
+    text = dledger("status", "--group", "default", log=FakeLog(status=found)).out.decode().splitlines()
     head, rows = text[2].split(), [dict(zip(text[2].split(), line.split(), strict=True)) for line in text[3:6]]
     assert {"votes", "lag", "log", "disk", "free"} < set(head)
     assert [(row["id"], row["role"], row["votes"], row["lag"], row["disk"], row["free"]) for row in rows] == [

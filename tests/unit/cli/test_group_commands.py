@@ -12,15 +12,17 @@ from dledger.common.errors import Code, error
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.fake_log import FakeLog, Unreachable
 
-WITHOUT_GROUP = {"serve", "dev", "demo", "log", "group"}
-"""Commands that talk to no group."""
+WITHOUT_GROUP = {"serve", "dev", "demo", "group"}
+"""Commands that are about no group."""
 
 
 def test_a_group_is_made(dledger: Run, fake: FakeLog) -> None:
     assert dledger("group", "create", "orders", log=fake).out == b"created name=orders id=1 founders=n0,n1,n2\n"
     outcome = dledger("group", "create", "b", "--members", "n1, n2", "--dry-run", "-o", "json", log=fake)
     founders = [{"id": "n1", "peer_address": "n1:2"}, {"id": "n2", "peer_address": "n2:2"}]
-    assert outcome.last_json == {"name": "b", "id": 2, "founders": founders, "dry_run": True}
+    members = [{**each, "voter": True} for each in founders]
+    told = {"name": "b", "id": 2, "founders": founders, "members": members, "dry_run": True}
+    assert outcome.last_json == told
     assert dledger("group", "create", "b", "--dry-run", log=fake).out.startswith(b"dry-run name=b ")
     groups = fake.cluster.groups
     assert list(groups.groups) == ["orders"]
@@ -51,11 +53,11 @@ def test_a_bad_name_is_wrong_usage(dledger: Run, fake: FakeLog, arguments: list[
 
 
 def test_groups_are_listed(dledger: Run, fake: FakeLog) -> None:
-    assert dledger("group", "list", log=fake).out.decode().split() == ["name", "id", "founders"]
+    assert dledger("group", "list", log=fake).out.decode().split() == ["name", "id", "voters", "learners"]
     fake.cluster.groups.make("orders")
     fake.cluster.groups.make("audit", ["n2"])
     lines = dledger("group", "list", log=fake).out.decode().splitlines()
-    assert [line.split() for line in lines[1:]] == [["audit", "2", "n2"], ["orders", "1", "n0,n1"]]
+    assert [line.split() for line in lines[1:]] == [["audit", "2", "n2", "-"], ["orders", "1", "n0,n1", "-"]]
     told = dledger("group", "list", "-o", "json", log=fake).last_json
     assert [each["name"] for each in told["groups"]] == ["audit", "orders"]
 
@@ -147,7 +149,7 @@ def test_every_command_for_a_log_takes_a_group() -> None:
     assert {name for section in SECTIONS.values() for name in section} > WITHOUT_GROUP
     for names, command in commands(cli):
         options = {option for param in command.params for option in param.opts}
-        is_for_a_log = names[0] not in WITHOUT_GROUP and "--endpoints" in options
+        is_for_a_log = names[0] == "log" or (names[0] not in WITHOUT_GROUP and "--endpoints" in options)
         assert ("--group" in options) == is_for_a_log, names
 
 

@@ -114,7 +114,6 @@ class FakeCluster:
         self.groups: dict[str, admin_pb2.GroupInfo] = {}
         """Those that were made beside default and meta: their first founders lead. All have the same records."""
         self.groups_made = 0
-        self.has_directory = True
         """As of a cluster that was founded with many groups."""
         self.first_index = 0
         self._called: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
@@ -278,7 +277,7 @@ class FakeNode(log_pb2_grpc.LogServiceServicer, FakeAdmin):
 
     def leader_of(self, group: str) -> FakeNode | None:
         """Raises UNKNOWN_GROUP, and NOT_HERE if this node has no replica of it."""
-        if group in SYSTEM_GROUPS and (self.cluster.has_directory or group != "meta"):
+        if group in SYSTEM_GROUPS:
             return self.cluster.leader
         if group not in self.cluster.groups:
             raise error(Code.UNKNOWN_GROUP, f"there is no group {group!r}")

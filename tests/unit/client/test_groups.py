@@ -86,10 +86,7 @@ async def test_another_group_of_the_same_name_is_not_deleted(cluster: FakeCluste
     assert list(cluster.groups) == ["orders"]
 
 
-async def test_a_cluster_without_a_directory_says_so(cluster: FakeCluster, whole: client.Cluster) -> None:
-    cluster.has_directory = False
-    with pytest.raises(Unsupported, match="this cluster has no directory of groups"):
-        await whole.groups.list()
+async def test_the_directory_is_not_in_itself(whole: client.Cluster) -> None:
     with pytest.raises(Unsupported, match="holds the directory and is not in it"):
         await whole.groups.describe("meta")
 

@@ -139,7 +139,7 @@ async def test_while_nobody_has_a_good_copy_a_node_is_stuck_alive_and_heals_when
         assert not cluster.leaders()
         node = patient.life.node
         assert node is not None
-        recovering = node.recovering[DEFAULT_GROUP]
+        recovering = node.groups.recovering[DEFAULT_GROUP]
         assert recovering.exchange.repairer.is_stuck
         assert recovering.metrics.damaged_frames == 1
         with pytest.raises(CorruptLog, match="repaired from the other nodes"):

@@ -226,7 +226,7 @@ async def alone_and_recovering(cluster: SimulatedCluster, patient: SimHost) -> N
     node, (damaged,) = patient.life.node, patient.replica.log.damaged()
     assert node is not None
     await patient.ask(partial(_call, node.on_stuck, patient.replica.group, Damaged("it is damaged", damaged)))
-    await until(lambda: bool(node.recovering))
+    await until(lambda: bool(node.groups.recovering))
     return node
 
 
@@ -234,7 +234,7 @@ async def alone_and_recovering(cluster: SimulatedCluster, patient: SimHost) -> N
 async def test_a_promise_that_cannot_be_kept_while_its_log_is_closed_ends_the_node() -> None:
     async with rotting() as (cluster, (leader, patient, _)):
         node = await alone_and_recovering(cluster, patient)
-        (recovering,) = node.recovering.values()
+        (recovering,) = node.groups.recovering.values()
 
         async def fail(_state: object) -> None:
             await asyncio.sleep(0.01)

@@ -25,13 +25,13 @@ def opened(host: SimHost) -> list[str]:
     """What stands there for the group, one after the other, from now on."""
     node, names = host.life.node, list[str]()
     assert node is not None
-    take = node._take
+    take = node.groups.take
 
     def on_take(replica: object) -> None:
         names.append(type(replica).__name__)
         take(replica)  # type: ignore[arg-type]
 
-    node._take = on_take  # type: ignore[method-assign]
+    node.groups.take = on_take  # type: ignore[method-assign]
     return names
 
 

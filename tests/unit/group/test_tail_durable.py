@@ -52,7 +52,7 @@ async def test_who_cut_its_end_in_an_earlier_start_does_not_vote_while_its_log_i
         cluster.network.faults.add(slow)
         await start_idle(leader)
         await patient.start()
-        assert "default" in patient.life.node.recovering  # type: ignore[union-attr]
+        assert "default" in patient.life.node.groups.recovering  # type: ignore[union-attr]
         await other.start()
         await asyncio.sleep(10)
         assert not [host for host in cluster.leaders() if host.replica.log.last.position < last]

@@ -121,7 +121,7 @@ async def test_a_removed_member_stays_cut_off_and_the_rules_can_still_change() -
 def world_of(hosts: FakeHosts) -> World:
     observer: Any = SimpleNamespace(leader=A)
     nowhere: Any = None
-    return World(cast("Hosts", hosts), network_of(hosts), observer, nowhere, Random(0), nowhere)
+    return World(cast("Hosts", hosts), network_of(hosts), observer, nowhere, nowhere, Random(0), nowhere)
 
 
 async def test_flapping_links_are_whole_in_the_end_and_every_flap_was_counted() -> None:

@@ -98,7 +98,7 @@ async def test_a_rolling_restart_passes_over_who_was_removed_meanwhile() -> None
     hosts: Any = LeavingHosts()
     observer: Any = SimpleNamespace(wait_for_caught_up=lambda *_: asyncio.sleep(0))
     nothing: Any = None
-    world = World(hosts, nothing, observer, nothing, Random(0), nothing)
+    world = World(hosts, nothing, observer, nothing, nothing, Random(0), nothing)
     fault = RollingRestart()
     await fault.begin(world)
     proof = await fault.end(world)
@@ -144,7 +144,7 @@ async def test_a_node_that_ends_again_had_rotten_files_or_did_not_recover(
     observer: Any = SimpleNamespace(wait_for_caught_up=never)
     admin: Any = SimpleNamespace(readmit=done, promote=done)
     nothing: Any = None
-    world = World(hosts, nothing, observer, admin, Random(0), nothing, rotten=rotten)
+    world = World(hosts, nothing, observer, admin, admin, Random(0), nothing, rotten=rotten)
     assert await ensure_runs(world, "n0") == "its directory was wiped, and it was re-admitted"
     assert (world.unrecovered, world.rotten) == (unrecovered, set())
 
@@ -170,6 +170,6 @@ async def test_who_does_not_run_when_all_faults_are_over_has_ended_by_itself(
     hosts: Any = HostsAtTheEnd(tmp_path)
     observer: Any = SimpleNamespace(wait_for_caught_up=yes, wait_for_leader=yes)
     nothing: Any = None
-    world = World(hosts, nothing, observer, nothing, Random(0), nothing, rotten=rotten)
+    world = World(hosts, nothing, observer, nothing, nothing, Random(0), nothing, rotten=rotten)
     await settle(world)
     assert world.unrecovered == unrecovered

@@ -55,9 +55,19 @@ def test_what_is_not_a_log_is_a_config_error(tmp_path: Path, directory: str) -> 
 
 async def test_several_groups_must_be_told_apart(tmp_path: Path) -> None:
     await write_log(tmp_path / "groups" / "a", 1)
-    await write_log(tmp_path / "groups" / "b", 1)
-    with pytest.raises(ConfigError, match="several groups"):
+    await write_log(tmp_path / "groups" / "b.17", 2)
+    with pytest.raises(ConfigError, match="no group 'default': name one of"):
         verify(tmp_path)
+    assert verify(tmp_path, "b").frames == verify(tmp_path / "groups" / "b.17").frames
+    await write_log(tmp_path / "groups" / "b.18", 1)
+    with pytest.raises(ConfigError, match="several groups of that name"):
+        verify(tmp_path, "b")
+
+
+async def test_the_log_of_a_node_is_that_of_its_group_default(tmp_path: Path) -> None:
+    await write_log(tmp_path / "groups" / "default", 3)
+    await write_log(tmp_path / "groups" / "meta", 1)
+    assert verify(tmp_path) == verify(tmp_path / "groups" / "default")
 
 
 async def test_rot_is_named_with_file_and_offset(tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ class Machines:
     async def open_group(self, group: str, founders: Sequence[Member] | None = None) -> None:
         founders = self.founders() if founders is None else founders
         for node in self.nodes.values():
-            await node.open_group(group, founders)
+            await node.groups.open(group, founders)
 
     async def leader(self, group: str = DEFAULT_GROUP) -> Node:
         """Of the nodes that run; when it can serve."""
@@ -74,7 +74,7 @@ class Machines:
             ready = (
                 node
                 for node in self.nodes.values()
-                if (replica := node.replicas.get(group)) is not None
+                if (replica := node.groups.replicas.get(group)) is not None
                 and replica.role is Role.LEADER
                 and replica.core.is_ready
             )
@@ -91,7 +91,7 @@ class Machines:
 
     def has_all(self, node_id: NodeId, group: str, count: int) -> bool:
         """Whether the node holds ``count`` records of the group, durably."""
-        replica = self.nodes[node_id].replicas.get(group)
+        replica = self.nodes[node_id].groups.replicas.get(group)
         if replica is None:
             return False
         log = replica.log

@@ -41,7 +41,7 @@ async def test_a_start_opens_what_is_on_its_disk_without_being_told(tmp_path: Pa
         await cluster.stop()
         await cluster.start()
         await cluster.append(ORDERS, b"more")
-        assert all(set(node.replicas) == {DEFAULT_GROUP, ORDERS} for node in cluster.nodes.values())
+        assert all(set(node.groups.replicas) == {DEFAULT_GROUP, ORDERS} for node in cluster.nodes.values())
         await until(lambda: all(cluster.has_all(each, ORDERS, 2) for each in IDS))
 
 
@@ -49,9 +49,9 @@ async def test_a_group_of_some_nodes_lives_without_the_others(tmp_path: Path) ->
     async with machines(tmp_path) as cluster:
         founders = cluster.founders(N0, N1)
         for each in (N0, N1):
-            await cluster.nodes[each].open_group(ORDERS, founders)
+            await cluster.nodes[each].groups.open(ORDERS, founders)
         await cluster.append(ORDERS, b"x")
-        assert cluster.nodes[N2].replicas.keys() == {DEFAULT_GROUP}
+        assert cluster.nodes[N2].groups.replicas.keys() == {DEFAULT_GROUP}
 
 
 async def test_a_new_group_is_led_within_the_connections_that_exist(tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ async def test_two_emptied_disks_do_not_found_a_group_beside_the_one_that_was(tm
         for each in (N0, N1):
             node = cluster.nodes[each]
             with pytest.raises(DLedgerError) as refused:  # nor is there a cluster that it could be part of
-                await node.open_group(ORDERS, founders)
+                await node.groups.open(ORDERS, founders)
             assert refused.value.code is Code.LEADER_NOT_READY
         await cluster.start(N2)
         assert cluster.has_all(N2, ORDERS, 1)
@@ -87,10 +87,10 @@ async def test_a_node_whose_disk_the_record_does_not_name_is_sent_everything_and
         named = cluster.founders(N0, N1)
         other_disk = cluster.founders(N2)[0]._replace(node_uuid=b"another disk....")
         await cluster.open_group(ORDERS, [*named, other_disk])
-        assert not cluster.nodes[N2].replicas[ORDERS].core.is_voter, "it joined with an empty log"
+        assert not cluster.nodes[N2].groups.replicas[ORDERS].core.is_voter, "it joined with an empty log"
         await cluster.append(ORDERS, b"x")
         await until(lambda: cluster.has_all(N2, ORDERS, 1))
-        assert not cluster.nodes[N2].replicas[ORDERS].core.may_vote
+        assert not cluster.nodes[N2].groups.replicas[ORDERS].core.may_vote
         await cluster.stop(N1)
         with pytest.raises((TimeoutError, OutcomeUnknown)):  # its leader, or one that steps down meanwhile
             async with asyncio.timeout(1):
@@ -104,14 +104,14 @@ async def test_a_removed_group_goes_with_its_files_and_is_never_opened_again(tmp
         await cluster.append(ORDERS, b"x")
         for node in cluster.nodes.values():
             for _ in range(2):
-                await node.remove_group(ORDERS)
+                await node.groups.remove(ORDERS)
         assert not (cluster.data_dir(N0) / "groups" / ORDERS).exists()
         await cluster.stop()
         await cluster.start()
         for node in cluster.nodes.values():
-            assert node.replicas.keys() == {DEFAULT_GROUP}
+            assert node.groups.replicas.keys() == {DEFAULT_GROUP}
             with pytest.raises(DLedgerError, match="removed for good") as refused:
-                await node.open_group(ORDERS, founders)
+                await node.groups.open(ORDERS, founders)
             assert refused.value.code is Code.UNKNOWN_GROUP
 
 
@@ -125,7 +125,7 @@ async def test_files_that_a_killed_removal_left_go_with_the_next_start(tmp_path:
         assert (cluster.data_dir(N0) / "groups" / ORDERS).exists()
         await cluster.start()
         assert not (cluster.data_dir(N0) / "groups" / ORDERS).exists()
-        assert cluster.nodes[N0].replicas.keys() == {DEFAULT_GROUP}
+        assert cluster.nodes[N0].groups.replicas.keys() == {DEFAULT_GROUP}
 
 
 async def test_a_group_that_fails_leaves_the_others_alone(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ async def test_a_group_that_fails_leaves_the_others_alone(tmp_path: Path) -> Non
         await cluster.open_group(ORDERS)
         await cluster.append(ORDERS, b"x")
         node = cluster.nodes[N0]
-        node.replicas[ORDERS].fail(Code.DISK_ERROR, "injected")
+        node.groups.replicas[ORDERS].fail(Code.DISK_ERROR, "injected")
         with pytest.raises(DLedgerError, match="injected"):
             node.replica(ORDERS)
         await cluster.append(DEFAULT_GROUP, b"still here")
@@ -145,7 +145,7 @@ async def test_a_group_that_fails_leaves_the_others_alone(tmp_path: Path) -> Non
 async def test_the_founding_groups_failure_ends_the_node(tmp_path: Path) -> None:
     async with machines(tmp_path) as cluster:
         node = cluster.nodes[N0]
-        node.replicas[DEFAULT_GROUP].fail(Code.DISK_ERROR, "injected")
+        node.groups.replicas[DEFAULT_GROUP].fail(Code.DISK_ERROR, "injected")
         assert (await node.failed()).code is Code.DISK_ERROR
 
 
@@ -157,7 +157,7 @@ async def test_a_debt_keeps_a_node_from_voting_in_its_own_group_alone(tmp_path: 
         await node.owe_catch_up(ORDERS)
         await cluster.stop()
         await cluster.start(N0)
-        replicas = cluster.nodes[N0].replicas
+        replicas = cluster.nodes[N0].groups.replicas
         assert replicas[ORDERS].owes_catch_up
         assert not replicas[DEFAULT_GROUP].owes_catch_up
         await cluster.start(N1, N2)
@@ -171,7 +171,9 @@ async def test_no_group_is_opened_before_the_cluster_has_its_id(tmp_path: Path) 
         await cluster.open_group(ORDERS, founders)
         await cluster.append(ORDERS, b"x")
         assert {
-            node.replicas[ORDERS].log.state.cluster_id for node in cluster.nodes.values() if ORDERS in node.replicas
+            node.groups.replicas[ORDERS].log.state.cluster_id
+            for node in cluster.nodes.values()
+            if ORDERS in node.groups.replicas
         } >= ids
         assert len(ids) == 1
 
@@ -190,8 +192,8 @@ async def test_an_opening_that_failed_is_done_again(tmp_path: Path, monkeypatch:
 
         monkeypatch.setattr(GroupRecord, "begin_start", begin_or_fail)
         with pytest.raises(DLedgerError, match="injected"):
-            await cluster.nodes[N0].open_group(ORDERS, founders)
-        assert ORDERS not in cluster.nodes[N0].replicas
+            await cluster.nodes[N0].groups.open(ORDERS, founders)
+        assert ORDERS not in cluster.nodes[N0].groups.replicas
         await cluster.open_group(ORDERS, founders)
         await cluster.append(ORDERS, b"x")
         await until(lambda: all(cluster.has_all(each, ORDERS, 1) for each in IDS))
@@ -212,12 +214,12 @@ async def test_a_group_whose_name_could_not_be_kept_is_kept_by_the_next_try(
 
         monkeypatch.setattr(Identity, "_save", save_or_fail)
         with pytest.raises(DLedgerError, match="injected"):
-            await cluster.nodes[N0].open_group(ORDERS, founders)
+            await cluster.nodes[N0].groups.open(ORDERS, founders)
         await cluster.open_group(ORDERS, founders)
         await cluster.append(ORDERS, b"x")
         await cluster.kill(N0)
         await cluster.start(N0)
-        assert ORDERS in cluster.nodes[N0].replicas, "a start opens it without being told"
+        assert ORDERS in cluster.nodes[N0].groups.replicas, "a start opens it without being told"
 
 
 async def test_a_group_that_is_removed_while_its_log_is_opened_anew_stays_removed(tmp_path: Path) -> None:
@@ -228,14 +230,14 @@ async def test_a_group_that_is_removed_while_its_log_is_opened_anew_stays_remove
             group = f"g{turns}"
             await cluster.open_group(group)
             await cluster.append(group, b"x")
-            log = node.replicas[group].log
+            log = node.groups.replicas[group].log
             await until(lambda log=log: log.last.position > 1)  # type: ignore[misc]
             node.on_stuck(group, Damaged("injected", DamagedRange(Position(2), Position(2), log.state.start)))
             for _ in range(turns):
                 await asyncio.sleep(0)
-            await node.remove_group(group)
-            await asyncio.gather(*node._reopening)
-            assert node.replicas.keys() | node.recovering.keys() == {DEFAULT_GROUP}
+            await node.groups.remove(group)
+            await asyncio.gather(*node.groups._reopening)
+            assert node.groups.replicas.keys() | node.groups.recovering.keys() == {DEFAULT_GROUP}
             assert not (cluster.data_dir(N0) / "groups" / group).exists()
 
 
@@ -252,9 +254,9 @@ async def test_a_disk_in_an_older_state_than_the_record_names_does_not_found(tmp
         await cluster.start(N2)
         node = cluster.nodes[N2]
         await until(lambda: bool(node.cluster_id))
-        await node.open_group(ORDERS, founders)
-        assert not node.replicas[ORDERS].core.is_voter
-        assert not node.replicas[ORDERS].core.membership.members, "it joined with an empty log"
+        await node.groups.open(ORDERS, founders)
+        assert not node.groups.replicas[ORDERS].core.is_voter
+        assert not node.groups.replicas[ORDERS].core.membership.members, "it joined with an empty log"
 
 
 async def test_a_group_whose_promises_are_lost_does_not_keep_a_node_from_starting(tmp_path: Path) -> None:
@@ -266,7 +268,7 @@ async def test_a_group_whose_promises_are_lost_does_not_keep_a_node_from_startin
         (cluster.data_dir(N0) / "groups" / ORDERS / "hard_state").unlink()
         await cluster.start(N0)
         node = cluster.nodes[N0]
-        assert node.replicas.keys() == {DEFAULT_GROUP, BILLS}
+        assert node.groups.replicas.keys() == {DEFAULT_GROUP, BILLS}
         with pytest.raises(CorruptLog, match="promises are lost"):
             node.replica(ORDERS)
         await cluster.append(BILLS, b"y")

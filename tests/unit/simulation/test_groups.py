@@ -82,7 +82,7 @@ def test_a_removed_group_that_is_there_again_is_seen() -> None:
             assert node is not None
             assert node._identity is not None
             node._identity._record.removed_groups.remove(group.name)
-            await seat.ask(partial(node.open_group, group.name, group.founders))
+            await seat.ask(partial(node.groups.open, group.name, group.founders))
 
     with pytest.raises(Violation, match="a removed group stays removed"):
         open_it()
@@ -96,7 +96,7 @@ async def test_a_removed_group_is_not_opened_by_a_late_word() -> None:
         node = group.seats[0].host.life.node
         assert node is not None
         with pytest.raises(DLedgerError, match="removed for good"):
-            await group.seats[0].ask(partial(node.open_group, group.name, group.founders))
+            await group.seats[0].ask(partial(node.groups.open, group.name, group.founders))
 
 
 @in_world
@@ -118,7 +118,6 @@ async def test_a_debt_that_only_another_group_settled_is_seen() -> None:
         cluster.check()
         node = follower.host.life.node
         assert node is not None
-        assert node._opener is not None
-        await follower.ask(node._opener.record(group.name).settle_debt)
+        await follower.ask(node.groups.record(group.name).settle_debt)
         with pytest.raises(Violation, match="a debt is settled by its own group"):
             cluster.check()

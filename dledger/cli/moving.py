@@ -1,0 +1,71 @@
+"""``dledger admin remove --move``: a node's places in its groups go to other nodes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple
+
+from dledger.cli.waiting import Waiting, once_it_passes
+from dledger.common.types import META_GROUP
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from dledger.cli.options import Target
+    from dledger.client import GroupInfo, Log
+
+
+class Move(NamedTuple):
+    """What is done in one group: ``node_id`` leaves it, and ``successor`` votes in its place; None: nobody."""
+
+    group: str
+    node_id: str
+    successor: str | None
+
+
+def plan_move(group: GroupInfo, node_id: str, loads: Mapping[str, int]) -> Move:
+    """Who takes the place of ``node_id``. ``loads``: of how many groups each node that can take one is a member.
+
+    Nobody does where ``node_id`` does not vote, or where an even number of voters becomes an odd one: so it is where an
+    earlier run was interrupted. A learner that is there already comes first, then the node with the fewest groups.
+    """
+    if node_id not in group.voters or len(group.voters) % 2 == 0:
+        return Move(group.name, node_id, None)
+    learners = [each for each in group.learners if each in loads]
+    others = [each for each in loads if each not in (node_id, *group.voters, *group.learners)]
+    successor = min(learners or others, key=lambda each: (loads[each], each), default=None)
+    return Move(group.name, node_id, successor)
+
+
+async def move_off(target: Target, node_id: str, say: Callable[[str], object]) -> None:
+    """Moves the node off all groups but ``meta``. Raises what stands in the way; run again, it goes on from there."""
+    async with target.connect_cluster() as cluster:
+        with Waiting() as waiting:
+            status = await cluster.log(META_GROUP).status()
+            groups = await cluster.groups.list()
+            loads = loads_of(groups, [each.id for each in status.nodes if each.reachable and each.id != node_id])
+            for group in groups:
+                if node_id not in group.voters + group.learners:
+                    continue
+                move = plan_move(group, node_id, loads)
+                await _carry_out(cluster.log(group.name), move, target.timeout_ms, waiting)
+                if move.successor is not None:
+                    loads[move.successor] += move.successor not in group.learners
+                say(f"{group.name}: {node_id} has left, and {move.successor or 'nobody'} took its place")
+
+
+def loads_of(groups: Sequence[GroupInfo], nodes: Iterable[str]) -> Counter[str]:
+    """Of how many groups each of ``nodes`` is a member."""
+    loads = Counter(dict.fromkeys(nodes, 0))
+    for group in groups:
+        loads.update(each for each in group.voters + group.learners if each in loads)
+    return loads
+
+
+async def _carry_out(log: Log, move: Move, timeout_ms: int, waiting: Waiting) -> None:
+    admin, successor = log.admin, move.successor
+    admin.on_wait = waiting.tell
+    if successor is not None:
+        await admin.add_learner(successor, "")
+        await once_it_passes(lambda left_ms: admin.promote(successor, timeout_ms=left_ms), timeout_ms, waiting)
+    await once_it_passes(lambda left_ms: admin.remove(move.node_id, timeout_ms=left_ms), timeout_ms, waiting)

@@ -1,0 +1,245 @@
+"""What a node does about the directory of groups: it makes its groups what the directory and their logs say.
+
+::
+
+    CreateGroup ──▶ DirectoryMachine on `meta` ──▶ every founder opens the group, and they elect
+    DeleteGroup ──▶ sealing ──▶ the group's leader seals its log ──▶ removed ──▶ every node removes its files
+    a change of members ──▶ the group's leader tells the directory ──▶ who is new opens the group as a learner,
+                                                                       and who has left drops its files
+
+A start opens what is on the disk without asking the directory. Everything else waits for it, and nothing is done by a
+state that lags behind what this node knows to be committed. A new member does not wait for the record either: the
+message of a leader calls it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from random import Random
+from typing import Protocol
+
+from dledger.client.between_nodes import OtherNodes
+from dledger.common.backoff import Backoff
+from dledger.common.errors import Code, DLedgerError
+from dledger.common.types import DEFAULT_GROUP, Member, NodeId, Role, Term
+from dledger.group.replica import Replica
+from dledger.node.groups import LogPosition
+from dledger.node.node import Node
+from dledger.server.directory_machine import (
+    MACHINE_NAME,
+    DirectoryMachine,
+    GroupEntry,
+    GroupMembers,
+    create_command,
+    encoded,
+    id_of,
+    members_command,
+    remove_command,
+)
+
+logger = logging.getLogger(__name__)
+
+MOST_META_VOTERS = 5
+"""So many nodes hold the directory by their votes; the others are learners of it."""
+PROMOTION_INTERVAL_S = 0.5
+"""A learner of `meta` that has not caught up yet is looked at again after so long."""
+
+
+class DirectoryState(Protocol):
+    """The directory, as far as its upkeep needs it."""
+
+    @property
+    def machine(self) -> DirectoryMachine: ...
+
+    @property
+    def is_current(self) -> bool: ...
+
+    def meta(self) -> Replica: ...
+
+    def entry_of(self, key: str) -> GroupEntry | None: ...
+
+    async def barrier(self) -> None: ...
+
+    async def submit(self, command: bytes) -> GroupEntry: ...
+
+    def founders(self, ids: list[NodeId]) -> list[Member]: ...
+
+    def addresses_of(self, members: Sequence[Member]) -> list[str]: ...
+
+
+class GroupUpkeep:
+    """Of one node."""
+
+    def __init__(self, node: Node, directory: DirectoryState, random: Random, others: OtherNodes) -> None:
+        self._node = node
+        self._groups = node.groups
+        self._directory = directory
+        self._random = random
+        self._others = others
+        self._wake = asyncio.Event()
+        self._called: set[str] = set()
+        """Groups that a leader has a message for, and that are not here."""
+        self._called_as_of: dict[str, LogPosition] = {}
+        """Groups that were opened for such a message: what their record was of then. It may lag behind that leader."""
+        self._promotion: asyncio.TimerHandle | None = None
+        node.add_listener(lambda *_: self.wake())
+        node.groups.on_called = self._on_called
+
+    def wake(self) -> None:
+        """Something may be to do."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        backoff = Backoff(self._random, most_ms=1_000)
+        try:
+            while True:
+                try:
+                    self._wake.clear()
+                    await self._step()
+                    backoff.reset()
+                    await self._wake.wait()
+                except DLedgerError as failure:
+                    logger.debug("the groups are not as they should be yet", extra={"why": failure})
+                    await asyncio.sleep(backoff.next_s())
+        finally:
+            if self._promotion is not None:
+                self._promotion.cancel()
+
+    async def _step(self) -> None:
+        """Raises what stands in the way of one part, once the others are done; done again it goes on from there."""
+        leads = self._directory.meta().role is Role.LEADER
+        if leads:
+            await self._directory.barrier()  # waits until its term's first frame is committed
+            await self._found_default()
+        elif not self._directory.is_current:
+            return  # more is to come, and wakes this task
+        parts: list[Callable[[], Awaitable[None]]] = [self._remove, self._drop, self._open, self._tell]
+        if leads:
+            parts += [self._promote, self._seal]
+        failures = []
+        for part in parts:
+            try:
+                await part()
+            except DLedgerError as failure:
+                failures.append(failure)
+        if failures:
+            raise failures[-1]
+
+    def _entries(self) -> list[GroupEntry]:
+        return list(self._directory.machine.groups.values())
+
+    async def _found_default(self) -> None:
+        if DEFAULT_GROUP not in self._directory.machine.groups:
+            await self._directory.meta().settings.set_machine(MACHINE_NAME)
+            await self._directory.submit(create_command(DEFAULT_GROUP, self._directory.founders([])))
+
+    # Groups on this node -----------------------------------------------------------------------------------------
+
+    async def _remove(self) -> None:
+        """What was removed for good."""
+        removed = self._directory.machine.removed_ids
+        for key in [*self._groups.replicas, *self._groups.recovering, *self._groups.unopened]:
+            if id_of(key) in removed:
+                logger.info("the group was removed", extra={"group": key})
+                await self._groups.remove(key)
+
+    async def _drop(self) -> None:
+        """What this node is no member of any more, as the group's leader told the directory."""
+        for entry in self._entries():
+            key, known = entry.key, entry.known
+            if key not in self._groups.replicas or entry.names(self._own_id) or not known.changed_at:
+                continue
+            if self._called_as_of.get(key) == known.as_of:
+                continue  # a leader spoke to it since, as to a member
+            if await self._groups.drop(key, known.as_of):
+                logger.info("this node is no member of the group any more", extra={"group": key})
+
+    async def _open(self) -> None:
+        """What this node is a member of, by the record or by a leader's message."""
+        entries = self._entries()
+        self._groups.names = {entry.name: entry.key for entry in entries}
+        for entry in entries:
+            key, is_named = entry.key, entry.names(self._own_id)
+            if entry.is_sealing or self._groups.has(key) or not (is_named or key in self._called):
+                continue
+            if not is_named:
+                self._called_as_of[key] = entry.known.as_of
+            await self._groups.open(key, entry.founders)
+        self._called.clear()
+
+    def _on_called(self, key: str, term: Term) -> bool:
+        entry = self._directory.entry_of(key)
+        if entry is None or entry.is_sealing or term < entry.known.as_of.term:
+            return False
+        self._called.add(key)
+        self.wake()
+        return True
+
+    @property
+    def _own_id(self) -> NodeId:
+        return NodeId(self._node.config.id)
+
+    # What its leaders are to do ----------------------------------------------------------------------------------
+
+    async def _tell(self) -> None:
+        """The directory, who the members are of the groups that this node leads."""
+        for entry in self._entries():
+            if (replica := self._groups.replicas.get(entry.key)) is not None:
+                await self.tell(entry, replica)
+
+    async def tell(self, entry: GroupEntry, replica: Replica) -> None:
+        """Tells the directory of a group's members, if this node leads the group and knows better. Raises what keeps it
+        from being told; it is tried again then."""
+        known = committed_members(replica)
+        if known is None or known.changed_at <= entry.known.changed_at:
+            return
+        command = members_command(entry, known)
+        meta = self._directory.meta()
+        if meta.role is Role.LEADER:
+            await self._directory.submit(encoded(command))
+        else:
+            addresses = self._directory.addresses_of(leader_first(meta))
+            await self._others.record_members(addresses, self._node.cluster_id, command)
+
+    async def _promote(self) -> None:
+        """One learner of `meta` that has caught up, while there are fewer than five voters."""
+        members = self._directory.meta().log.state.members
+        learners = [each.id for each in members if not each.voter]
+        if not learners or len(members) - len(learners) >= MOST_META_VOTERS:
+            return
+        for learner in learners:
+            try:
+                await self._directory.meta().members.promote(learner)
+            except DLedgerError as refusal:
+                if refusal.code not in (Code.CHANGE_REFUSED, Code.CHANGE_PENDING, Code.UNKNOWN_MEMBER):
+                    raise
+            else:
+                break
+        if self._promotion is not None:
+            self._promotion.cancel()
+        self._promotion = asyncio.get_running_loop().call_later(PROMOTION_INTERVAL_S, self.wake)
+
+    async def _seal(self) -> None:
+        """What is to be removed: its leader refuses every append, then its record goes."""
+        for entry in [each for each in self._entries() if each.is_sealing]:
+            nodes = [*entry.members, *self._directory.meta().log.state.members]
+            await self._others.seal(self._directory.addresses_of(nodes), self._node.cluster_id, entry.key)
+            await self._directory.submit(remove_command(entry))
+
+
+def leader_first(replica: Replica) -> list[Member]:
+    """The members, as the replica's log has them."""
+    return sorted(replica.log.state.members, key=lambda member: member.id != replica.leader_id)
+
+
+def committed_members(replica: Replica) -> GroupMembers | None:
+    """Who the members are by the committed part of the log. None unless the replica leads, knows what is committed, and
+    no change is under way."""
+    core, state = replica.core, replica.log.state
+    if not replica.leads or not core.is_ready or state.members_position > core.commit_position:
+        return None
+    as_of = LogPosition(core.commit_position, replica.log.term_at(core.commit_position))
+    return GroupMembers(state.members, state.members_position, as_of)
