@@ -77,8 +77,10 @@ class EffectRunner:
 
     def run(self) -> None:
         """Does what the core wants done, as far as it may be done now, and arms the timer."""
-        self._held.extend(self._core.take_effects())
-        self._drain()
+        effects = self._core.take_effects()
+        if effects or self._held:
+            self._held.extend(effects)
+            self._drain()
         self._arm()
 
     def send(self, send: Callable[[], bool]) -> bool:
@@ -158,8 +160,12 @@ class EffectRunner:
 
     def _on_timer(self) -> None:
         self._timer = None
-        if self._barrier is None:  # else the timer is armed again when the barrier falls
-            # A loop may fire a timer a rounding error early; taken for an early call it would be armed again at once,
-            # for ever where the clock moves with the timers alone.
-            now_ms = max(self._loop.time() * 1000, self._armed_ms)
+        if self._barrier is not None:
+            return  # the timer is armed again when the barrier falls
+        # A loop may fire a timer a rounding error early; taken for an early call it would be armed again at once, for
+        # ever where the clock moves with the timers alone.
+        now_ms = max(self._loop.time() * 1000, self._armed_ms)
+        if now_ms < self._core.deadline_ms:
+            self._arm()
+        else:
             self._guard(partial(self._core.tick, now_ms))

@@ -49,7 +49,7 @@ from dledger.metrics.group import GroupMetrics
 from dledger.raft.effects import Committed, Effect, FetchTail, Persist, ReadsConfirmed, RoleChanged, Send, TransferEnded
 from dledger.raft.following import LedDown
 from dledger.raft.membership import Membership
-from dledger.raft.messages import NOBODY, Append, Heartbeat, Message
+from dledger.raft.messages import NOBODY, Append, Heartbeat, HeartbeatResponse, Message
 from dledger.raft.raft_node import RaftNode
 from dledger.raft.state import VoteBlocker
 
@@ -353,6 +353,23 @@ class Replica:
         elif self._held_messages < MAX_HELD_MESSAGES:
             self._held_messages += 1
             self._effect_runner.defer(partial(self._receive_held, sender, message))
+
+    @property
+    def _is_at_ease(self) -> bool:
+        """Whether a message may be answered past the EffectRunner: no save, cut or effect is waited for."""
+        return not self._is_shut and not self._effect_runner.is_behind
+
+    def answer_if_steady(
+        self, sender: NodeId, heartbeat: Heartbeat, now_ms: float, wall_clock_ms: int
+    ) -> HeartbeatResponse | None:
+        """The answer to a heartbeat that changes nothing; None: ``on_message`` is to take it. Never raises."""
+        if self._tail_query is not None or not self._is_at_ease:
+            return None
+        return self.core.answer_if_steady(sender, heartbeat, now_ms, wall_clock_ms)
+
+    def take_if_steady(self, sender: NodeId, answer: HeartbeatResponse, now_ms: float) -> bool:
+        """Takes an answer that confirms nothing new. False: ``on_message`` is to take it. Never raises."""
+        return self._is_at_ease and self._inbox.take_if_steady(sender, answer, now_ms)
 
     def _receive_held(self, sender: NodeId, message: Message) -> None:
         self._held_messages -= 1

@@ -36,7 +36,7 @@ from dledger.group.repair.recovering import RecoveringReplica
 from dledger.group.replica import Replica
 from dledger.log.log_api import Damaged
 from dledger.metrics.group import GroupMetrics
-from dledger.node.heartbeats import HeartbeatCoalescer, rows_of
+from dledger.node.heartbeats import HeartbeatCoalescer, HeartbeatTaker
 from dledger.node.identity import Identity, open_identity
 from dledger.node.opening import AnyReplica, Opener
 from dledger.node.peer_book import PeerBook, is_before
@@ -87,6 +87,7 @@ class Node:
             config.listen_host, config.peer_port, codec=codec, random=self._random
         )
         self._heartbeats = HeartbeatCoalescer(self._transport)
+        self._taker = HeartbeatTaker(self.replicas, self._heartbeats.send, self._deliver, wall_clock_ms)
         self._wall_clock_ms = wall_clock_ms
         self._log = LimitedLog(logger)
         self.names: dict[str, str] = {}
@@ -579,8 +580,7 @@ class Node:
     # What the transport tells (TransportHandler) -----------------------------------------------------------------
 
     def on_message(self, sender: NodeId, message: PeerMessage) -> None:
-        for each in rows_of(message):
-            self._deliver(sender, each)
+        self._taker.take(sender, message)
 
     def _deliver(self, sender: NodeId, message: Message) -> None:
         replica = self.replicas.get(message.group) or self.recovering.get(message.group)

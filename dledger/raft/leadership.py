@@ -176,8 +176,9 @@ class Leadership:
         return grew
 
     def broadcast_heartbeat(self, send: Callable[[NodeId, Message], None], commit: Position) -> None:
+        heartbeat = Heartbeat(self._group, self._term, commit, self._round)
         for peer in self.followers:
-            send(peer, Heartbeat(self._group, self._term, commit, self._round))
+            send(peer, heartbeat)
 
     # The lease ---------------------------------------------------------------------------------------------------
 

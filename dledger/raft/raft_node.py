@@ -83,6 +83,11 @@ class RaftNode(Elections):
         assert self.leader_id in (NOBODY, sender), f"{sender} and {self.leader_id} lead term {term}"
         if self.vote == NOBODY:
             self._set_hard_state(term, sender)
+        self._note_leader(sender, now_ms)
+        return True
+
+    def _note_leader(self, sender: NodeId, now_ms: float) -> None:
+        """The term's leader was heard: this node does not stand, or vote for another, for a while."""
         self._heard_leader_ms = now_ms
         self._calls = 0
         if self.leader_id != sender:
@@ -90,7 +95,6 @@ class RaftNode(Elections):
             self._end_transfer(sender)
         self.deadline_ms = self._election_deadline(now_ms)
         self._forgave_lateness = False
-        return True
 
     def on_heartbeat(self, sender: NodeId, message: Heartbeat, now_ms: float, wall_clock_ms: int = 0) -> None:
         """``wall_clock_ms``: this node's, for the answer."""
@@ -98,10 +102,36 @@ class RaftNode(Elections):
         if is_obeyed:
             self.follow_commit(message.commit_position)
         keeps_lease = is_obeyed and self._lease_reads
-        answer = HeartbeatResponse(
-            self.group, self.term, message.round, keeps_lease, self.disk, wall_clock_ms, self.has_all_acknowledged
+        may_vote = self.has_all_acknowledged
+        self._send(sender, self._answer(message, keeps_lease=keeps_lease, may_vote=may_vote, now_wall_ms=wall_clock_ms))
+
+    def answer_if_steady(
+        self, sender: NodeId, message: Heartbeat, now_ms: float, wall_clock_ms: int
+    ) -> HeartbeatResponse | None:
+        """The answer to a heartbeat that changes nothing here but when the leader was heard. None: it may change more,
+        nothing was done, and it is for ``on_heartbeat``.
+
+        It does what ``on_heartbeat`` would, without an effect: term, vote, leader and commit position stay, so there is
+        nothing to make durable before the answer leaves.
+        """
+        is_steady = (
+            sender == self.leader_id
+            and message.term == self.term
+            and self.leadership is None
+            and self.vote != NOBODY
+            and min(message.commit_position, self.matched_position) <= self.commit_position
+            and self.has_all_acknowledged
+            and not self._effects
         )
-        self._send(sender, answer)
+        if not is_steady:
+            return None
+        self._note_leader(sender, now_ms)
+        return self._answer(message, keeps_lease=self._lease_reads, may_vote=True, now_wall_ms=wall_clock_ms)
+
+    def _answer(
+        self, message: Heartbeat, *, keeps_lease: bool, may_vote: bool, now_wall_ms: int
+    ) -> HeartbeatResponse:
+        return HeartbeatResponse(self.group, self.term, message.round, keeps_lease, self.disk, now_wall_ms, may_vote)
 
     def hear_follower(self, sender: NodeId, term: Term, now_ms: float) -> Leadership | None:
         """Any answer to a leader's message. The leadership, when the answer belongs to it. What a node says that is no
@@ -120,10 +150,20 @@ class RaftNode(Elections):
     def on_heartbeat_response(self, sender: NodeId, answer: HeartbeatResponse, now_ms: float) -> None:
         leadership = self.hear_follower(sender, answer.term, now_ms)
         if leadership is not None:
-            progress = leadership.followers[sender]
-            progress.disk, progress.clock_offset_ms = answer.disk, answer.wall_clock_ms - now_ms
-            progress.may_vote = answer.may_vote
+            leadership.followers[sender].heard(answer, now_ms)
             self._take_round(leadership, sender, answer.round, keeps_lease=answer.keeps_lease)
+
+    def take_if_steady(self, sender: NodeId, answer: HeartbeatResponse, now_ms: float) -> bool:
+        """Takes an answer in this leader's term that confirms no round and no lease which the follower had not
+        confirmed before. False: nothing was done, and it is for ``on_heartbeat_response``."""
+        leadership = self.leadership
+        if leadership is None or answer.term != self.term:
+            return False
+        progress = leadership.followers.get(sender)
+        if progress is None or answer.round > (progress.lease_round if answer.keeps_lease else progress.round):
+            return False
+        progress.heard(answer, now_ms)
+        return True
 
     def on_peer_disconnected(self, peer: NodeId, now_ms: float) -> None:
         """A closed connection from the leader is a hint: ask soon whether it is gone, and let others ask us. With
