@@ -30,10 +30,12 @@ from dledger.common.limited_log import LimitedLog
 from dledger.common.types import Ack, Consistency, Entry, Member, NodeId, NodeStart, Role, Term
 from dledger.disk.disk import Disk, OsDisk, remove_directory, run_to_the_end
 from dledger.disk.reserve import Reserve
+from dledger.disk.room import RoomWatch
 from dledger.group import gauges
 from dledger.group.failing import as_refusal
 from dledger.group.repair.recovering import RecoveringReplica
 from dledger.group.replica import Replica
+from dledger.group.upkeep import Upkeep
 from dledger.log.log_api import Damaged
 from dledger.metrics.group import GroupMetrics
 from dledger.node.heartbeats import HeartbeatCoalescer, HeartbeatTaker
@@ -142,12 +144,19 @@ class Node:
         self._check_founding_group(self._identity.groups)
         has_spoken = self._identity.start.start_count > 0  # in an earlier start
         book = self._book = await PeerBook.open(self._disk, config.data_dir, must_exist=has_spoken)
+        disk, directory = self._disk, str(config.data_dir)
+        reserve = Reserve(disk, config.data_dir)
+        room = RoomWatch(
+            directory, config.limits, partial(disk.free_bytes, directory), partial(disk.run, reserve.prove)
+        )
         self._opener = Opener(
             config,
-            self._disk,
+            disk,
             self._identity,
             book,
-            reserve=Reserve(self._disk, config.data_dir),
+            reserve=reserve,
+            room=room,
+            upkeep=Upkeep(config.timings.heartbeat_interval_ms),
             host=self,
             metrics=self.metrics,
             random=self._random,

@@ -354,9 +354,8 @@ def _read_heartbeat_response_batch(
     )
     _check_columns(*columns)
     disks = {value: _enum(DiskState, value) for value in set(body.disk_states)}
-    rows = zip(
-        *columns[:4], map(disks.__getitem__, body.disk_states), body.wall_clocks_ms, map(not_, body.may_not_votes), strict=True
-    )
+    disk_states, may_votes = map(disks.__getitem__, body.disk_states), map(not_, body.may_not_votes)
+    rows = zip(*columns[:4], disk_states, body.wall_clocks_ms, may_votes, strict=True)
     return HeartbeatResponseBatch(tuple(map(HeartbeatResponse._make, rows)))
 
 

@@ -128,9 +128,7 @@ class RaftNode(Elections):
         self._note_leader(sender, now_ms)
         return self._answer(message, keeps_lease=self._lease_reads, may_vote=True, now_wall_ms=wall_clock_ms)
 
-    def _answer(
-        self, message: Heartbeat, *, keeps_lease: bool, may_vote: bool, now_wall_ms: int
-    ) -> HeartbeatResponse:
+    def _answer(self, message: Heartbeat, *, keeps_lease: bool, may_vote: bool, now_wall_ms: int) -> HeartbeatResponse:
         return HeartbeatResponse(self.group, self.term, message.round, keeps_lease, self.disk, now_wall_ms, may_vote)
 
     def hear_follower(self, sender: NodeId, term: Term, now_ms: float) -> Leadership | None:

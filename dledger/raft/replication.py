@@ -145,6 +145,10 @@ class Progress:
         self.clock_offset_ms = answer.wall_clock_ms - now_ms
         self.may_vote = answer.may_vote
 
+    def is_level(self, last: Position) -> bool:
+        """Whether it has acknowledged the leader's log, which ends at ``last``, and nothing is asked of it."""
+        return self.state is PushState.APPEND and self.match >= last
+
     @property
     def window_open(self) -> bool:
         return self.in_flight_frames < self._window_frames and self.in_flight_bytes < self._window_bytes
