@@ -77,9 +77,9 @@ class EffectRunner:
 
     def run(self) -> None:
         """Does what the core wants done, as far as it may be done now, and arms the timer."""
-        effects = self._core.take_effects()
-        if effects or self._held:
-            self._held.extend(effects)
+        if self._core.has_effects:
+            self._held.extend(self._core.take_effects())
+        if self._held:
             self._drain()
         self._arm()
 
@@ -110,7 +110,8 @@ class EffectRunner:
                     item()
                 else:
                     self._execute(item)
-                self._held.extend(self._core.take_effects())
+                if self._core.has_effects:
+                    self._held.extend(self._core.take_effects())
         finally:
             self._is_running = False
 

@@ -57,6 +57,12 @@ class _Waiting:
         self.size_bytes = 0
         """No less than the rows take on the wire."""
 
+    def has_place_for(self, message: Heartbeat | HeartbeatResponse, size_bytes: int) -> bool:
+        """Whether it may leave together with what waits."""
+        kind = type(message)
+        is_in_order = self.kinds.get(message.group, kind) is kind
+        return is_in_order and self.size_bytes + size_bytes <= MAX_ROWS_BYTES
+
     def add(self, message: Heartbeat | HeartbeatResponse, size_bytes: int) -> None:
         if isinstance(message, Heartbeat):
             self.heartbeats.append(message)
@@ -91,20 +97,18 @@ class HeartbeatCoalescer:
         return self._transport.dropped_messages(peer) + self._rows_dropped[peer]
 
     def _hold(self, peer: NodeId, message: Heartbeat | HeartbeatResponse) -> bool:
-        if not self._transport.is_connected(peer):
-            return self._transport.send(peer, message)
         size_bytes = MAX_ROW_BYTES + len(message.group.encode())
         waiting = self._waiting.get(peer)
-        if waiting is not None and (
-            waiting.kinds.get(message.group, type(message)) is not type(message)
-            or waiting.size_bytes + size_bytes > MAX_ROWS_BYTES
-        ):
+        if waiting is not None and waiting.has_place_for(message, size_bytes):
+            waiting.add(message, size_bytes)
+            return True
+        if not self._transport.is_connected(peer):
+            return self._transport.send(peer, message)
+        if waiting is not None:
             self._flush(peer)
-            waiting = None
-        if waiting is None:
-            if not self._waiting:
-                asyncio.get_running_loop().call_soon(self._flush_all)
-            waiting = self._waiting[peer] = _Waiting()
+        if not self._waiting:
+            asyncio.get_running_loop().call_soon(self._flush_all)
+        self._waiting[peer] = waiting = _Waiting()
         waiting.add(message, size_bytes)
         return True
 

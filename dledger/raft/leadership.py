@@ -126,8 +126,9 @@ class Leadership:
 
     def hears_quorum(self, now_ms: float) -> bool:
         """Check-quorum: whether a majority, ourselves included, was heard within the shortest election timeout."""
-        heard = sum(not self.measure.is_silent(now_ms - progress.contact_ms) for progress in self._counting())
-        return heard + self.self_votes >= self._membership.majority
+        is_silent = self.measure.is_silent
+        heard = [progress for progress in self._counting() if not is_silent(now_ms - progress.contact_ms)]
+        return len(heard) + self.self_votes >= self._membership.majority
 
     def agreed_clock_ms(self, own_ms: int, now_ms: float) -> int:
         """A wall clock that no single wrong one moves ahead: the time that a majority of the voters has reached, each

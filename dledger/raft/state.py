@@ -159,7 +159,8 @@ class NodeState:
     @property
     def has_all_acknowledged(self) -> bool:
         """As far as this node knows."""
-        return self.may_vote and not self.lacks_end
+        is_free = not self.vote_blockers and self.min_candidate_end is GENESIS  # the usual case, asked for very often
+        return is_free or (self.may_vote and not self.lacks_end)
 
     def lose_tail(self) -> None:
         """This log's end was cut, and nobody knows yet what this node had acknowledged there. It was nothing of a later
@@ -182,7 +183,13 @@ class NodeState:
 
     @property
     def _is_sole_voter(self) -> bool:
-        return self._may_stand and self.membership.voters == {self.node_id}
+        voters = self.membership.voters
+        return len(voters) == 1 and self.node_id in voters and self._may_stand
+
+    @property
+    def has_effects(self) -> bool:
+        """Whether ``take_effects`` has something to give."""
+        return bool(self._effects)
 
     def take_effects(self) -> list[Effect]:
         """What is to be done, in order; each effect is handed out once."""
@@ -199,7 +206,8 @@ class NodeState:
         if self._is_sole_voter:
             return now_ms
         timings = self._timings
-        return now_ms + self._random.uniform(timings.election_timeout_min_ms, timings.election_timeout_max_ms)
+        least_ms, most_ms = timings.election_timeout_min_ms, timings.election_timeout_max_ms
+        return now_ms + least_ms + (most_ms - least_ms) * self._random.random()
 
     def _next_heartbeat_ms(self, now_ms: float) -> float:
         """The next multiple of the heartbeat interval on the caller's clock, at most one interval away. So the leaders

@@ -28,6 +28,10 @@ class ScriptedCore:
         self.wanted: list[Effect] = []
         self.ticks: list[float] = []
 
+    @property
+    def has_effects(self) -> bool:
+        return bool(self.wanted)
+
     def take_effects(self) -> list[Effect]:
         wanted, self.wanted = self.wanted, []
         return wanted
