@@ -19,7 +19,7 @@ from typing import Protocol
 
 from dledger.common.errors import Code, DLedgerError, error
 from dledger.group.hard_state import HardState
-from dledger.raft.effects import Effect, Persist
+from dledger.raft.effects import Effect, Persist, RoleChanged
 from dledger.raft.raft_node import RaftNode
 
 
@@ -115,7 +115,18 @@ class EffectRunner:
         finally:
             self._is_running = False
 
+    def _with_vote(self, effect: Persist) -> Persist:
+        """A term that is taken for the sake of a vote is saved once, with the vote: nobody is told of it in between."""
+        for at, item in enumerate(self._held):
+            if isinstance(item, Persist) and item.term == effect.term:
+                del self._held[at]
+                return item
+            if not isinstance(item, RoleChanged):
+                break
+        return effect
+
     def _begin_save(self, effect: Persist) -> None:
+        effect = self._with_vote(effect)
         state = HardState(effect.term, effect.vote)
         save = self._loop.create_task(self._saver.save(state), name="elector-save")
         save.add_done_callback(self._saved)

@@ -21,7 +21,8 @@ class VoteStage(Enum):
     WAIT_TO_VOTE_NEXT = "wait_to_vote_next"
 
 
-_BY_LOG = (VoteResult.EXPIRED_LEDGER_TERM, VoteResult.SMALL_LEDGER_END_INDEX)
+BY_LOG = (VoteResult.EXPIRED_LEDGER_TERM, VoteResult.SMALL_LEDGER_END_INDEX)
+"""Refused for the end of the candidate's log."""
 
 
 class Ballot:
@@ -41,7 +42,7 @@ class Ballot:
     def record_in_doubt(self, voter: NodeId, result: VoteResult) -> None:
         """It counts for nothing. But where it refuses for the end of the candidate's log, that it was admitted anew may
         stand in what follows there."""
-        if voter in self._membership.voters and result in _BY_LOG:
+        if voter in self._membership.voters and result in BY_LOG:
             self._ahead_in_doubt.add(voter)
 
     @property
@@ -54,7 +55,7 @@ class Ballot:
         """The voters that refuse for the end of the candidate's log alone, where a majority would accept a longer one;
         nobody where it would not."""
         accepted = sum(result is VoteResult.ACCEPT for result in self._answers.values())
-        ahead = sorted(voter for voter, result in self._answers.items() if result in _BY_LOG)
+        ahead = sorted(voter for voter, result in self._answers.items() if result in BY_LOG)
         ahead += sorted(self._ahead_in_doubt)
         return ahead if accepted < self._membership.majority <= accepted + len(ahead) else []
 

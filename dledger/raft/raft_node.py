@@ -15,6 +15,10 @@ from dledger.raft.election import VoteStage
 from dledger.raft.elections import Elections
 from dledger.raft.leadership import Leadership
 from dledger.raft.messages import NOBODY, Heartbeat, HeartbeatResponse, TakeLeadership
+from dledger.raft.rendezvous import ranked
+
+TURN_HEARTBEATS = 2
+"""So many heartbeat intervals each successor of a lost leader has for itself, before the next one asks."""
 
 
 class RaftNode(Elections):
@@ -165,13 +169,24 @@ class RaftNode(Elections):
 
     def on_peer_disconnected(self, peer: NodeId, now_ms: float) -> None:
         """A closed connection from the leader is a hint: ask soon whether it is gone, and let others ask us. With
-        leases the leader may go on answering reads behind it, and nobody asks before the time that was promised."""
+        leases the leader may go on answering reads behind it, and nobody asks before the time that was promised.
+
+        The others see it at the same instant, and in all groups that it led. So they ask one after the other, in an
+        order that each group has for itself: whoever is first has won before the next one asks, as a rule.
+        """
         if peer != self.leader_id or self.leadership is not None or self._lease_reads:
             return
         self._heard_leader_ms = None
         if self._may_stand:
-            soon_ms = now_ms + self._random.uniform(0, self._timings.heartbeat_interval_ms)
+            heartbeat_ms = self._timings.heartbeat_interval_ms
+            turn_ms = self._place_without(peer) * TURN_HEARTBEATS * heartbeat_ms
+            soon_ms = now_ms + turn_ms + self._random.uniform(0, heartbeat_ms / 2)
             self.deadline_ms = min(self.deadline_ms, soon_ms)
+
+    def _place_without(self, leader: NodeId) -> int:
+        """How many voters are to succeed ``leader`` before this node."""
+        successors = ranked(self.group, self.membership.voters - {leader})
+        return successors.index(self.node_id) if self.node_id in successors else len(successors)
 
     # Commit ------------------------------------------------------------------------------------------------------
 
