@@ -31,7 +31,7 @@ from dledger.group.inbox import Inbox
 from dledger.group.leader.appender import Appender
 from dledger.group.leader.dispatchers import Dispatchers
 from dledger.group.leader.members import Members
-from dledger.group.leader.preferred import PreferredLeaders
+from dledger.group.leader.preferred import PreferredLeaders, is_spread
 from dledger.group.leader.quorum_ack_checker import QuorumAckChecker
 from dledger.group.leader.retention import Retention
 from dledger.group.leader.settings import Settings
@@ -195,6 +195,8 @@ class Replica:
         self._handler.was_led_down(led_down)
 
     def start(self) -> None:
+        if is_spread(self.config, self.group):
+            self.core.found_in_turn(self.now_ms())
         self._effect_runner.start()
         self._upkeep.add(self._look)
         self._on_damage()
@@ -298,6 +300,9 @@ class Replica:
 
     def is_connected(self, peer: NodeId) -> bool:
         return self._host.is_connected(peer)
+
+    def may_spread(self) -> bool:
+        return self._host.may_spread()
 
     def messages_dropped(self, peer: NodeId) -> int:
         return self._host.messages_dropped(peer)

@@ -52,6 +52,9 @@ from dledger.transport.transport_api import PeerIdentity, Transport
 logger = logging.getLogger(__name__)
 
 
+SPREAD_INTERVAL_S = 0.2
+"""Between two handovers that this node begins for an even spread of leaders."""
+
 RoleListener = Callable[[str, Role, Term, NodeId], None]
 """(group, role, term, leader_id): told of every change, on the event loop, in order. Must not block."""
 
@@ -106,6 +109,8 @@ class Node:
         self._starting = asyncio.Lock()
         """Held by a step of the start; a stop waits for it."""
         self._is_stopped = False
+        self._spread_s = -SPREAD_INTERVAL_S
+        """When the last handover for an even spread began."""
         self._local_identity: PeerIdentity | None = None
 
     async def __aenter__(self) -> Self:
@@ -529,6 +534,13 @@ class Node:
 
     def messages_dropped(self, peer: NodeId) -> int:
         return self._heartbeats.dropped_messages(peer)
+
+    def may_spread(self) -> bool:
+        now_s = asyncio.get_running_loop().time()
+        may = now_s >= self._spread_s + SPREAD_INTERVAL_S
+        if may:
+            self._spread_s = now_s
+        return may
 
     def client_address(self, node_id: NodeId) -> str:
         if node_id == self.config.id:

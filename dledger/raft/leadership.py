@@ -14,6 +14,7 @@ from dledger.raft.fitness import Lack, Measure, MemberFacts
 from dledger.raft.membership import Membership
 from dledger.raft.messages import Heartbeat, Message
 from dledger.raft.quorum import quorum_value
+from dledger.raft.rendezvous import ranked
 from dledger.raft.replication import Progress
 from dledger.raft.standstill import OthersProgress
 
@@ -286,10 +287,11 @@ class Leadership:
         return [peer for peer, lack in self.lacks(last, now_ms).items() if lack is None]
 
     def closest(self, among: Iterable[NodeId], settings: GroupSettings | None = None) -> NodeId | None:
-        """Of the highest priority, if ``settings`` say of any, the one with the smallest lag."""
+        """Of the highest priority, if ``settings`` say of any, the one with the smallest lag; among equals each group
+        has an order of its own."""
         priority_of = (settings or GroupSettings()).priority_of
-        ranked = [(-priority_of(peer), -self.followers[peer].match, peer) for peer in among]
-        return min(ranked)[2] if ranked else None
+        order = ranked(self._group, among)
+        return min(order, key=lambda peer: (-priority_of(peer), -self.followers[peer].match), default=None)
 
     def preferred(self, among: Iterable[NodeId], settings: GroupSettings) -> NodeId | None:
         """Who should lead instead of this node: the highest priority above its own; the smallest lag among equals.

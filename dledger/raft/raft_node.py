@@ -7,6 +7,8 @@ them, in order. Time is the caller's monotonic clock in milliseconds. It stands 
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from dledger.common.errors import Code, error
 from dledger.common.types import LogPoint, NodeId, Position, Role, Term
 from dledger.raft import invariants
@@ -18,7 +20,7 @@ from dledger.raft.messages import NOBODY, Heartbeat, HeartbeatResponse, TakeLead
 from dledger.raft.rendezvous import ranked
 
 TURN_HEARTBEATS = 2
-"""So many heartbeat intervals each successor of a lost leader has for itself, before the next one asks."""
+"""For so many heartbeat intervals a node that is to lead is left alone, before the next one in order asks as well."""
 
 
 class RaftNode(Elections):
@@ -178,15 +180,20 @@ class RaftNode(Elections):
             return
         self._heard_leader_ms = None
         if self._may_stand:
-            heartbeat_ms = self._timings.heartbeat_interval_ms
-            turn_ms = self._place_without(peer) * TURN_HEARTBEATS * heartbeat_ms
-            soon_ms = now_ms + turn_ms + self._random.uniform(0, heartbeat_ms / 2)
-            self.deadline_ms = min(self.deadline_ms, soon_ms)
+            self._stand_in_turn(self.membership.voters - {peer}, now_ms)
 
-    def _place_without(self, leader: NodeId) -> int:
-        """How many voters are to succeed ``leader`` before this node."""
-        successors = ranked(self.group, self.membership.voters - {leader})
-        return successors.index(self.node_id) if self.node_id in successors else len(successors)
+    def found_in_turn(self, now_ms: float) -> None:
+        """The group is new, and its founders open it about now: the first of its order stands when they have, unless
+        the log has something."""
+        if self._may_stand and self._log.last.position == 0:
+            self._stand_in_turn(self.membership.voters, now_ms + self._timings.heartbeat_interval_ms)
+
+    def _stand_in_turn(self, voters: Collection[NodeId], now_ms: float) -> None:
+        """One of ``voters`` after the other stands, in the group's order, from ``now_ms`` on; a learner comes last."""
+        order, heartbeat_ms = ranked(self.group, voters), self._timings.heartbeat_interval_ms
+        place = order.index(self.node_id) if self.node_id in order else len(order)
+        turn_ms = place * TURN_HEARTBEATS * heartbeat_ms + self._random.uniform(0, heartbeat_ms / 2)
+        self.deadline_ms = min(self.deadline_ms, now_ms + turn_ms)
 
     # Commit ------------------------------------------------------------------------------------------------------
 

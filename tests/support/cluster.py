@@ -329,6 +329,9 @@ class SimNode:
     def is_connected(self, peer: NodeId) -> bool:
         return self.is_up and self.transport.is_connected(peer)
 
+    def may_spread(self) -> bool:
+        return True
+
     def messages_dropped(self, peer: NodeId) -> int:
         return self.transport.dropped_messages(peer)
 
