@@ -122,6 +122,7 @@ class Replica:
             is_connected=self.is_connected,
             now_ms=self.now_ms(),
             lease_reads=config.lease_reads,
+            in_turn=is_spread(config, self.group),
         )
 
     def _make_parts(self, room: RoomWatch) -> None:

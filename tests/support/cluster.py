@@ -72,6 +72,7 @@ class MemorySaver:
 
     def __init__(self) -> None:
         self.state = HardState()
+        self.saved: list[HardState] = []
         self.delay_s = 0.0
         self.failure: Exception | None = None
 
@@ -82,6 +83,7 @@ class MemorySaver:
         assert state.term >= self.state.term, "the term on disk fell"
         assert state.term > self.state.term or self.state.vote in ("", state.vote), "the vote on disk changed"
         self.state = state
+        self.saved.append(state)
 
 
 class SimNode:
