@@ -51,7 +51,8 @@ def groups(*, groups: int, duration: float) -> None:
         with connect_cluster_blocking(running.endpoints) as many:
             terms = _terms(many, names)
             running.bench("append", inflight=8, batch=1000, duration=BULK_S)
-            row["elections_by_bulk"] = sum(_terms(many, names)[name] != term for name, term in terms.items())
+            after = _terms(many, names)
+            row["elections_by_bulk"] = sum(after[name] != term for name, term in terms.items())
             leaders = {name: str(many.log(name).metadata().leader_id) for name in names}
         row |= _kill_one(running, leaders)
     show([row])
