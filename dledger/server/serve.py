@@ -9,6 +9,7 @@ import logging
 import os
 import resource
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -47,6 +48,9 @@ GRPC_OPTIONS = (
 STOP_GRACE_S = 1.0
 MAX_OPEN_FILES = 65_536
 """Of which each client's connection takes one."""
+SWITCH_INTERVAL_S = 0.001
+"""So long at most the event loop waits for a thread that computes, as a scrape of many groups does for half a second;
+the interpreter's own is five times as long, each time that the loop wants to go on."""
 
 
 async def serve(config: NodeConfig, *, on_ready: Callable[[Node], None] | None = None) -> None:
@@ -56,6 +60,7 @@ async def serve(config: NodeConfig, *, on_ready: Callable[[Node], None] | None =
     """
     _take_all_files()
     _calm_grpc()
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     stopping = asyncio.Event()
     with _signals(stopping):
         node = Node(config)
