@@ -27,6 +27,9 @@ Result = TypeVar("Result")
 
 _IOV_MAX = os.sysconf("SC_IOV_MAX") if "SC_IOV_MAX" in os.sysconf_names else 1024
 _THREADS = 4
+_URGENT_THREADS = 16
+"""Made when they are needed. A node that dies has all groups that it led vote at once on the others, and syncs that are
+under way together share a flush of the device."""
 _NOT_CACHED = (errno.EAGAIN, errno.EOPNOTSUPP)
 PAGE_BYTES = 4096
 """The least that a device, or its file system, fails to give back at a time."""
@@ -167,7 +170,7 @@ class OsDisk:
 
     def __init__(self) -> None:
         self._executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="dledger-disk")
-        self._urgent_executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="dledger-urgent")
+        self._urgent_executor = ThreadPoolExecutor(_URGENT_THREADS, thread_name_prefix="dledger-urgent")
         self._syncs = SyncPool(self)
 
     def open(self, path: str, *, create: bool = False, exclusive: bool = False, read_only: bool = False) -> Handle:

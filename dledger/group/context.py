@@ -50,6 +50,10 @@ class GroupContext(Protocol):
 
     def is_connected(self, peer: NodeId) -> bool: ...
 
+    def may_spread(self) -> bool:
+        """As ``Host.may_spread``."""
+        ...
+
     async def owe_catch_up(self) -> None:
         """Before something is cut that this node may have acknowledged, and that may be committed: it does not vote
         until a leader has caught it up, nor after a restart. Raises DISK_FULL or DISK_ERROR."""

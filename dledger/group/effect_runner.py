@@ -19,7 +19,7 @@ from typing import Protocol
 
 from dledger.common.errors import Code, DLedgerError, error
 from dledger.group.hard_state import HardState
-from dledger.raft.effects import Effect, Persist
+from dledger.raft.effects import Effect, Persist, RoleChanged
 from dledger.raft.raft_node import RaftNode
 
 
@@ -77,8 +77,10 @@ class EffectRunner:
 
     def run(self) -> None:
         """Does what the core wants done, as far as it may be done now, and arms the timer."""
-        self._held.extend(self._core.take_effects())
-        self._drain()
+        if self._core.has_effects:
+            self._held.extend(self._core.take_effects())
+        if self._held:
+            self._drain()
         self._arm()
 
     def send(self, send: Callable[[], bool]) -> bool:
@@ -108,11 +110,23 @@ class EffectRunner:
                     item()
                 else:
                     self._execute(item)
-                self._held.extend(self._core.take_effects())
+                if self._core.has_effects:
+                    self._held.extend(self._core.take_effects())
         finally:
             self._is_running = False
 
+    def _with_vote(self, effect: Persist) -> Persist:
+        """A term that is taken for the sake of a vote is saved once, with the vote: nobody is told of it in between."""
+        for at, item in enumerate(self._held):
+            if isinstance(item, Persist) and item.term == effect.term:
+                del self._held[at]
+                return item
+            if not isinstance(item, RoleChanged):
+                break
+        return effect
+
     def _begin_save(self, effect: Persist) -> None:
+        effect = self._with_vote(effect)
         state = HardState(effect.term, effect.vote)
         save = self._loop.create_task(self._saver.save(state), name="elector-save")
         save.add_done_callback(self._saved)
@@ -158,8 +172,12 @@ class EffectRunner:
 
     def _on_timer(self) -> None:
         self._timer = None
-        if self._barrier is None:  # else the timer is armed again when the barrier falls
-            # A loop may fire a timer a rounding error early; taken for an early call it would be armed again at once,
-            # for ever where the clock moves with the timers alone.
-            now_ms = max(self._loop.time() * 1000, self._armed_ms)
+        if self._barrier is not None:
+            return  # the timer is armed again when the barrier falls
+        # A loop may fire a timer a rounding error early; taken for an early call it would be armed again at once, for
+        # ever where the clock moves with the timers alone.
+        now_ms = max(self._loop.time() * 1000, self._armed_ms)
+        if now_ms < self._core.deadline_ms:
+            self._arm()
+        else:
             self._guard(partial(self._core.tick, now_ms))

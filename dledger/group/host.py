@@ -21,6 +21,10 @@ class Host(Protocol):
         """How many were not sent to ``peer``: not connected, or its buffer full."""
         ...
 
+    def may_spread(self) -> bool:
+        """Whether a handover may begin now that is for an even spread of leaders alone. True: it counts as begun."""
+        ...
+
     def cluster_id_or_new(self, group: str) -> str:
         """What the no-op of a leader of ``group`` says. Only the founding group's first leader mints one."""
         ...

@@ -62,6 +62,13 @@ class Inbox:
         """For the round trip that the metrics show."""
         self._heartbeat_sent_s.setdefault(peer, self._context.now_s())
 
+    def take_if_steady(self, sender: NodeId, answer: HeartbeatResponse, now_ms: float) -> bool:
+        """An answer to a heartbeat, if it confirms nothing new."""
+        is_taken = self._core.take_if_steady(sender, answer, now_ms)
+        if is_taken:
+            self._observe_round_trip(sender)
+        return is_taken
+
     def take(self, sender: NodeId, message: Message) -> None:
         if message.term - self._core.term >= MAX_TERM_LEAP:
             self._disbelieve(sender, "speaks of a term out of reach", term=message.term)

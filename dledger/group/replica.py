@@ -14,12 +14,12 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from functools import partial
 from random import Random
-from typing import Protocol
 
 from dledger.common.closing import unless_cancelled
 from dledger.common.config import NodeConfig
 from dledger.common.errors import Code, DLedgerError, error
 from dledger.common.types import GENESIS, Consistency, LogPoint, NodeId, NodeStart, Position, Role, Term
+from dledger.disk.room import RoomWatch
 from dledger.group.admission import Admission
 from dledger.group.disk_watch import DiskWatch
 from dledger.group.effect_runner import EffectRunner, HardStateSaver
@@ -31,7 +31,7 @@ from dledger.group.inbox import Inbox
 from dledger.group.leader.appender import Appender
 from dledger.group.leader.dispatchers import Dispatchers
 from dledger.group.leader.members import Members
-from dledger.group.leader.preferred import PreferredLeaders
+from dledger.group.leader.preferred import PreferredLeaders, is_spread
 from dledger.group.leader.quorum_ack_checker import QuorumAckChecker
 from dledger.group.leader.retention import Retention
 from dledger.group.leader.settings import Settings
@@ -43,13 +43,14 @@ from dledger.group.repair.scrubber import Scrubber
 from dledger.group.repair.tail_fetcher import TailFetcher
 from dledger.group.repair.tail_query import TailQuery
 from dledger.group.roster import Roster
+from dledger.group.upkeep import Upkeep
 from dledger.log.frame.frame import Frame
 from dledger.log.log_api import Damaged, DamagedRange, Log
 from dledger.metrics.group import GroupMetrics
 from dledger.raft.effects import Committed, Effect, FetchTail, Persist, ReadsConfirmed, RoleChanged, Send, TransferEnded
 from dledger.raft.following import LedDown
 from dledger.raft.membership import Membership
-from dledger.raft.messages import NOBODY, Append, Heartbeat, Message
+from dledger.raft.messages import NOBODY, Append, Heartbeat, HeartbeatResponse, Message
 from dledger.raft.raft_node import RaftNode
 from dledger.raft.state import VoteBlocker
 
@@ -57,14 +58,6 @@ logger = logging.getLogger(__name__)
 
 MAX_HELD_MESSAGES = 10_000
 """Messages kept while a save or a truncation is under way; more are dropped, as a network would."""
-
-
-class Periodic(Protocol):
-    """A part with work that needs no timer of its own."""
-
-    def check(self) -> None:
-        """Called every heartbeat interval, whatever the role. What it raises stops the group on this node."""
-        ...
 
 
 class Replica:
@@ -79,6 +72,8 @@ class Replica:
         *,
         saver: HardStateSaver,
         host: Host,
+        upkeep: Upkeep,
+        room: RoomWatch,
         metrics: GroupMetrics,
         random: Random,
         wall_clock_ms: Callable[[], int],
@@ -90,6 +85,7 @@ class Replica:
         self.metrics = metrics
         self.wall_clock_ms = wall_clock_ms
         self._host = host
+        self._upkeep = upkeep
         self._random = random
         self._loop = asyncio.get_running_loop()
         self.core = self._make_core(hard_state)
@@ -103,11 +99,10 @@ class Replica:
         """What it owed is being made no debt any more."""
         self._held_messages = 0
         self._last_append: Append | None = None
-        self._maintenance: asyncio.TimerHandle | None = None
         self._commit_index = CommitIndex(commit_index)
         self._commit_index.appended(log.last.position, log.state.next_index)
         self._effect_runner = EffectRunner(self.core, saver, self._execute, self.guard, self._fail_with)
-        self._make_parts()
+        self._make_parts(room)
         self.reader.commit_index = commit_index
         log.set_callbacks(self._on_durable, self._on_log_failure, metrics.fsync_duration_s.observe, self._on_damage)
 
@@ -127,10 +122,11 @@ class Replica:
             is_connected=self.is_connected,
             now_ms=self.now_ms(),
             lease_reads=config.lease_reads,
+            in_turn=is_spread(config, self.group),
         )
 
-    def _make_parts(self) -> None:
-        self.disk_watch = DiskWatch(self)
+    def _make_parts(self, room: RoomWatch) -> None:
+        self.disk_watch = DiskWatch(self, room)
         self.admission = Admission(self, self._host, self.disk_watch)
         self.checker = QuorumAckChecker(self.config.limits, self.config.timings, self.metrics.append_duration_s.observe)
         self.appender = Appender(self, self.checker)
@@ -148,7 +144,6 @@ class Replica:
         self._preferred = PreferredLeaders(self, self.handover)
         self._scrubber = Scrubber(self)
         self._tail_query: TailQuery | None = None
-        self._periodic: list[Periodic] = [self.disk_watch, self.retention, self._preferred]
 
     def wait_until_caught_up(self) -> None:
         """This node may have lost what it acknowledged: it does not vote until a leader's log is its own again (see
@@ -201,8 +196,10 @@ class Replica:
         self._handler.was_led_down(led_down)
 
     def start(self) -> None:
+        if is_spread(self.config, self.group):
+            self.core.found_in_turn(self.now_ms())
         self._effect_runner.start()
-        self._maintain()
+        self._upkeep.add(self._look)
         self._on_damage()
         self._scrubber.start()
         if self._tail_query is not None:
@@ -246,8 +243,7 @@ class Replica:
 
     def _shut(self, refusal: DLedgerError) -> None:
         self._is_shut = True
-        if self._maintenance is not None:
-            self._maintenance.cancel()
+        self._upkeep.remove(self._look)
         self._effect_runner.stop()
         self._handler.stop()
         self._tail.stop()
@@ -306,6 +302,9 @@ class Replica:
     def is_connected(self, peer: NodeId) -> bool:
         return self._host.is_connected(peer)
 
+    def may_spread(self) -> bool:
+        return self._host.may_spread()
+
     def messages_dropped(self, peer: NodeId) -> int:
         return self._host.messages_dropped(peer)
 
@@ -353,6 +352,23 @@ class Replica:
         elif self._held_messages < MAX_HELD_MESSAGES:
             self._held_messages += 1
             self._effect_runner.defer(partial(self._receive_held, sender, message))
+
+    @property
+    def _is_at_ease(self) -> bool:
+        """Whether a message may be answered past the EffectRunner: no save, cut or effect is waited for."""
+        return not self._is_shut and not self._effect_runner.is_behind
+
+    def answer_if_steady(
+        self, sender: NodeId, heartbeat: Heartbeat, now_ms: float, wall_clock_ms: int
+    ) -> HeartbeatResponse | None:
+        """The answer to a heartbeat that changes nothing; None: ``on_message`` is to take it. Never raises."""
+        if self._tail_query is not None or not self._is_at_ease:
+            return None
+        return self.core.answer_if_steady(sender, heartbeat, now_ms, wall_clock_ms)
+
+    def take_if_steady(self, sender: NodeId, answer: HeartbeatResponse, now_ms: float) -> bool:
+        """Takes an answer that confirms nothing new. False: ``on_message`` is to take it. Never raises."""
+        return self._is_at_ease and self._inbox.take_if_steady(sender, answer, now_ms)
 
     def _receive_held(self, sender: NodeId, message: Message) -> None:
         self._held_messages -= 1
@@ -550,15 +566,19 @@ class Replica:
         )
         self.reader.fail_all(refusal)
 
+    def _look(self) -> None:
+        """Called every heartbeat interval: is there work that has no timer of its own?"""
+        if not self._is_shut and (self.disk_watch.look() or self.role is Role.LEADER or self.retention.is_due):
+            self.guard(self._maintain)
+
     def _maintain(self) -> None:
-        """What needs no timer of its own: appends and reads that waited too long, answers that are overdue, a no-op
-        refused."""
-        interval_s = self.config.timings.heartbeat_interval_ms / 1000
-        self._maintenance = self._loop.call_later(interval_s, self._maintain)
+        """Appends and reads that waited too long, answers that are overdue, a no-op refused; the disk's state, trims,
+        and whom the leadership should go to."""
         if self.role is Role.LEADER:
-            self.guard(self._maintain_leadership)
-        for part in self._periodic:
-            self.guard(part.check)
+            self._maintain_leadership()
+        self.disk_watch.check()
+        self.retention.check()
+        self._preferred.check()
 
     def _maintain_leadership(self) -> None:
         self.metrics.proposals_failed += self.checker.expire(self.now_s(), self.admission.why_stalled)

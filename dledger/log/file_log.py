@@ -379,18 +379,6 @@ class FileLog:
     def sync_age_s(self) -> float:
         return self._commit.sync_age_s
 
-    def free_bytes(self) -> int:
-        try:
-            return self._files.disk.free_bytes(str(self._files.directory))
-        except OSError as reason:
-            raise self._files.unwritable(reason) from reason
-
-    async def prove_room(self) -> bool:
-        try:
-            return await self._files.disk.run(self._reserve.prove)
-        except OSError as reason:
-            raise self._files.unwritable(reason) from reason
-
     def cached(self, first: Position, max_bytes: int) -> list[Frame] | None:
         return self._cache.get(first, max_bytes)
 

@@ -189,15 +189,6 @@ class Log(Protocol):
         """How long the fdatasync in flight has been under way; 0.0 when there is none."""
         ...
 
-    def free_bytes(self) -> int:
-        """What the log's file system has room for. May block: not for every append. Raises DISK_ERROR."""
-        ...
-
-    async def prove_room(self) -> bool:
-        """Whether there is room to write, found out by taking some: what is kept for a full disk (reserve.py) is there,
-        or is kept again, and as much could be had besides. Raises DISK_ERROR."""
-        ...
-
     def cached(self, first: Position, max_bytes: int) -> list[Frame] | None:
         """Consecutive frames from ``first`` on if the tail cache has ``first``: as many as ``read`` gives."""
         ...

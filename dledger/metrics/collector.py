@@ -96,8 +96,12 @@ class GroupCollector(Collector):
             labels = (metrics.group, metrics.node)
             groups.append((labels, metrics))
             peers += [((*labels, peer), of_peer) for peer, of_peer in list(metrics.peers.items())]
-        yield from _families(groups, GROUP_LABELS, GAUGES, COUNTERS, HISTOGRAMS)
-        yield from _families(peers, PEER_LABELS, PEER_GAUGES, PEER_COUNTERS, PEER_HISTOGRAMS)
+        yield from _families(groups, GROUP_LABELS, GAUGES, COUNTERS)
+        yield from _histograms(groups, GROUP_LABELS, HISTOGRAMS)
+        yield from _families(peers, PEER_LABELS, PEER_GAUGES, PEER_COUNTERS)
+        # Only leaders see round trips: most of so many histograms, of a node with many groups, would say nothing.
+        seen = [(values, metrics) for values, metrics in peers if _has_seen(metrics)]
+        yield from _histograms(seen, PEER_LABELS, PEER_HISTOGRAMS)
 
 
 def _families(
@@ -105,7 +109,6 @@ def _families(
     labels: tuple[str, ...],
     gauges: Iterable[_Family],
     counters: Iterable[_Family],
-    histograms: Iterable[_Family],
 ) -> Iterator[Metric]:
     for family in gauges:
         gauge = GaugeMetricFamily(f"dledger_{family.name}", family.help, labels=labels)
@@ -117,6 +120,13 @@ def _families(
         for values, metrics in rows:
             counter.add_metric(values, getattr(metrics, family.field))
         yield counter
+
+
+def _has_seen(metrics: GroupMetrics | PeerMetrics) -> bool:
+    return isinstance(metrics, PeerMetrics) and metrics.round_trip_s.count > 0
+
+
+def _histograms(rows: _Rows, labels: tuple[str, ...], histograms: Iterable[_Family]) -> Iterator[Metric]:
     for family in histograms:
         histogram = HistogramMetricFamily(f"dledger_{family.name}", family.help, labels=labels)
         for values, metrics in rows:

@@ -28,11 +28,13 @@ from dledger.common.limited_log import LimitedLog
 from dledger.common.types import Ack, Consistency, Entry, Member, NodeId, NodeStart, Role, Term
 from dledger.disk.disk import Disk, OsDisk
 from dledger.disk.reserve import Reserve
+from dledger.disk.room import RoomWatch
 from dledger.group import gauges
 from dledger.group.replica import Replica
+from dledger.group.upkeep import Upkeep
 from dledger.log.log_api import Damaged
 from dledger.node.groups import Groups
-from dledger.node.heartbeats import HeartbeatCoalescer, rows_of
+from dledger.node.heartbeats import HeartbeatCoalescer, HeartbeatTaker
 from dledger.node.identity import Identity, open_identity
 from dledger.node.opening import Opener
 from dledger.node.peer_book import PeerBook
@@ -44,6 +46,9 @@ from dledger.transport.transport_api import PeerIdentity, Transport
 
 logger = logging.getLogger(__name__)
 
+
+SPREAD_INTERVAL_S = 0.2
+"""Between two handovers that this node begins for an even spread of leaders."""
 
 RoleListener = Callable[[str, Role, Term, NodeId], None]
 """(group, role, term, leader_id): told of every change, on the event loop, in order. Must not block."""
@@ -81,6 +86,7 @@ class Node:
             config.listen_host, config.peer_port, codec=codec, random=self._random
         )
         self._heartbeats = HeartbeatCoalescer(self._transport)
+        self._taker = HeartbeatTaker(self.groups.replicas, self._heartbeats.send, self._deliver, wall_clock_ms)
         self._wall_clock_ms = wall_clock_ms
         self._log = LimitedLog(logger)
         self._listeners: list[RoleListener] = []
@@ -89,6 +95,8 @@ class Node:
         self._book: PeerBook | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._failed: asyncio.Future[DLedgerError] | None = None
+        self._spread_s = -SPREAD_INTERVAL_S
+        """When the last handover for an even spread began."""
         self._local_identity: PeerIdentity | None = None
 
     async def __aenter__(self) -> Self:
@@ -126,12 +134,19 @@ class Node:
         self.groups.check_wanted()
         has_spoken = self._identity.start.start_count > 0  # in an earlier start
         book = self._book = await PeerBook.open(self._disk, config.data_dir, must_exist=has_spoken)
+        disk, directory = self._disk, str(config.data_dir)
+        reserve = Reserve(disk, config.data_dir)
+        room = RoomWatch(
+            directory, config.limits, partial(disk.free_bytes, directory), partial(disk.run, reserve.prove)
+        )
         opener = Opener(
             config,
-            self._disk,
+            disk,
             self._identity,
             book,
-            reserve=Reserve(self._disk, config.data_dir),
+            reserve=reserve,
+            room=room,
+            upkeep=Upkeep(config.timings.heartbeat_interval_ms),
             host=self,
             metrics=self.groups.metrics,
             random=self._random,
@@ -292,6 +307,13 @@ class Node:
     def messages_dropped(self, peer: NodeId) -> int:
         return self._heartbeats.dropped_messages(peer)
 
+    def may_spread(self) -> bool:
+        now_s = asyncio.get_running_loop().time()
+        may = now_s >= self._spread_s + SPREAD_INTERVAL_S
+        if may:
+            self._spread_s = now_s
+        return may
+
     def client_address(self, node_id: NodeId) -> str:
         if node_id == self.config.id:
             return self.config.client_address
@@ -354,8 +376,7 @@ class Node:
     # What the transport tells (TransportHandler) -----------------------------------------------------------------
 
     def on_message(self, sender: NodeId, message: PeerMessage) -> None:
-        for each in rows_of(message):
-            self._deliver(sender, each)
+        self._taker.take(sender, message)
 
     def _deliver(self, sender: NodeId, message: Message) -> None:
         replica = self.groups.replicas.get(message.group) or self.groups.recovering.get(message.group)

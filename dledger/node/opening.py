@@ -14,11 +14,13 @@ from dledger.common.errors import Code, CorruptLog, error
 from dledger.common.types import LogPoint, Member, NodeId
 from dledger.disk.disk import Disk
 from dledger.disk.reserve import Reserve
+from dledger.disk.room import RoomWatch
 from dledger.group.group_record import GroupRecord
 from dledger.group.hard_state import HardStateStore
 from dledger.group.host import Host
 from dledger.group.repair.recovering import RecoveringReplica
 from dledger.group.replica import Replica
+from dledger.group.upkeep import Upkeep
 from dledger.log.damage.damaged_log import DamagedLog, open_damaged
 from dledger.log.file_log import FileLog
 from dledger.log.log_api import Damaged, DamagedRange, Log
@@ -53,6 +55,8 @@ class Opener:
         book: PeerBook,
         *,
         reserve: Reserve,
+        room: RoomWatch,
+        upkeep: Upkeep,
         host: Host,
         metrics: dict[str, GroupMetrics],
         random: Random,
@@ -64,6 +68,8 @@ class Opener:
         self._identity = identity
         self._book = book
         self._reserve = reserve
+        self._room = room
+        self._upkeep = upkeep
         self._host = host
         self._metrics = metrics
         self._random = random
@@ -205,6 +211,8 @@ class Opener:
             files.saver.state,
             saver=files.saver,
             host=self._host,
+            upkeep=self._upkeep,
+            room=self._room,
             metrics=metrics,
             random=self._random,
             wall_clock_ms=self._wall_clock_ms,

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import pairwise
+from operator import not_
 from typing import Any, Generic, TypeVar
 
 from google.protobuf.message import DecodeError
@@ -320,33 +321,28 @@ def _read_fetch_response(group: str, term: Term, body: Pb.FetchResponse, raw: Bu
 
 
 def _write_heartbeat_batch(message: HeartbeatBatch, body: Pb.HeartbeatBatch) -> None:
-    rows = message.rows
-    body.groups.extend([row.group for row in rows])
-    body.terms.extend([row.term for row in rows])
-    body.commit_positions.extend([row.commit_position for row in rows])
-    body.rounds.extend([row.round for row in rows])
+    groups, terms, commit_positions, rounds = zip(*message.rows, strict=True)
+    body.groups.extend(groups)
+    body.terms.extend(terms)
+    body.commit_positions.extend(commit_positions)
+    body.rounds.extend(rounds)
 
 
 def _read_heartbeat_batch(_group: str, _term: Term, body: Pb.HeartbeatBatch, _: Buffer) -> HeartbeatBatch:
     columns = (body.groups, body.terms, body.commit_positions, body.rounds)
     _check_columns(*columns)
-    return HeartbeatBatch(
-        tuple(
-            Heartbeat(group, Term(term), Position(commit), round_)
-            for group, term, commit, round_ in zip(*columns, strict=True)
-        )
-    )
+    return HeartbeatBatch(tuple(map(Heartbeat._make, zip(*columns, strict=True))))
 
 
 def _write_heartbeat_response_batch(message: HeartbeatResponseBatch, body: Pb.HeartbeatResponseBatch) -> None:
-    rows = message.rows
-    body.groups.extend([row.group for row in rows])
-    body.terms.extend([row.term for row in rows])
-    body.rounds.extend([row.round for row in rows])
-    body.keeps_leases.extend([row.keeps_lease for row in rows])
-    body.disk_states.extend([row.disk for row in rows])
-    body.wall_clocks_ms.extend([row.wall_clock_ms for row in rows])
-    body.may_not_votes.extend([not row.may_vote for row in rows])
+    groups, terms, rounds, keeps_leases, disk_states, wall_clocks_ms, may_votes = zip(*message.rows, strict=True)
+    body.groups.extend(groups)
+    body.terms.extend(terms)
+    body.rounds.extend(rounds)
+    body.keeps_leases.extend(keeps_leases)
+    body.disk_states.extend(disk_states)
+    body.wall_clocks_ms.extend(wall_clocks_ms)
+    body.may_not_votes.extend(map(not_, may_votes))
 
 
 def _read_heartbeat_response_batch(
@@ -357,12 +353,10 @@ def _read_heartbeat_response_batch(
         *(body.keeps_leases, body.disk_states, body.wall_clocks_ms, body.may_not_votes),
     )
     _check_columns(*columns)
-    return HeartbeatResponseBatch(
-        tuple(
-            HeartbeatResponse(group, Term(term), round_, keeps, _enum(DiskState, disk), clock_ms, not may_not_vote)
-            for group, term, round_, keeps, disk, clock_ms, may_not_vote in zip(*columns, strict=True)
-        )
-    )
+    disks = {value: _enum(DiskState, value) for value in set(body.disk_states)}
+    disk_states, may_votes = map(disks.__getitem__, body.disk_states), map(not_, body.may_not_votes)
+    rows = zip(*columns[:4], disk_states, body.wall_clocks_ms, may_votes, strict=True)
+    return HeartbeatResponseBatch(tuple(map(HeartbeatResponse._make, rows)))
 
 
 def _check_columns(groups: Sequence[str], *others: Sequence[object]) -> None:

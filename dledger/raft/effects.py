@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from dledger.common.types import NodeId, Position, Role, Term
 from dledger.raft.messages import Message
@@ -16,8 +17,7 @@ class Persist:
     vote: NodeId
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
+class Send(NamedTuple):
     to: NodeId
     message: Message
 

@@ -21,7 +21,8 @@ class VoteStage(Enum):
     WAIT_TO_VOTE_NEXT = "wait_to_vote_next"
 
 
-_BY_LOG = (VoteResult.EXPIRED_LEDGER_TERM, VoteResult.SMALL_LEDGER_END_INDEX)
+BY_LOG = (VoteResult.EXPIRED_LEDGER_TERM, VoteResult.SMALL_LEDGER_END_INDEX)
+"""Refused for the end of the candidate's log."""
 
 
 class Ballot:
@@ -41,7 +42,7 @@ class Ballot:
     def record_in_doubt(self, voter: NodeId, result: VoteResult) -> None:
         """Notes the answer of a voter in doubt. It counts for nothing. But if that voter refuses for the end of the
         candidate's log, the frames which the candidate lacks may admit the voter's disk, so they are worth fetching."""
-        if voter in self._membership.voters and result in _BY_LOG:
+        if voter in self._membership.voters and result in BY_LOG:
             self._ahead_in_doubt.add(voter)
 
     @property
@@ -54,7 +55,7 @@ class Ballot:
         """The voters that refused only for the end of the candidate's log, in a fixed order. Empty unless a majority
         would accept a longer log."""
         accepted = sum(result is VoteResult.ACCEPT for result in self._answers.values())
-        ahead = sorted(voter for voter, result in self._answers.items() if result in _BY_LOG)
+        ahead = sorted(voter for voter, result in self._answers.items() if result in BY_LOG)
         ahead += sorted(self._ahead_in_doubt)
         return ahead if accepted < self._membership.majority <= accepted + len(ahead) else []
 

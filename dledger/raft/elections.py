@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from dledger.common.types import NodeId, Role, Term
 from dledger.raft.effects import FetchTail, RoleChanged
-from dledger.raft.election import Ballot, VoteStage, is_ahead, judge_log, judge_membership, judge_vote
+from dledger.raft.election import BY_LOG, Ballot, VoteStage, is_ahead, judge_log, judge_membership, judge_vote
 from dledger.raft.messages import NOBODY, TakeLeadership, VoteRequest, VoteResponse, VoteResult
 from dledger.raft.state import NodeState, VoteBlocker
 
@@ -115,8 +115,17 @@ class Elections(NodeState):
             if self.vote != candidate:
                 self._set_hard_state(self.term, candidate)
             self.deadline_ms = self._election_deadline(now_ms)
+        elif request.is_pre_vote and result in BY_LOG:
+            self._stand_instead(now_ms)
         answer = VoteResponse(self.group, self.term, request.is_pre_vote, request.term, result)
         self._send(candidate, answer)
+
+    def _stand_instead(self, now_ms: float) -> None:
+        """A candidate is refused for the end of its log: this one goes on behind it. So this node asks soon itself,
+        where nobody leads; it need not wait for its turn."""
+        if self.leader_id == NOBODY and self.ballot is None and self._may_stand:
+            soon_ms = now_ms + self._random.uniform(0, self._timings.heartbeat_interval_ms / 2)
+            self.deadline_ms = min(self.deadline_ms, soon_ms)
 
     def _judge(self, candidate: NodeId, request: VoteRequest, now_ms: float) -> VoteResult:
         candidate_is_ahead = is_ahead(request, self._log.last)

@@ -14,6 +14,7 @@ from dledger.raft.fitness import Lack, Measure, MemberFacts
 from dledger.raft.membership import Membership
 from dledger.raft.messages import Heartbeat, Message
 from dledger.raft.quorum import quorum_value
+from dledger.raft.rendezvous import ranked
 from dledger.raft.replication import Progress
 from dledger.raft.standstill import OthersProgress
 
@@ -126,8 +127,9 @@ class Leadership:
 
     def hears_quorum(self, now_ms: float) -> bool:
         """Check-quorum: whether a majority, ourselves included, was heard within the shortest election timeout."""
-        heard = sum(not self.measure.is_silent(now_ms - progress.contact_ms) for progress in self._counting())
-        return heard + self.self_votes >= self._membership.majority
+        is_silent = self.measure.is_silent
+        heard = [progress for progress in self._counting() if not is_silent(now_ms - progress.contact_ms)]
+        return len(heard) + self.self_votes >= self._membership.majority
 
     def agreed_clock_ms(self, own_ms: int, now_ms: float) -> int:
         """A wall clock that no single wrong one moves ahead: the time that a majority of the voters has reached, each
@@ -176,8 +178,9 @@ class Leadership:
         return grew
 
     def broadcast_heartbeat(self, send: Callable[[NodeId, Message], None], commit: Position) -> None:
+        heartbeat = Heartbeat(self._group, self._term, commit, self._round)
         for peer in self.followers:
-            send(peer, Heartbeat(self._group, self._term, commit, self._round))
+            send(peer, heartbeat)
 
     # The lease ---------------------------------------------------------------------------------------------------
 
@@ -284,10 +287,11 @@ class Leadership:
         return [peer for peer, lack in self.lacks(last, now_ms).items() if lack is None]
 
     def closest(self, among: Iterable[NodeId], settings: GroupSettings | None = None) -> NodeId | None:
-        """Of the highest priority, if ``settings`` say of any, the one with the smallest lag."""
+        """Of the highest priority, if ``settings`` say of any, the one with the smallest lag; among equals each group
+        has an order of its own."""
         priority_of = (settings or GroupSettings()).priority_of
-        ranked = [(-priority_of(peer), -self.followers[peer].match, peer) for peer in among]
-        return min(ranked)[2] if ranked else None
+        order = ranked(self._group, among)
+        return min(order, key=lambda peer: (-priority_of(peer), -self.followers[peer].match), default=None)
 
     def preferred(self, among: Iterable[NodeId], settings: GroupSettings) -> NodeId | None:
         """Who should lead instead of this node: the highest priority above its own; the smallest lag among equals.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from dledger.common.types import GENESIS, DiskState, LogPoint, NodeId, Position, Term
 from dledger.log.frame.frame import Frame
@@ -85,9 +85,11 @@ class VoteResponse:
     result: VoteResult
 
 
-@dataclass(frozen=True, slots=True)
-class Heartbeat:
-    """The leader is here. ``commit_position`` may lie beyond the follower's log. ``round`` is echoed."""
+class Heartbeat(NamedTuple):
+    """The leader is here. ``commit_position`` may lie beyond the follower's log. ``round`` is echoed.
+
+    A tuple, as its answer is: a node with many groups makes thousands of them a second.
+    """
 
     group: str
     term: Term
@@ -95,8 +97,7 @@ class Heartbeat:
     round: int
 
 
-@dataclass(frozen=True, slots=True)
-class HeartbeatResponse:
+class HeartbeatResponse(NamedTuple):
     """``term`` above the leader's makes it step down.
 
     ``keeps_lease`` promises to vote for nobody for one ``election_timeout_min_ms`` from now, also over a restart.

@@ -7,6 +7,8 @@ them, in order. Time is the caller's monotonic clock in milliseconds. It stands 
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from dledger.common.errors import Code, error
 from dledger.common.types import LogPoint, NodeId, Position, Role, Term
 from dledger.raft import invariants
@@ -15,6 +17,10 @@ from dledger.raft.election import VoteStage
 from dledger.raft.elections import Elections
 from dledger.raft.leadership import Leadership
 from dledger.raft.messages import NOBODY, Heartbeat, HeartbeatResponse, TakeLeadership
+from dledger.raft.rendezvous import ranked
+
+TURN_HEARTBEATS = 2
+"""For so many heartbeat intervals a node that is to lead is left alone, before the next one in order asks as well."""
 
 
 class RaftNode(Elections):
@@ -83,6 +89,11 @@ class RaftNode(Elections):
         assert self.leader_id in (NOBODY, sender), f"{sender} and {self.leader_id} lead term {term}"
         if self.vote == NOBODY:
             self._set_hard_state(term, sender)
+        self._note_leader(sender, now_ms)
+        return True
+
+    def _note_leader(self, sender: NodeId, now_ms: float) -> None:
+        """The term's leader was heard: this node does not stand, or vote for another, for a while."""
         self._heard_leader_ms = now_ms
         self._calls = 0
         if self.leader_id != sender:
@@ -90,7 +101,6 @@ class RaftNode(Elections):
             self._end_transfer(sender)
         self.deadline_ms = self._election_deadline(now_ms)
         self._forgave_lateness = False
-        return True
 
     def on_heartbeat(self, sender: NodeId, message: Heartbeat, now_ms: float, wall_clock_ms: int = 0) -> None:
         """``wall_clock_ms``: this node's, for the answer."""
@@ -98,10 +108,34 @@ class RaftNode(Elections):
         if is_obeyed:
             self.follow_commit(message.commit_position)
         keeps_lease = is_obeyed and self._lease_reads
-        answer = HeartbeatResponse(
-            self.group, self.term, message.round, keeps_lease, self.disk, wall_clock_ms, self.has_all_acknowledged
+        may_vote = self.has_all_acknowledged
+        self._send(sender, self._answer(message, keeps_lease=keeps_lease, may_vote=may_vote, now_wall_ms=wall_clock_ms))
+
+    def answer_if_steady(
+        self, sender: NodeId, message: Heartbeat, now_ms: float, wall_clock_ms: int
+    ) -> HeartbeatResponse | None:
+        """The answer to a heartbeat that changes nothing here but when the leader was heard. None: it may change more,
+        nothing was done, and it is for ``on_heartbeat``.
+
+        It does what ``on_heartbeat`` would, without an effect: term, vote, leader and commit position stay, so there is
+        nothing to make durable before the answer leaves.
+        """
+        is_steady = (
+            sender == self.leader_id
+            and message.term == self.term
+            and self.leadership is None
+            and self.vote != NOBODY
+            and min(message.commit_position, self.matched_position) <= self.commit_position
+            and self.has_all_acknowledged
+            and not self._effects
         )
-        self._send(sender, answer)
+        if not is_steady:
+            return None
+        self._note_leader(sender, now_ms)
+        return self._answer(message, keeps_lease=self._lease_reads, may_vote=True, now_wall_ms=wall_clock_ms)
+
+    def _answer(self, message: Heartbeat, *, keeps_lease: bool, may_vote: bool, now_wall_ms: int) -> HeartbeatResponse:
+        return HeartbeatResponse(self.group, self.term, message.round, keeps_lease, self.disk, now_wall_ms, may_vote)
 
     def hear_follower(self, sender: NodeId, term: Term, now_ms: float) -> Leadership | None:
         """Any answer to a leader's message. The leadership, when the answer belongs to it. What a node says that is no
@@ -120,20 +154,46 @@ class RaftNode(Elections):
     def on_heartbeat_response(self, sender: NodeId, answer: HeartbeatResponse, now_ms: float) -> None:
         leadership = self.hear_follower(sender, answer.term, now_ms)
         if leadership is not None:
-            progress = leadership.followers[sender]
-            progress.disk, progress.clock_offset_ms = answer.disk, answer.wall_clock_ms - now_ms
-            progress.may_vote = answer.may_vote
+            leadership.followers[sender].heard(answer, now_ms)
             self._take_round(leadership, sender, answer.round, keeps_lease=answer.keeps_lease)
+
+    def take_if_steady(self, sender: NodeId, answer: HeartbeatResponse, now_ms: float) -> bool:
+        """Takes an answer in this leader's term that confirms no round and no lease which the follower had not
+        confirmed before. False: nothing was done, and it is for ``on_heartbeat_response``."""
+        leadership = self.leadership
+        if leadership is None or answer.term != self.term:
+            return False
+        progress = leadership.followers.get(sender)
+        if progress is None or answer.round > (progress.lease_round if answer.keeps_lease else progress.round):
+            return False
+        progress.heard(answer, now_ms)
+        return True
 
     def on_peer_disconnected(self, peer: NodeId, now_ms: float) -> None:
         """A closed connection from the leader is a hint: ask soon whether it is gone, and let others ask us. With
-        leases the leader may go on answering reads behind it, and nobody asks before the time that was promised."""
+        leases the leader may go on answering reads behind it, and nobody asks before the time that was promised.
+
+        The others see it at the same instant, and in all groups that it led. So they ask one after the other, in an
+        order that each group has for itself: whoever is first has won before the next one asks, as a rule.
+        """
         if peer != self.leader_id or self.leadership is not None or self._lease_reads:
             return
         self._heard_leader_ms = None
         if self._may_stand:
-            soon_ms = now_ms + self._random.uniform(0, self._timings.heartbeat_interval_ms)
-            self.deadline_ms = min(self.deadline_ms, soon_ms)
+            self._stand_in_turn(self.membership.voters - {peer}, now_ms)
+
+    def found_in_turn(self, now_ms: float) -> None:
+        """The group is new, and its founders open it about now: the first of its order stands when they have, unless
+        the log has something."""
+        if self._may_stand and self._log.last.position == 0:
+            self._stand_in_turn(self.membership.voters, now_ms + self._timings.heartbeat_interval_ms)
+
+    def _stand_in_turn(self, voters: Collection[NodeId], now_ms: float) -> None:
+        """One of ``voters`` after the other stands, in the group's order, from ``now_ms`` on; a learner comes last."""
+        order, heartbeat_ms = ranked(self.group, voters), self._timings.heartbeat_interval_ms
+        place = order.index(self.node_id) if self.node_id in order else len(order)
+        turn_ms = place * TURN_HEARTBEATS * heartbeat_ms + self._random.uniform(0, heartbeat_ms / 2)
+        self.deadline_ms = min(self.deadline_ms, now_ms + turn_ms)
 
     # Commit ------------------------------------------------------------------------------------------------------
 

@@ -25,7 +25,14 @@ from math import inf
 from typing import NamedTuple
 
 from dledger.common.types import GENESIS, DiskState, Position
-from dledger.raft.messages import AppendResponse, CompareResponse, PushResult, ResetResponse, TruncateResponse
+from dledger.raft.messages import (
+    AppendResponse,
+    CompareResponse,
+    HeartbeatResponse,
+    PushResult,
+    ResetResponse,
+    TruncateResponse,
+)
 
 
 class PushState(Enum):
@@ -132,6 +139,17 @@ class Progress:
         """The last one it answered with a promise to vote for nobody for a while."""
         self.counts = True
         """False for a node in doubt: it gets everything, and no quorum rests on it."""
+
+    def heard(self, answer: HeartbeatResponse, now_ms: float) -> None:
+        """What an answer to a heartbeat says of the follower itself."""
+        self.contact_ms = now_ms
+        self.disk = answer.disk
+        self.clock_offset_ms = answer.wall_clock_ms - now_ms
+        self.may_vote = answer.may_vote
+
+    def is_level(self, last: Position) -> bool:
+        """Whether it has acknowledged the leader's log, which ends at ``last``, and nothing is asked of it."""
+        return self.state is PushState.APPEND and self.match >= last
 
     @property
     def window_open(self) -> bool:

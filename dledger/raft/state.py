@@ -15,6 +15,7 @@ from dledger.raft.election import Ballot
 from dledger.raft.leadership import Leadership
 from dledger.raft.membership import Membership
 from dledger.raft.messages import NOBODY, Message
+from dledger.raft.rendezvous import ranked
 
 
 class LogView(Protocol):
@@ -65,10 +66,12 @@ class NodeState:
         is_connected: Callable[[NodeId], bool],
         now_ms: float,
         lease_reads: bool = False,
+        in_turn: bool = False,
     ) -> None:
-        self.group = group
-        self.node_id = node_id
-        self.membership = membership
+        """``in_turn``: after a leader's silence the voters stand one after the other, in the group's own order
+        (rendezvous.py), and not at random: where a node leads many groups, all of them lose their leader at once, and
+        votes that are split cost every one of them a save and another round."""
+        self.group, self.node_id, self.membership = group, node_id, membership
         self.term = max(term, log.last.term)
         self.vote = vote if self.term == term else NOBODY
         self.role = Role.FOLLOWER
@@ -97,13 +100,13 @@ class NodeState:
         self.doubted: set[NodeId] = set()
         """Peers in doubt: their disk is, or may be, another one. They receive everything, and no quorum counts them."""
         self._log, self._timings, self._limits, self._random = log, timings, limits, random
-        self._is_connected, self._lease_reads = is_connected, lease_reads
+        self._is_connected, self._lease_reads, self._in_turn = is_connected, lease_reads, in_turn
+        self._take_place()
         self._effects: list[Effect] = []
         self._started_ms = now_ms
         self._heard_leader_ms: float | None = None
         self._last_led = Term(0)
-        self._forgave_lateness = False
-        self._awaits_successor = False
+        self._forgave_lateness = self._awaits_successor = False
         self._rounds_alone = self._fetches = 0
         """How often this node asked whether it may stand, since it last knew of a leader; and how often it had frames
         fetched for that, each time from another voter."""
@@ -159,7 +162,8 @@ class NodeState:
     @property
     def has_all_acknowledged(self) -> bool:
         """As far as this node knows."""
-        return self.may_vote and not self.lacks_end
+        is_free = not self.vote_blockers and self.min_candidate_end is GENESIS  # the usual case, asked for very often
+        return is_free or (self.may_vote and not self.lacks_end)
 
     def lose_tail(self) -> None:
         """The end of this log was cut, and it is not known yet what this node had acknowledged there.
@@ -185,7 +189,13 @@ class NodeState:
 
     @property
     def _is_sole_voter(self) -> bool:
-        return self._may_stand and self.membership.voters == {self.node_id}
+        voters = self.membership.voters
+        return len(voters) == 1 and self.node_id in voters and self._may_stand
+
+    @property
+    def has_effects(self) -> bool:
+        """Whether ``take_effects`` has something to give."""
+        return bool(self._effects)
 
     def take_effects(self) -> list[Effect]:
         """What is to be done, in order; each effect is handed out once."""
@@ -201,8 +211,18 @@ class NodeState:
         """A random wait; none for a sole voter, which has nobody to wait for, nor to ask."""
         if self._is_sole_voter:
             return now_ms
-        timings = self._timings
-        return now_ms + self._random.uniform(timings.election_timeout_min_ms, timings.election_timeout_max_ms)
+        return now_ms + self._least_patience_ms + self._more_patience_ms * self._random.random()
+
+    def _take_place(self) -> None:
+        """Sets how long this node waits for a leader: between both election timeouts at random, or in its part of
+        that time, the second half of which is left to whoever stood in the first."""
+        least_ms, most_ms = self._timings.election_timeout_min_ms, self._timings.election_timeout_max_ms
+        self._least_patience_ms, self._more_patience_ms = float(least_ms), float(most_ms - least_ms)
+        if self._in_turn:
+            order = ranked(self.group, self.membership.voters | {self.node_id})
+            part_ms = self._more_patience_ms / len(order)
+            self._least_patience_ms += order.index(self.node_id) * part_ms
+            self._more_patience_ms = part_ms / 2
 
     def _next_heartbeat_ms(self, now_ms: float) -> float:
         """The next multiple of the heartbeat interval on the caller's clock, at most one interval away. So the leaders
@@ -311,6 +331,7 @@ class NodeState:
         what it began is over; one that is the only voter stands at once.
         """
         self.membership = membership
+        self._take_place()
         leadership = self.leadership
         if leadership is None:
             is_role_wrong = (self.role is Role.LEARNER) == self.is_voter

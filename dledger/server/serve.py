@@ -9,6 +9,7 @@ import logging
 import os
 import signal
 import socket
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -46,6 +47,9 @@ GRPC_OPTIONS = (
 )
 
 STOP_GRACE_S = 1.0
+SWITCH_INTERVAL_S = 0.001
+"""So long at most the event loop waits for a thread that computes, as a scrape of many groups does for half a second;
+the interpreter's own is five times as long, each time that the loop wants to go on."""
 
 
 async def serve(config: NodeConfig, *, on_ready: Callable[[Node], None] | None = None) -> None:
@@ -55,6 +59,7 @@ async def serve(config: NodeConfig, *, on_ready: Callable[[Node], None] | None =
     """
     keep_files_back()
     _calm_grpc()
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     stopping = asyncio.Event()
     with _signals(stopping):
         node = Node(config)

@@ -23,6 +23,7 @@ from dledger.raft.messages import (
     Compare,
     Heartbeat,
     HeartbeatBatch,
+    HeartbeatResponse,
     HeartbeatResponseBatch,
     Message,
     Reset,
@@ -145,7 +146,10 @@ class NonsenseMember:
             fields.leader_id = mouth.id
         message = codec.decode(fields.SerializeToString(), chosen.body, cluster_id="", sender=mouth.id)
         assert not isinstance(message, HeartbeatBatch | HeartbeatResponseBatch)
-        return replace(message, term=self._term(message, mouth.replica.core.term))
+        term = self._term(message, mouth.replica.core.term)
+        if isinstance(message, Heartbeat | HeartbeatResponse):
+            return message._replace(term=term)
+        return replace(message, term=term)
 
     def _term(self, message: Message, present: Term) -> Term:
         """The present one most often, for the rules behind it to be looked at; a leader's word is of one that is over,

@@ -24,9 +24,11 @@ from dledger.common.batch import records_of
 from dledger.common.config import Limits, NodeConfig, Timings
 from dledger.common.errors import Code, DLedgerError
 from dledger.common.types import DEFAULT_GROUP, Consistency, Entry, Member, NodeId, NodeStart, Position, Role, Term
+from dledger.disk.room import RoomWatch
 from dledger.group.hard_state import HardState
 from dledger.group.leader.quorum_ack_checker import AppendResult
 from dledger.group.replica import Replica
+from dledger.group.upkeep import Upkeep
 from dledger.log.frame.frame import Frame
 from dledger.log.log_api import Damaged
 from dledger.metrics.group import GroupMetrics
@@ -70,6 +72,7 @@ class MemorySaver:
 
     def __init__(self) -> None:
         self.state = HardState()
+        self.saved: list[HardState] = []
         self.delay_s = 0.0
         self.failure: Exception | None = None
 
@@ -80,6 +83,7 @@ class MemorySaver:
         assert state.term >= self.state.term, "the term on disk fell"
         assert state.term > self.state.term or self.state.vote in ("", state.vote), "the vote on disk changed"
         self.state = state
+        self.saved.append(state)
 
 
 class SimNode:
@@ -137,13 +141,16 @@ class SimNode:
         assert self.failure is None, f"{self.id} stopped: {self.failure}"
         cluster = self._cluster
         self.nonces += (cluster.random.getrandbits(64),)
+        config = cluster.config_of(self.id)
         self._replica = Replica(
-            cluster.config_of(self.id),
+            config,
             DEFAULT_GROUP,
             self.log,
             self.saver.state,
             saver=self.saver,
             host=self,
+            upkeep=Upkeep(config.timings.heartbeat_interval_ms),
+            room=RoomWatch("", config.limits, self._free_bytes, self._prove_room),
             metrics=GroupMetrics(DEFAULT_GROUP, self.id),
             random=Random(cluster.random.getrandbits(32)),
             wall_clock_ms=lambda: cluster.wall_clock_ms() + self.clock_offset_ms,
@@ -156,6 +163,12 @@ class SimNode:
         await self._transport.start(self)
         self._peers.start()
         self._replica.start()
+
+    def _free_bytes(self) -> int:
+        return self.log.free_bytes()
+
+    async def _prove_room(self) -> bool:
+        return await self.log.prove_room()
 
     def _make_peers(self) -> Peers:
         async def write(payload: bytes) -> None:
@@ -317,6 +330,9 @@ class SimNode:
 
     def is_connected(self, peer: NodeId) -> bool:
         return self.is_up and self.transport.is_connected(peer)
+
+    def may_spread(self) -> bool:
+        return True
 
     def messages_dropped(self, peer: NodeId) -> int:
         return self.transport.dropped_messages(peer)

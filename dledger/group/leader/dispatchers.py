@@ -32,8 +32,10 @@ class Dispatchers(dict[NodeId, EntryDispatcher]):
             dispatcher.push()
 
     def wake(self) -> None:
+        """Those whose follower lacks something: an answer may be overdue, or a pause over."""
         for dispatcher in self.values():
-            dispatcher.wake()
+            if not dispatcher.is_level:
+                dispatcher.wake()
 
     def stop(self) -> None:
         for dispatcher in self.values():

@@ -54,6 +54,11 @@ class EntryDispatcher:
         if self._task is not None:
             self._task.cancel()
 
+    @property
+    def is_level(self) -> bool:
+        """Whether the follower has acknowledged all of the leader's log: there is nothing to send, or to wait for."""
+        return self.progress.is_level(self._log.last.position)
+
     def wake(self) -> None:
         self._wake.set()
 

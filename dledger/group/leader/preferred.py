@@ -2,6 +2,10 @@
 away from a leader whose disk is full, to one that takes appends; away from one that cannot tell a follower what the log
 begins with, and from one that is no voter, to any.
 
+A group that was made at run time, and for which no operator has set priorities, has those of ``raft/rendezvous.py``: so
+the leaders of many groups spread evenly over the nodes. All groups whose first choice has come back want to go there at
+once, so a node begins only a few such handovers a second (``Host.may_spread``).
+
 The leader looks every second, with a full disk whenever it can. A target must have been fit (raft/fitness.py says when)
 for a while without a break, so that a node that has just come back, or comes and goes, is left alone. A handover that
 fails leaves the leader leading, and its target alone for a time that doubles with every failure: appends pay at most
@@ -16,11 +20,21 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from dledger.common.config import NodeConfig
 from dledger.common.errors import Code, DLedgerError
-from dledger.common.types import DiskState, NodeId, Position, Role
+from dledger.common.types import (
+    DEFAULT_GROUP,
+    DiskState,
+    GroupSettings,
+    NodeId,
+    Position,
+    PreferredLeader,
+    Role,
+)
 from dledger.group.context import GroupContext
 from dledger.group.leader.transfer import LeadershipTransfer
 from dledger.raft.fitness import Lack
+from dledger.raft.rendezvous import ranked
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +59,27 @@ class BackOff:
     until_s: float
 
 
+class Spread:
+    """Priorities by which the leaders of many groups spread evenly over the nodes: a function of the voters alone."""
+
+    def __init__(self, group: str) -> None:
+        self._group = group
+        self._voters: frozenset[NodeId] = frozenset()
+        self._settings = GroupSettings()
+
+    def of(self, voters: frozenset[NodeId]) -> GroupSettings:
+        if voters != self._voters:
+            order = reversed(ranked(self._group, voters))
+            chosen = tuple(PreferredLeader(node, priority) for priority, node in enumerate(order, 1))
+            self._voters, self._settings = voters, GroupSettings(chosen)
+        return self._settings
+
+
+def is_spread(config: NodeConfig, group: str) -> bool:
+    """Whether the group was made at run time. The leaders of the cluster's own groups stay where they were elected."""
+    return group not in (config.group, DEFAULT_GROUP)
+
+
 class PreferredLeaders:
     """Knows what failed over all the terms that this node leads; forgets it when the target does lead."""
 
@@ -59,6 +94,7 @@ class PreferredLeaders:
         self._transfer: asyncio.Task[None] | None = None
         self._untold: Position | None = None
         """Where the log begins, if this leader could not tell what with."""
+        self._spread = Spread(context.group) if is_spread(context.config, context.group) else None
 
     def on_beginning_untold(self) -> None:
         """A follower needs the small state that the log begins with, and this leader cannot tell it."""
@@ -79,7 +115,18 @@ class PreferredLeaders:
         if target != self._target:
             self._target, self._eligible_since_s = target, now_s
         elif target is not None and now_s >= self._eligible_since_s + wait_s:
-            self._begin(target)
+            if self._is_urgent or self._context.may_spread():
+                self._begin(target)
+            else:
+                self._next_look_s = now_s  # as soon as it is its turn
+
+    @property
+    def _is_urgent(self) -> bool:
+        """Whether more than an even spread asks for a handover."""
+        context, leadership = self._context, self._context.core.leadership
+        is_fit = context.core.disk is not DiskState.FULL and not self._cannot_tell
+        votes = leadership is not None and leadership.self_votes
+        return bool(context.log.state.settings.preferred) or not (is_fit and votes)
 
     def stop(self) -> None:
         if self._transfer is not None:
@@ -88,13 +135,14 @@ class PreferredLeaders:
     def _find(self, now_s: float) -> NodeId | None:
         """Whom to hand over to, if only it stays so."""
         context, leadership = self._context, self._context.core.leadership
-        settings = context.log.state.settings
+        settings = self._priorities()
         if context.role is not Role.LEADER or leadership is None or leadership.transfer is not None:
             self._why_not, self._untold = "", None
             return None
         is_full = context.core.disk is DiskState.FULL
         is_to_go = is_full or self._cannot_tell
-        has_preference = bool(settings.preferred) or not leadership.self_votes
+        own_priority = settings.priority_of(context.core.node_id)
+        has_preference = any(each.priority > own_priority for each in settings.preferred) or not leadership.self_votes
         if not is_to_go and not (has_preference and context.core.is_ready):
             return None
         lacks = leadership.lacks(context.log.last.position, context.now_ms())
@@ -104,6 +152,13 @@ class PreferredLeaders:
         if is_full and not free:
             self._stay(lacks)
         return leadership.closest(free, settings)
+
+    def _priorities(self) -> GroupSettings:
+        """The operator's, or else those of an even spread."""
+        settings = self._context.log.state.settings
+        if settings.preferred or self._spread is None:
+            return settings
+        return self._spread.of(self._context.core.membership.voters)
 
     def _stay(self, lacks: Mapping[NodeId, Lack | None]) -> None:
         """With a full disk, and nobody to hand over to: said whenever the reason is another one."""

@@ -66,6 +66,12 @@ class Retention:
 
     # Every node ----------------------------------------------------------------------------------------------------
 
+    @property
+    def is_due(self) -> bool:
+        """Whether a trim was not carried out yet: it is not committed, or what it needs could not be read."""
+        state = self._log.state
+        return state.trim is not None and state.trim.point.position > state.start.position
+
     def check(self) -> None:
         """Called now and then: trims what is committed, and has the leader look at its policy."""
         self.on_commit()

@@ -27,6 +27,7 @@ from tests.unit.log.harness import (
     frames_after,
     open_at,
     opened,
+    prove_room,
     state_behind,
 )
 
@@ -69,7 +70,7 @@ async def filled(directory: Path, disk: SmallDisk, *, is_kept: bool = True) -> t
     """A log whose segment in use has room for no frame more, on a disk that has just been filled by something else."""
     log = await open_at(directory, disk, LIMITS)
     witness = Witness(log)
-    assert await log.prove_room() or not is_kept
+    assert await prove_room(log) or not is_kept
     log.append(frames_after(log, 10))
     await witness.all_durable()
     await log._preparer.close()
@@ -113,7 +114,7 @@ async def test_records_do_not_get_the_reserve_and_what_ends_a_full_disk_does(tmp
         log.append([producer])
     log.append([vital_frame(log)])
     await witness.all_durable()
-    assert not await log.prove_room()
+    assert not await prove_room(log)
     await log.close()
     async with opened(tmp_path, disk, LIMITS) as reopened:
         assert reopened.last.position == 11
@@ -138,7 +139,7 @@ async def test_a_full_disk_is_trimmed_and_has_its_reserve_again(tmp_path: Path) 
     assert boundary.trim.point.position == 10, "its small state found room too"
     await log.trim(boundary.trim)
     disk.room_bytes += 2 * RESERVE_BYTES  # the trimmed segment was a small one
-    assert await log.prove_room()
+    assert await prove_room(log)
     assert len(await all_frames(log)) == 1
     await log.close()
 

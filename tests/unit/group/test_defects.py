@@ -68,8 +68,8 @@ async def test_h01_a_vote_is_told_only_when_it_is_durable() -> None:
         voter.saver.delay_s = 0.05
         voter.outbox = []
         voter.on_message(NodeId("n1"), vote_request(5))
-        await asyncio.sleep(0.09)
-        assert voter.outbox == [], "two saves of 50 ms are under way: the term, then the vote"
+        await asyncio.sleep(0.04)
+        assert voter.outbox == [], "a save of 50 ms is under way: the term, with the vote"
         await asyncio.sleep(0.02)
         assert voter.saver.state == HardState(Term(5), NodeId("n1"))
         assert voter.outbox == [("n1", VoteResponse("default", Term(5), False, Term(5), VoteResult.ACCEPT))]
@@ -78,7 +78,7 @@ async def test_h01_a_vote_is_told_only_when_it_is_durable() -> None:
 @pytest.mark.parametrize("crash_after_s", [0.02, 0.07, 0.12])
 @virtual_time
 async def test_h01_no_crash_makes_a_node_vote_twice_in_a_term(crash_after_s: float) -> None:
-    """Before either save, between the two, and after both: what was not told may be forgotten, nothing else."""
+    """Before the save, and after it: what was not told may be forgotten, nothing else."""
     async with SimCluster(3, start=[0]) as cluster:
         voter = cluster[0]
         voter.saver.delay_s = 0.05

@@ -9,10 +9,10 @@ from typing import cast
 import pytest
 
 from dledger.common.errors import Code, DLedgerError, error
-from dledger.common.types import NodeId, Position, Term
+from dledger.common.types import NodeId, Position, Role, Term
 from dledger.group.effect_runner import EffectRunner
 from dledger.group.hard_state import HardState
-from dledger.raft.effects import Committed, Effect, Persist
+from dledger.raft.effects import Committed, Effect, Persist, RoleChanged
 from dledger.raft.raft_node import RaftNode
 from tests.support.cluster import MemorySaver, SimCluster
 from tests.support.virtual_time import START_S, settle, virtual_time
@@ -27,6 +27,10 @@ class ScriptedCore:
         self.deadline_ms = float("inf")
         self.wanted: list[Effect] = []
         self.ticks: list[float] = []
+
+    @property
+    def has_effects(self) -> bool:
+        return bool(self.wanted)
 
     def take_effects(self) -> list[Effect]:
         wanted, self.wanted = self.wanted, []
@@ -50,6 +54,9 @@ class Bench:
         )
 
     def _execute(self, effect: Effect) -> None:
+        if isinstance(effect, RoleChanged):
+            self.done.append(f"{effect.role.value} in {effect.term}")
+            return
         assert isinstance(effect, Committed)
         self.done.append(f"effect {effect.position}")
 
@@ -103,6 +110,30 @@ async def test_each_persist_is_saved_and_waited_for_in_turn() -> None:
     assert (bench.done, bench.saver.state.term) == (["effect 1"], 5)
     await asyncio.sleep(SAVE_S)
     assert (bench.done, bench.saver.state.term) == (["effect 1", "effect 2"], 6)
+    bench.elector.stop()
+
+
+@virtual_time
+async def test_a_term_that_is_taken_for_a_vote_is_saved_once_with_the_vote() -> None:
+    bench = Bench()
+    without_vote = Persist(Term(5), NodeId(""))
+    bench.want(without_vote, RoleChanged(Role.FOLLOWER, Term(5), NodeId("")), persist(5), effect(1))
+    await asyncio.sleep(SAVE_S * 0.9)
+    assert bench.done == []
+    await asyncio.sleep(SAVE_S * 0.2)
+    assert bench.done == ["follower in 5", "effect 1"]
+    assert bench.saver.saved == [HardState(Term(5), NodeId("n0"))]
+    bench.elector.stop()
+
+
+@virtual_time
+async def test_what_is_said_in_between_is_said_of_what_was_saved_before() -> None:
+    bench = Bench()
+    bench.want(Persist(Term(5), NodeId("")), effect(1), persist(5), effect(2))
+    await asyncio.sleep(SAVE_S * 1.1)
+    assert (bench.done, bench.saver.state) == (["effect 1"], HardState(Term(5), NodeId("")))
+    await asyncio.sleep(SAVE_S)
+    assert (bench.done, bench.saver.state.vote) == (["effect 1", "effect 2"], "n0")
     bench.elector.stop()
 
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
-from dledger.common.config import Limits
+from dledger.common.config import Limits, NodeConfig
 from dledger.common.errors import Code
-from dledger.common.types import NodeId, PreferredLeader
+from dledger.common.types import DEFAULT_GROUP, NodeId, PreferredLeader
 from dledger.group.leader.members import Change
+from dledger.node.node import Node
 from dledger.raft.messages import Append, TakeLeadership, VoteRequest
+from dledger.raft.rendezvous import ranked
 from dledger.testing.network_faults import Rule
 from tests.support.cluster import SimCluster, SimNode, outcome
 from tests.support.virtual_time import virtual_time
@@ -218,3 +221,95 @@ async def test_a_stop_does_not_wait_for_a_handover_to_a_preferred_leader() -> No
         await asyncio.wait_for(leader.stop(), 6)
         assert len(sent) <= 2
         await cluster.leader()
+
+
+# An even spread ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def made_at_run_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The group of a ``SimCluster`` counts as one."""
+    for module in ("replica", "leader.preferred"):
+        monkeypatch.setattr(f"dledger.group.{module}.is_spread", lambda *_: True)
+
+
+def order_of(cluster: SimCluster) -> list[SimNode]:
+    """Who is to lead, the first choice first."""
+    return [cluster.nodes[node_id] for node_id in ranked(DEFAULT_GROUP, list(cluster.nodes))]
+
+
+@pytest.mark.usefixtures("made_at_run_time")
+@virtual_time
+async def test_a_group_made_at_run_time_is_led_by_its_first_choice_wherever_it_was_elected() -> None:
+    async with SimCluster(5) as cluster:
+        first, second, third, *_ = order_of(cluster)
+        await cluster.leader()
+        await cluster.until(lambda: first.leads, within_s=10)
+        term = first.replica.term
+        await asyncio.sleep(30)
+        assert (first.leads, first.replica.term) == (True, term), "nothing moves any more"
+        await first.replica.handover.transfer(third.id)
+        await cluster.until(lambda: first.leads, within_s=10)
+        first.crash()
+        await cluster.until(lambda: second.leads, within_s=10)
+        await first.start()
+        await cluster.until(lambda: first.leads, within_s=10)
+
+
+@pytest.mark.usefixtures("made_at_run_time")
+@virtual_time
+async def test_what_an_operator_prefers_goes_before_an_even_spread() -> None:
+    async with SimCluster(3) as cluster:
+        first, second, third = order_of(cluster)
+        await cluster.until(lambda: first.leads, within_s=10)
+        await prefer(cluster, **{third.id: 1})
+        await cluster.until(lambda: third.leads, within_s=10)
+        third.crash()
+        await cluster.leader()
+        await asyncio.sleep(10)
+        assert first.leads or second.leads
+        await third.start()
+        await cluster.until(lambda: third.leads, within_s=10)
+        await prefer(cluster)
+        await cluster.until(lambda: first.leads, within_s=10)
+
+
+@pytest.mark.usefixtures("made_at_run_time")
+@virtual_time
+async def test_a_handover_for_an_even_spread_waits_for_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with SimCluster(3) as cluster:
+        first, second, _ = order_of(cluster)
+        await cluster.until(lambda: first.leads, within_s=10)
+        await cluster.level()
+        asked: list[float] = []
+        for node in cluster.nodes.values():
+            monkeypatch.setattr(node, "may_spread", lambda: asked.append(asyncio.get_running_loop().time()))
+        await first.replica.handover.transfer(second.id)
+        await asyncio.sleep(10)
+        assert second.leads
+        assert len(asked) > 20, "it asks again and again"
+        monkeypatch.undo()
+        for node in cluster.nodes.values():
+            monkeypatch.setattr(node, "may_spread", lambda: True)
+        await cluster.until(lambda: first.leads, within_s=2)
+
+
+@virtual_time
+async def test_the_clusters_own_groups_stay_where_they_were_elected() -> None:
+    async with SimCluster(3) as cluster:
+        *_, last = order_of(cluster)
+        leader = await cluster.leader()
+        await cluster.level()
+        if leader is not last:
+            await leader.replica.handover.transfer(last.id)
+        await asyncio.sleep(30)
+        assert last.leads
+
+
+@virtual_time
+async def test_a_node_begins_few_handovers_a_second_for_an_even_spread(tmp_path: Path) -> None:
+    node, begun = Node(NodeConfig("n0", {"n0": "127.0.0.1:1"}, tmp_path)), 0
+    for _ in range(1_000):
+        begun += node.may_spread()
+        await asyncio.sleep(0.01)
+    assert 45 <= begun <= 50

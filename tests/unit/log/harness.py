@@ -134,6 +134,11 @@ async def abandon(log: FileLog) -> None:
     await log.close()
 
 
+async def prove_room(log: FileLog) -> bool:
+    """Whether its disk has room, found out by taking some."""
+    return await log._files.disk.run(log._reserve.prove)
+
+
 @asynccontextmanager
 async def opened(directory: Path, disk: Disk | None = None, limits: Limits = SMALL) -> AsyncIterator[FileLog]:
     log = await open_at(directory, disk, limits)

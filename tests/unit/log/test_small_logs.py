@@ -19,6 +19,7 @@ from tests.unit.log.harness import (
     frames_after,
     open_at,
     opened,
+    prove_room,
 )
 
 KIB = 1 << 10
@@ -78,7 +79,7 @@ async def test_two_logs_share_one_reserve(tmp_path: Path) -> None:
     limits, reserve = Limits(segment_max_frames=10), Reserve(disk, tmp_path)
     logs = [await open_at(tmp_path / name, disk, limits, group=name, reserve=reserve) for name in "ab"]
     witnesses = [Witness(log) for log in logs]
-    assert all(await asyncio.gather(*(log.prove_room() for log in logs)))
+    assert all(await asyncio.gather(*(prove_room(log) for log in logs)))
     reserves = [path for path in tmp_path.rglob("*") if path.name.startswith(RESERVE_NAME)]
     assert reserves == [tmp_path / RESERVE_NAME]
     assert reserves[0].stat().st_size == RESERVE_BYTES

@@ -42,6 +42,15 @@ def test_peers_have_a_label_of_their_own() -> None:
     assert registry.get_sample_value("dledger_peer_round_trip_seconds_count", labels) == 1
 
 
+def test_a_peer_without_a_round_trip_has_no_histogram_of_them() -> None:
+    metrics = GroupMetrics("default", N0)
+    metrics.peer(N1).connected = True
+    text = generate_latest(registry_of(metrics)).decode()
+    assert 'dledger_peer_connected{group="default",node="n0",peer="n1"} 1.0' in text
+    assert "# TYPE dledger_peer_round_trip_seconds histogram" in text
+    assert "dledger_peer_round_trip_seconds_bucket{" not in text
+
+
 def test_histograms_are_cumulative_with_sum_and_count() -> None:
     metrics = GroupMetrics("default", N0)
     for duration_s in (0.0001, 0.0003, 99):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
@@ -38,9 +39,16 @@ def refusal(header: pb.PeerMessage, body: bytes = b"") -> DLedgerError:
     return caught.value
 
 
+def names_of(message: PeerMessage) -> Sequence[str]:
+    """Of its fields."""
+    if isinstance(message, Heartbeat | HeartbeatResponse):
+        return message._fields
+    return [field.name for field in dataclasses.fields(message)]
+
+
 def comparable(message: PeerMessage) -> tuple[object, ...]:
     """Frames compare by their stored bytes."""
-    fields = {f.name: getattr(message, f.name) for f in dataclasses.fields(message)}
+    fields = {name: getattr(message, name) for name in names_of(message)}
     if isinstance(message, Append | FetchResponse):
         fields["frames"] = [(frame.header, frame.raw) for frame in message.frames]
     return type(message), fields
@@ -119,7 +127,7 @@ def test_a_batch_whose_columns_are_not_equally_long_is_refused(batch: HeartbeatB
     name = pb.PeerMessage.FromString(encoded.header).WhichOneof("body")
     assert name is not None
     columns = [field.name for field in getattr(pb.PeerMessage(), name).DESCRIPTOR.fields]
-    assert len(columns) == len(dataclasses.fields(batch.rows[0]))
+    assert len(columns) == len(names_of(batch.rows[0]))
     for column in columns:
         ragged = pb.PeerMessage.FromString(encoded.header)
         getattr(getattr(ragged, name), column).pop()

@@ -75,7 +75,7 @@ def test_no_read_by_a_lease_misses_anything_while_members_change() -> None:
 
 
 def test_clocks_further_apart_than_allowed_are_noticed_by_these_schedules() -> None:
-    seed = 103
+    seed = 137
     schedule = Schedule(3, seed, lease_reads=True, clock_drift=0.5)
     with pytest.raises(AssertionError, match="reads by its lease and misses"):
         walk(schedule, Random(seed), LEASE_STEPS, 2_500)
