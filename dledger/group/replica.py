@@ -36,6 +36,7 @@ from dledger.group.leader.quorum_ack_checker import QuorumAckChecker
 from dledger.group.leader.retention import Retention
 from dledger.group.leader.settings import Settings
 from dledger.group.leader.transfer import LeadershipTransfer
+from dledger.group.machine_link import MachineLink
 from dledger.group.reads.commit_index import CommitIndex
 from dledger.group.reads.read_service import Reader
 from dledger.group.repair.frame_exchange import FrameExchange
@@ -132,6 +133,7 @@ class Replica:
     def _make_parts(self) -> None:
         self.disk_watch = DiskWatch(self)
         self.admission = Admission(self, self._host, self.disk_watch)
+        self.machine = MachineLink(self)
         self.checker = QuorumAckChecker(self.config.limits, self.config.timings, self.metrics.append_duration_s.observe)
         self.appender = Appender(self, self.checker)
         self.reader: Reader = Reader(self)
@@ -148,7 +150,7 @@ class Replica:
         self._preferred = PreferredLeaders(self, self.handover)
         self._scrubber = Scrubber(self)
         self._tail_query: TailQuery | None = None
-        self._periodic: list[Periodic] = [self.disk_watch, self.retention, self._preferred]
+        self._periodic: list[Periodic] = [self.disk_watch, self.machine, self.retention, self._preferred]
 
     def wait_until_caught_up(self) -> None:
         """This node may have lost what it acknowledged: it does not vote until a leader's log is its own again (see
@@ -538,6 +540,7 @@ class Replica:
         leadership = self.core.leadership
         if leadership is None or self.core.term != self.term:
             return  # lost again before its hard state was durable
+        self.machine.begin_term(self.log.state.next_index)
         self.dispatchers.follow(leadership, self.term)
         self.appender.open(self.term)
 

@@ -34,6 +34,7 @@ from dledger.server.directory_machine import (
     remove_command,
     seal_command,
 )
+from dledger.statemachine.keeper import Keeper
 from dledger.statemachine.local_log import LocalLog
 from dledger.statemachine.runner import Runner
 
@@ -59,15 +60,19 @@ class Directory:
     def __init__(self, node: Node, random: Random) -> None:
         self._node = node
         self._random = random
-        self._runner = Runner(LocalLog(self._meta), DirectoryMachine, random=random, name=MACHINE_NAME)
+        self._runner = Runner(
+            LocalLog(self._meta), DirectoryMachine, random=random, name=MACHINE_NAME, is_on_a_node=True
+        )
         self._runner.on_applied = self._on_applied
+        self._keeper = Keeper(self._runner, self._meta)
         self._wake = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         node.add_listener(self._on_role)
 
     def start(self) -> None:
         loop = asyncio.get_running_loop()
-        for name, work in (("directory", self._runner.run), ("groups", self._keep_up)):
+        works = (("directory", self._runner.run), ("checkpoints", self._keeper.run), ("groups", self._keep_up))
+        for name, work in works:
             task = loop.create_task(work(), name=name)
             task.add_done_callback(self._on_ended)
             self._tasks.append(task)
@@ -165,8 +170,7 @@ class Directory:
         if name == DEFAULT_GROUP and name not in self._runner.machine.groups:
             return error(Code.LEADER_NOT_READY, "the cluster is being founded: try again after a moment")
         replica = self._node.replicas.get(META_GROUP)
-        leads = replica is not None and replica.role is Role.LEADER and replica.core.is_ready
-        if leads and name not in self._runner.machine.groups:
+        if replica is not None and replica.machine.is_serving and name not in self._runner.machine.groups:
             return no_group(name)
         return error(Code.NOT_HERE, f"{self._node.config.id} has no replica of group {quoted(name)}: ask another")
 
@@ -193,7 +197,7 @@ class Directory:
             if DEFAULT_GROUP not in machine.groups:
                 await meta.settings.set_machine(MACHINE_NAME)
                 await self._submit(create_command(DEFAULT_GROUP, self._founders([])))
-        elif self._runner.applied_index < meta.reader.commit_index:
+        elif self._runner.next_index is None or self._runner.applied_index < meta.reader.commit_index:
             return  # more is to come, and wakes this task
         await self._remove_what_was_removed()
         await self._open_what_is_wanted()

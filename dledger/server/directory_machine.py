@@ -120,6 +120,22 @@ class DirectoryMachine(StateMachine):
             raise GroupRefused(no_group(name))
         return entry
 
+    # Answers -----------------------------------------------------------------------------------------------------
+
+    def encode_answer(self, answer: GroupEntry) -> bytes:
+        return _record(answer).SerializeToString(deterministic=True)
+
+    def decode_answer(self, data: bytes) -> GroupEntry:
+        return _entry(pb.GroupEntry.FromString(data))
+
+    def encode_refusal(self, refusal: Refused) -> bytes:
+        assert isinstance(refusal, GroupRefused), "the directory refuses nothing otherwise"
+        return f"{refusal.refusal.code.value} {refusal.refusal}".encode()
+
+    def decode_refusal(self, data: bytes) -> GroupRefused:
+        code, _, message = data.decode().partition(" ")
+        return GroupRefused(error(Code(code), message))
+
     # Checkpoints -------------------------------------------------------------------------------------------------
 
     def checkpoint(self) -> Iterator[bytes]:
@@ -136,12 +152,16 @@ class DirectoryMachine(StateMachine):
             self._next_id = part.next_id or self._next_id
             self.removed_ids.update(part.removed_ids)
             for each in part.groups:
-                self.groups[each.name] = GroupEntry(each.name, each.id, members_of(each.founders), each.is_sealing)
+                self.groups[each.name] = _entry(each)
 
 
 def _record(entry: GroupEntry) -> pb.GroupEntry:
     founders = map(member_record, entry.founders)
     return pb.GroupEntry(name=entry.name, id=entry.id, founders=founders, is_sealing=entry.is_sealing)
+
+
+def _entry(record: pb.GroupEntry) -> GroupEntry:
+    return GroupEntry(record.name, record.id, members_of(record.founders), record.is_sealing)
 
 
 def create_command(name: str, founders: Sequence[Member]) -> bytes:
