@@ -163,10 +163,15 @@ class MachineLink:
             leadership.followers[sender].machine = MachineProgress(report, max(0, behind), now_ms)
 
     @property
-    def is_serving(self) -> bool:
+    def has_caught_up(self) -> bool:
         """Whether this node leads, and its state machine has applied all that was committed before its term."""
         is_ready = self._context.role is Role.LEADER and self._context.core.is_ready
         return is_ready and not self.is_behind
+
+    @property
+    def is_serving(self) -> bool:
+        """``has_caught_up``, and the group is known to be the log of a state machine."""
+        return self.has_caught_up and self.has_machine
 
     @property
     def is_behind(self) -> bool:

@@ -64,7 +64,7 @@ class Directory:
             LocalLog(self._meta), DirectoryMachine, random=random, name=MACHINE_NAME, is_on_a_node=True
         )
         self._runner.on_applied = self._on_applied
-        self._keeper = Keeper(self._runner, self._meta)
+        self._keeper = Keeper(self._runner, MACHINE_NAME, self._meta)
         self._wake = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         node.add_listener(self._on_role)
@@ -195,7 +195,6 @@ class Directory:
         if leads:
             await self._runner.barrier()  # waits until its term's first frame is committed
             if DEFAULT_GROUP not in machine.groups:
-                await meta.settings.set_machine(MACHINE_NAME)
                 await self._submit(create_command(DEFAULT_GROUP, self._founders([])))
         elif self._runner.next_index is None or self._runner.applied_index < meta.reader.commit_index:
             return  # more is to come, and wakes this task

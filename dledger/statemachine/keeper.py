@@ -9,6 +9,7 @@ Every node tells the group how far its state machine is, and its digests (``Mach
 * opens the way for a later version of commands once all voters know it;
 * ends sessions that nobody uses.
 
+The first leader says in the group's settings that the log is a state machine's, before anything is appended to it.
 Each step looks at what is there and does what is lacking, so a new leader goes on where the last one was lost.
 """
 
@@ -48,10 +49,12 @@ class Keeper:
     """Of one group on one node. ``run`` beside ``Runner.run``."""
 
     def __init__(
-        self, runner: Runner[Any], replica: Callable[[], Replica], options: KeeperOptions | None = None
+        self, runner: Runner[Any], name: str, replica: Callable[[], Replica], options: KeeperOptions | None = None
     ) -> None:
-        """``replica`` gives the group's present replica, and raises an error that passes while there is none."""
+        """``name``: of the state machine, for the group's settings. ``replica`` gives the group's present replica, and
+        raises an error that passes while there is none."""
         self._runner = runner
+        self._name = name
         self._replica = replica
         self._options = options or KeeperOptions()
         self._writing: asyncio.Task[None] | None = None
@@ -92,9 +95,11 @@ class Keeper:
         replica = self._replica()
         link = replica.machine
         link.attach(self.status)
-        if not link.is_serving:
+        if not link.has_caught_up:
             self._idle_since_s.clear()
             return
+        if not link.has_machine:
+            await replica.settings.set_machine(self._name)
         await self._confirm(replica)
         await self._agree_on_version(replica)
         await self._end_idle_sessions(replica)

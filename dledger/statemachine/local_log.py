@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 
-from dledger.common.errors import Code, error
+from dledger.common.errors import Code, CorruptLog, error
 from dledger.common.types import Consistency
 from dledger.group.replica import Replica
-from dledger.log.log_api import Damaged
 from dledger.statemachine.machine_log import LogRecord
 
 
@@ -26,13 +25,14 @@ class LocalLog:
         return (await self._replica().reader.read_point(Consistency.LINEARIZABLE)).commit_index
 
     async def read(self, start: int) -> AsyncIterator[LogRecord]:
-        """Raises LEADER_NOT_READY where the log is damaged: it is being repaired."""
+        """Raises LEADER_NOT_READY where the log is damaged, or was closed for that: it is being repaired, or the group
+        has failed on this node, which says so itself."""
         reader = self._replica().reader
         point = await reader.read_point(Consistency.COMMITTED)
         try:
             async for entry in reader.records(start, point, follow=True):
                 yield LogRecord(entry.index, entry.term, entry.value)
-        except Damaged as damage:
+        except CorruptLog as damage:
             raise error(Code.LEADER_NOT_READY, f"the log is being repaired on this node: {damage}") from damage
 
     async def append(self, record: bytes) -> int:
