@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from hashlib import blake2b
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple
@@ -46,6 +46,8 @@ OPTIONS = KeeperOptions(
     checkpoint_after_bytes=2_500, checkpoint_bytes_per_s=4_000, look_interval_s=0.1, session_idle_s=15.0
 )
 """Checkpoints come often, and take so long that leaders change meanwhile."""
+FORGOTTEN_SHARE = 0.05
+"""Of the appends: their outcome is not told, so that a command is appended again, and a checkpoint left incomplete."""
 FORGIVEN_VOTERS = 3
 """With fewer a damaged state is the majority's."""
 
@@ -224,6 +226,23 @@ class MachineTruth:
             )
 
 
+class _ForgetfulLog(LocalLog):
+    """Now and then what became of an append is not told, though it is committed; or a command is appended again, as if
+    the first answer had been lost."""
+
+    def __init__(self, replica: Callable[[], Replica], random: Random) -> None:
+        super().__init__(replica)
+        self._chance = random
+
+    async def append(self, record: bytes) -> int:
+        index = await super().append(record)
+        if self._chance.random() < FORGOTTEN_SHARE and isinstance(decode(index, record), Command):
+            index = await super().append(record)
+        if self._chance.random() < FORGOTTEN_SHARE:
+            raise error(Code.TERM_CHANGED, "the answer was lost")
+        return index
+
+
 class SeatMachine:
     """What one life of a node runs for the state machine of one group."""
 
@@ -233,7 +252,7 @@ class SeatMachine:
         self._damaged: Tally | None = None
         """A bit of its memory flipped."""
         self.runner: Runner[Tally] = Runner(
-            LocalLog(self._replica), Tally, random=random, name=life.seat.name, is_on_a_node=True
+            _ForgetfulLog(self._replica, random), Tally, random=random, name=life.seat.name, is_on_a_node=True
         )
         self.runner.on_applied = self._on_applied
         self._keeper = Keeper(self.runner, "tally", self._replica, OPTIONS)

@@ -12,7 +12,7 @@ class MachineTroubles:
         self._random = scene.random
 
     def all(self) -> list[Trouble]:
-        return [Trouble(3, self.flip)]
+        return [Trouble(15, self.flip)]
 
     async def flip(self) -> None:
         groups = [group for group in self._scene.groups if group.truth is not None and may_flip(group)]
