@@ -1,4 +1,4 @@
-"""``python -m tests.models [ENTRIES]``: the models, in every order of their steps; more entries of a log take longer."""
+"""``python -m tests.models [ENTRIES]``: the models, in every order of their steps. A longer log takes longer."""
 
 from __future__ import annotations
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from functools import reduce
 from hashlib import blake2b
+from operator import xor
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -18,7 +20,7 @@ from dledger.common.errors import Code, error
 from dledger.common.types import LogPoint, TrimPoint
 from dledger.group.replica import Replica
 from dledger.log.frame.frame import Frame
-from dledger.statemachine.api import Refused, StateMachine
+from dledger.statemachine.api import DIGEST_BYTES, Refused, StateMachine
 from dledger.statemachine.keeper import Keeper, KeeperOptions
 from dledger.statemachine.local_log import LocalLog
 from dledger.statemachine.records import (
@@ -53,10 +55,13 @@ FORGIVEN_VOTERS = 3
 
 
 class Tally(StateMachine):
-    """By key: how many commands it had, and a hash over them in order."""
+    """By key: how many commands it had, and a hash over them in order. Its digest is kept up to date with each command,
+    as a state machine with much state would."""
 
     def __init__(self) -> None:
         self.state: dict[str, list[int]] = {}
+        self._sum = 0
+        """Of all that is in the state, by the commands."""
 
     def apply(self, command: bytes) -> list[int]:
         key, _, tag = command.rpartition(b"|")[2].decode().partition(":")
@@ -64,8 +69,20 @@ class Tally(StateMachine):
             raise Refused(f"no to {tag}")
         count, hashed = self.state.get(key, [0, 0])
         of_tag = blake2b(b"%d %s" % (hashed, tag.encode()), digest_size=4).digest()
-        self.state[key] = [count + 1, int.from_bytes(of_tag, "big")]
-        return self.state[key]
+        before, after = [count, hashed], [count + 1, int.from_bytes(of_tag, "big")]
+        self._sum ^= _sum_of(key, after) ^ (_sum_of(key, before) if key in self.state else 0)
+        self.state[key] = after
+        return after
+
+    def digest(self) -> bytes:
+        return self._sum.to_bytes(DIGEST_BYTES, "big") if self.state else b""
+
+    def fold(self, digest: bytes, part: bytes) -> bytes:
+        return (int.from_bytes(digest, "big") ^ _sum_of_all(json.loads(part))).to_bytes(DIGEST_BYTES, "big")
+
+    def contents(self) -> bytes:
+        """Of the memory itself."""
+        return blake2b(json.dumps(self.state, sort_keys=True).encode(), digest_size=DIGEST_BYTES).digest()
 
     def checkpoint(self) -> Iterator[bytes]:
         keys = sorted(self.state)
@@ -77,14 +94,26 @@ class Tally(StateMachine):
         self.state = {}
         async for part in parts:
             self.state.update(json.loads(part))
+        self._sum = _sum_of_all(self.state)
 
     def flip(self, random: Random) -> bool:
-        """A bit of its memory flips. False where there is nothing yet."""
+        """A bit of its memory flips. Sometimes it does so while a command is applied, and is in the digest: others find
+        it there. Else its parts are not what the digest says. False where there is no state yet."""
         if self.state:
             key = random.choice(sorted(self.state))
             count, hashed = self.state[key]
             self.state[key] = [count, hashed ^ 1 << random.randrange(32)]
+            if random.random() < 0.6:
+                self._sum = _sum_of_all(self.state)
         return bool(self.state)
+
+
+def _sum_of(key: str, value: list[int]) -> int:
+    return int.from_bytes(blake2b(json.dumps([key, *value]).encode(), digest_size=DIGEST_BYTES).digest(), "big")
+
+
+def _sum_of_all(state: dict[str, list[int]]) -> int:
+    return reduce(xor, [_sum_of(key, value) for key, value in state.items()], 0)
 
 
 class _Begun(NamedTuple):
@@ -105,25 +134,22 @@ class MachineTruth:
         self._sessions: dict[int, int] = {}
         """Those that exist: up to where their answers are acknowledged."""
         self._answers: dict[tuple[int, int], object] = {}
-        self._digests: list[bytes] = [self._machine.digest()]
-        """As of record − 1."""
+        self._contents: list[bytes] = [self._machine.contents()]
+        """Before each record, and behind the last one."""
         self._begun: dict[int, _Begun] = {}
         self.outcomes: dict[bytes, object] = {}
         """By command that was applied."""
         self.refused: set[bytes] = set()
         """Commands that were surely not appended, by what their submitters were told."""
-        self.right: set[int] = set()
-        """Checkpoints that are complete, and are what the truth was."""
+        self.right: dict[int, int] = {}
+        """Checkpoints that are complete, and are what the truth was: where they end."""
         self.confirmed: set[int] = set()
         self.is_spoiled = False
         """A damaged state was confirmed where it had the majority: of too few voters."""
 
     @property
     def next_index(self) -> int:
-        return len(self._digests) - 1
-
-    def digest_at(self, next_index: int) -> bytes:
-        return self._digests[next_index]
+        return len(self._contents) - 1
 
     def written(self, frame: Frame) -> None:
         if frame.header.count and frame.header.base_index >= self.next_index:
@@ -132,7 +158,7 @@ class MachineTruth:
     def committed(self, point: LogPoint, base_index: int, term: int) -> None:
         for index, value in enumerate(self._records.pop(point, ()), base_index):
             self._apply(index, term, value)
-            self._digests.append(self._machine.digest())
+            self._contents.append(self._machine.contents())
 
     def _apply(self, index: int, term: int, value: bytes) -> None:
         match decode(index, value):
@@ -150,7 +176,7 @@ class MachineTruth:
             case Head(id, number, data) if id in self._begun and number == len(self._begun[id].heads):
                 self._begun[id].heads.append(data)
             case End() as end:
-                self._end(end)
+                self._end(index, end)
             case Confirmed(id, _):
                 self._confirm(id)
             case _:
@@ -175,7 +201,7 @@ class MachineTruth:
         if command.payload in self.refused:
             raise Violation("what failed is not applied", f"{command.payload!r} in {self._group.name}")
 
-    def _end(self, end: End) -> None:
+    def _end(self, index: int, end: End) -> None:
         begun = self._begun.pop(end.id, None)
         hit = self._group.cluster.trace.hit
         if begun is None or (len(begun.parts), len(begun.heads)) != (end.parts, end.heads):
@@ -187,7 +213,7 @@ class MachineTruth:
         if end.digest != (blake2b(head + digest, digest_size=16).digest() if head else digest):
             raise Violation("an END says what the parts are", f"{end} in {self._group.name}")
         if begun.parts == begun.truth:
-            self.right.add(end.id)
+            self.right[end.id] = index
             hit("branch checkpoint complete", self._group.name)
         else:
             hit("branch checkpoint of a damaged state", self._group.name)
@@ -215,12 +241,15 @@ class MachineTruth:
     def check_state(self, share: GroupLife) -> None:
         machine = share.machine
         assert machine is not None
-        next_index = machine.runner.next_index
+        next_index, own = machine.runner.next_index, machine.runner.checkpoints.own
+        if own is not None and own.digest != own.said and next_index is not None and not self.is_spoiled:
+            if next_index > self.right.get(own.id, next_index):
+                raise Violation("a state that differs is built anew", f"{share.seat.name} goes on behind {own.id}")
         if next_index is None or machine.is_damaged or self.is_spoiled:
             return
         if next_index > self.next_index:
             raise Violation("only what is committed is applied", f"{share.seat.name} is at {next_index}")
-        if machine.runner.machine.digest() != self.digest_at(next_index):
+        if machine.runner.machine.contents() != self._contents[next_index]:
             raise Violation(
                 "a state is that of the commands", f"{share.seat.name} has another one before record {next_index}"
             )
