@@ -29,6 +29,9 @@ from dledger.statemachine.sessions import Answer, Sessions
 MAX_BEGUN = 16
 """Checkpoints that were begun and not ended whose digests are kept: a leader that dies leaves one."""
 
+RECORD_COST_BYTES = 64
+"""What a record takes in the log beside its own bytes, more or less."""
+
 
 class Applied(NamedTuple):
     """A command was applied, or refused by the state machine, now or when it came first."""
@@ -73,6 +76,8 @@ class Applier:
         self.machine = machine
         self.sessions = sessions or Sessions()
         self.next_index = next_index
+        self.log_bytes = 0
+        """What the records that were applied take in the log, about, without the parts of checkpoints."""
         self._begun: OrderedDict[int, bytes] = OrderedDict()
 
     def apply(self, index: int, term: int, value: bytes) -> Event | None:
@@ -85,6 +90,8 @@ class Applier:
 
     def _apply(self, index: int, term: int, value: bytes) -> Event | None:
         record = decode(index, value)
+        if not isinstance(record, Part | Head):
+            self.log_bytes += len(value) + RECORD_COST_BYTES
         match record:
             case Command():
                 return self._take_command(index, term, record)

@@ -16,8 +16,6 @@ from dledger.statemachine.finder import Checkpoint
 from dledger.statemachine.records import Confirmed
 
 MAX_REMEMBERED = 16
-RECORD_COST_BYTES = 64
-"""What a record takes in the log beside its own bytes, more or less."""
 
 
 class Own(NamedTuple):
@@ -38,7 +36,7 @@ class Checkpoints:
         self.state_bytes = 0
         """Of the last complete checkpoint."""
         self._log_bytes = 0
-        """Of the records that were applied."""
+        """Of the records that were applied, without the parts of checkpoints."""
         self._base_bytes = 0
         """The same as of the BEGIN of the last complete checkpoint."""
         self._begun: OrderedDict[int, int] = OrderedDict()
@@ -51,7 +49,8 @@ class Checkpoints:
 
     @property
     def behind_bytes(self) -> int:
-        """How long the log is behind the BEGIN of the last complete checkpoint."""
+        """How long the log is behind the BEGIN of the last complete checkpoint, without the parts of checkpoints: with
+        them it would always be longer than the state."""
         return self._log_bytes - self._base_bytes
 
     @property
@@ -69,9 +68,9 @@ class Checkpoints:
         self.confirmed_id = found.id if is_confirmed else -1
         self.state_bytes = found.size_bytes
 
-    def read(self, size_bytes: int) -> None:
-        """A record of so many bytes is being applied."""
-        self._log_bytes += size_bytes + RECORD_COST_BYTES
+    def applied(self, log_bytes: int) -> None:
+        """So much of the log is in the state, counted from where this state began."""
+        self._log_bytes = log_bytes
 
     def begun(self, begun: Begun) -> None:
         self._begun[begun.id] = self._log_bytes

@@ -37,7 +37,8 @@ logger = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True)
 class KeeperOptions:
     checkpoint_after_bytes: int = 64 * MIB
-    """A checkpoint begins when the log behind the last one is longer than this, and than the state."""
+    """A checkpoint begins when the commands behind the last one take more than this, and than the state. So the log
+    stays below about three times the state."""
     checkpoint_bytes_per_s: float = 20e6
     """Its parts are written no faster, so that commands go on beside it; after an incomplete one at full speed."""
     look_interval_s: float = 0.1

@@ -167,8 +167,8 @@ class Runner(Generic[Machine]):
         return restored.applier
 
     def _take(self, applier: Applier, record: LogRecord) -> None:
-        self.checkpoints.read(len(record.value))
         event = applier.apply(*record)
+        self.checkpoints.applied(applier.log_bytes)
         if event is not None:
             self._on_event(applier, event)
         self._tell_progress()

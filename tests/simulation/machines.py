@@ -242,10 +242,12 @@ class MachineTruth:
         machine = share.machine
         assert machine is not None
         next_index, own = machine.runner.next_index, machine.runner.checkpoints.own
-        if own is not None and own.digest != own.said and next_index is not None and not self.is_spoiled:
-            if next_index > self.right.get(own.id, next_index):
-                raise Violation("a state that differs is built anew", f"{share.seat.name} goes on behind {own.id}")
-        if next_index is None or machine.is_damaged or self.is_spoiled:
+        if next_index is None or self.is_spoiled:
+            return
+        differs = own is not None and own.digest != own.said
+        if own is not None and differs and next_index > self.right.get(own.id, next_index):
+            raise Violation("a state that differs is built anew", f"{share.seat.name} goes on behind {own.id}")
+        if machine.is_damaged:
             return
         if next_index > self.next_index:
             raise Violation("only what is committed is applied", f"{share.seat.name} is at {next_index}")
