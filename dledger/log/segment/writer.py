@@ -88,7 +88,8 @@ class SegmentWriter:
 
     def roll(self) -> None:
         """The next frame goes to a new segment, unless the active one is empty."""
-        self._full = self._files.active
+        if not self._files.active.is_empty:
+            self._full = self._files.active
 
     def first_size_bytes(self) -> int:
         return first_segment_bytes(self._limits)
@@ -113,7 +114,7 @@ class SegmentWriter:
                 # Nothing to roll away from: the next segment would have the same name.
                 self._grow(run.segment, FIRST_PAGE_BYTES + size_bytes)
                 room = run.segment.size_bytes
-            is_full = run.segment is self._full and offset > FIRST_PAGE_BYTES
+            is_full = run.segment is self._full
             if offset + size_bytes > room or not left or is_full or run.segment.is_outdated:
                 run.end_offset = offset
                 last = run.frames[-1].header.point if run.frames else last

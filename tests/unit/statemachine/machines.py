@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from random import Random
+from typing import Self
 
 from dledger.common.errors import Code, error
 from dledger.group.replica import Replica
@@ -54,7 +55,7 @@ class Machines:
         self._make = make
         self.of: dict[str, NodeMachine] = {}
 
-    async def __aenter__(self) -> Machines:
+    async def __aenter__(self) -> Self:
         for node in self._cluster.up():
             self.begin(node)
         return self

@@ -1,4 +1,4 @@
-"""A leader makes checkpoints, has them confirmed, and trims its log by them; and nobody is left with a damaged state."""
+"""A leader makes checkpoints, has them confirmed, and trims its log by them. Nobody is left with a damaged state."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ async def test_two_nodes_that_differ_alike_from_a_checkpoint_go_on_once_they_cam
         await machines.count(3)
         leader = await machines.leader()
         leader.runner.machine.value += 64
-        leader.keeper._confirm = _nothing  # type: ignore[method-assign]  # it does not hear of it
+        leader.keeper._confirm = _nothing  # type: ignore[method-assign, assignment]  # it does not hear
         for _ in range(7):
             await leader.runner.submit(b"1")
         others = machines.others(leader)
