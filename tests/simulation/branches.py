@@ -32,6 +32,7 @@ FAULTS = (
     "clock drift",
     "clock jump",
     "completion out of order",
+    "damaged state",
     "connection reset",
     "debt in every group",
     "failed fdatasync",
@@ -91,6 +92,9 @@ BRANCHES = (
     "append refused DISK_ERROR",
     "append refused DISK_FULL",
     "check-quorum",
+    "checkpoint complete",
+    "checkpoint confirmed",
+    "command unknown",
     "committed MEMBERSHIP",
     "committed NO_OP",
     "committed PRODUCER",
@@ -100,6 +104,7 @@ BRANCHES = (
     "compare SUCCESS",
     "damaged log cut",
     "damaged start",
+    "damaged state built anew",
     "disk watch",
     "doubt",
     "doubt lifted",
@@ -129,6 +134,8 @@ BRANCHES = (
     "refused TERM_CHANGED",
     "repaired",
     "reset",
+    "retried command",
+    "session ended",
     "tail asked for",
     "tail cut",
     "tail fetched",
@@ -144,6 +151,7 @@ ENOUGH_SEEDS = 100
 
 SELDOM_FAULTS = ("minority asked", "old backup")
 SELDOM_BRANCHES = (
+    "checkpoint of a damaged state",
     "group stopped DISK_ERROR",
     "reset SUCCESS",
     "stale completion",

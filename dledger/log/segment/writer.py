@@ -114,7 +114,7 @@ class SegmentWriter:
                 # Nothing to roll away from: the next segment would have the same name.
                 self._grow(run.segment, FIRST_PAGE_BYTES + size_bytes)
                 room = run.segment.size_bytes
-            is_full = run.segment is self._full
+            is_full = run.segment is self._full and offset > FIRST_PAGE_BYTES
             if offset + size_bytes > room or not left or is_full or run.segment.is_outdated:
                 run.end_offset = offset
                 last = run.frames[-1].header.point if run.frames else last
