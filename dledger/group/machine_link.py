@@ -125,9 +125,14 @@ class MachineLink:
             core.set_may_lead(not status.is_rebuilding, context.now_ms(), VoteBlocker.STOPPED_MACHINE)
             context.run_effects()
         if core.leadership is not None:
-            core.leadership.needs_machine = True
+            self._tell_leadership()
         else:
             self._report(status)
+
+    def _tell_leadership(self) -> None:
+        leadership = self._context.core.leadership
+        if leadership is not None:
+            leadership.needs_machine = self.has_machine
 
     def _report(self, status: MachineStatus) -> None:
         core, now_s = self._context.core, self._context.now_s()
@@ -149,6 +154,7 @@ class MachineLink:
         """This node leads, and ``next_index`` is that of the first record behind its no-op."""
         self._term_index = next_index
         self.is_checkpointing = False
+        self._tell_leadership()
 
     def on_report(self, sender: NodeId, report: MachineReport, now_ms: float) -> None:
         next_index = self._context.log.state.next_index
