@@ -21,6 +21,8 @@ HTTP_PORT_OFFSET = 2
 MAX_IN_ONE_MESSAGE_BYTES = 8 * MIB
 """Of a batch, of what is pushed, and of what is read: a message has up to one of the latter two and a batch that goes
 beyond, which is half of what nodes and gRPC let pass."""
+MAX_MACHINE_RECORD_BYTES = 4 * MIB
+"""Of a record in the log of a state machine that runs on the nodes, whatever ``max_record_bytes`` is."""
 MAX_STREAM_BATCHES = 64
 """Of a producer the log knows the last so many batches: of more under way, a retry of the first could not be answered
 with its index."""

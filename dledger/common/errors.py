@@ -14,7 +14,8 @@ ERROR_DOMAIN = "dledger"
 
 
 class Code(Enum):
-    """Why something was refused. ``WAIT_QUORUM_ACK_TIMEOUT`` and ``TERM_CHANGED`` say that the outcome is unknown."""
+    """Why something was refused. ``WAIT_QUORUM_ACK_TIMEOUT``, ``TERM_CHANGED`` and ``SESSION_EXPIRED`` say that the
+    outcome is unknown."""
 
     # Where to ask instead, or that it pays to ask again.
     NOT_LEADER = "NOT_LEADER"
@@ -28,6 +29,7 @@ class Code(Enum):
     # The outcome is unknown.
     WAIT_QUORUM_ACK_TIMEOUT = "WAIT_QUORUM_ACK_TIMEOUT"
     TERM_CHANGED = "TERM_CHANGED"
+    SESSION_EXPIRED = "SESSION_EXPIRED"
     # The request is wrong.
     UNEXPECTED_ARGUMENT = "UNEXPECTED_ARGUMENT"
     REQUEST_WITH_EMPTY_BODYS = "REQUEST_WITH_EMPTY_BODYS"
@@ -284,6 +286,9 @@ CODES: dict[Code, CodeInfo] = {
     Code.TIMEOUT: CodeInfo("DEADLINE_EXCEEDED", DeadlineExceeded, 3, "the time ran out and nothing was done"),
     Code.WAIT_QUORUM_ACK_TIMEOUT: CodeInfo("DEADLINE_EXCEEDED", OutcomeUnknown, 4, "written, not acknowledged in time"),
     Code.TERM_CHANGED: CodeInfo("ABORTED", OutcomeUnknown, 4, "written, then the leader lost its term"),
+    Code.SESSION_EXPIRED: CodeInfo(
+        "ABORTED", OutcomeUnknown, 4, "the state machine forgot the session, and what became of its commands"
+    ),
     Code.UNEXPECTED_ARGUMENT: CodeInfo("INVALID_ARGUMENT", InvalidRequest, 5, "a field has an impossible value"),
     Code.REQUEST_WITH_EMPTY_BODYS: CodeInfo("INVALID_ARGUMENT", InvalidRequest, 5, "a batch without a record"),
     Code.RECORD_TOO_LARGE: CodeInfo("INVALID_ARGUMENT", InvalidRequest, 5, "a record over max_record_bytes"),

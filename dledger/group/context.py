@@ -11,6 +11,7 @@ from dledger.common.config import NodeConfig
 from dledger.common.errors import Code, DLedgerError
 from dledger.common.types import NodeId, NodeStart, Position, Role, Term
 from dledger.group.admission import Admission
+from dledger.group.machine_link import MachineLink
 from dledger.log.frame.frame import Frame
 from dledger.log.log_api import Damaged, Log
 from dledger.metrics.group import GroupMetrics
@@ -25,6 +26,7 @@ class GroupContext(Protocol):
     core: RaftNode
     metrics: GroupMetrics
     admission: Admission
+    machine: MachineLink
     role: Role
     """As the shell has executed it: the core may be a ``Persist`` ahead."""
     term: Term

@@ -22,6 +22,7 @@ from dledger.raft.messages import (
     FetchResponse,
     Heartbeat,
     HeartbeatResponse,
+    MachineReport,
     Message,
     PushResult,
     Reset,
@@ -89,14 +90,21 @@ class Inbox:
                 core.on_heartbeat_response(sender, message, now_ms)
             case CompareResponse() | TruncateResponse() | ResetResponse():
                 self._on_push_response(sender, message, now_ms)
-            case VoteRequest():
-                core.on_vote_request(sender, message, now_ms)
-            case VoteResponse():
-                core.on_vote_response(sender, message, now_ms)
-            case TakeLeadership():
-                self._on_take_leadership(sender, message, now_ms)
+            case VoteRequest() | VoteResponse() | TakeLeadership():
+                self._on_ballot(sender, message, now_ms)
             case Fetch() | FetchResponse():
                 self._exchange.on_message(sender, message)
+            case MachineReport():
+                self._context.machine.on_report(sender, message, now_ms)
+
+    def _on_ballot(self, sender: NodeId, message: VoteRequest | VoteResponse | TakeLeadership, now_ms: float) -> None:
+        match message:
+            case VoteRequest():
+                self._core.on_vote_request(sender, message, now_ms)
+            case VoteResponse():
+                self._core.on_vote_response(sender, message, now_ms)
+            case TakeLeadership():
+                self._on_take_leadership(sender, message, now_ms)
 
     def _on_take_leadership(self, sender: NodeId, message: TakeLeadership, now_ms: float) -> None:
         """A process that stood still finds a TAKE of long ago, and behind it what its leader did when it had given that

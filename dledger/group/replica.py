@@ -36,6 +36,7 @@ from dledger.group.leader.quorum_ack_checker import QuorumAckChecker
 from dledger.group.leader.retention import Retention
 from dledger.group.leader.settings import Settings
 from dledger.group.leader.transfer import LeadershipTransfer
+from dledger.group.machine_link import MachineLink
 from dledger.group.reads.commit_index import CommitIndex
 from dledger.group.reads.read_service import Reader
 from dledger.group.repair.frame_exchange import FrameExchange
@@ -128,6 +129,7 @@ class Replica:
     def _make_parts(self, room: RoomWatch) -> None:
         self.disk_watch = DiskWatch(self, room)
         self.admission = Admission(self, self._host, self.disk_watch)
+        self.machine = MachineLink(self)
         self.checker = QuorumAckChecker(self.config.limits, self.config.timings, self.metrics.append_duration_s.observe)
         self.appender = Appender(self, self.checker)
         self.reader: Reader = Reader(self)
@@ -554,6 +556,7 @@ class Replica:
         leadership = self.core.leadership
         if leadership is None or self.core.term != self.term:
             return  # lost again before its hard state was durable
+        self.machine.begin_term(self.log.state.next_index)
         self.dispatchers.follow(leadership, self.term)
         self.appender.open(self.term)
 
@@ -568,7 +571,8 @@ class Replica:
 
     def _look(self) -> None:
         """Called every heartbeat interval: is there work that has no timer of its own?"""
-        if not self._is_shut and (self.disk_watch.look() or self.role is Role.LEADER or self.retention.is_due):
+        is_busy = self.role is Role.LEADER or self.retention.is_due or self.machine.has_machine
+        if not self._is_shut and (self.disk_watch.look() or is_busy):
             self.guard(self._maintain)
 
     def _maintain(self) -> None:
@@ -577,6 +581,7 @@ class Replica:
         if self.role is Role.LEADER:
             self._maintain_leadership()
         self.disk_watch.check()
+        self.machine.check()
         self.retention.check()
         self._preferred.check()
 

@@ -178,6 +178,9 @@ class FileLog:
         end = log_end(active, state.last, active.end_offset)
         self._commit.written([run.segment for run in runs], end, after_turn=sync_after_turn)
 
+    def roll(self) -> None:
+        self._writer.roll()
+
     def _write(self, frames: Sequence[Frame]) -> list[Run]:
         write = partial(self._writer.write, frames, self._state.last, self._state.next_index, self._marks.commit_hint)
         try:

@@ -135,6 +135,10 @@ class Log(Protocol):
         """
         ...
 
+    def roll(self) -> None:
+        """The next frame that is appended begins a new segment, so that the log can be trimmed to right before it."""
+        ...
+
     async def truncate(self, after: Position) -> None:
         """Removes every frame behind position ``after``, durably, before it returns.
 

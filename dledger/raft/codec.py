@@ -37,6 +37,7 @@ from dledger.raft.messages import (
     HeartbeatBatch,
     HeartbeatResponse,
     HeartbeatResponseBatch,
+    MachineReport,
     PeerMessage,
     PushResult,
     Reset,
@@ -320,6 +321,17 @@ def _read_fetch_response(group: str, term: Term, body: Pb.FetchResponse, raw: Bu
     )
 
 
+def _write_machine_report(message: MachineReport, body: Pb.MachineReport) -> None:
+    body.next_index = message.next_index
+    body.version = message.version
+    body.checkpoint_id = message.checkpoint_id
+    body.digest = message.digest
+
+
+def _read_machine_report(group: str, term: Term, body: Pb.MachineReport, _: Buffer) -> MachineReport:
+    return MachineReport(group, term, body.next_index, body.version, body.checkpoint_id, body.digest)
+
+
 def _write_heartbeat_batch(message: HeartbeatBatch, body: Pb.HeartbeatBatch) -> None:
     groups, terms, commit_positions, rounds = zip(*message.rows, strict=True)
     body.groups.extend(groups)
@@ -399,6 +411,7 @@ _KINDS: tuple[_Kind[Any, Any], ...] = (
     _Kind(TakeLeadership, "take_leadership", _write_take_leadership, _read_take_leadership, from_leader=True),
     _Kind(Fetch, "fetch", _write_fetch, _read_fetch),
     _Kind(FetchResponse, "fetch_response", _write_fetch_response, _read_fetch_response, payload=_frames),
+    _Kind(MachineReport, "machine_report", _write_machine_report, _read_machine_report),
     _Kind(
         HeartbeatBatch,
         "heartbeat_batch",

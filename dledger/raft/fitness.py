@@ -2,9 +2,10 @@
 
 ::
 
-    connected ─▶ heard lately ─▶ not in doubt ─▶ room on its disk ─▶ close to the leader
-    └────────────── it follows ─────────────┘                                         │
-    └────────────── it is fit: for a majority that rests on it, and to lead ──────────┘
+    connected ─▶ heard lately ─▶ not in doubt ─▶ room on its disk ─▶ close to the leader ─▶ its state machine, too
+    └────────────── it follows ─────────────┘                                         │                         │
+    └────────────── it is fit for a majority that rests on it ────────────────────────┘                         │
+    └────────────── it is fit to lead ──────────────────────────────────────────────────────────────────────────┘
 
 A connection alone says little: it stays open for a while when a process stands still, or a machine was unplugged.
 "Lately" means within the shortest election timeout, here as for check-quorum.
@@ -29,6 +30,8 @@ class Need(Enum):
     COMPARED = "compare"
     """Its log was not compared with this leader's yet: how far behind it is, nobody knows. It takes a round trip."""
     CATCH_UP = "catch_up"
+    MACHINE = "state_machine"
+    """Its state machine is not close to the log, or nobody has heard of it: it could not serve."""
 
 
 class Lack(NamedTuple):
@@ -56,6 +59,9 @@ class MemberFacts(NamedTuple):
     """By its own word."""
     start: NodeStart | None = None
     """As it last said hello; None before it ever did."""
+    machine_lag: int | None = 0
+    """How many committed records its state machine lacked when it last reported; None: it has not reported lately.
+    0 in a group without a state machine."""
 
 
 UNHEARD = MemberFacts(is_connected=False, counts=False, lag_frames=None)
@@ -90,6 +96,20 @@ class Measure(NamedTuple):
                 Need.CATCH_UP, "does not vote yet: it may lack what its disk, or the one before it, acknowledged"
             )
         return lack
+
+    def lack_to_lead(self, facts: MemberFacts) -> Lack | None:
+        """None: it is fit to lead."""
+        lack = self.lack(facts)
+        if lack is not None:
+            return lack
+        if facts.machine_lag is None:
+            return Lack(Need.MACHINE, "has not told lately how far its state machine is")
+        if facts.machine_lag > self.max_lag_frames:
+            return Lack(
+                Need.MACHINE,
+                f"has a state machine that is {facts.machine_lag} records behind, {self.max_lag_frames} are allowed",
+            )
+        return None
 
     def _lag(self, lag_frames: int | None, lag_ms: float) -> Lack | None:
         if lag_frames is None:

@@ -12,11 +12,14 @@ from dledger.common.config import Limits, Timings
 from dledger.common.types import GroupSettings, NodeId, Position, Term
 from dledger.raft.fitness import Lack, Measure, MemberFacts
 from dledger.raft.membership import Membership
-from dledger.raft.messages import Heartbeat, Message
+from dledger.raft.messages import Heartbeat, MachineReport, Message
 from dledger.raft.quorum import quorum_value
 from dledger.raft.rendezvous import ranked
 from dledger.raft.replication import Progress
 from dledger.raft.standstill import OthersProgress
+
+MAX_REPORT_AGE_MS = 3_000
+"""A node that reported its state machine longer ago is not given the leadership: it reports once a second."""
 
 
 @dataclass(slots=True)
@@ -53,6 +56,8 @@ class Leadership:
         """Where the term's no-op stands: only at or above it is anything committed by counting."""
         self.transfer: Transfer | None = None
         self.confirmed_round = 0
+        self.needs_machine = False
+        """The group has a state machine: who leads must have its state."""
         self._group = group
         self._term = term
         self._node_id = node_id
@@ -263,14 +268,41 @@ class Leadership:
                 silent_ms=now_ms - progress.contact_ms,
                 disk=progress.disk,
                 may_vote=progress.may_vote,
+                machine_lag=self._machine_lag(progress, now_ms),
             )
             for peer, progress in self.followers.items()
         }
 
+    def _machine_lag(self, progress: Progress, now_ms: float) -> int | None:
+        if not self.needs_machine:
+            return 0
+        machine = progress.machine
+        if machine is None or not machine.report.next_index or now_ms - machine.heard_ms > MAX_REPORT_AGE_MS:
+            return None
+        return machine.behind
+
     def lacks(self, last: Position, now_ms: float) -> dict[NodeId, Lack | None]:
-        """Of each other voter, what it lacks to be relied on; None: it is fit."""
+        """Of each other voter, what it lacks for a majority to rest on it; None: nothing."""
         voters = self._membership.voters
         return {peer: self.measure.lack(fact) for peer, fact in self.facts(last, now_ms).items() if peer in voters}
+
+    def lacks_to_lead(self, last: Position, now_ms: float) -> dict[NodeId, Lack | None]:
+        """Of each other voter, what it lacks to lead; None: it is fit."""
+        measure, facts = self.measure, self.facts(last, now_ms)
+        return {peer: measure.lack_to_lead(fact) for peer, fact in facts.items() if peer in self._membership.voters}
+
+    def machine_reports(self) -> dict[NodeId, MachineReport]:
+        """The last one of each other voter that counts, in this term."""
+        voters = self._membership.voters
+        return {
+            peer: progress.machine.report
+            for peer, progress in self.followers.items()
+            if progress.counts and peer in voters and progress.machine is not None
+        }
+
+    @property
+    def voters(self) -> frozenset[NodeId]:
+        return self._membership.voters
 
     def follows_quorum(self, last: Position, now_ms: float) -> bool:
         """Whether what was written may yet be committed."""
@@ -280,11 +312,12 @@ class Leadership:
 
     def fit_quorum(self, last: Position, now_ms: float) -> bool:
         """Whether a majority can be relied on, this node as it is."""
-        return len(self.fit(last, now_ms)) + self.self_votes >= self._membership.majority
+        fit = sum(lack is None for lack in self.lacks(last, now_ms).values())
+        return fit + self.self_votes >= self._membership.majority
 
     def fit(self, last: Position, now_ms: float) -> list[NodeId]:
         """The other voters that may lead."""
-        return [peer for peer, lack in self.lacks(last, now_ms).items() if lack is None]
+        return [peer for peer, lack in self.lacks_to_lead(last, now_ms).items() if lack is None]
 
     def closest(self, among: Iterable[NodeId], settings: GroupSettings | None = None) -> NodeId | None:
         """Of the highest priority, if ``settings`` say of any, the one with the smallest lag; among equals each group

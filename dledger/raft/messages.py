@@ -262,6 +262,22 @@ class FetchResponse:
     leads: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class MachineReport:
+    """How far the sender's state machine is, to the leader of the group: in the first place for handovers.
+
+    ``next_index``: of the first record that is not in its state; 0: none is, or it is being restored. ``version``: the
+    latest of the commands that it knows. ``digest``: its own, as of the BEGIN of checkpoint ``checkpoint_id``, to which
+    it *applied* its way; empty: it has none."""
+
+    group: str
+    term: Term
+    next_index: int
+    version: int
+    checkpoint_id: int
+    digest: bytes
+
+
 Message = (
     VoteRequest
     | VoteResponse
@@ -278,6 +294,7 @@ Message = (
     | ResetResponse
     | Fetch
     | FetchResponse
+    | MachineReport
 )
 """Of one group."""
 

@@ -29,6 +29,7 @@ from dledger.raft.messages import (
     AppendResponse,
     CompareResponse,
     HeartbeatResponse,
+    MachineReport,
     PushResult,
     ResetResponse,
     TruncateResponse,
@@ -47,6 +48,15 @@ class InFlight(NamedTuple):
     frames: int
     size_bytes: int
     sent_ms: float
+
+
+class MachineProgress(NamedTuple):
+    """What a follower reported of its state machine."""
+
+    report: MachineReport
+    behind: int
+    """How many records its state lacked of those that were committed when the report came."""
+    heard_ms: float
 
 
 class Progress:
@@ -80,6 +90,7 @@ class Progress:
         "in_flight_frames",
         "is_compared",
         "lease_round",
+        "machine",
         "match",
         "may_vote",
         "next",
@@ -115,10 +126,8 @@ class Progress:
         """``match`` at that time."""
         self._differs_at = inf
         """The lowest position where the logs were found to differ since the comparing began."""
-        self._spoke_ms = now_ms
-        """When it was last asked or sent something."""
-        self._acknowledged_ms = now_ms
-        """When it last acknowledged something that was in flight."""
+        self._spoke_ms = self._acknowledged_ms = now_ms
+        """When it was last asked or sent something; when it last acknowledged something that was in flight."""
         self.acknowledged_after_ms: float | None = None
         """How long that had been under way; None once it was looked at."""
         self.in_flight: deque[InFlight] = deque()
@@ -131,6 +140,8 @@ class Progress:
         """By its own word."""
         self.may_vote = True
         """By its own word."""
+        self.machine: MachineProgress | None = None
+        """By its last report in this term."""
         self.clock_offset_ms: float | None = None
         """What its wall clock shows minus what our own, monotonic one does; None before it said so."""
         self.round = 0

@@ -33,13 +33,14 @@ class VoteBlocker(Enum):
     OWES_CATCH_UP = "it may have lost what it acknowledged"
     UNKNOWN_TAIL = "it cut the end of its log, and has not asked the others what was there"
     OTHER_DISK = "its log names another disk under its id"
+    STOPPED_MACHINE = "its state machine differs from the others', and is built anew"
 
 
 CALLS_BEFORE_STANDING = 6
 """Calls for the vote of a learner before it stands itself: whoever calls has had time to fetch what it lacks."""
 
 _KEEPS_FROM_VOTING = frozenset({VoteBlocker.OWES_CATCH_UP, VoteBlocker.OTHER_DISK})
-_KEEPS_FROM_LEADING = frozenset({VoteBlocker.SLOW_DISK, VoteBlocker.DAMAGED_LOG})
+_KEEPS_FROM_LEADING = frozenset({VoteBlocker.SLOW_DISK, VoteBlocker.DAMAGED_LOG, VoteBlocker.STOPPED_MACHINE})
 
 
 def further(one: LogPoint, other: LogPoint) -> LogPoint:

@@ -28,6 +28,7 @@ from dledger.server.directory_machine import (
     seal_command,
 )
 from dledger.server.group_upkeep import GroupUpkeep
+from dledger.statemachine.keeper import Keeper
 from dledger.statemachine.local_log import LocalLog
 from dledger.statemachine.runner import Runner
 from dledger.v1.directory_pb2 import RecordMembersCommand
@@ -58,14 +59,18 @@ class Directory:
     def __init__(self, node: Node, random: Random, others: OtherNodes) -> None:
         self._node = node
         self._others = others
-        self._runner = Runner(LocalLog(self.meta), DirectoryMachine, random=random, name=MACHINE_NAME)
+        self._runner = Runner(
+            LocalLog(self.meta), DirectoryMachine, random=random, name=MACHINE_NAME, is_on_a_node=True
+        )
+        self._keeper = Keeper(self._runner, MACHINE_NAME, self.meta)
         self._upkeep = GroupUpkeep(node, self, random, others)
         self._runner.on_applied = self._upkeep.wake
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
         loop = asyncio.get_running_loop()
-        for name, work in (("directory", self._runner.run), ("groups", self._upkeep.run)):
+        works = (("directory", self._runner.run), ("checkpoints", self._keeper.run), ("groups", self._upkeep.run))
+        for name, work in works:
             task = loop.create_task(work(), name=name)
             task.add_done_callback(self._on_ended)
             self._tasks.append(task)
@@ -100,7 +105,8 @@ class Directory:
     @property
     def is_current(self) -> bool:
         """Whether all that this node knows to be committed is applied here."""
-        return self._runner.applied_index >= self.meta().reader.commit_index
+        commit_index = self.meta().reader.commit_index
+        return self._runner.next_index is not None and self._runner.applied_index >= commit_index
 
     async def barrier(self) -> None:
         """Returns when everything that was committed before the call is applied here. Raises NOT_LEADER on other nodes

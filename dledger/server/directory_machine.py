@@ -160,6 +160,22 @@ class DirectoryMachine(StateMachine):
             raise GroupRefused(no_group(name))
         return entry
 
+    # Answers -----------------------------------------------------------------------------------------------------
+
+    def encode_answer(self, answer: GroupEntry) -> bytes:
+        return _record(answer).SerializeToString(deterministic=True)
+
+    def decode_answer(self, data: bytes) -> GroupEntry:
+        return _entry(pb.GroupEntry.FromString(data))
+
+    def encode_refusal(self, refusal: Refused) -> bytes:
+        assert isinstance(refusal, GroupRefused), "the directory refuses nothing otherwise"
+        return f"{refusal.refusal.code.value} {refusal.refusal}".encode()
+
+    def decode_refusal(self, data: bytes) -> GroupRefused:
+        code, _, message = data.decode().partition(" ")
+        return GroupRefused(error(Code(code), message))
+
     # Checkpoints -------------------------------------------------------------------------------------------------
 
     def checkpoint(self) -> Iterator[bytes]:
@@ -176,9 +192,7 @@ class DirectoryMachine(StateMachine):
             self._next_id = part.next_id or self._next_id
             self.removed_ids.update(part.removed_ids)
             for each in part.groups:
-                founders = members_of(each.founders)
-                known = _members_in(each.members) if each.HasField("members") else GroupMembers(founders)
-                self.groups[each.name] = GroupEntry(each.name, each.id, founders, known, each.is_sealing)
+                self.groups[each.name] = _entry(each)
 
 
 def _record(entry: GroupEntry) -> pb.GroupEntry:
@@ -200,6 +214,12 @@ def _members_record(known: GroupMembers) -> pb.GroupMembers:
 def _members_in(record: pb.GroupMembers) -> GroupMembers:
     as_of = LogPosition(Position(record.position), Term(record.term))
     return GroupMembers(members_of(record.members), Position(record.changed_at), as_of)
+
+
+def _entry(record: pb.GroupEntry) -> GroupEntry:
+    founders = members_of(record.founders)
+    known = _members_in(record.members) if record.HasField("members") else GroupMembers(founders)
+    return GroupEntry(record.name, record.id, founders, known, record.is_sealing)
 
 
 def create_command(name: str, founders: Sequence[Member]) -> bytes:

@@ -28,7 +28,6 @@ from dledger.group.replica import Replica
 from dledger.node.groups import LogPosition
 from dledger.node.node import Node
 from dledger.server.directory_machine import (
-    MACHINE_NAME,
     DirectoryMachine,
     GroupEntry,
     GroupMembers,
@@ -133,7 +132,6 @@ class GroupUpkeep:
 
     async def _found_default(self) -> None:
         if DEFAULT_GROUP not in self._directory.machine.groups:
-            await self._directory.meta().settings.set_machine(MACHINE_NAME)
             await self._directory.submit(create_command(DEFAULT_GROUP, self._directory.founders([])))
 
     # Groups on this node -----------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterator
 from functools import reduce
@@ -43,12 +44,13 @@ class StateMachine(ABC):
     """
 
     version = 1
-    """Of the commands that this program writes and knows. A state machine stops at a command of a later version."""
+    """The latest version of commands that this program knows. A state machine stops at a command of a later one."""
 
     @abstractmethod
     def apply(self, command: bytes) -> Any:
-        """Changes the state, and returns what the submitter gets. Raises Refused, and changes nothing. Any other
-        exception stops the state machine on every node, as the command may be carried out in part."""
+        """Changes the state, and returns what the submitter gets: what ``encode_answer`` can encode. Raises Refused,
+        and changes nothing. Any other exception stops the state machine on every node, as the command may be carried
+        out in part."""
 
     @abstractmethod
     def checkpoint(self) -> Iterator[bytes]:
@@ -67,3 +69,32 @@ class StateMachine(ABC):
     def fold(self, digest: bytes, part: bytes) -> bytes:
         """The digest of the parts before, which is empty for none, and of ``part``."""
         return blake2b(digest + part, digest_size=DIGEST_BYTES).digest()
+
+    # Answers are kept until their submitter has them, in the state and in its checkpoints: as bytes.
+
+    def encode_answer(self, answer: Any) -> bytes:
+        """Of what ``apply`` returned; equal answers give equal bytes on every node. By default it takes None, bytes,
+        and what JSON has: str, int, float, bool, and lists and dicts of these. Raises TypeError for anything else."""
+        if answer is None:
+            return b""
+        if isinstance(answer, bytes):
+            return _BYTES + answer
+        return _JSON + json.dumps(answer, sort_keys=True, separators=(",", ":")).encode()
+
+    def decode_answer(self, data: bytes) -> Any:
+        """What the submitter gets, once and at every retry."""
+        if not data:
+            return None
+        return data[1:] if data.startswith(_BYTES) else json.loads(data[1:])
+
+    def encode_refusal(self, refusal: Refused) -> bytes:
+        """Equal refusals give equal bytes on every node."""
+        return str(refusal).encode()
+
+    def decode_refusal(self, data: bytes) -> Refused:
+        """What is raised to the submitter."""
+        return Refused(data.decode())
+
+
+_BYTES = b"b"
+_JSON = b"j"

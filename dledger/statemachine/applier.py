@@ -7,23 +7,45 @@ alone. So position and state cannot get out of step, and nothing but the log has
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Any, NamedTuple
+from hashlib import blake2b
+from typing import NamedTuple
 
 from dledger.common.errors import Code, error
-from dledger.statemachine.api import Refused, StateMachine
-from dledger.statemachine.records import Begin, Command, End, Part, decode
+from dledger.statemachine.api import DIGEST_BYTES, Refused, StateMachine
+from dledger.statemachine.records import (
+    Begin,
+    Command,
+    Confirmed,
+    End,
+    EndSession,
+    Head,
+    OpenSession,
+    Part,
+    Version,
+    decode,
+)
+from dledger.statemachine.sessions import Answer, Sessions
 
 MAX_BEGUN = 16
 """Checkpoints that were begun and not ended whose digests are kept: a leader that dies leaves one."""
 
+RECORD_COST_BYTES = 64
+"""What a record takes in the log beside its own bytes, more or less."""
+
 
 class Applied(NamedTuple):
-    """A command was applied, or refused by the state machine (``refusal``)."""
+    """A command was applied, or refused by the state machine, now or when it came first."""
 
-    submitter: int
-    request: int
-    value: Any
-    refusal: Refused | None = None
+    command: Command
+    answer: Answer
+
+
+class Dropped(NamedTuple):
+    """A command was not applied: its session does not exist, or (``is_of_another_term``) its leader was deposed before
+    it was written."""
+
+    command: Command
+    is_of_another_term: bool
 
 
 class Begun(NamedTuple):
@@ -41,52 +63,97 @@ class Ended(NamedTuple):
     id: int
     digest: bytes
     said: bytes
+    size_bytes: int
 
 
-Event = Applied | Begun | Ended
+Event = Applied | Dropped | Begun | Ended | Confirmed
 
 
 class Applier:
     """Of one state machine. ``next_index`` is the first record that is not applied yet."""
 
-    def __init__(self, machine: StateMachine, next_index: int = 0) -> None:
+    def __init__(self, machine: StateMachine, next_index: int = 0, sessions: Sessions | None = None) -> None:
         self.machine = machine
+        self.sessions = sessions or Sessions()
         self.next_index = next_index
+        self.log_bytes = 0
+        """What the records that were applied take in the log, about, without the parts of checkpoints."""
         self._begun: OrderedDict[int, bytes] = OrderedDict()
 
     def apply(self, index: int, term: int, value: bytes) -> Event | None:
         """Raises UNSUPPORTED_VERSION for what a newer program wrote, CORRUPT_LOG for what is no record of a state
         machine, and whatever ``StateMachine.apply`` raises but Refused: the state machine must not go on then."""
         assert index == self.next_index, f"record {index} comes where {self.next_index} is due"
-        record = decode(index, value)
-        event: Event | None = None
-        match record:
-            case Command():
-                event = self._apply_command(index, term, record)
-            case Begin(submitter):
-                digest = self.machine.digest()
-                self._begun[index] = digest
-                if len(self._begun) > MAX_BEGUN:
-                    self._begun.popitem(last=False)
-                event = Begun(index, digest, submitter)
-            case End():
-                event = Ended(record.id, self._begun.pop(record.id, b""), record.digest)
-            case Part():
-                pass  # it tells nothing to who has the state already
+        event = self._apply(index, term, value)
         self.next_index = index + 1
         return event
 
-    def _apply_command(self, index: int, term: int, command: Command) -> Applied | None:
-        if command.version > self.machine.version:
+    def _apply(self, index: int, term: int, value: bytes) -> Event | None:
+        record = decode(index, value)
+        if not isinstance(record, Part | Head):
+            self.log_bytes += len(value) + RECORD_COST_BYTES
+        match record:
+            case Command():
+                return self._take_command(index, term, record)
+            case OpenSession():
+                self.sessions.open(index + 1)
+            case EndSession():
+                if record.term in (0, term):
+                    self.sessions.end(record.session)
+            case Version():
+                self._check_version(index, "opens the way for commands", record.version)
+                self.sessions.version = max(self.sessions.version, record.version)
+            case Begin():
+                return self._begin(index, record)
+            case End():
+                return Ended(record.id, self._begun.pop(record.id, b""), record.digest, record.size_bytes)
+            case Confirmed():
+                return record
+            case Part() | Head():
+                pass  # it tells nothing to who has the state already
+        return None
+
+    def _begin(self, index: int, record: Begin) -> Begun:
+        digest = joined_digest(self.sessions.encode(), self.machine.digest())
+        self._begun[index] = digest
+        if len(self._begun) > MAX_BEGUN:
+            self._begun.popitem(last=False)
+        return Begun(index, digest, record.submitter)
+
+    def _check_version(self, index: int, what: str, version: int) -> None:
+        if version > self.machine.version:
             raise error(
                 Code.UNSUPPORTED_VERSION,
-                f"record {index} is a command of version {command.version}, and this program knows "
-                f"{self.machine.version}: start the newer one",
+                f"record {index} {what} of version {version}, and this program knows {self.machine.version}: "
+                "start the newer one",
             )
+
+    def _take_command(self, index: int, term: int, command: Command) -> Applied | Dropped:
+        self._check_version(index, "is a command", command.version)
+        session = None
+        if command.session:
+            session = self.sessions.use(command.session, command.request, command.acknowledged)
+            if session is None:
+                return Dropped(command, is_of_another_term=False)
+            known = session.answers.get(command.request)
+            if known is not None:
+                return Applied(command, known)
         if command.term not in (0, term):
-            return None  # its leader was deposed before it was written
+            return Dropped(command, is_of_another_term=True)
+        answer = self._apply_command(command.payload)
+        if session is not None:
+            session.answers[command.request] = answer
+        return Applied(command, answer)
+
+    def _apply_command(self, payload: bytes) -> Answer:
+        machine = self.machine
         try:
-            value = self.machine.apply(command.payload)
+            answer = machine.apply(payload)
         except Refused as refusal:
-            return Applied(command.submitter, command.request, None, refusal)
-        return Applied(command.submitter, command.request, value)
+            return Answer(machine.encode_refusal(refusal), is_refusal=True)
+        return Answer(machine.encode_answer(answer))
+
+
+def joined_digest(head: bytes, of_machine: bytes) -> bytes:
+    """The digest of a whole state: of its head (``Sessions.encode``) and of the state machine's own."""
+    return blake2b(head + of_machine, digest_size=DIGEST_BYTES).digest() if head else of_machine

@@ -7,7 +7,7 @@ from contextlib import aclosing
 
 from dledger.client import Log
 from dledger.common.types import Consistency
-from dledger.statemachine.runner import LogRecord
+from dledger.statemachine.machine_log import LogRecord
 
 
 class ClientLog:
@@ -29,3 +29,7 @@ class ClientLog:
 
     async def append(self, record: bytes) -> int:
         return (await self._log.append(record)).index
+
+    async def append_at(self, record: bytes, index: int) -> None:
+        """As ``append``, at that index. Raises WrongExpectedIndex, and nothing is appended, where it is another one."""
+        await self._log.append(record, expect_index=index)

@@ -1,8 +1,8 @@
 """Whether a checkpoint may replace the log before it. No IO.
 
 A checkpoint is **confirmed** when a majority of the voters, its leader among them, applied their way to its BEGIN and
-came to the same digest. A node that loaded a checkpoint has no word on that one. Until then nothing before its BEGIN is
-trimmed, as the log could still tell who is right.
+came to the digest that its END says. A node that loaded a checkpoint has no word on that one. Until then nothing before
+its BEGIN is trimmed, as the log could still tell who is right.
 """
 
 from __future__ import annotations
@@ -21,12 +21,17 @@ class Judgement(Enum):
     CONTRADICTED = "a majority has the same digest, and this node has another"
 
 
-def judge(own: bytes, reports: Mapping[NodeId, bytes], voters: Collection[NodeId], node_id: NodeId) -> Judgement:
-    """``own`` is this node's digest, empty when it has none; ``reports`` are the others' own, by node."""
+def judge(
+    own: bytes, said: bytes, reports: Mapping[NodeId, bytes], voters: Collection[NodeId], node_id: NodeId
+) -> Judgement:
+    """``own`` is this node's digest, empty when it has none, ``said`` the END's; ``reports`` are the others' own, by
+    node. OPEN also where a majority agrees with this node, and not with the END: that checkpoint is damaged."""
     digests = {**{each: digest for each, digest in reports.items() if each in voters and digest}}
     if own and node_id in voters:
         digests[node_id] = own
     agreed = [digest for digest, count in Counter(digests.values()).items() if count >= majority(len(voters))]
     if not agreed or not own:
         return Judgement.OPEN
-    return Judgement.CONFIRMED if agreed[0] == own else Judgement.CONTRADICTED
+    if agreed[0] != own:
+        return Judgement.CONTRADICTED
+    return Judgement.CONFIRMED if own == said else Judgement.OPEN

@@ -1,14 +1,19 @@
-"""Which checkpoint a log that was trimmed is to be restored from. No IO.
+"""Which checkpoint a log is to be restored from. No IO.
 
-The log is passed over from its beginning. The first checkpoint counts whose END is there, and all of whose parts stand
-between its BEGIN and that END. What stands before its BEGIN is part of its state. Everybody ignores incomplete ones.
+The log is passed over from its beginning. A checkpoint is **complete** when its END is there, and all of its parts
+stand between its BEGIN and that END. Everybody ignores incomplete ones. What stands before its BEGIN is part of its
+state.
+
+On a node the first complete checkpoint that is confirmed counts, by a record behind it: another one may be a leader's
+whose memory was damaged. A log that was trimmed always has one, as nothing else trims it. On a client nobody confirms:
+there the first complete one counts.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from dledger.statemachine.records import Begin, End, Part, decode
+from dledger.statemachine.records import Begin, Confirmed, End, Head, Part, decode
 
 
 class Checkpoint(NamedTuple):
@@ -18,22 +23,41 @@ class Checkpoint(NamedTuple):
     end_index: int
     parts: int
     digest: bytes
+    size_bytes: int = 0
 
 
 class CheckpointFinder:
-    def __init__(self) -> None:
-        self._parts: dict[int, int] = {}
-        """Of checkpoints whose BEGIN was seen: how many parts followed, in order."""
+    def __init__(self, *, needs_confirmation: bool = False, least_id: int = 0) -> None:
+        """``least_id``: of the checkpoints that count."""
+        self._needs_confirmation = needs_confirmation
+        self._least_id = least_id
+        self._begun: dict[int, tuple[int, int]] = {}
+        """Of checkpoints whose BEGIN was seen: how many parts, and pieces of the head, followed in order."""
+        self._complete: dict[int, Checkpoint] = {}
+        """Those that wait to be confirmed."""
 
     def feed(self, index: int, value: bytes) -> Checkpoint | None:
-        """The checkpoint that the record at ``index`` completes. Raises as ``decode``."""
+        """The checkpoint that the record at ``index`` makes one to restore from. Raises as ``decode``."""
         match decode(index, value):
-            case Begin():
-                self._parts[index] = 0
-            case Part(id, number, _) if self._parts.get(id) == number:
-                self._parts[id] += 1
-            case End(id, parts, _, digest) if self._parts.get(id) == parts:
-                return Checkpoint(id, index, parts, digest)
+            case Begin() if index >= self._least_id:
+                self._begun[index] = 0, 0
+            case Part(id, number, _) if id in self._begun:
+                self._count(id, number, 0)
+            case Head(id, number, _) if id in self._begun:
+                self._count(id, number, 1)
+            case End(id, parts, size_bytes, digest, heads) if self._begun.pop(id, None) == (parts, heads):
+                found = Checkpoint(id, index, parts, digest, size_bytes)
+                if not self._needs_confirmation:
+                    return found
+                self._complete[id] = found
+            case Confirmed(id, digest) if id in self._complete and self._complete[id].digest == digest:
+                return self._complete.pop(id)
             case _:
                 pass
         return None
+
+    def _count(self, checkpoint_id: int, number: int, kind: int) -> None:
+        counts = list(self._begun[checkpoint_id])
+        if counts[kind] == number:
+            counts[kind] += 1
+            self._begun[checkpoint_id] = counts[0], counts[1]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 
+from dledger.common.errors import Code, CorruptLog, error
 from dledger.common.types import Consistency
 from dledger.group.replica import Replica
-from dledger.statemachine.runner import LogRecord
+from dledger.statemachine.machine_log import LogRecord
 
 
 class LocalLog:
@@ -19,15 +20,23 @@ class LocalLog:
         return self._replica().log.state.first_index
 
     async def commit_index(self) -> int:
-        """Raises NOT_LEADER on other nodes than the leader."""
+        """Raises NOT_LEADER on other nodes than the leader, LEADER_NOT_READY before its state machine has caught up."""
+        self._replica().machine.check_serving()
         return (await self._replica().reader.read_point(Consistency.LINEARIZABLE)).commit_index
 
     async def read(self, start: int) -> AsyncIterator[LogRecord]:
+        """Raises LEADER_NOT_READY where the log is damaged, or was closed for that: it is being repaired, or the group
+        has failed on this node, which says so itself."""
         reader = self._replica().reader
         point = await reader.read_point(Consistency.COMMITTED)
-        async for entry in reader.records(start, point, follow=True):
-            yield LogRecord(entry.index, entry.term, entry.value)
+        try:
+            async for entry in reader.records(start, point, follow=True):
+                yield LogRecord(entry.index, entry.term, entry.value)
+        except CorruptLog as damage:
+            raise error(Code.LEADER_NOT_READY, f"the log is being repaired on this node: {damage}") from damage
 
     async def append(self, record: bytes) -> int:
-        """Raises NOT_LEADER on other nodes than the leader."""
-        return (await self._replica().appender.append_records([record])).base_index
+        """Raises NOT_LEADER on other nodes than the leader, LEADER_NOT_READY before its state machine has caught up."""
+        replica = self._replica()
+        replica.machine.check_serving()
+        return (await replica.appender.append_records([record])).base_index

@@ -18,8 +18,12 @@ from random import Random
 from typing import Any, Generic, Self
 
 from dledger.client import Log
+from dledger.common.errors import WrongExpectedIndex
 from dledger.statemachine.client_log import ClientLog
 from dledger.statemachine.runner import Machine, Runner
+
+MAX_ATTEMPTS = 50
+"""At the BEGIN and the END of a checkpoint, while others append: each waits until it is level again."""
 
 
 class Replicated(Generic[Machine]):
@@ -27,7 +31,8 @@ class Replicated(Generic[Machine]):
     record: mostly the class of the state machine."""
 
     def __init__(self, log: Log, make: Callable[[], Machine]) -> None:
-        self._runner = Runner(ClientLog(log), make, random=Random())  # seeded by the operating system
+        self._log = ClientLog(log)
+        self._runner = Runner(self._log, make, random=Random())  # seeded by the operating system
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -64,7 +69,22 @@ class Replicated(Generic[Machine]):
         """Writes the state into the log, and returns the index where that began: a start then reads the log from there,
         once what lies before is trimmed. Nothing is trimmed by itself. Raises what an append raises: the checkpoint is
         incomplete then, and everybody ignores it."""
-        return await self._runner.checkpoint()
+        return await self._runner.checkpoint(append=self._append_level)
+
+    async def _append_level(self, record: bytes) -> int:
+        """Appends it right behind what is in the state here: a program that lags, or was away, writes no BEGIN and no
+        END. Raises WrongExpectedIndex when others append all the while."""
+        for _ in range(MAX_ATTEMPTS - 1):
+            index = self._runner.applied_index + 1
+            try:
+                await self._log.append_at(record, index)
+            except WrongExpectedIndex as ahead:
+                await self._runner.wait_applied(ahead.next_index - 1)
+            else:
+                return index
+        index = self._runner.applied_index + 1
+        await self._log.append_at(record, index)
+        return index
 
 
 def replicate(log: Log, make: Callable[[], Machine]) -> Replicated[Machine]:

@@ -7,89 +7,82 @@
        └─────────────────────────────────────────────────┘
 
 Nothing is stored beside the log. A start, and a reader that was overtaken by a trim, begins with the log: with its
-first record, or else with the first complete checkpoint (finder.py), which is read twice: to its END, then from BEGIN.
+first record, or else with a checkpoint (finder.py).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable
 from random import Random
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from dledger.common.backoff import Backoff
 from dledger.common.errors import Code, DLedgerError, OutOfRange, error
 from dledger.rpc.client.retry import PASSING
-from dledger.statemachine.api import MAX_PART_BYTES, StateMachine
-from dledger.statemachine.applier import Applied, Applier, Begun, Ended
-from dledger.statemachine.finder import Checkpoint, CheckpointFinder
-from dledger.statemachine.records import Begin, Command, End, Part, decode, encode
+from dledger.statemachine.api import StateMachine
+from dledger.statemachine.applier import Applied, Applier, Begun, Dropped, Ended, Event
+from dledger.statemachine.checkpoints import Checkpoints
+from dledger.statemachine.finder import CheckpointFinder
+from dledger.statemachine.machine_log import LogRecord, MachineLog
+from dledger.statemachine.records import Begin, Confirmed, encode
+from dledger.statemachine.restoring import restore
+from dledger.statemachine.submitter import Submitter
+from dledger.statemachine.writer import DamagedState, Pace, View, write_parts
 
 logger = logging.getLogger(__name__)
 
 Machine = TypeVar("Machine", bound=StateMachine)
 
 
-class LogRecord(NamedTuple):
-    """A committed record."""
+class _Differs(Exception):
+    """The state is another one than a checkpoint of the same place says."""
 
-    index: int  # type: ignore[assignment]  # a field, not tuple.index
-    term: int
-    value: bytes
-
-
-class MachineLog(Protocol):
-    """A group's log, as far as a state machine needs it. All calls may raise what a client's or a node's raise."""
-
-    async def first_index(self) -> int:
-        """Of the first record that the log still has."""
-        ...
-
-    async def commit_index(self) -> int:
-        """Of the last record committed by the time of the call, or a later one; −1 when there is none."""
-        ...
-
-    def read(self, start: int) -> AsyncIterator[LogRecord]:
-        """Committed records from ``start`` on, for ever. Raises OutOfRange where they were trimmed."""
-        ...
-
-    async def append(self, record: bytes) -> int:
-        """The index of the record, once it is committed. Raises OutcomeUnknown when it may have been or be yet."""
-        ...
-
-
-class View(NamedTuple):
-    """The state as of a checkpoint's BEGIN: later commands do not change it."""
-
-    id: int
-    digest: bytes
-    parts: Iterator[bytes]
+    def __init__(self, checkpoint_id: int, least_id: int = 0) -> None:
+        super().__init__(checkpoint_id)
+        self.checkpoint_id = checkpoint_id
+        self.least_id = least_id
+        """Where a majority has another state: only its checkpoint, or a later one, will do."""
 
 
 class Runner(Generic[Machine]):
     """``make`` gives the state before the first record; it is asked again whenever the state is built anew."""
 
-    def __init__(self, log: MachineLog, make: Callable[[], Machine], *, random: Random, name: str = "") -> None:
+    def __init__(
+        self,
+        log: MachineLog,
+        make: Callable[[], Machine],
+        *,
+        random: Random,
+        name: str = "",
+        is_on_a_node: bool = False,
+    ) -> None:
+        """``is_on_a_node``: the group's nodes confirm checkpoints, so that only confirmed ones are restored from, and a
+        state that differs is built anew. Elsewhere it ends the runner."""
         self.machine = make()
         """As of ``applied_index``."""
         self.restores = 0
         """How often a checkpoint was loaded."""
+        self.rebuilds = 0
+        """How often the state was built anew because it differed."""
+        self.is_rebuilding = False
+        """The state was found to differ, and is not there again yet."""
+        self.checkpoints = Checkpoints()
         self.on_applied: Callable[[], None] = lambda: None
         """Told when the state may have changed."""
-        self.ended: Ended | None = None
-        """The last checkpoint whose END was applied."""
         self._log = log
         self._make = make
         self._name = name
         self._random = random
-        self._submitter = random.getrandbits(64)
-        self._requests = 0
-        self._pending: dict[int, asyncio.Future[Any]] = {}
-        """By request: who waits for the outcome of a command."""
+        self._is_on_a_node = is_on_a_node
+        self._submitter = Submitter(log, lambda: self.machine, random)
+        self._least_id = 0
+        """Of the checkpoint that the state may be restored from."""
         self._views: asyncio.Queue[View] = asyncio.Queue()
         self._applier: Applier | None = None
         """None until the log's beginning was applied or restored."""
+        self._following: asyncio.Task[None] | None = None
         self._progress: asyncio.Future[None] | None = None
         self._ended_by: BaseException | None = None
 
@@ -100,66 +93,143 @@ class Runner(Generic[Machine]):
         """Of the last record that is in the state; −1 before the first, and while the state is being restored."""
         return self._applier.next_index - 1 if self._applier is not None else -1
 
+    @property
+    def next_index(self) -> int | None:
+        """Of the first record that is not in the state; None while the state is being restored."""
+        return self._applier.next_index if self._applier is not None else None
+
+    @property
+    def agreed_version(self) -> int:
+        """Of the commands that all nodes know, as far as the log says so."""
+        return self._applier.sessions.version if self._applier is not None else 1
+
+    def sessions_used(self) -> dict[int, int]:
+        """By session: how many of its requests are known, so that a leader sees which are in use."""
+        return self._applier.sessions.used() if self._applier is not None else {}
+
     async def run(self) -> None:
         """Until it is cancelled. Raises what the state machine cannot go on after: what ``Applier.apply`` raises, and
-        CORRUPT_LOG for a trimmed log without a complete checkpoint that is sound. Errors that pass by themselves are
-        waited out."""
+        CORRUPT_LOG for a state that differs elsewhere than on a node. Errors that pass by themselves are waited out."""
         backoff = Backoff(self._random)
         try:
             while True:
+                following = self._following = asyncio.get_running_loop().create_task(
+                    self._follow(backoff), name=f"state-machine-{self._name}"
+                )
                 try:
-                    await self._follow(backoff)
-                except OutOfRange:
-                    self._applier = None  # a trim overtook it: it begins anew with the log
-                except DLedgerError as failure:
-                    if failure.code not in PASSING:
-                        raise
+                    await asyncio.wait([following])
+                finally:
+                    following.cancel()
+                self._judge_end(following)
                 await asyncio.sleep(backoff.next_s())
         except BaseException as failure:
             self._end(failure)
             raise
+
+    def _judge_end(self, following: asyncio.Task[None]) -> None:
+        """Returns where following the log is to begin again; raises what is final."""
+        if following.cancelled():
+            return  # by ``rebuild``
+        failure = following.exception()
+        match failure:
+            case None:
+                pass
+            case _Differs():
+                self._on_difference(failure)
+            case OutOfRange():
+                self._applier = None  # a trim overtook it: it begins anew with the log
+            case DLedgerError() if failure.code in PASSING:
+                pass
+            case _:
+                raise failure
 
     async def _follow(self, backoff: Backoff) -> None:
         applier = self._applier
         if applier is None:
             applier = await self._load()
             self.machine, self._applier = applier.machine, applier  # type: ignore[assignment]  # made by ``make``
+            self.is_rebuilding = False
+            self._submitter.on_restored(applier)
             self._tell_progress()
         async for record in self._log.read(applier.next_index):
             self._take(applier, record)
             backoff.reset()
 
+    async def _load(self) -> Applier:
+        self.checkpoints.forget_state()
+        first = await self._log.first_index()
+        if first == 0 and not self._least_id:
+            return Applier(self._make(), 0)
+        finder = CheckpointFinder(needs_confirmation=self._is_on_a_node, least_id=self._least_id)
+        restored = await restore(self._log, self._make, finder, first, self._name)
+        self.restores += 1
+        self.checkpoints.restored(restored.found, is_confirmed=self._is_on_a_node)
+        return restored.applier
+
     def _take(self, applier: Applier, record: LogRecord) -> None:
-        match applier.apply(*record):
-            case Applied(submitter, request, value, refusal) if submitter == self._submitter:
-                waiting = self._pending.pop(request, None)
-                if waiting is not None and not waiting.done():
-                    waiting.set_result(value) if refusal is None else waiting.set_exception(refusal)
-            case Begun(id, digest, submitter) if submitter == self._submitter:
-                self._views.put_nowait(View(id, digest, applier.machine.checkpoint()))
-            case Ended() as ended:
-                self._check(ended)
-                self.ended = ended
-            case _:
-                pass
+        event = applier.apply(*record)
+        self.checkpoints.applied(applier.log_bytes)
+        if event is not None:
+            self._on_event(applier, event)
         self._tell_progress()
 
-    def _check(self, ended: Ended) -> None:
-        if ended.digest and ended.digest != ended.said:
-            logger.error(
-                "the state differs from a checkpoint's of the same place",
-                extra={
-                    "machine": self._name,
-                    "checkpoint": ended.id,
-                    "own": ended.digest.hex(),
-                    "said": ended.said.hex(),
-                },
-            )
+    def _on_event(self, applier: Applier, event: Event) -> None:
+        match event:
+            case Applied() | Dropped():
+                self._submitter.on_event(event)
+            case Begun(id, digest, submitter):
+                self.checkpoints.begun(event)
+                if submitter == self._submitter.id:
+                    machine = applier.machine
+                    self._views.put_nowait(
+                        View(id, digest, applier.sessions.encode(), machine.checkpoint(), machine.fold)
+                    )
+            case Ended():
+                if not self.checkpoints.ended(event):
+                    self._tell_difference(event)
+                    raise _Differs(event.id)
+            case Confirmed():
+                if not self.checkpoints.confirmed(event):
+                    logger.error("a majority has another state", extra={"machine": self._name, "checkpoint": event.id})
+                    raise _Differs(event.id, event.id)
+
+    def _tell_difference(self, ended: Ended) -> None:
+        logger.error(
+            "the state differs from a checkpoint's of the same place",
+            extra={
+                "machine": self._name,
+                "checkpoint": ended.id,
+                "own": ended.digest.hex(),
+                "said": ended.said.hex(),
+            },
+        )
+
+    def _on_difference(self, differs: _Differs) -> None:
+        if not self._is_on_a_node:
             raise error(
                 Code.CORRUPT_LOG,
-                f"the state of {self._name or 'this state machine'} is another one than checkpoint {ended.id} says: "
-                "it stops here; a restart builds it anew from a checkpoint",
+                f"the state of {self._name or 'this state machine'} is another one than checkpoint "
+                f"{differs.checkpoint_id} says: it stops here; a restart builds it anew from a checkpoint",
             )
+        self.rebuild(least_id=differs.least_id)
+
+    def rebuild(self, *, least_id: int = 0) -> None:
+        """The state is not to be trusted: it is built anew, from a checkpoint that is confirmed (``least_id`` or a
+        later one) or from the log's first record. Nothing of it is served meanwhile."""
+        logger.error("the state is built anew", extra={"machine": self._name, "from_checkpoint": least_id})
+        self.rebuilds += 1
+        self.is_rebuilding = True
+        self._least_id = max(self._least_id, least_id)
+        self._applier, self.machine = None, self._make()
+        self.checkpoints.forget_state()
+        if self._following is not None:
+            self._following.cancel()
+        self._tell_progress()
+
+    def contradicted(self, checkpoint_id: int) -> None:
+        """A majority came to another digest than this node did, which wrote the checkpoint or agreed with it."""
+        self.checkpoints.contradicted(checkpoint_id)
+        self.rebuild()
 
     def _tell_progress(self) -> None:
         self.on_applied()
@@ -169,70 +239,32 @@ class Runner(Generic[Machine]):
 
     def _end(self, failure: BaseException) -> None:
         self._ended_by = failure
-        for waiting in self._pending.values():
-            if not waiting.done():
-                waiting.set_exception(self._unknown())
-        self._pending.clear()
+        self._submitter.end(
+            lambda: error(
+                Code.TERM_CHANGED, "the state machine ended before it came to this command; it may be carried out"
+            )
+        )
         self._tell_progress()
-
-    def _unknown(self) -> DLedgerError:
-        return error(Code.TERM_CHANGED, "the state machine ended before it came to this command; it may be carried out")
-
-    # Restoring ---------------------------------------------------------------------------------------------------
-
-    async def _load(self) -> Applier:
-        first = await self._log.first_index()
-        if first == 0:
-            return Applier(self._make(), 0)
-        finder, start = CheckpointFinder(), first
-        while True:
-            found = await self._find(finder, start)
-            machine, digest = self._make(), _Digest()
-            await machine.restore(self._parts(machine, found, digest))
-            if digest.value == found.digest:
-                self.restores += 1
-                logger.info("restored from a checkpoint", extra={"machine": self._name, "checkpoint": found.id})
-                return Applier(machine, found.id + 1)
-            logger.error("a checkpoint is not what it says", extra={"machine": self._name, "checkpoint": found.id})
-            start = found.end_index + 1
-
-    async def _find(self, finder: CheckpointFinder, start: int) -> Checkpoint:
-        """Waits for one where none is complete yet: a follower may still be behind."""
-        async for record in self._log.read(start):
-            found = finder.feed(record.index, record.value)
-            if found is not None:
-                return found
-        raise error(Code.CORRUPT_LOG, "the log ended while a checkpoint was looked for")
-
-    async def _parts(self, machine: StateMachine, found: Checkpoint, digest: _Digest) -> AsyncIterator[bytes]:
-        async for record in self._log.read(found.id):
-            if record.index >= found.end_index:
-                return
-            match decode(record.index, record.value):
-                case Part(id, _, data) if id == found.id:
-                    digest.value = machine.fold(digest.value, data)
-                    yield data
-                case _:
-                    pass
 
     # What programs ask -------------------------------------------------------------------------------------------
 
-    async def submit(self, payload: bytes, *, term: int = 0) -> Any:
-        """What ``StateMachine.apply`` returned for it, once it is committed and applied here.
+    async def submit(self, payload: bytes, *, version: int = 0, term: int = 0) -> Any:
+        """What ``StateMachine.apply`` returned for it, once it is committed and applied here. ``version``: of this
+        kind of command; 0: the latest that may be written.
 
-        Raises Refused when the state machine refuses it, what an append raises when it was surely not appended, and
+        Raises Refused when the state machine refuses it, UNSUPPORTED_VERSION while not all nodes know such commands,
+        what an append raises when it was surely not appended, NOT_LEADER when it was to count in another ``term``, and
         OutcomeUnknown when it may be carried out yet.
         """
         self._check_running()
-        self._requests += 1
-        request = self._requests
-        waiting = self._pending[request] = asyncio.get_running_loop().create_future()
-        command = Command(payload, self.machine.version, self._submitter, request, term)
-        try:
-            await self._log.append(encode(command))
-            return await waiting
-        finally:
-            self._pending.pop(request, None)
+        agreed = min(self.machine.version, self.agreed_version) if self._is_on_a_node else self.machine.version
+        if version > agreed:
+            raise error(
+                Code.UNSUPPORTED_VERSION,
+                f"commands of version {version} are not written before all nodes know them: start the newer program "
+                "everywhere",
+            )
+        return await self._submitter.submit(payload, version=version or agreed, term=term)
 
     async def wait_applied(self, index: int) -> None:
         """Returns when the record at ``index``, and all before it, are in the state. Raises what ended the runner."""
@@ -246,45 +278,35 @@ class Runner(Generic[Machine]):
         """Returns when everything that was committed before the call is in the state: a read of it is linearizable."""
         await self.wait_applied(await self._log.commit_index())
 
-    async def checkpoint(self, pace: Callable[[int], Any] | None = None) -> int:
+    async def checkpoint(self, pace: Pace | None = None, *, append: Callable[[bytes], Any] | None = None) -> int:
         """Writes a checkpoint into the log, and returns its id. One at a time. ``pace`` is awaited with the size of
-        each part before the next one. Raises what an append raises: the checkpoint is incomplete then, and everybody
-        ignores it; CORRUPT_LOG when the state is not what its own digest says."""
+        each part before the next one. ``append`` takes BEGIN and END, and returns the index.
+
+        Raises what an append raises: the checkpoint is incomplete then, and everybody ignores it; CORRUPT_LOG when the
+        state is not what its own digest says.
+        """
         self._check_running()
-        began = await self._log.append(encode(Begin(self._submitter)))
+        append = append or self._log.append
+        began: int = await append(encode(Begin(self._submitter.id)))
         view = await self._view_of(began)
-        number = size_bytes = 0
-        digest = b""
-        for data in view.parts:
-            if len(data) > MAX_PART_BYTES:
-                raise error(
-                    Code.RECORD_TOO_LARGE, f"a part of a checkpoint has {len(data)} bytes, over {MAX_PART_BYTES}"
-                )
-            await self._log.append(encode(Part(began, number, data)))
-            digest = self.machine.fold(digest, data)
-            number, size_bytes = number + 1, size_bytes + len(data)
-            if pace is not None:
-                await pace(len(data))
-        if digest != view.digest:
-            raise error(Code.CORRUPT_LOG, "the state is not what its digest says: no checkpoint is made of it")
-        await self._log.append(encode(End(began, number, size_bytes, digest)))
+        try:
+            end = await write_parts(view, self._log.append, pace)
+        except DamagedState:
+            raise error(
+                Code.CORRUPT_LOG, "the state is not what its digest says: no checkpoint is made of it"
+            ) from None
+        await append(encode(end))
         return began
 
     async def _view_of(self, began: int) -> View:
         """Taken where BEGIN was applied. Views of attempts that failed are passed over."""
         await self.wait_applied(began)
-        while True:
+        while not self._views.empty():
             view = self._views.get_nowait()
             if view.id == began:
                 return view
+        raise error(Code.LEADER_NOT_READY, "the state was built anew, and no checkpoint is made now")
 
     def _check_running(self) -> None:
         if self._ended_by is not None:
             raise error(Code.SHUTTING_DOWN, f"the state machine is not running any more: {self._ended_by}")
-
-
-class _Digest:
-    """Of the parts that were read."""
-
-    def __init__(self) -> None:
-        self.value = b""

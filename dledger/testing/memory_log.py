@@ -42,6 +42,8 @@ class MemoryLog:
         """The device refuses records, whatever ``free_bytes`` says."""
         self._sync_delay_ms = sync_delay_ms
         self._segment_frames = segment_frames
+        self._rolled: set[int] = set()
+        """Positions behind which a segment was to begin."""
         self._start = LogSnapshot(group, initial_members)  # the state before the first frame kept
         self._state = self._start.copy()
         self._frames: list[Frame] = []
@@ -98,6 +100,10 @@ class MemoryLog:
         self._frames.extend(frames)
         self._start_sync()
 
+    def roll(self) -> None:
+        """A boundary lies behind the last frame."""
+        self._rolled.add(self.last.position)
+
     async def truncate(self, after: Position) -> None:
         lowest = max(self._commit_hint, self._state.start.position)
         assert lowest <= after <= self.last.position, f"{after} is not a position to cut behind"
@@ -142,14 +148,17 @@ class MemoryLog:
         return self._start.encode()
 
     def boundaries(self) -> list[Boundary]:
-        if not self._segment_frames:
+        if not self._segment_frames and not self._rolled:
             return []
         found: list[Boundary] = []
         size_bytes = 0
         for frame in self._frames[:-1]:
             header = frame.header
             size_bytes += header.stored_bytes
-            if header.position % self._segment_frames == 0 and header.position <= self._durable:
+            is_last = header.position in self._rolled or (
+                self._segment_frames > 0 and header.position % self._segment_frames == 0
+            )
+            if is_last and header.position <= self._durable:
                 found.append(Boundary(TrimPoint(header.point, header.end_index), header.timestamp_ms, size_bytes))
         return found
 

@@ -22,76 +22,81 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from dledger.v1 import directory_pb2 as dledger_dot_v1_dot_directory__pb2
 from dledger.v1 import raft_pb2 as dledger_dot_v1_dot_raft__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16\x64ledger/v1/admin.proto\x12\ndledger.v1\x1a\x15\x64ledger/v1/raft.proto\"!\n\x10SealGroupRequest\x12\r\n\x05group\x18\x01 \x01(\t\"\x13\n\x11SealGroupResponse\"D\n\x12\x43reateGroupRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07members\x18\x02 \x03(\t\x12\x0f\n\x07\x64ry_run\x18\x03 \x01(\x08\";\n\x13\x43reateGroupResponse\x12$\n\x05group\x18\x01 \x01(\x0b\x32\x15.dledger.v1.GroupInfo\"\x13\n\x11ListGroupsRequest\";\n\x12ListGroupsResponse\x12%\n\x06groups\x18\x01 \x03(\x0b\x32\x15.dledger.v1.GroupInfo\"N\n\x12\x44\x65leteGroupRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x64ry_run\x18\x02 \x01(\x08\x12\n\n\x02id\x18\x03 \x01(\x04\x12\r\n\x05\x66orce\x18\x04 \x01(\x08\";\n\x13\x44\x65leteGroupResponse\x12$\n\x05group\x18\x01 \x01(\x0b\x32\x15.dledger.v1.GroupInfo\"Q\n\tGroupInfo\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\x04\x12*\n\x08\x66ounders\x18\x03 \x03(\x0b\x32\x18.dledger.v1.MemberRecord\"\x1e\n\rStatusRequest\x12\r\n\x05group\x18\x01 \x01(\t\"\x83\x05\n\x0eStatusResponse\x12\r\n\x05group\x18\x01 \x01(\t\x12\x12\n\ncluster_id\x18\x02 \x01(\t\x12\n\n\x02id\x18\x03 \x01(\t\x12\x0c\n\x04role\x18\x04 \x01(\t\x12\x0c\n\x04term\x18\x05 \x01(\x04\x12\x11\n\tleader_id\x18\x06 \x01(\t\x12\x13\n\x0b\x66irst_index\x18\x07 \x01(\x03\x12\x14\n\x0c\x63ommit_index\x18\x08 \x01(\x03\x12\x12\n\nlast_index\x18\t \x01(\x03\x12\x10\n\x08position\x18\n \x01(\x04\x12\r\n\x05\x63hain\x18\x0b \x01(\x06\x12\x0b\n\x03pid\x18\x0c \x01(\r\x12\x10\n\x08\x64\x61ta_dir\x18\r \x01(\t\x12\x12\n\ndurability\x18\x0e \x01(\t\x12\x0f\n\x07version\x18\x0f \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x10 \x01(\t\x12\x14\n\x0cpeer_address\x18\x11 \x01(\t\x12\x14\n\x0chttp_address\x18\x12 \x01(\t\x12-\n\tfollowers\x18\x13 \x03(\x0b\x32\x1a.dledger.v1.FollowerStatus\x12)\n\x07members\x18\x14 \x03(\x0b\x32\x18.dledger.v1.MemberRecord\x12+\n\x08settings\x18\x15 \x01(\x0b\x32\x19.dledger.v1.GroupSettings\x12$\n\x04\x64isk\x18\x16 \x01(\x0b\x32\x16.dledger.v1.DiskStatus\x12\x16\n\x0elog_size_bytes\x18\x17 \x01(\x04\x12\x16\n\x0e\x64\x61maged_frames\x18\x18 \x01(\x04\x12\x14\n\x0crepair_stuck\x18\x19 \x01(\x08\x12\x18\n\x10\x66ounders_missing\x18\x1a \x03(\t\x12\x15\n\rvote_blockers\x18\x1b \x03(\t\x12\x0e\n\x06groups\x18\x1c \x01(\r\"/\n\nDiskStatus\x12\r\n\x05state\x18\x01 \x01(\t\x12\x12\n\nfree_bytes\x18\x02 \x01(\x04\"\x89\x01\n\x0e\x46ollowerStatus\x12\n\n\x02id\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\t\x12\x16\n\x0ematch_position\x18\x03 \x01(\x04\x12\x12\n\nlag_frames\x18\x04 \x01(\x04\x12\x11\n\tconnected\x18\x05 \x01(\x08\x12\x0e\n\x06\x63ounts\x18\x06 \x01(\x08\x12\r\n\x05voter\x18\x07 \x01(\x08\"N\n\x19TransferLeadershipRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\x11\n\ttarget_id\x18\x02 \x01(\t\x12\x0f\n\x07\x64ry_run\x18\x03 \x01(\x08\"=\n\x1aTransferLeadershipResponse\x12\x11\n\tleader_id\x18\x01 \x01(\t\x12\x0c\n\x04term\x18\x02 \x01(\x04\"U\n\x11\x41\x64\x64LearnerRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\t\x12\x14\n\x0cpeer_address\x18\x03 \x01(\t\x12\x0f\n\x07\x64ry_run\x18\x04 \x01(\x08\"B\n\x12\x41\x64\x64LearnerResponse\x12,\n\x06\x63hange\x18\x01 \x01(\x0b\x32\x1c.dledger.v1.MembershipChange\"B\n\x14PromoteMemberRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\t\x12\x0f\n\x07\x64ry_run\x18\x03 \x01(\x08\"E\n\x15PromoteMemberResponse\x12,\n\x06\x63hange\x18\x01 \x01(\x0b\x32\x1c.dledger.v1.MembershipChange\"A\n\x13RemoveMemberRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\t\x12\x0f\n\x07\x64ry_run\x18\x03 \x01(\x08\"D\n\x14RemoveMemberResponse\x12,\n\x06\x63hange\x18\x01 \x01(\x0b\x32\x1c.dledger.v1.MembershipChange\"B\n\x14ReadmitMemberRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\t\x12\x0f\n\x07\x64ry_run\x18\x03 \x01(\x08\"E\n\x15ReadmitMemberResponse\x12,\n\x06\x63hange\x18\x01 \x01(\x0b\x32\x1c.dledger.v1.MembershipChange\"O\n\x10MembershipChange\x12)\n\x07members\x18\x01 \x03(\x0b\x32\x18.dledger.v1.MemberRecord\x12\x10\n\x08position\x18\x02 \x01(\x04\"l\n\x1aSetPreferredLeadersRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12.\n\tpreferred\x18\x02 \x03(\x0b\x32\x1b.dledger.v1.PreferredLeader\x12\x0f\n\x07\x64ry_run\x18\x03 \x01(\x08\"J\n\x1bSetPreferredLeadersResponse\x12+\n\x08settings\x18\x01 \x01(\x0b\x32\x19.dledger.v1.GroupSettings\"C\n\x0bTrimRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\x14\n\x0c\x62\x65\x66ore_index\x18\x02 \x01(\x04\x12\x0f\n\x07\x64ry_run\x18\x03 \x01(\x08\"S\n\x0cTrimResponse\x12\x13\n\x0b\x66irst_index\x18\x01 \x01(\x04\x12\x17\n\x0ftrimmed_records\x18\x02 \x01(\x04\x12\x15\n\rtrimmed_bytes\x18\x03 \x01(\x04\"\x83\x01\n\x13SetRetentionRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\x17\n\nmax_age_ms\x18\x02 \x01(\x04H\x00\x88\x01\x01\x12\x16\n\tmax_bytes\x18\x03 \x01(\x04H\x01\x88\x01\x01\x12\x0f\n\x07\x64ry_run\x18\x04 \x01(\x08\x42\r\n\x0b_max_age_msB\x0c\n\n_max_bytes\"s\n\x14SetRetentionResponse\x12+\n\x08settings\x18\x01 \x01(\x0b\x32\x19.dledger.v1.GroupSettings\x12\x17\n\x0ftrimmed_records\x18\x02 \x01(\x04\x12\x15\n\rtrimmed_bytes\x18\x03 \x01(\x04\x32\xad\x08\n\x0c\x41\x64minService\x12?\n\x06Status\x12\x19.dledger.v1.StatusRequest\x1a\x1a.dledger.v1.StatusResponse\x12\x63\n\x12TransferLeadership\x12%.dledger.v1.TransferLeadershipRequest\x1a&.dledger.v1.TransferLeadershipResponse\x12K\n\nAddLearner\x12\x1d.dledger.v1.AddLearnerRequest\x1a\x1e.dledger.v1.AddLearnerResponse\x12T\n\rPromoteMember\x12 .dledger.v1.PromoteMemberRequest\x1a!.dledger.v1.PromoteMemberResponse\x12Q\n\x0cRemoveMember\x12\x1f.dledger.v1.RemoveMemberRequest\x1a .dledger.v1.RemoveMemberResponse\x12T\n\rReadmitMember\x12 .dledger.v1.ReadmitMemberRequest\x1a!.dledger.v1.ReadmitMemberResponse\x12\x66\n\x13SetPreferredLeaders\x12&.dledger.v1.SetPreferredLeadersRequest\x1a\'.dledger.v1.SetPreferredLeadersResponse\x12\x39\n\x04Trim\x12\x17.dledger.v1.TrimRequest\x1a\x18.dledger.v1.TrimResponse\x12Q\n\x0cSetRetention\x12\x1f.dledger.v1.SetRetentionRequest\x1a .dledger.v1.SetRetentionResponse\x12N\n\x0b\x43reateGroup\x12\x1e.dledger.v1.CreateGroupRequest\x1a\x1f.dledger.v1.CreateGroupResponse\x12K\n\nListGroups\x12\x1d.dledger.v1.ListGroupsRequest\x1a\x1e.dledger.v1.ListGroupsResponse\x12N\n\x0b\x44\x65leteGroup\x12\x1e.dledger.v1.DeleteGroupRequest\x1a\x1f.dledger.v1.DeleteGroupResponse\x12H\n\tSealGroup\x12\x1c.dledger.v1.SealGroupRequest\x1a\x1d.dledger.v1.SealGroupResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16\x64ledger/v1/admin.proto\x12\ndledger.v1\x1a\x1a\x64ledger/v1/directory.proto\x1a\x15\x64ledger/v1/raft.proto\"]\n\x14RecordMembersRequest\x12\x31\n\x07\x63ommand\x18\x01 \x01(\x0b\x32 .dledger.v1.RecordMembersCommand\x12\x12\n\ncluster_id\x18\x02 \x01(\t\"\x17\n\x15RecordMembersResponse\"5\n\x10SealGroupRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\x12\n\ncluster_id\x18\x02 \x01(\t\"\x13\n\x11SealGroupResponse\"D\n\x12\x43reateGroupRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07members\x18\x02 \x03(\t\x12\x0f\n\x07\x64ry_run\x18\x03 \x01(\x08\";\n\x13\x43reateGroupResponse\x12$\n\x05group\x18\x01 \x01(\x0b\x32\x15.dledger.v1.GroupInfo\"\x13\n\x11ListGroupsRequest\";\n\x12ListGroupsResponse\x12%\n\x06groups\x18\x01 \x03(\x0b\x32\x15.dledger.v1.GroupInfo\"N\n\x12\x44\x65leteGroupRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x64ry_run\x18\x02 \x01(\x08\x12\n\n\x02id\x18\x03 \x01(\x04\x12\r\n\x05\x66orce\x18\x04 \x01(\x08\";\n\x13\x44\x65leteGroupResponse\x12$\n\x05group\x18\x01 \x01(\x0b\x32\x15.dledger.v1.GroupInfo\"|\n\tGroupInfo\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\x04\x12*\n\x08\x66ounders\x18\x03 \x03(\x0b\x32\x18.dledger.v1.MemberRecord\x12)\n\x07members\x18\x04 \x03(\x0b\x32\x18.dledger.v1.MemberRecord\"\x1e\n\rStatusRequest\x12\r\n\x05group\x18\x01 \x01(\t\"\xd1\x05\n\x0eStatusResponse\x12\r\n\x05group\x18\x01 \x01(\t\x12\x12\n\ncluster_id\x18\x02 \x01(\t\x12\n\n\x02id\x18\x03 \x01(\t\x12\x0c\n\x04role\x18\x04 \x01(\t\x12\x0c\n\x04term\x18\x05 \x01(\x04\x12\x11\n\tleader_id\x18\x06 \x01(\t\x12\x13\n\x0b\x66irst_index\x18\x07 \x01(\x03\x12\x14\n\x0c\x63ommit_index\x18\x08 \x01(\x03\x12\x12\n\nlast_index\x18\t \x01(\x03\x12\x10\n\x08position\x18\n \x01(\x04\x12\r\n\x05\x63hain\x18\x0b \x01(\x06\x12\x0b\n\x03pid\x18\x0c \x01(\r\x12\x10\n\x08\x64\x61ta_dir\x18\r \x01(\t\x12\x12\n\ndurability\x18\x0e \x01(\t\x12\x0f\n\x07version\x18\x0f \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x10 \x01(\t\x12\x14\n\x0cpeer_address\x18\x11 \x01(\t\x12\x14\n\x0chttp_address\x18\x12 \x01(\t\x12-\n\tfollowers\x18\x13 \x03(\x0b\x32\x1a.dledger.v1.FollowerStatus\x12)\n\x07members\x18\x14 \x03(\x0b\x32\x18.dledger.v1.MemberRecord\x12+\n\x08settings\x18\x15 \x01(\x0b\x32\x19.dledger.v1.GroupSettings\x12$\n\x04\x64isk\x18\x16 \x01(\x0b\x32\x16.dledger.v1.DiskStatus\x12\x16\n\x0elog_size_bytes\x18\x17 \x01(\x04\x12\x16\n\x0e\x64\x61maged_frames\x18\x18 \x01(\x04\x12\x14\n\x0crepair_stuck\x18\x19 \x01(\x08\x12\x18\n\x10\x66ounders_missing\x18\x1a \x03(\t\x12\x15\n\rvote_blockers\x18\x1b \x03(\t\x12\x0e\n\x06groups\x18\x1c \x01(\r\x12\x12\n\ngroups_led\x18\x1d \x01(\r\x12\x1b\n\x13node_log_size_bytes\x18\x1e \x01(\x04\x12\x1b\n\x13node_damaged_frames\x18\x1f \x01(\x04\"/\n\nDiskStatus\x12\r\n\x05state\x18\x01 \x01(\t\x12\x12\n\nfree_bytes\x18\x02 \x01(\x04\"\x89\x01\n\x0e\x46ollowerStatus\x12\n\n\x02id\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\t\x12\x16\n\x0ematch_position\x18\x03 \x01(\x04\x12\x12\n\nlag_frames\x18\x04 \x01(\x04\x12\x11\n\tconnected\x18\x05 \x01(\x08\x12\x0e\n\x06\x63ounts\x18\x06 \x01(\x08\x12\r\n\x05voter\x18\x07 \x01(\x08\"N\n\x19TransferLeadershipRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\x11\n\ttarget_id\x18\x02 \x01(\t\x12\x0f\n\x07\x64ry_run\x18\x03 \x01(\x08\"=\n\x1aTransferLeadershipResponse\x12\x11\n\tleader_id\x18\x01 \x01(\t\x12\x0c\n\x04term\x18\x02 \x01(\x04\"U\n\x11\x41\x64\x64LearnerRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\t\x12\x14\n\x0cpeer_address\x18\x03 \x01(\t\x12\x0f\n\x07\x64ry_run\x18\x04 \x01(\x08\"B\n\x12\x41\x64\x64LearnerResponse\x12,\n\x06\x63hange\x18\x01 \x01(\x0b\x32\x1c.dledger.v1.MembershipChange\"B\n\x14PromoteMemberRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\t\x12\x0f\n\x07\x64ry_run\x18\x03 \x01(\x08\"E\n\x15PromoteMemberResponse\x12,\n\x06\x63hange\x18\x01 \x01(\x0b\x32\x1c.dledger.v1.MembershipChange\"A\n\x13RemoveMemberRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\t\x12\x0f\n\x07\x64ry_run\x18\x03 \x01(\x08\"D\n\x14RemoveMemberResponse\x12,\n\x06\x63hange\x18\x01 \x01(\x0b\x32\x1c.dledger.v1.MembershipChange\"B\n\x14ReadmitMemberRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\t\x12\x0f\n\x07\x64ry_run\x18\x03 \x01(\x08\"E\n\x15ReadmitMemberResponse\x12,\n\x06\x63hange\x18\x01 \x01(\x0b\x32\x1c.dledger.v1.MembershipChange\"O\n\x10MembershipChange\x12)\n\x07members\x18\x01 \x03(\x0b\x32\x18.dledger.v1.MemberRecord\x12\x10\n\x08position\x18\x02 \x01(\x04\"l\n\x1aSetPreferredLeadersRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12.\n\tpreferred\x18\x02 \x03(\x0b\x32\x1b.dledger.v1.PreferredLeader\x12\x0f\n\x07\x64ry_run\x18\x03 \x01(\x08\"J\n\x1bSetPreferredLeadersResponse\x12+\n\x08settings\x18\x01 \x01(\x0b\x32\x19.dledger.v1.GroupSettings\"C\n\x0bTrimRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\x14\n\x0c\x62\x65\x66ore_index\x18\x02 \x01(\x04\x12\x0f\n\x07\x64ry_run\x18\x03 \x01(\x08\"S\n\x0cTrimResponse\x12\x13\n\x0b\x66irst_index\x18\x01 \x01(\x04\x12\x17\n\x0ftrimmed_records\x18\x02 \x01(\x04\x12\x15\n\rtrimmed_bytes\x18\x03 \x01(\x04\"\x83\x01\n\x13SetRetentionRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\x17\n\nmax_age_ms\x18\x02 \x01(\x04H\x00\x88\x01\x01\x12\x16\n\tmax_bytes\x18\x03 \x01(\x04H\x01\x88\x01\x01\x12\x0f\n\x07\x64ry_run\x18\x04 \x01(\x08\x42\r\n\x0b_max_age_msB\x0c\n\n_max_bytes\"s\n\x14SetRetentionResponse\x12+\n\x08settings\x18\x01 \x01(\x0b\x32\x19.dledger.v1.GroupSettings\x12\x17\n\x0ftrimmed_records\x18\x02 \x01(\x04\x12\x15\n\rtrimmed_bytes\x18\x03 \x01(\x04\x32\x83\t\n\x0c\x41\x64minService\x12?\n\x06Status\x12\x19.dledger.v1.StatusRequest\x1a\x1a.dledger.v1.StatusResponse\x12\x63\n\x12TransferLeadership\x12%.dledger.v1.TransferLeadershipRequest\x1a&.dledger.v1.TransferLeadershipResponse\x12K\n\nAddLearner\x12\x1d.dledger.v1.AddLearnerRequest\x1a\x1e.dledger.v1.AddLearnerResponse\x12T\n\rPromoteMember\x12 .dledger.v1.PromoteMemberRequest\x1a!.dledger.v1.PromoteMemberResponse\x12Q\n\x0cRemoveMember\x12\x1f.dledger.v1.RemoveMemberRequest\x1a .dledger.v1.RemoveMemberResponse\x12T\n\rReadmitMember\x12 .dledger.v1.ReadmitMemberRequest\x1a!.dledger.v1.ReadmitMemberResponse\x12\x66\n\x13SetPreferredLeaders\x12&.dledger.v1.SetPreferredLeadersRequest\x1a\'.dledger.v1.SetPreferredLeadersResponse\x12\x39\n\x04Trim\x12\x17.dledger.v1.TrimRequest\x1a\x18.dledger.v1.TrimResponse\x12Q\n\x0cSetRetention\x12\x1f.dledger.v1.SetRetentionRequest\x1a .dledger.v1.SetRetentionResponse\x12N\n\x0b\x43reateGroup\x12\x1e.dledger.v1.CreateGroupRequest\x1a\x1f.dledger.v1.CreateGroupResponse\x12K\n\nListGroups\x12\x1d.dledger.v1.ListGroupsRequest\x1a\x1e.dledger.v1.ListGroupsResponse\x12N\n\x0b\x44\x65leteGroup\x12\x1e.dledger.v1.DeleteGroupRequest\x1a\x1f.dledger.v1.DeleteGroupResponse\x12H\n\tSealGroup\x12\x1c.dledger.v1.SealGroupRequest\x1a\x1d.dledger.v1.SealGroupResponse\x12T\n\rRecordMembers\x12 .dledger.v1.RecordMembersRequest\x1a!.dledger.v1.RecordMembersResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'dledger.v1.admin_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_SEALGROUPREQUEST']._serialized_start=61
-  _globals['_SEALGROUPREQUEST']._serialized_end=94
-  _globals['_SEALGROUPRESPONSE']._serialized_start=96
-  _globals['_SEALGROUPRESPONSE']._serialized_end=115
-  _globals['_CREATEGROUPREQUEST']._serialized_start=117
-  _globals['_CREATEGROUPREQUEST']._serialized_end=185
-  _globals['_CREATEGROUPRESPONSE']._serialized_start=187
-  _globals['_CREATEGROUPRESPONSE']._serialized_end=246
-  _globals['_LISTGROUPSREQUEST']._serialized_start=248
-  _globals['_LISTGROUPSREQUEST']._serialized_end=267
-  _globals['_LISTGROUPSRESPONSE']._serialized_start=269
-  _globals['_LISTGROUPSRESPONSE']._serialized_end=328
-  _globals['_DELETEGROUPREQUEST']._serialized_start=330
-  _globals['_DELETEGROUPREQUEST']._serialized_end=408
-  _globals['_DELETEGROUPRESPONSE']._serialized_start=410
-  _globals['_DELETEGROUPRESPONSE']._serialized_end=469
-  _globals['_GROUPINFO']._serialized_start=471
-  _globals['_GROUPINFO']._serialized_end=552
-  _globals['_STATUSREQUEST']._serialized_start=554
-  _globals['_STATUSREQUEST']._serialized_end=584
-  _globals['_STATUSRESPONSE']._serialized_start=587
-  _globals['_STATUSRESPONSE']._serialized_end=1230
-  _globals['_DISKSTATUS']._serialized_start=1232
-  _globals['_DISKSTATUS']._serialized_end=1279
-  _globals['_FOLLOWERSTATUS']._serialized_start=1282
-  _globals['_FOLLOWERSTATUS']._serialized_end=1419
-  _globals['_TRANSFERLEADERSHIPREQUEST']._serialized_start=1421
-  _globals['_TRANSFERLEADERSHIPREQUEST']._serialized_end=1499
-  _globals['_TRANSFERLEADERSHIPRESPONSE']._serialized_start=1501
-  _globals['_TRANSFERLEADERSHIPRESPONSE']._serialized_end=1562
-  _globals['_ADDLEARNERREQUEST']._serialized_start=1564
-  _globals['_ADDLEARNERREQUEST']._serialized_end=1649
-  _globals['_ADDLEARNERRESPONSE']._serialized_start=1651
-  _globals['_ADDLEARNERRESPONSE']._serialized_end=1717
-  _globals['_PROMOTEMEMBERREQUEST']._serialized_start=1719
-  _globals['_PROMOTEMEMBERREQUEST']._serialized_end=1785
-  _globals['_PROMOTEMEMBERRESPONSE']._serialized_start=1787
-  _globals['_PROMOTEMEMBERRESPONSE']._serialized_end=1856
-  _globals['_REMOVEMEMBERREQUEST']._serialized_start=1858
-  _globals['_REMOVEMEMBERREQUEST']._serialized_end=1923
-  _globals['_REMOVEMEMBERRESPONSE']._serialized_start=1925
-  _globals['_REMOVEMEMBERRESPONSE']._serialized_end=1993
-  _globals['_READMITMEMBERREQUEST']._serialized_start=1995
-  _globals['_READMITMEMBERREQUEST']._serialized_end=2061
-  _globals['_READMITMEMBERRESPONSE']._serialized_start=2063
-  _globals['_READMITMEMBERRESPONSE']._serialized_end=2132
-  _globals['_MEMBERSHIPCHANGE']._serialized_start=2134
-  _globals['_MEMBERSHIPCHANGE']._serialized_end=2213
-  _globals['_SETPREFERREDLEADERSREQUEST']._serialized_start=2215
-  _globals['_SETPREFERREDLEADERSREQUEST']._serialized_end=2323
-  _globals['_SETPREFERREDLEADERSRESPONSE']._serialized_start=2325
-  _globals['_SETPREFERREDLEADERSRESPONSE']._serialized_end=2399
-  _globals['_TRIMREQUEST']._serialized_start=2401
-  _globals['_TRIMREQUEST']._serialized_end=2468
-  _globals['_TRIMRESPONSE']._serialized_start=2470
-  _globals['_TRIMRESPONSE']._serialized_end=2553
-  _globals['_SETRETENTIONREQUEST']._serialized_start=2556
-  _globals['_SETRETENTIONREQUEST']._serialized_end=2687
-  _globals['_SETRETENTIONRESPONSE']._serialized_start=2689
-  _globals['_SETRETENTIONRESPONSE']._serialized_end=2804
-  _globals['_ADMINSERVICE']._serialized_start=2807
-  _globals['_ADMINSERVICE']._serialized_end=3876
+  _globals['_RECORDMEMBERSREQUEST']._serialized_start=89
+  _globals['_RECORDMEMBERSREQUEST']._serialized_end=182
+  _globals['_RECORDMEMBERSRESPONSE']._serialized_start=184
+  _globals['_RECORDMEMBERSRESPONSE']._serialized_end=207
+  _globals['_SEALGROUPREQUEST']._serialized_start=209
+  _globals['_SEALGROUPREQUEST']._serialized_end=262
+  _globals['_SEALGROUPRESPONSE']._serialized_start=264
+  _globals['_SEALGROUPRESPONSE']._serialized_end=283
+  _globals['_CREATEGROUPREQUEST']._serialized_start=285
+  _globals['_CREATEGROUPREQUEST']._serialized_end=353
+  _globals['_CREATEGROUPRESPONSE']._serialized_start=355
+  _globals['_CREATEGROUPRESPONSE']._serialized_end=414
+  _globals['_LISTGROUPSREQUEST']._serialized_start=416
+  _globals['_LISTGROUPSREQUEST']._serialized_end=435
+  _globals['_LISTGROUPSRESPONSE']._serialized_start=437
+  _globals['_LISTGROUPSRESPONSE']._serialized_end=496
+  _globals['_DELETEGROUPREQUEST']._serialized_start=498
+  _globals['_DELETEGROUPREQUEST']._serialized_end=576
+  _globals['_DELETEGROUPRESPONSE']._serialized_start=578
+  _globals['_DELETEGROUPRESPONSE']._serialized_end=637
+  _globals['_GROUPINFO']._serialized_start=639
+  _globals['_GROUPINFO']._serialized_end=763
+  _globals['_STATUSREQUEST']._serialized_start=765
+  _globals['_STATUSREQUEST']._serialized_end=795
+  _globals['_STATUSRESPONSE']._serialized_start=798
+  _globals['_STATUSRESPONSE']._serialized_end=1519
+  _globals['_DISKSTATUS']._serialized_start=1521
+  _globals['_DISKSTATUS']._serialized_end=1568
+  _globals['_FOLLOWERSTATUS']._serialized_start=1571
+  _globals['_FOLLOWERSTATUS']._serialized_end=1708
+  _globals['_TRANSFERLEADERSHIPREQUEST']._serialized_start=1710
+  _globals['_TRANSFERLEADERSHIPREQUEST']._serialized_end=1788
+  _globals['_TRANSFERLEADERSHIPRESPONSE']._serialized_start=1790
+  _globals['_TRANSFERLEADERSHIPRESPONSE']._serialized_end=1851
+  _globals['_ADDLEARNERREQUEST']._serialized_start=1853
+  _globals['_ADDLEARNERREQUEST']._serialized_end=1938
+  _globals['_ADDLEARNERRESPONSE']._serialized_start=1940
+  _globals['_ADDLEARNERRESPONSE']._serialized_end=2006
+  _globals['_PROMOTEMEMBERREQUEST']._serialized_start=2008
+  _globals['_PROMOTEMEMBERREQUEST']._serialized_end=2074
+  _globals['_PROMOTEMEMBERRESPONSE']._serialized_start=2076
+  _globals['_PROMOTEMEMBERRESPONSE']._serialized_end=2145
+  _globals['_REMOVEMEMBERREQUEST']._serialized_start=2147
+  _globals['_REMOVEMEMBERREQUEST']._serialized_end=2212
+  _globals['_REMOVEMEMBERRESPONSE']._serialized_start=2214
+  _globals['_REMOVEMEMBERRESPONSE']._serialized_end=2282
+  _globals['_READMITMEMBERREQUEST']._serialized_start=2284
+  _globals['_READMITMEMBERREQUEST']._serialized_end=2350
+  _globals['_READMITMEMBERRESPONSE']._serialized_start=2352
+  _globals['_READMITMEMBERRESPONSE']._serialized_end=2421
+  _globals['_MEMBERSHIPCHANGE']._serialized_start=2423
+  _globals['_MEMBERSHIPCHANGE']._serialized_end=2502
+  _globals['_SETPREFERREDLEADERSREQUEST']._serialized_start=2504
+  _globals['_SETPREFERREDLEADERSREQUEST']._serialized_end=2612
+  _globals['_SETPREFERREDLEADERSRESPONSE']._serialized_start=2614
+  _globals['_SETPREFERREDLEADERSRESPONSE']._serialized_end=2688
+  _globals['_TRIMREQUEST']._serialized_start=2690
+  _globals['_TRIMREQUEST']._serialized_end=2757
+  _globals['_TRIMRESPONSE']._serialized_start=2759
+  _globals['_TRIMRESPONSE']._serialized_end=2842
+  _globals['_SETRETENTIONREQUEST']._serialized_start=2845
+  _globals['_SETRETENTIONREQUEST']._serialized_end=2976
+  _globals['_SETRETENTIONRESPONSE']._serialized_start=2978
+  _globals['_SETRETENTIONRESPONSE']._serialized_end=3093
+  _globals['_ADMINSERVICE']._serialized_start=3096
+  _globals['_ADMINSERVICE']._serialized_end=4251
 # @@protoc_insertion_point(module_scope)

@@ -96,6 +96,37 @@ class PeerMessage(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     @_typing.final
+    class MachineReport(_message.Message):
+        """What a node's state machine says to the leader of its group."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        NEXT_INDEX_FIELD_NUMBER: _builtins.int
+        VERSION_FIELD_NUMBER: _builtins.int
+        CHECKPOINT_ID_FIELD_NUMBER: _builtins.int
+        DIGEST_FIELD_NUMBER: _builtins.int
+        next_index: _builtins.int
+        """One more than the index of the last record in its state; 0: none, or it is being restored."""
+        version: _builtins.int
+        """The latest version of commands that it knows."""
+        checkpoint_id: _builtins.int
+        """The last checkpoint to whose BEGIN it applied its way, and its own digest as of there; empty: there is none."""
+        digest: _builtins.bytes
+        def __init__(
+            self,
+            *,
+            next_index: _builtins.int = ...,
+            version: _builtins.int = ...,
+            checkpoint_id: _builtins.int = ...,
+            digest: _builtins.bytes = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint_id", b"checkpoint_id", "digest", b"digest", "next_index", b"next_index", "version", b"version"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
     class Point(_message.Message):
         """Names one frame and everything before it."""
 
@@ -574,6 +605,7 @@ class PeerMessage(_message.Message):
     FETCH_RESPONSE_FIELD_NUMBER: _builtins.int
     HEARTBEAT_BATCH_FIELD_NUMBER: _builtins.int
     HEARTBEAT_RESPONSE_BATCH_FIELD_NUMBER: _builtins.int
+    MACHINE_REPORT_FIELD_NUMBER: _builtins.int
     group: _builtins.str
     """Empty, and the term 0, in a batch: each of its rows has its own."""
     cluster_id: _builtins.str
@@ -616,6 +648,8 @@ class PeerMessage(_message.Message):
     def heartbeat_batch(self) -> Global___PeerMessage.HeartbeatBatch: ...
     @_builtins.property
     def heartbeat_response_batch(self) -> Global___PeerMessage.HeartbeatResponseBatch: ...
+    @_builtins.property
+    def machine_report(self) -> Global___PeerMessage.MachineReport: ...
     def __init__(
         self,
         *,
@@ -640,12 +674,13 @@ class PeerMessage(_message.Message):
         fetch_response: Global___PeerMessage.FetchResponse | None = ...,
         heartbeat_batch: Global___PeerMessage.HeartbeatBatch | None = ...,
         heartbeat_response_batch: Global___PeerMessage.HeartbeatResponseBatch | None = ...,
+        machine_report: Global___PeerMessage.MachineReport | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["append", b"append", "append_response", b"append_response", "body", b"body", "compare", b"compare", "compare_response", b"compare_response", "fetch", b"fetch", "fetch_response", b"fetch_response", "heartbeat", b"heartbeat", "heartbeat_batch", b"heartbeat_batch", "heartbeat_response", b"heartbeat_response", "heartbeat_response_batch", b"heartbeat_response_batch", "reset", b"reset", "reset_response", b"reset_response", "take_leadership", b"take_leadership", "truncate", b"truncate", "truncate_response", b"truncate_response", "vote_request", b"vote_request", "vote_response", b"vote_response"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["append", b"append", "append_response", b"append_response", "body", b"body", "compare", b"compare", "compare_response", b"compare_response", "fetch", b"fetch", "fetch_response", b"fetch_response", "heartbeat", b"heartbeat", "heartbeat_batch", b"heartbeat_batch", "heartbeat_response", b"heartbeat_response", "heartbeat_response_batch", b"heartbeat_response_batch", "machine_report", b"machine_report", "reset", b"reset", "reset_response", b"reset_response", "take_leadership", b"take_leadership", "truncate", b"truncate", "truncate_response", b"truncate_response", "vote_request", b"vote_request", "vote_response", b"vote_response"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["append", b"append", "append_response", b"append_response", "body", b"body", "cluster_id", b"cluster_id", "compare", b"compare", "compare_response", b"compare_response", "fetch", b"fetch", "fetch_response", b"fetch_response", "group", b"group", "heartbeat", b"heartbeat", "heartbeat_batch", b"heartbeat_batch", "heartbeat_response", b"heartbeat_response", "heartbeat_response_batch", b"heartbeat_response_batch", "leader_id", b"leader_id", "reset", b"reset", "reset_response", b"reset_response", "take_leadership", b"take_leadership", "term", b"term", "truncate", b"truncate", "truncate_response", b"truncate_response", "vote_request", b"vote_request", "vote_response", b"vote_response"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["append", b"append", "append_response", b"append_response", "body", b"body", "cluster_id", b"cluster_id", "compare", b"compare", "compare_response", b"compare_response", "fetch", b"fetch", "fetch_response", b"fetch_response", "group", b"group", "heartbeat", b"heartbeat", "heartbeat_batch", b"heartbeat_batch", "heartbeat_response", b"heartbeat_response", "heartbeat_response_batch", b"heartbeat_response_batch", "leader_id", b"leader_id", "machine_report", b"machine_report", "reset", b"reset", "reset_response", b"reset_response", "take_leadership", b"take_leadership", "term", b"term", "truncate", b"truncate", "truncate_response", b"truncate_response", "vote_request", b"vote_request", "vote_response", b"vote_response"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["append", "append_response", "heartbeat", "heartbeat_response", "vote_request", "vote_response", "compare", "compare_response", "truncate", "truncate_response", "reset", "reset_response", "take_leadership", "fetch", "fetch_response", "heartbeat_batch", "heartbeat_response_batch"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["append", "append_response", "heartbeat", "heartbeat_response", "vote_request", "vote_response", "compare", "compare_response", "truncate", "truncate_response", "reset", "reset_response", "take_leadership", "fetch", "fetch_response", "heartbeat_batch", "heartbeat_response_batch", "machine_report"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x64ledger/v1/statemachine.proto\x12\ndledger.v1\"\xc3\x01\n\rMachineRecord\x12&\n\x07\x63ommand\x18\x01 \x01(\x0b\x32\x13.dledger.v1.CommandH\x00\x12,\n\x05\x62\x65gin\x18\x02 \x01(\x0b\x32\x1b.dledger.v1.CheckpointBeginH\x00\x12*\n\x04part\x18\x03 \x01(\x0b\x32\x1a.dledger.v1.CheckpointPartH\x00\x12(\n\x03\x65nd\x18\x04 \x01(\x0b\x32\x19.dledger.v1.CheckpointEndH\x00\x42\x06\n\x04kind\"]\n\x07\x43ommand\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x0f\n\x07payload\x18\x02 \x01(\x0c\x12\x11\n\tsubmitter\x18\x03 \x01(\x06\x12\x0f\n\x07request\x18\x04 \x01(\x04\x12\x0c\n\x04term\x18\x05 \x01(\x04\"$\n\x0f\x43heckpointBegin\x12\x11\n\tsubmitter\x18\x01 \x01(\x06\":\n\x0e\x43heckpointPart\x12\n\n\x02id\x18\x01 \x01(\x04\x12\x0e\n\x06number\x18\x02 \x01(\r\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\"N\n\rCheckpointEnd\x12\n\n\x02id\x18\x01 \x01(\x04\x12\r\n\x05parts\x18\x02 \x01(\r\x12\x12\n\nsize_bytes\x18\x03 \x01(\x04\x12\x0e\n\x06\x64igest\x18\x04 \x01(\x0c\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x64ledger/v1/statemachine.proto\x12\ndledger.v1\"\xb4\x03\n\rMachineRecord\x12&\n\x07\x63ommand\x18\x01 \x01(\x0b\x32\x13.dledger.v1.CommandH\x00\x12,\n\x05\x62\x65gin\x18\x02 \x01(\x0b\x32\x1b.dledger.v1.CheckpointBeginH\x00\x12*\n\x04part\x18\x03 \x01(\x0b\x32\x1a.dledger.v1.CheckpointPartH\x00\x12(\n\x03\x65nd\x18\x04 \x01(\x0b\x32\x19.dledger.v1.CheckpointEndH\x00\x12*\n\x04head\x18\x05 \x01(\x0b\x32\x1a.dledger.v1.CheckpointHeadH\x00\x12\x34\n\tconfirmed\x18\x06 \x01(\x0b\x32\x1f.dledger.v1.CheckpointConfirmedH\x00\x12-\n\x07version\x18\x07 \x01(\x0b\x32\x1a.dledger.v1.MachineVersionH\x00\x12/\n\x0copen_session\x18\x08 \x01(\x0b\x32\x17.dledger.v1.OpenSessionH\x00\x12-\n\x0b\x65nd_session\x18\t \x01(\x0b\x32\x16.dledger.v1.EndSessionH\x00\x42\x06\n\x04kind\"\x84\x01\n\x07\x43ommand\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x0f\n\x07payload\x18\x02 \x01(\x0c\x12\x11\n\tsubmitter\x18\x03 \x01(\x06\x12\x0f\n\x07request\x18\x04 \x01(\x04\x12\x0c\n\x04term\x18\x05 \x01(\x04\x12\x0f\n\x07session\x18\x06 \x01(\x04\x12\x14\n\x0c\x61\x63knowledged\x18\x07 \x01(\x04\"1\n\x0bOpenSession\x12\x11\n\tsubmitter\x18\x01 \x01(\x06\x12\x0f\n\x07request\x18\x02 \x01(\x04\"+\n\nEndSession\x12\x0f\n\x07session\x18\x01 \x01(\x04\x12\x0c\n\x04term\x18\x02 \x01(\x04\"!\n\x0eMachineVersion\x12\x0f\n\x07version\x18\x01 \x01(\r\"$\n\x0f\x43heckpointBegin\x12\x11\n\tsubmitter\x18\x01 \x01(\x06\":\n\x0e\x43heckpointPart\x12\n\n\x02id\x18\x01 \x01(\x04\x12\x0e\n\x06number\x18\x02 \x01(\r\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\":\n\x0e\x43heckpointHead\x12\n\n\x02id\x18\x01 \x01(\x04\x12\x0e\n\x06number\x18\x02 \x01(\r\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\"]\n\rCheckpointEnd\x12\n\n\x02id\x18\x01 \x01(\x04\x12\r\n\x05parts\x18\x02 \x01(\r\x12\x12\n\nsize_bytes\x18\x03 \x01(\x04\x12\x0e\n\x06\x64igest\x18\x04 \x01(\x0c\x12\r\n\x05heads\x18\x05 \x01(\r\"1\n\x13\x43heckpointConfirmed\x12\n\n\x02id\x18\x01 \x01(\x04\x12\x0e\n\x06\x64igest\x18\x02 \x01(\x0c\"\xed\x01\n\x0bMachineHead\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x31\n\x08sessions\x18\x02 \x03(\x0b\x32\x1f.dledger.v1.MachineHead.Session\x1a\\\n\x07Session\x12\n\n\x02id\x18\x01 \x01(\x04\x12\x14\n\x0c\x61\x63knowledged\x18\x02 \x01(\x04\x12/\n\x07\x61nswers\x18\x03 \x03(\x0b\x32\x1e.dledger.v1.MachineHead.Answer\x1a<\n\x06\x41nswer\x12\x0f\n\x07request\x18\x01 \x01(\x04\x12\x12\n\nis_refusal\x18\x02 \x01(\x08\x12\r\n\x05value\x18\x03 \x01(\x0c\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,13 +32,29 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'dledger.v1.statemachine_pb2
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_MACHINERECORD']._serialized_start=46
-  _globals['_MACHINERECORD']._serialized_end=241
-  _globals['_COMMAND']._serialized_start=243
-  _globals['_COMMAND']._serialized_end=336
-  _globals['_CHECKPOINTBEGIN']._serialized_start=338
-  _globals['_CHECKPOINTBEGIN']._serialized_end=374
-  _globals['_CHECKPOINTPART']._serialized_start=376
-  _globals['_CHECKPOINTPART']._serialized_end=434
-  _globals['_CHECKPOINTEND']._serialized_start=436
-  _globals['_CHECKPOINTEND']._serialized_end=514
+  _globals['_MACHINERECORD']._serialized_end=482
+  _globals['_COMMAND']._serialized_start=485
+  _globals['_COMMAND']._serialized_end=617
+  _globals['_OPENSESSION']._serialized_start=619
+  _globals['_OPENSESSION']._serialized_end=668
+  _globals['_ENDSESSION']._serialized_start=670
+  _globals['_ENDSESSION']._serialized_end=713
+  _globals['_MACHINEVERSION']._serialized_start=715
+  _globals['_MACHINEVERSION']._serialized_end=748
+  _globals['_CHECKPOINTBEGIN']._serialized_start=750
+  _globals['_CHECKPOINTBEGIN']._serialized_end=786
+  _globals['_CHECKPOINTPART']._serialized_start=788
+  _globals['_CHECKPOINTPART']._serialized_end=846
+  _globals['_CHECKPOINTHEAD']._serialized_start=848
+  _globals['_CHECKPOINTHEAD']._serialized_end=906
+  _globals['_CHECKPOINTEND']._serialized_start=908
+  _globals['_CHECKPOINTEND']._serialized_end=1001
+  _globals['_CHECKPOINTCONFIRMED']._serialized_start=1003
+  _globals['_CHECKPOINTCONFIRMED']._serialized_end=1052
+  _globals['_MACHINEHEAD']._serialized_start=1055
+  _globals['_MACHINEHEAD']._serialized_end=1292
+  _globals['_MACHINEHEAD_SESSION']._serialized_start=1138
+  _globals['_MACHINEHEAD_SESSION']._serialized_end=1230
+  _globals['_MACHINEHEAD_ANSWER']._serialized_start=1232
+  _globals['_MACHINEHEAD_ANSWER']._serialized_end=1292
 # @@protoc_insertion_point(module_scope)

@@ -5,8 +5,10 @@ Records of a group whose log carries a state machine (dledger/statemachine). Eve
 these. A checkpoint is no file: its parts are records of the same log.
 """
 
+from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf.internal import containers as _containers
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -26,6 +28,11 @@ class MachineRecord(_message.Message):
     BEGIN_FIELD_NUMBER: _builtins.int
     PART_FIELD_NUMBER: _builtins.int
     END_FIELD_NUMBER: _builtins.int
+    HEAD_FIELD_NUMBER: _builtins.int
+    CONFIRMED_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    OPEN_SESSION_FIELD_NUMBER: _builtins.int
+    END_SESSION_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def command(self) -> Global___Command: ...
     @_builtins.property
@@ -34,6 +41,16 @@ class MachineRecord(_message.Message):
     def part(self) -> Global___CheckpointPart: ...
     @_builtins.property
     def end(self) -> Global___CheckpointEnd: ...
+    @_builtins.property
+    def head(self) -> Global___CheckpointHead: ...
+    @_builtins.property
+    def confirmed(self) -> Global___CheckpointConfirmed: ...
+    @_builtins.property
+    def version(self) -> Global___MachineVersion: ...
+    @_builtins.property
+    def open_session(self) -> Global___OpenSession: ...
+    @_builtins.property
+    def end_session(self) -> Global___EndSession: ...
     def __init__(
         self,
         *,
@@ -41,12 +58,17 @@ class MachineRecord(_message.Message):
         begin: Global___CheckpointBegin | None = ...,
         part: Global___CheckpointPart | None = ...,
         end: Global___CheckpointEnd | None = ...,
+        head: Global___CheckpointHead | None = ...,
+        confirmed: Global___CheckpointConfirmed | None = ...,
+        version: Global___MachineVersion | None = ...,
+        open_session: Global___OpenSession | None = ...,
+        end_session: Global___EndSession | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["begin", b"begin", "command", b"command", "end", b"end", "kind", b"kind", "part", b"part"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["begin", b"begin", "command", b"command", "confirmed", b"confirmed", "end", b"end", "end_session", b"end_session", "head", b"head", "kind", b"kind", "open_session", b"open_session", "part", b"part", "version", b"version"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["begin", b"begin", "command", b"command", "end", b"end", "kind", b"kind", "part", b"part"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["begin", b"begin", "command", b"command", "confirmed", b"confirmed", "end", b"end", "end_session", b"end_session", "head", b"head", "kind", b"kind", "open_session", b"open_session", "part", b"part", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["command", "begin", "part", "end"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["command", "begin", "part", "end", "head", "confirmed", "version", "open_session", "end_session"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -63,14 +85,24 @@ class Command(_message.Message):
     SUBMITTER_FIELD_NUMBER: _builtins.int
     REQUEST_FIELD_NUMBER: _builtins.int
     TERM_FIELD_NUMBER: _builtins.int
+    SESSION_FIELD_NUMBER: _builtins.int
+    ACKNOWLEDGED_FIELD_NUMBER: _builtins.int
     version: _builtins.int
-    """Of the program that wrote it. A state machine of an older version stops here: it cannot know what this does."""
+    """Of this kind of command. A state machine of an older version stops here: it cannot know what this does."""
     payload: _builtins.bytes
     submitter: _builtins.int
-    """By whom it was submitted, and as which of that submitter's commands: who waits for the outcome finds it by these."""
+    """By whom it was submitted, and as which of that submitter's commands: who waits for the outcome finds it by these.
+    In a session, `request` counts the session's commands, from 1.
+    """
     request: _builtins.int
     term: _builtins.int
     """The command counts only if the frame that carries it is of this term; 0: of any."""
+    session: _builtins.int
+    """The session that it belongs to; 0: none. A command of a session that does not exist is not applied. A request that
+    the session has an answer to is not applied again.
+    """
+    acknowledged: _builtins.int
+    """The submitter needs the answers to the session's requests up to here no more: these are not applied any more."""
     def __init__(
         self,
         *,
@@ -79,14 +111,86 @@ class Command(_message.Message):
         submitter: _builtins.int = ...,
         request: _builtins.int = ...,
         term: _builtins.int = ...,
+        session: _builtins.int = ...,
+        acknowledged: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["payload", b"payload", "request", b"request", "submitter", b"submitter", "term", b"term", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "payload", b"payload", "request", b"request", "session", b"session", "submitter", b"submitter", "term", b"term", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Command: _TypeAlias = Command  # noqa: Y015
+
+@_typing.final
+class OpenSession(_message.Message):
+    """Makes a session. Its id is the index of this record plus 1, so no id is used twice."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SUBMITTER_FIELD_NUMBER: _builtins.int
+    REQUEST_FIELD_NUMBER: _builtins.int
+    submitter: _builtins.int
+    """Who asked for it, and how often it has: for whoever looks at the log."""
+    request: _builtins.int
+    def __init__(
+        self,
+        *,
+        submitter: _builtins.int = ...,
+        request: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["request", b"request", "submitter", b"submitter"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OpenSession: _TypeAlias = OpenSession  # noqa: Y015
+
+@_typing.final
+class EndSession(_message.Message):
+    """The session does not exist any more. It counts only if the frame that carries it is of this term; 0: of any."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_FIELD_NUMBER: _builtins.int
+    TERM_FIELD_NUMBER: _builtins.int
+    session: _builtins.int
+    term: _builtins.int
+    def __init__(
+        self,
+        *,
+        session: _builtins.int = ...,
+        term: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["session", b"session", "term", b"term"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EndSession: _TypeAlias = EndSession  # noqa: Y015
+
+@_typing.final
+class MachineVersion(_message.Message):
+    """All voters know commands up to this version. From here on such commands may come."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    version: _builtins.int
+    def __init__(
+        self,
+        *,
+        version: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MachineVersion: _TypeAlias = MachineVersion  # noqa: Y015
 
 @_typing.final
 class CheckpointBegin(_message.Message):
@@ -137,6 +241,34 @@ class CheckpointPart(_message.Message):
 Global___CheckpointPart: _TypeAlias = CheckpointPart  # noqa: Y015
 
 @_typing.final
+class CheckpointHead(_message.Message):
+    """A piece of a MachineHead. The pieces of a checkpoint, in order, are one message."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    NUMBER_FIELD_NUMBER: _builtins.int
+    DATA_FIELD_NUMBER: _builtins.int
+    id: _builtins.int
+    number: _builtins.int
+    """From 0."""
+    data: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        id: _builtins.int = ...,
+        number: _builtins.int = ...,
+        data: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "id", b"id", "number", b"number"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CheckpointHead: _TypeAlias = CheckpointHead  # noqa: Y015
+
+@_typing.final
 class CheckpointEnd(_message.Message):
     """All parts of the checkpoint stand before this record."""
 
@@ -146,11 +278,14 @@ class CheckpointEnd(_message.Message):
     PARTS_FIELD_NUMBER: _builtins.int
     SIZE_BYTES_FIELD_NUMBER: _builtins.int
     DIGEST_FIELD_NUMBER: _builtins.int
+    HEADS_FIELD_NUMBER: _builtins.int
     id: _builtins.int
     parts: _builtins.int
     size_bytes: _builtins.int
     digest: _builtins.bytes
     """Of the state as of BEGIN, and of the parts as they were written: they are the same."""
+    heads: _builtins.int
+    """How many pieces of the head there are."""
     def __init__(
         self,
         *,
@@ -158,11 +293,117 @@ class CheckpointEnd(_message.Message):
         parts: _builtins.int = ...,
         size_bytes: _builtins.int = ...,
         digest: _builtins.bytes = ...,
+        heads: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "id", b"id", "parts", b"parts", "size_bytes", b"size_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "heads", b"heads", "id", b"id", "parts", b"parts", "size_bytes", b"size_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CheckpointEnd: _TypeAlias = CheckpointEnd  # noqa: Y015
+
+@_typing.final
+class CheckpointConfirmed(_message.Message):
+    """A majority of the voters, the leader among them, applied their way to the checkpoint's BEGIN and came to this digest,
+    which is the one in its END. Only such a checkpoint replaces the log before it.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
+    id: _builtins.int
+    digest: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        id: _builtins.int = ...,
+        digest: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "id", b"id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CheckpointConfirmed: _TypeAlias = CheckpointConfirmed  # noqa: Y015
+
+@_typing.final
+class MachineHead(_message.Message):
+    """What belongs to the state beside the state machine's own."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class Session(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        ID_FIELD_NUMBER: _builtins.int
+        ACKNOWLEDGED_FIELD_NUMBER: _builtins.int
+        ANSWERS_FIELD_NUMBER: _builtins.int
+        id: _builtins.int
+        acknowledged: _builtins.int
+        """The submitter needs the answers up to here no more."""
+        @_builtins.property
+        def answers(self) -> _containers.RepeatedCompositeFieldContainer[Global___MachineHead.Answer]:
+            """By request, ascending."""
+
+        def __init__(
+            self,
+            *,
+            id: _builtins.int = ...,
+            acknowledged: _builtins.int = ...,
+            answers: _abc.Iterable[Global___MachineHead.Answer] | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "answers", b"answers", "id", b"id"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class Answer(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        REQUEST_FIELD_NUMBER: _builtins.int
+        IS_REFUSAL_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        request: _builtins.int
+        is_refusal: _builtins.bool
+        """The state machine refused the command; `value` is the refusal."""
+        value: _builtins.bytes
+        def __init__(
+            self,
+            *,
+            request: _builtins.int = ...,
+            is_refusal: _builtins.bool = ...,
+            value: _builtins.bytes = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["is_refusal", b"is_refusal", "request", b"request", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    SESSIONS_FIELD_NUMBER: _builtins.int
+    version: _builtins.int
+    """Of the last MachineVersion."""
+    @_builtins.property
+    def sessions(self) -> _containers.RepeatedCompositeFieldContainer[Global___MachineHead.Session]:
+        """In the order in which they were used last."""
+
+    def __init__(
+        self,
+        *,
+        version: _builtins.int = ...,
+        sessions: _abc.Iterable[Global___MachineHead.Session] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["sessions", b"sessions", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MachineHead: _TypeAlias = MachineHead  # noqa: Y015

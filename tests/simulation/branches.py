@@ -32,6 +32,7 @@ FAULTS = (
     "clock drift",
     "clock jump",
     "completion out of order",
+    "damaged state",
     "connection reset",
     "debt in every group",
     "failed fdatasync",
@@ -92,6 +93,9 @@ BRANCHES = (
     "append refused DISK_ERROR",
     "append refused DISK_FULL",
     "check-quorum",
+    "checkpoint complete",
+    "checkpoint confirmed",
+    "command unknown",
     "committed MEMBERSHIP",
     "committed NO_OP",
     "committed PRODUCER",
@@ -102,6 +106,7 @@ BRANCHES = (
     "contest won",
     "damaged log cut",
     "damaged start",
+    "damaged state built anew",
     "disk watch",
     "doubt",
     "doubt lifted",
@@ -132,6 +137,8 @@ BRANCHES = (
     "refused WRONG_EXPECTED_INDEX",
     "repaired",
     "reset",
+    "retried command",
+    "session ended",
     "tail asked for",
     "tail cut",
     "tail fetched",
@@ -147,6 +154,7 @@ ENOUGH_SEEDS = 100
 
 SELDOM_FAULTS = ("minority asked", "old backup")
 SELDOM_BRANCHES = (
+    "checkpoint of a damaged state",
     "dropped group opened again",
     "replica dropped",
     "group stopped DISK_ERROR",

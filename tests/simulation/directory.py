@@ -33,6 +33,8 @@ SMALLER_SHARE = 0.1
 """Of the groups: begun with fewer."""
 MISNAMED_SHARE = 0.25
 """Of the groups with enough founders: the record names a disk of one that it does not have any more."""
+MACHINE_SHARE = 0.5
+"""Of the groups: a state machine runs on it."""
 LATE_SHARE = 0.02
 """Of the looks at a node that has removed a group, or dropped it: it is told to open it, by a record of before."""
 TOLD_SHARE = 0.3
@@ -76,6 +78,8 @@ class Directory:
     def _declare(self, hosts: list[SimHost]) -> SimGroup:
         self._made += 1
         group = self._cluster.group(f"g{self._made}")
+        if self._random.random() < MACHINE_SHARE:
+            group.give_machine()
         members = [_member(host) for host in hosts]
         if len(hosts) >= FEWEST and self._random.random() < MISNAMED_SHARE:
             at = self._random.randrange(len(hosts))

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from dledger.common.types import DEFAULT_GROUP, Member, NodeId
 from dledger.group.replica import Replica
 from dledger.server.directory_machine import GroupMembers
-from tests.simulation.journal import Journal
+from tests.simulation.journal import Journal, MachineJournal
+from tests.simulation.machines import MachineTruth
 from tests.simulation.watch import Watch
 
 if TYPE_CHECKING:
@@ -31,8 +32,20 @@ class SimGroup:
         """By the group's record, with their disks; none of the founding group, which is made by configuration."""
         self.known = GroupMembers(())
         """What the directory knows of its members: as a leader told it last."""
+        self.truth: MachineTruth | None = None
+        """Of the state machine on the group's log; None: it has none."""
         self.wanted: set[NodeId] = set()
         """Who is to have the group before any change of its members: its founders."""
+
+    def give_machine(self) -> None:
+        """From its first record on its log is a state machine's."""
+        self.truth = MachineTruth(self)
+        self.journal = MachineJournal()
+
+    @property
+    def voters(self) -> int:
+        """By the last committed change of the members."""
+        return sum(self.watch.members.values())
 
     @property
     def seats(self) -> list[Seat]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import TYPE_CHECKING
 
 from dledger.common.errors import DLedgerError
@@ -14,6 +15,7 @@ from dledger.log.file_log import FileLog
 from dledger.node.node import Node
 from dledger.node.opening import AnyReplica
 from tests.simulation.disk import SimDisk
+from tests.simulation.machines import SeatMachine
 from tests.simulation.network import WatchedTransport
 from tests.simulation.node_observer import NodeObserver
 from tests.simulation.observer import Observer
@@ -92,6 +94,8 @@ class GroupLife:
         self.was_damaged = False
         """Its log was opened once a leader, and the others, had seen to what rotted."""
         self.role = Role.FOLLOWER
+        self.machine: SeatMachine | None = None
+        """What runs here for the group's state machine, from when its log is open."""
         self.replica: Replica
         """Once its log is open."""
         self.truth: LogTruth
@@ -185,6 +189,8 @@ class GroupLife:
         seat.cluster.trace.note("opened", seat.name, log.last, replica.core.term)
         seat.group.watch.restarted(seat, seat.promised)
         self.count_recovery()
+        if seat.group.truth is not None and self.machine is None:
+            self.machine = SeatMachine(self, Random(seat.cluster.random.getrandbits(64)))
 
     def count_recovery(self) -> None:
         log, hit = self.replica.log, self.seat.cluster.trace.hit

@@ -13,6 +13,7 @@ from tests.simulation.host import SimHost
 from tests.simulation.seat import Seat
 from tests.simulation.troubles.disks import DiskTroubles
 from tests.simulation.troubles.groups import GroupTroubles
+from tests.simulation.troubles.machines import MachineTroubles
 from tests.simulation.troubles.members import MemberTroubles
 from tests.simulation.troubles.parting import PartingTroubles
 from tests.simulation.troubles.processes import ProcessTroubles
@@ -38,7 +39,8 @@ class Nemesis:
         kinds = (ProcessTroubles(self._scene), NetworkTroubles(self._scene), self._members, self._disks)
         rots = (TailTroubles(self._scene, self._disks.may_lose), PartingTroubles(self._scene, self._disks.may_lose))
         groups = GroupTroubles(self._scene, self.directory, self._disks.may_lose)
-        self._troubles = [trouble for kind in (*kinds, *rots, groups) for trouble in kind.all()]
+        more = (groups, MachineTroubles(self._scene))
+        self._troubles = [trouble for kind in (*kinds, *rots, *more) for trouble in kind.all()]
         self._gentle = [trouble for trouble in self._troubles if trouble.is_gentle]
 
     async def run(self, is_over: Callable[[], bool], is_late: Callable[[], bool]) -> None:

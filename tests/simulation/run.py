@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from dledger.disk import reserve
+from tests.simulation import machines
 from tests.simulation.branches import LOGGED
 from tests.simulation.clients import PlainClient, ProducerClient, ReaderClient
 from tests.simulation.cluster import SimulatedCluster
@@ -18,6 +19,7 @@ from tests.simulation.contest import ContestClient
 from tests.simulation.excuses import may_end
 from tests.simulation.groups import SimGroup
 from tests.simulation.life import GroupLife
+from tests.simulation.machine_client import MachineClient
 from tests.simulation.nemesis import Nemesis
 from tests.simulation.process import WorldLoop
 from tests.simulation.replicas import check_equal, check_served
@@ -198,13 +200,18 @@ class _Seed:
         def is_over() -> bool:
             return group.is_removed or self._is_enough()
 
-        async with asyncio.TaskGroup() as working:
-            for client in (
+        clients: list[ProducerClient | PlainClient | ContestClient | ReaderClient | MachineClient]
+        clients = [ReaderClient(group, Random(seed + 2), pace=pace / 2)]
+        if group.truth is not None:
+            clients += [MachineClient(f"m{at}", group, Random(seed + at), pace=pace) for at in range(2)]
+        else:
+            clients += [
                 ProducerClient("p", group, Random(seed), pace=pace),
                 PlainClient("plain", group, Random(seed + 1), pace=pace),
                 ContestClient("contest", group, Random(seed + 4), pace=pace),
-                ReaderClient(group, Random(seed + 2), pace=pace / 2),
-            ):
+            ]
+        async with asyncio.TaskGroup() as working:
+            for client in clients:
                 working.create_task(client.run(is_over), name=f"{group.name} {type(client).__name__}")
 
     async def _check_always(self) -> None:
@@ -265,7 +272,11 @@ class _Seed:
     async def _probe(self, group: SimGroup, limit_s: float) -> bool:
         """Appends until something is acknowledged."""
         deadline_s = self._cluster.world.time() + limit_s
-        probe = ProducerClient(f"probe-{deadline_s:g}", group, Random(0))
+        probe: ProducerClient | MachineClient
+        if group.truth is not None:
+            probe = MachineClient(f"probe-{deadline_s:g}", group, Random(0))
+        else:
+            probe = ProducerClient(f"probe-{deadline_s:g}", group, Random(0))
         await probe.run(lambda: probe.acknowledged > 0 or self._cluster.world.time() > deadline_s)
         return probe.acknowledged > 0
 
@@ -306,6 +317,8 @@ class _Seed:
             return False
         points = {(seat.replica.log.last, seat.replica.core.commit_position) for seat in seats}
         leading = [seat for seat in seats if seat.leads and seat.replica.core.is_ready]
+        if not machines.is_level(group, seats):
+            return False
         if len(points) != 1 or len(leading) != 1 or any(seat.replica.core.vote_blockers for seat in seats):
             return False
         ((last, commit),) = points

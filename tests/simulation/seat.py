@@ -85,6 +85,8 @@ class Seat:
         self.is_removed = True
         if self.group.name not in removed_groups(self.host.platter, f"/data/{self.id}/identity"):
             raise Violation("a removed group stays removed", f"{self.name} says so, and a power cut would forget it")
+        if self.life.machine is not None:
+            self.life.machine.stop()
         self.life.is_open = False
 
     # What it has of its machine ----------------------------------------------------------------------------------

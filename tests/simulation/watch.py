@@ -213,6 +213,8 @@ class Watch:
         previous, facts = seat.replica.log.last, []
         for frame in frames:
             self._check_tag(seat, frame)
+            if seat.group.truth is not None:
+                seat.group.truth.written(frame)
             facts.append(self.chronicle.trying(frame, previous))
             previous = facts[-1].point
         return facts
@@ -233,7 +235,10 @@ class Watch:
             self.chronicle.appended(seat.id, fact)
             if fact.header.term != replica.core.term or not seat.leads:
                 continue
-            if (trim := self.chronicle.trim(fact.point)) is not None:
+            trim = self.chronicle.trim(fact.point)
+            if trim is not None and seat.group.truth is not None:
+                seat.group.truth.check_trim(seat.name, trim)
+            elif trim is not None:
                 self._hit(f"branch trim {self.deletion.check(seat, seat.group.voters_of(replica), trim)}")
             members = self.chronicle.members(fact.point)
             if members is None:
@@ -276,6 +281,9 @@ class Watch:
     def trimming(self, seat: Seat, to: TrimPoint) -> None:
         if to not in self.chronicle.committed_trims:
             raise Violation("a trim is committed first", f"{seat.id} trims to {to}, which no committed frame says")
+        machine = seat.life.machine
+        if machine is not None and machine.runner.checkpoints.confirmed_id < to.first_index:
+            raise Violation("a node trims what its checkpoint replaces", f"{seat.name} trims to {to}")
 
     def restated(self, seat: Seat) -> None:
         """After a start, a truncation or a reset: the small state is that of the log's own frames."""
@@ -303,6 +311,8 @@ class Watch:
             self._commits[core.term] = position
         for fact in self.chronicle.commit(seat.id, point):
             self._count_commit(fact)
+            if seat.group.truth is not None:
+                seat.group.truth.committed(fact.point, fact.header.base_index, fact.header.term)
 
     def _check_quorum(self, seat: Seat, position: Position) -> None:
         replica = seat.replica

@@ -371,7 +371,8 @@ class EntryHandler:
     def _check_fit(self, frames: Sequence[Frame]) -> None:
         """The chain, the offsets and the terms. Raises CORRUPT_LOG and CORRUPT_BATCH."""
         log, term = self._log, self._core.term
-        for frame in following(frames, log.last, log.state.next_index, self._context.config.limits.max_record_bytes):
+        max_record_bytes = self._context.machine.max_record_bytes(frames)
+        for frame in following(frames, log.last, log.state.next_index, max_record_bytes):
             if frame.header.term > term:
                 position, later = frame.header.position, frame.header.term
                 raise error(Code.CORRUPT_LOG, f"frame {position} is of term {later}, which is yet to come")

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from dledger.common.batch import Buffer, as_records, body_sums, build_body, check_body, crc32c
+from dledger.common.config import MAX_MACHINE_RECORD_BYTES
 from dledger.common.errors import Code, DLedgerError, error
 from dledger.common.types import LogPoint, Position
 from dledger.group.context import GroupContext
@@ -26,6 +27,7 @@ from dledger.raft.membership import with_disks
 
 PER_RECORD_BYTES = 4
 """What a record takes in a body beside its own bytes: its offset."""
+MAX_MACHINE_BATCH_BYTES = MAX_MACHINE_RECORD_BYTES + 64 * 1024
 
 
 class Source(NamedTuple):
@@ -82,7 +84,8 @@ class Appender:
 
     @property
     def _limits_batch_bytes(self) -> int:
-        return self._context.config.limits.max_batch_bytes
+        limit = self._context.config.limits.max_batch_bytes
+        return max(limit, MAX_MACHINE_BATCH_BYTES) if self._context.machine.has_machine else limit
 
     # Opening and closing with the term ---------------------------------------------------------------------------
 
@@ -163,7 +166,7 @@ class Appender:
         sums = body_sums(body)
         if (sums[-1] if sums else crc32c(body)) != body_crc:
             raise error(Code.CORRUPT_BATCH, "the body does not match its crc; send it again")
-        check_body(body, count, self._context.config.limits.max_record_bytes)
+        check_body(body, count, self._context.machine.max_record_bytes())
         batch = Batch(body, body_crc, count, source, sums=sums, expect_index=expect_index, behind=behind)
         return self._enqueue(batch)
 
@@ -177,7 +180,7 @@ class Appender:
         if not records:
             raise error(Code.REQUEST_WITH_EMPTY_BODYS, "the append has no record; send at least one, it may be empty")
         largest = max(map(len, records))
-        limit = self._context.config.limits.max_record_bytes
+        limit = self._context.machine.max_record_bytes()
         if largest > limit:
             raise error(Code.RECORD_TOO_LARGE, f"a record has {largest} bytes; the limit is {limit}")
         size_bytes = sum(map(len, records)) + PER_RECORD_BYTES * (len(records) + 1)

@@ -1,6 +1,7 @@
 """Preferred leaders: the leadership goes to the highest priority that is healthy and close, when it is safe to give;
 away from a leader whose disk is full, to one that takes appends; away from one that cannot tell a follower what the log
-begins with, and from one that is no voter, to any.
+begins with, from one whose state machine has not caught up, and from one that is no voter, to any that is fit. A leader
+that writes a checkpoint keeps the leadership meanwhile, unless it must go.
 
 A group that was made at run time, and for which no operator has set priorities, has those of ``raft/rendezvous.py``: so
 the leaders of many groups spread evenly over the nodes. All groups whose first choice has come back want to go there at
@@ -140,12 +141,13 @@ class PreferredLeaders:
             self._why_not, self._untold = "", None
             return None
         is_full = context.core.disk is DiskState.FULL
-        is_to_go = is_full or self._cannot_tell
+        is_to_go = is_full or self._cannot_tell or context.machine.should_hand_over
         own_priority = settings.priority_of(context.core.node_id)
         has_preference = any(each.priority > own_priority for each in settings.preferred) or not leadership.self_votes
-        if not is_to_go and not (has_preference and context.core.is_ready):
+        may_prefer = has_preference and context.core.is_ready and not context.machine.is_checkpointing
+        if not is_to_go and not may_prefer:
             return None
-        lacks = leadership.lacks(context.log.last.position, context.now_ms())
+        lacks = leadership.lacks_to_lead(context.log.last.position, context.now_ms())
         free = [peer for peer, lack in lacks.items() if lack is None and not self._is_left_alone(peer, now_s)]
         if not is_to_go:
             return leadership.preferred(free, settings)

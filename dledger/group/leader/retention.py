@@ -13,6 +13,9 @@ backwards. One whose clock was behind stamped them older: once another leads, th
 
 A boundary lies between two segments, so the segment that is written to, the tail of the log, always stays. What is
 trimmed was committed before the frame that says so was written.
+
+A group with a state machine is trimmed by one rule alone: up to its last confirmed checkpoint, and never further. The
+checkpoint replaces what lies before. A node carries a TRIM out once its own state machine has that checkpoint.
 """
 
 from __future__ import annotations
@@ -86,7 +89,8 @@ class Retention:
         to = state.trim
         if to is None or self._trimming is not None or state.trim_position > self._commit_position:
             return
-        if to.point.position > state.start.position:
+        is_safe = to.first_index <= self._context.machine.trim_limit
+        if is_safe and to.point.position > state.start.position:
             self._trimming = asyncio.get_running_loop().create_task(self._trim(to), name=f"trim-{self._context.group}")
             self._trimming.add_done_callback(self._on_trimmed)
 
@@ -113,7 +117,8 @@ class Retention:
     async def trim(self, before_index: int, *, dry_run: bool = False) -> Trimmed:
         """Drops whole segments of records before ``before_index``; returns once that is committed, and done here.
 
-        Raises NOT_LEADER, LEADER_NOT_READY, INDEX_OUT_OF_RANGE beyond what is committed, DISK_FULL where nothing can
+        Raises NOT_LEADER, LEADER_NOT_READY, UNSUPPORTED beyond what the checkpoint of a state machine replaces,
+        INDEX_OUT_OF_RANGE beyond what is committed, DISK_FULL where nothing can
         go for want of room, CHANGE_PENDING while another trim is not committed, and what an append raises.
         """
         self._context.admission.check_leader()
@@ -127,6 +132,7 @@ class Retention:
                 first_index=first_index,
                 commit_index=commit_index,
             )
+        self._check_state_kept(before_index)
         fitting = [boundary for boundary in self._boundaries() if boundary.trim.first_index <= before_index]
         if not fitting:
             self._check_states_had_room(before_index)
@@ -135,6 +141,14 @@ class Retention:
             await self._frames.append(trim_body(fitting[-1].trim))
             await self._carry_out(fitting[-1].trim)
         return taken
+
+    def _check_state_kept(self, before_index: int) -> None:
+        """Raises UNSUPPORTED where the state of the group's state machine would be lost with the records."""
+        if before_index > self._context.machine.trim_limit:
+            raise error(
+                Code.UNSUPPORTED,
+                "the group is the log of a state machine: it is trimmed behind its checkpoints, and not by hand",
+            )
 
     def _check_states_had_room(self, before_index: int) -> None:
         """Raises DISK_FULL where a whole segment lies before ``before_index``, and the log cannot begin behind it."""
@@ -178,12 +192,20 @@ class Retention:
         return settings, self._taken(self._by_policy(settings))
 
     def _boundaries(self) -> list[Boundary]:
-        """Where the log may be trimmed: all before is committed, and it lies above the present start."""
-        start = self._log.state.start.position
-        return [each for each in self._log.boundaries() if start < each.trim.point.position <= self._commit_position]
+        """Where the log may be trimmed: all before is committed, it lies above the present start, and a state machine's
+        checkpoint replaces what goes."""
+        start, limit = self._log.state.start.position, self._context.machine.trim_limit
+        return [
+            each
+            for each in self._log.boundaries()
+            if start < each.trim.point.position <= self._commit_position and each.trim.first_index <= limit
+        ]
 
     def _by_policy(self, settings: GroupSettings) -> Boundary | None:
-        """The highest boundary before which everything is too old, or too much."""
+        """The highest boundary before which everything is too old, or too much; or replaced by a checkpoint."""
+        if self._context.machine.has_machine:
+            boundaries = self._boundaries()
+            return boundaries[-1] if boundaries else None
         max_age_ms, max_bytes = settings.retention_max_age_ms, settings.retention_max_bytes
         chosen, taken_bytes = None, 0
         if max_age_ms or max_bytes:

@@ -15,7 +15,7 @@ from dledger.raft.messages import NOBODY
 logger = logging.getLogger(__name__)
 
 
-_BEHIND = (Need.CONNECTION, Need.ANSWER, Need.CATCH_UP)
+_BEHIND = (Need.CONNECTION, Need.ANSWER, Need.CATCH_UP, Need.MACHINE)
 
 
 def _code_of(lacks: Iterable[Lack | None], code: Code) -> Code:
@@ -32,6 +32,7 @@ class LeadershipTransfer:
         self._flush = flush
         self._core = context.core
         self._target = NOBODY
+        self._is_leaving = False
         self._ended: asyncio.Future[NodeId] | None = None
         self._progress = asyncio.Event()
         """What a drain waits for: a commit, a peer that is gone, or the leadership."""
@@ -76,11 +77,15 @@ class LeadershipTransfer:
             raise context.admission.not_leader()
         if self._ended is not None or leadership.transfer is not None:
             raise error(Code.LEADER_TRANSFERRING, "the leadership is being handed over already")
-        lacks = leadership.lacks(context.log.last.position, context.now_ms())
+        last, now_ms = context.log.last.position, context.now_ms()
+        lacks = leadership.lacks_to_lead(last, now_ms)
         if target == self._core.node_id:
             return target
         if target is None:
             chosen = leadership.closest(peer for peer, lack in lacks.items() if lack is None)
+            if chosen is None and self._is_leaving:  # better one that cannot serve yet than an election
+                lacks = leadership.lacks(last, now_ms)
+                chosen = leadership.closest(peer for peer, lack in lacks.items() if lack is None)
             if chosen is None:
                 told = "; ".join(f"{peer} {lack.why}" for peer, lack in lacks.items() if lack is not None)
                 why = f"no other voter can take the leadership: {told or 'there is none'}"
@@ -97,6 +102,7 @@ class LeadershipTransfer:
     async def leave(self) -> None:
         """Before a stop: what is pending is committed, then another leads. Gives up after ``stop_timeout_ms``."""
         timeout_s = self._context.config.timings.stop_timeout_ms / 1000
+        self._is_leaving = True
         try:
             async with asyncio.timeout(timeout_s):
                 await self._drain()

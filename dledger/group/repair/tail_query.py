@@ -282,12 +282,12 @@ class TailQuery:
 
     def _fitting(self, previous: LogPoint, offered: tuple[Frame, ...]) -> list[Frame]:
         """Where this log ends there still. None of a term that this node has not heard of."""
-        log, limits = self._context.log, self._context.config.limits
+        log, max_record_bytes = self._context.log, self._context.machine.max_record_bytes(offered)
         frames: list[Frame] = []
         if log.last != previous:
             return frames
         try:
-            for frame in following(offered, previous, log.state.next_index, limits.max_record_bytes):
+            for frame in following(offered, previous, log.state.next_index, max_record_bytes):
                 if frame.header.term > self._context.core.term:
                     break
                 frames.append(frame)

@@ -55,6 +55,8 @@ class SegmentWriter:
         self._limits = limits
         self._written_bytes = 0
         """Since the log was opened."""
+        self._full: Segment | None = None
+        """An active segment that is to get no frame more."""
         self._prepared_behind: Segment | None = None
         """The last active segment whose successor was asked for."""
 
@@ -84,6 +86,11 @@ class SegmentWriter:
         self._prepared_behind = active
         self._preparer.start(self._next_size_bytes(active.size_bytes))
 
+    def roll(self) -> None:
+        """The next frame goes to a new segment, unless the active one is empty."""
+        if not self._files.active.is_empty:
+            self._full = self._files.active
+
     def first_size_bytes(self) -> int:
         return first_segment_bytes(self._limits)
 
@@ -107,7 +114,8 @@ class SegmentWriter:
                 # Nothing to roll away from: the next segment would have the same name.
                 self._grow(run.segment, FIRST_PAGE_BYTES + size_bytes)
                 room = run.segment.size_bytes
-            if offset + size_bytes > room or not left or run.segment.is_outdated:
+            is_full = run.segment is self._full and offset > FIRST_PAGE_BYTES
+            if offset + size_bytes > room or not left or is_full or run.segment.is_outdated:
                 run.end_offset = offset
                 last = run.frames[-1].header.point if run.frames else last
                 segment_header = SegmentHeader(self._files.group, index, last)

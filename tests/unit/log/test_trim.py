@@ -336,3 +336,18 @@ async def test_rot_before_the_trim_point_does_not_matter(tmp_path: Path) -> None
     async with opened(tmp_path) as log:
         await log.trim(log.boundaries()[0].trim)
         assert len(await all_frames(log)) == 35
+
+
+async def test_a_roll_that_was_asked_for_makes_a_boundary_right_behind_the_last_frame(tmp_path: Path) -> None:
+    async with opened(tmp_path) as log:
+        witness = Witness(log)
+        log.roll()  # of an empty segment nothing is to be had
+        log.append(frames_after(log, 3))
+        log.roll()
+        log.roll()
+        log.append(frames_after(log, 2))
+        log.append(frames_after(log, 2))
+        await witness.all_durable()
+        await log._sealer.drain()
+        assert [each.trim.point.position for each in log.boundaries()] == [3]
+    assert bases(tmp_path) == [1, 4]

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from dledger.common.config import Limits
 from dledger.common.types import GroupSettings, NodeId, Position, PreferredLeader, Term
 from dledger.raft.fitness import Need
-from dledger.raft.leadership import Leadership
+from dledger.raft.leadership import MAX_REPORT_AGE_MS, Leadership
 from dledger.raft.membership import Membership
-from dledger.raft.messages import Heartbeat, Message
+from dledger.raft.messages import Heartbeat, MachineReport, Message
 from dledger.raft.quorum import majority
+from dledger.raft.replication import MachineProgress
 from tests.unit.raft.harness import GROUP, N0, N1, N2, N3, N4, START_MS, TIMINGS, members
 
 LEARNER = NodeId("l0")
@@ -239,6 +240,39 @@ def test_only_a_voter_that_is_fit_may_take_over() -> None:
         N4: Need.CONNECTION,
     }
     assert leadership.fit(Position(20), START_MS) == [N2]
+
+
+def reported(leadership: Leadership, peer: NodeId, behind: int, heard_ms: float = START_MS) -> None:
+    report = MachineReport(GROUP, Term(3), next_index=7, version=1, checkpoint_id=0, digest=b"")
+    leadership.followers[peer].machine = MachineProgress(report, behind, heard_ms)
+
+
+def test_where_there_is_a_state_machine_only_who_has_its_state_is_fit_to_lead() -> None:
+    leadership = matched(make_leadership(members(4)), n1=20, n2=20, n3=20)
+    leadership.needs_machine = True
+    reported(leadership, N1, behind=5)
+    reported(leadership, N2, behind=6)
+    lacks = leadership.lacks_to_lead(Position(20), START_MS)
+    assert {peer: lack and lack.need for peer, lack in lacks.items()} == {N1: None, N2: Need.MACHINE, N3: Need.MACHINE}
+    assert leadership.fit(Position(20), START_MS) == [N1]
+    assert leadership.fit_quorum(Position(20), START_MS), "what is written is committed by logs alone"
+
+
+def test_a_report_of_long_ago_says_nothing() -> None:
+    leadership = matched(make_leadership(members(3)), n1=20, n2=20)
+    leadership.needs_machine = True
+    reported(leadership, N1, behind=0, heard_ms=START_MS - MAX_REPORT_AGE_MS - 1)
+    lack = leadership.lacks_to_lead(Position(20), START_MS)[N1]
+    assert lack is not None
+    assert lack.need is Need.MACHINE
+
+
+def test_the_reports_of_voters_that_count_are_told() -> None:
+    leadership = make_leadership(members(5, learners=[LEARNER]))
+    for peer in (N1, N2, LEARNER):
+        reported(leadership, peer, behind=0)
+    leadership.followers[N2].counts = False
+    assert list(leadership.machine_reports()) == [N1]
 
 
 def test_who_was_not_heard_lately_is_not_fit_though_it_is_connected() -> None:

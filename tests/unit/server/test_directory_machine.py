@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterable
 
 import pytest
 
+from dledger.common.errors import Code
 from dledger.common.types import Member, NodeId, Position, Term
 from dledger.node.groups import LogPosition
 from dledger.server.directory_machine import (
@@ -19,6 +20,8 @@ from dledger.server.directory_machine import (
     remove_command,
     seal_command,
 )
+
+FOUNDERS = (Member(NodeId("n1"), "h:1", True, b"disk", 3, 7),)
 
 
 def members(*node_ids: str) -> tuple[Member, ...]:
@@ -73,3 +76,19 @@ async def test_a_checkpoint_carries_the_members() -> None:
 async def parts_of(parts: Iterable[bytes]) -> AsyncIterator[bytes]:
     for part in parts:
         yield part
+
+
+def test_an_entry_comes_back_as_it_was() -> None:
+    machine = DirectoryMachine()
+    entry = machine.apply(create_command("orders", FOUNDERS))
+    assert machine.decode_answer(machine.encode_answer(entry)) == entry
+
+
+def test_a_refusal_comes_back_with_its_code_and_its_words() -> None:
+    machine = DirectoryMachine()
+    machine.apply(create_command("orders", FOUNDERS))
+    with pytest.raises(GroupRefused) as refused:
+        machine.apply(create_command("orders", FOUNDERS))
+    again = machine.decode_refusal(machine.encode_refusal(refused.value))
+    assert again.refusal.code is Code.GROUP_EXISTS
+    assert str(again.refusal) == str(refused.value.refusal)

@@ -8,7 +8,8 @@ from random import Random
 
 from dledger.common.errors import Code, error
 from dledger.statemachine.api import Refused, StateMachine
-from dledger.statemachine.runner import LogRecord, Runner
+from dledger.statemachine.machine_log import LogRecord
+from dledger.statemachine.runner import Runner
 
 
 class Counter(StateMachine):

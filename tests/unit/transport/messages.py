@@ -80,6 +80,9 @@ def messages() -> st.SearchStrategy[PeerMessage]:
         "disk": st.sampled_from(DiskState),
         "keeps_lease": st.booleans(),
         "admits_loss": st.booleans(),
+        "next_index": u64,
+        "version": u64,
+        "checkpoint_id": u64,
     }
 
     def build(kind: type[PeerMessage]) -> st.SearchStrategy[PeerMessage]:

@@ -1,0 +1,54 @@
+"""Writing a checkpoint's parts: a view of the state, hashed as it is written."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from typing import NamedTuple
+
+from dledger.common.errors import Code, error
+from dledger.statemachine.api import MAX_PART_BYTES
+from dledger.statemachine.applier import joined_digest
+from dledger.statemachine.records import End, Head, Part, encode
+
+Append = Callable[[bytes], Awaitable[object]]
+Pace = Callable[[int], Awaitable[None]]
+
+
+class View(NamedTuple):
+    """The state as of a checkpoint's BEGIN: later commands do not change it."""
+
+    id: int
+    digest: bytes
+    head: bytes
+    """The sessions and the version (``Sessions.encode``)."""
+    parts: Iterator[bytes]
+    fold: Callable[[bytes, bytes], bytes]
+
+
+class DamagedState(Exception):
+    """The parts of a checkpoint are not what the state's own digest says: no END was written."""
+
+
+async def write_parts(view: View, append: Append, pace: Pace | None) -> End:
+    """Appends everything between BEGIN and END, and returns the END that is to follow. ``pace`` is awaited with the
+    size of each part before the next one. Raises what ``append`` raises, and DamagedState."""
+    size_bytes = parts = heads = 0
+    for at in range(0, len(view.head), MAX_PART_BYTES):
+        piece = view.head[at : at + MAX_PART_BYTES]
+        await append(encode(Head(view.id, heads, piece)))
+        heads, size_bytes = heads + 1, size_bytes + len(piece)
+        if pace is not None:
+            await pace(len(piece))
+    digest = b""
+    for data in view.parts:
+        if len(data) > MAX_PART_BYTES:
+            raise error(Code.RECORD_TOO_LARGE, f"a part of a checkpoint has {len(data)} bytes, over {MAX_PART_BYTES}")
+        await append(encode(Part(view.id, parts, data)))
+        digest = view.fold(digest, data)
+        parts, size_bytes = parts + 1, size_bytes + len(data)
+        if pace is not None:
+            await pace(len(data))
+    digest = joined_digest(view.head, digest)
+    if digest != view.digest:
+        raise DamagedState
+    return End(view.id, parts, size_bytes, digest, heads)
