@@ -14,7 +14,7 @@ from typing import Any
 
 from dledger.client.between_nodes import OtherNodes
 from dledger.common.config import NodeConfig
-from dledger.common.errors import Code, error
+from dledger.common.errors import Code, DLedgerError, error
 from dledger.common.types import DEFAULT_GROUP, META_GROUP, Ack, Member
 from dledger.disk.disk import Disk
 from dledger.group.replica import Replica
@@ -54,6 +54,10 @@ class Node(node.Node):
     def on_members(self, group: str, members: Sequence[Member], *, is_committed: bool) -> None:
         super().on_members(group, members, is_committed=is_committed)
         self.directory.on_members()
+
+    def on_failure(self, group: str, failure: DLedgerError) -> None:
+        # The node ends with either of the cluster's own groups: whoever watches over it starts it again.
+        super().on_failure(META_GROUP if group == DEFAULT_GROUP else group, failure)
 
     def user_replica(self, group: str) -> Replica:
         """For what users append, trim and keep: the log of a state machine is that one's alone. Raises UNSUPPORTED, and
