@@ -25,7 +25,7 @@ BULK_S = 20.0
 @click.option("--duration", default=20.0, show_default=True, type=SECONDS, help="Seconds of idling.")
 def groups(*, groups: int, duration: float) -> None:
     """Five nodes with many idle groups: processor time, memory, disk, starts, and elections that nobody wanted."""
-    with cluster(NODES, serve_flags=["--many-groups"]) as running, connect_cluster_blocking(running.endpoints) as many:
+    with cluster(NODES) as running, connect_cluster_blocking(running.endpoints) as many:
         before = _resident(running)
         files_before = _taken(running)
         names = [f"idle-{number}" for number in range(groups)]
