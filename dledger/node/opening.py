@@ -96,8 +96,14 @@ class Opener:
             self._disk, directory, group, self._config.durability, founders=kept, must_exist=must_exist
         )
         saver = await HardStateStore.open(self._disk, directory, must_exist=must_exist)
-        self._files[group] = GroupFiles(record, saver, tuple(founders) if founders is not None else record.founders)
+        begins_with = tuple(founders) if founders is not None else record.founders
+        self._files[group] = GroupFiles(record, saver, self._where_they_are_now(begins_with))
         return await self._open(group, must_exist=must_exist)
+
+    def _where_they_are_now(self, founders: Sequence[Member]) -> tuple[Member, ...]:
+        """A cluster may have moved as a whole since the group was founded: then the configuration says where to."""
+        peers = self._config.peers
+        return tuple(each._replace(peer_address=peers.get(each.id, each.peer_address)) for each in founders)
 
     def directory(self, group: str) -> Path:
         return self._config.data_dir / "groups" / group

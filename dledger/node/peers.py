@@ -104,6 +104,9 @@ class Peers:
         addresses = dict(self._strangers)
         for group in self._groups.values():
             addresses.update(group.addresses)
+        founding = self._groups.get(self._founding_group)
+        if founding is not None:  # a cluster that moved as a whole: the other groups' logs may not know it
+            addresses.update(founding.addresses)
         addresses.pop(self._node_id, None)
         if addresses != self._targets:
             self._targets = addresses

@@ -55,6 +55,10 @@ class Node(node.Node):
         super().on_members(group, members, is_committed=is_committed)
         self.directory.on_members()
 
+    def on_failure(self, group: str, failure: DLedgerError) -> None:
+        # The node ends with either of the cluster's own groups: whoever watches over it starts it again.
+        super().on_failure(META_GROUP if group == DEFAULT_GROUP else group, failure)
+
     async def find(self, group: str) -> Replica:
         """As ``replica``, and sure of what there is not: raises UNKNOWN_GROUP only after a read of the directory that
         began after the call, else NOT_HERE."""

@@ -113,8 +113,10 @@ class Ports:
         leader = self._nodes[self._leader]
         await leader.append(b"before", b"the fuzz")
         self._acknowledged = {0: b"before", 1: b"the fuzz"}
-        learner = admin_pb2.AddLearnerRequest(id=LEARNER, peer_address="127.0.0.1:9")
-        await leader.admin.AddLearner(learner, timeout=CALL_TIMEOUT_S)
+        for group in ("meta", "default"):
+            leading = self._nodes[(await leader.status(group)).leader_id]
+            learner = admin_pb2.AddLearnerRequest(group=group, id=LEARNER, peer_address="127.0.0.1:9")
+            await leading.admin.AddLearner(learner, timeout=CALL_TIMEOUT_S)
         cluster_id = (await leader.status()).cluster_id
         await self._nodes.settled()
         for node_id in self._nodes.ids:

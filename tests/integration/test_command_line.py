@@ -55,6 +55,11 @@ class Dev:
         """From the status; 0 while it cannot be reached."""
         return next(int(node["pid"]) for node in self.json("status")["nodes"] if node["id"] == node_id)
 
+    def all_have(self, index: int) -> bool:
+        """By the word of every member of `default`."""
+        told = self.json("status", "--group", "default")["nodes"]
+        return all(node["commit_index"] >= index for node in told)
+
     def complaint(self, start: str) -> str:
         """The next line of dev's stderr that begins so."""
         assert self.process.stderr is not None
@@ -98,7 +103,7 @@ def test_what_is_appended_is_read(dev: Dev) -> None:
 
 def test_every_node_gives_its_own_copy(dev: Dev) -> None:
     index = dev.json("append", "-d", "everywhere")["last_index"]
-    eventually(lambda: all(node["commit_index"] >= index for node in dev.json("status")["nodes"]))
+    eventually(lambda: dev.all_have(index))
     for node_id in ("n0", "n1", "n2"):
         assert dev("get", str(index), "--node", node_id) == b"everywhere\n"
 
@@ -111,7 +116,7 @@ def test_a_large_input_keeps_its_order(dev: Dev) -> None:
 
 
 def test_status_and_health_tell_of_three_nodes(dev: Dev) -> None:
-    status = dev.json("status")
+    status = dev.json("status", "--group", "default")
     assert status["leader"] in ("n0", "n1", "n2")
     assert [node["id"] for node in status["nodes"]] == ["n0", "n1", "n2"]
     assert all(node["reachable"] and node["durability"] == "fsync" for node in status["nodes"])
@@ -119,7 +124,7 @@ def test_status_and_health_tell_of_three_nodes(dev: Dev) -> None:
 
 
 def test_the_leadership_moves_where_it_is_told(dev: Dev) -> None:
-    leader = dev.json("status")["leader"]
+    leader = dev.json("status", "--group", "default")["leader"]
     other = next(node_id for node_id in ("n0", "n1", "n2") if node_id != leader)
     assert dev.json("admin", "transfer", "--to", other)["leader"] == other
     dev("admin", "transfer", "--to", "n9", code=5)
@@ -137,7 +142,7 @@ def test_the_benchmarks_measure(dev: Dev) -> None:
 
 def test_a_live_nodes_files_verify_and_rot_in_a_copy_is_found(dev: Dev, tmp_path: Path) -> None:
     index = dev.json("append", "-d", "a value to be found")["last_index"]
-    eventually(lambda: all(node["commit_index"] >= index for node in dev.json("status")["nodes"]))
+    eventually(lambda: dev.all_have(index))
     reports = [dev.json("log", "verify", str(dev.data / f"n{i}")) for i in range(3)]
     assert all(report["ok"] and report["last_index"] == index for report in reports)
     assert len({report["chain"] for report in reports}) == 1
@@ -205,16 +210,18 @@ def test_a_second_node_in_the_same_directory_or_on_the_same_port_is_refused(dev:
 
 
 def test_a_killed_leader_is_replaced_and_comes_back_by_its_line(dev: Dev) -> None:
-    leader = dev.json("status")["leader"]
+    leader = dev.json("status", "--group", "default")["leader"]
     old = dev.pid(leader)
     os.kill(old, signal.SIGKILL)
     assert dev.json("append", "-d", "after the kill")["count"] == 1
-    assert dev.json("status")["leader"] != leader
+    assert dev.json("status", "--group", "default")["leader"] != leader
     dev.complaint(f"{leader} was killed by SIGKILL")
     with subprocess.Popen(shlex.split(dev.complaint("  ")), stderr=subprocess.DEVNULL) as revived:
         eventually(lambda: dev.pid(leader) == revived.pid)
         index = dev.json("append", "-d", "all three")["last_index"]
-        eventually(lambda: all(node["commit_index"] >= index for node in dev.json("status")["nodes"]))
+        eventually(
+            lambda: all(node["commit_index"] >= index for node in dev.json("status", "--group", "default")["nodes"])
+        )
         assert dev("get", str(index), "--node", leader) == b"all three\n"
         dev.process.send_signal(signal.SIGTERM)
         assert dev.process.wait(DEADLINE_S) == 0
