@@ -59,7 +59,8 @@ class Checkpoints:
         return bool(self._begun)
 
     def forget_state(self) -> None:
-        """The state is built anew: from the log's first record, or as ``restored`` says."""
+        """The state is built anew: from the log's first record, or as ``restored`` says. What this node said of
+        checkpoints, and which it differed from, stays."""
         self.confirmed_id = -1
         self._log_bytes = self._base_bytes = 0
         self._begun.clear()

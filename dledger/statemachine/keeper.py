@@ -24,6 +24,7 @@ from typing import Any
 from dledger.common.config import MIB
 from dledger.common.errors import Code, DLedgerError
 from dledger.common.pace import Pace
+from dledger.common.types import NodeId
 from dledger.group.machine_link import MachineStatus
 from dledger.group.replica import Replica
 from dledger.raft.messages import MachineReport
@@ -60,8 +61,9 @@ class Keeper:
         self._options = options or KeeperOptions()
         self._writing: asyncio.Task[None] | None = None
         self._idle_since_s: dict[int, tuple[int, float]] = {}
-        """By session: its place among those in use, and since when it has not moved. Of this leader's term."""
+        """By session: the highest request known of it, and since when that has been so."""
         self._term = 0
+        """The leader's that these times are of."""
 
     # Every node --------------------------------------------------------------------------------------------------
 
@@ -112,7 +114,7 @@ class Keeper:
         replica.machine.check_serving()
         return (await replica.appender.append_records([encode(record)])).base_index
 
-    def _reports(self, replica: Replica) -> dict[Any, MachineReport]:
+    def _reports(self, replica: Replica) -> dict[NodeId, MachineReport]:
         leadership = replica.core.leadership
         return leadership.machine_reports() if leadership is not None else {}
 
