@@ -210,21 +210,22 @@ class Submitter:
 
     def _opened(self, opening: asyncio.Future[int]) -> None:
         is_there = not opening.cancelled() and opening.exception() is None
-        if is_there:
-            self._requests = self._acknowledged = 0
-            self._finished.clear()
-        elif self._opening is opening:
+        if not is_there and self._opening is opening:
             self._opening = None
 
     async def _open(self) -> int:
         """The session is made when its record is applied, which is before any command that names it."""
         self._asked += 1
         try:
-            return await self._log.append(encode(OpenSession(self.id, self._asked))) + 1
+            session = await self._log.append(encode(OpenSession(self.id, self._asked))) + 1
         except OutcomeUnknown as unknown:
             raise error(
                 Code.LEADER_NOT_READY, f"no session could be opened, and no command was appended: {unknown}"
             ) from unknown
+        # Here, and not in a callback: whoever asks before that one is called would count on from the session before.
+        self._requests = self._acknowledged = 0
+        self._finished.clear()
+        return session
 
 
 def _expired() -> DLedgerError:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -243,3 +245,26 @@ async def test_an_answer_that_was_given_while_the_state_was_restored_is_found_in
         assert runner.restores == 1
         following.cancel()
         await asyncio.wait([following])
+
+
+class _AsksMeanwhile(MemoryMachineLog):
+    """Somebody asks in the very turn in which the session's record is appended."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ask: Callable[[], Coroutine[Any, Any, Any]] | None = None
+        self.asked: list[asyncio.Task[Any]] = []
+
+    async def append(self, record: bytes) -> int:
+        index = await super().append(record)
+        if self.ask is not None and isinstance(decode(index, record), OpenSession):
+            self.asked.append(asyncio.create_task(self.ask()))
+        return index
+
+
+async def test_a_command_that_comes_while_its_session_begins_has_a_place_of_its_own() -> None:
+    log = _AsksMeanwhile()
+    async with Running(log) as runner:
+        log.ask = lambda: runner.submit(b"10")
+        answers = [await runner.submit(b"1"), *(await asyncio.gather(*log.asked))]
+        assert (sorted(answers), runner.machine.value) in (([1, 11], 11), ([10, 11], 11))
