@@ -28,7 +28,7 @@ from tests.simulation.run import BROKEN
 from tests.support.fingerprint import ROOT
 
 MUTANTS = Path(__file__).parent / "mutants"
-CANARIES = ("vote-before-persist", "own-ack-before-sync", "minority-commits", "no-truncate", "read-without-a-round")
+CANARIES = ("vote-before-persist", "minority-commits", "own-ack-before-sync", "no-truncate", "read-without-a-round")
 """Found within a few seeds: if they are not, the simulator sees nothing any more."""
 _COPIED = ("dledger", "tests/simulation", "tests/support")
 _SIMULATION = "python -m tests.simulation"
