@@ -13,7 +13,7 @@ from dledger.common.batches import in_batches
 from dledger.common.closing import unless_cancelled
 from dledger.common.config import NodeConfig
 from dledger.common.errors import Code, DLedgerError, error, quoted
-from dledger.common.types import Member, Position, Term
+from dledger.common.types import META_GROUP, Member, Position, Term
 from dledger.disk.disk import Disk, remove_directory, run_to_the_end
 from dledger.group.failing import as_refusal
 from dledger.group.group_record import GroupRecord
@@ -168,7 +168,8 @@ class Groups:
 
     async def open_found(self, founders: Sequence[Member]) -> None:
         """Opens the founding group, which is made with ``founders`` if it is not there, and every other group on this
-        disk. Raises what ``Opener.open`` raises, and UNSUPPORTED_VERSION for a directory without the founding group."""
+        disk. Raises what ``Opener.open`` raises, and CONFIG_ERROR or UNSUPPORTED_VERSION for a directory without the
+        founding group."""
         self._check_founding_group()
         await self._finish_removals()
         founding = self._config.group
@@ -178,12 +179,18 @@ class Groups:
 
     def _check_founding_group(self) -> None:
         groups, config = self._identity.groups, self._config
-        if groups and config.group not in groups:
+        if not groups or config.group in groups:
+            return
+        if config.group == META_GROUP:
             raise error(
                 Code.UNSUPPORTED_VERSION,
-                f"{config.data_dir} was written by a dledger whose clusters had no group {config.group!r}: start a new "
+                f"{config.data_dir} was written by a dledger whose clusters had no group {META_GROUP!r}: start a new "
                 "cluster in empty directories, and copy the log there with `dledger tail -o raw | dledger append`",
             )
+        raise error(
+            Code.CONFIG_ERROR,
+            f"{config.data_dir} belongs to group {groups[0]!r}, not {config.group!r}: use another directory",
+        )
 
     async def _open_or_leave(self, group: str) -> None:
         """A group whose files cannot be used does not keep the others from going on. A disk that is full or fails does:
@@ -300,8 +307,9 @@ class Groups:
             replica = self.replicas.get(group)
             if replica is None or replica.leads or not as_of.supersedes(replica):
                 return False
-            await self._stop(group, replica)  # from its first moment on it takes no frame any more
+            await replica.stop()  # from its first moment on it takes no frame any more
             await self._identity.drop_group(group)
+            self._forget(group)
             await self._remove_files(group)
             return True
 
@@ -314,11 +322,11 @@ class Groups:
             await asyncio.wait(reopening)  # what it opens would be there again
         replica = self.replicas.get(group) or self.recovering.get(group)
         if replica is not None:
-            await self._stop(group, replica)
+            await replica.stop()
+            self._forget(group)
 
-    async def _stop(self, group: str, replica: AnyReplica) -> None:
-        """It is told of nothing any more, and its files are closed."""
-        await replica.stop()
+    def _forget(self, group: str) -> None:
+        """Its replica was stopped, for good: nothing of the group is known here any more."""
         self.replicas.pop(group, None)
         self.recovering.pop(group, None)
         self.metrics.pop(group, None)

@@ -169,16 +169,28 @@ class Directory:
         """Where other nodes reach a node of the cluster, which is to be added to another group than `meta`. Raises
         UNKNOWN_MEMBER for one that is no member of `meta`, and UNEXPECTED_ARGUMENT for one that is at another address
         than ``given``, if that is not empty."""
-        members = self.meta().log.state.members
-        known = {each.id: each.peer_address for each in members}
+        known = {each.id: each.peer_address for each in self.meta().log.state.members}
         if node_id not in known:  # it may have been added a moment ago
-            known = await self._others.members_of_cluster(self.addresses_of(members), self._node.cluster_id)
+            known = await self._ask_for_nodes()
         address = known.get(node_id)
         if address is None:
             raise no_node(node_id, f"add it to the cluster first (dledger admin add {node_id}=HOST:PORT)")
         if given and split_address(given) != split_address(address):
             raise error(Code.UNEXPECTED_ARGUMENT, f"{node_id} is a node of this cluster at {address}, not at {given}")
         return address
+
+    async def _ask_for_nodes(self) -> dict[NodeId, str]:
+        """Of the leader of `meta`. Raises LEADER_NOT_READY where it cannot be asked now."""
+        meta = self.meta()
+        try:
+            return await self._others.members_of_cluster(
+                self.addresses_of(meta.log.state.members), self._node.cluster_id
+            )
+        except DLedgerError as refusal:
+            text = (
+                f"which nodes the cluster has is not known, as the leader of {META_GROUP!r} does not answer: {refusal}"
+            )
+            raise error(Code.LEADER_NOT_READY, text) from refusal
 
     async def tell(self, replica: Replica) -> None:
         """The directory knows of a change of the group's members when it returns, if it can be told now; else it is
