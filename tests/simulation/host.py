@@ -287,6 +287,18 @@ class SimHost:
                 raise Violation("a start succeeds", f"{self.id} does not start: {refusal!r}") from refusal
         except GoneError:
             return
+        if self._life is life and life.node is not None and life.node.unopened:
+            self._give_up(life, life.node.unopened)
+
+    def _give_up(self, life: Life, unopened: dict[str, DLedgerError]) -> None:
+        """A group's files cannot be used, and the node goes on with the others. As whoever watches over it would see to
+        it, it is stopped, and gets another disk."""
+        self.cluster.trace.hit("branch group unopened", self.id, *unopened)
+        for group, refusal in unopened.items():
+            if not may_end(self, life, refusal.code):
+                raise Violation("a group is opened", f"{self.id}: {group} {refusal!r}")
+        self.is_beyond_repair = True
+        self.crash(power=False)
 
     async def _live(self, life: Life) -> None:
         cluster = self.cluster

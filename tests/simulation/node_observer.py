@@ -53,11 +53,14 @@ class NodeObserver:
             self._life.of(group).failure = failure
 
     async def _on_owe(self, group: str) -> None:
+        seat = self._life.of(group).seat
+        settlements = seat.settlements
         await self._owe(group)
-        self._life.of(group).seat.is_owing = True
+        seat.is_owing = seat.settlements == settlements  # it may have been caught up before that was durable
 
     def _on_caught_up(self, group: str) -> None:
-        self._life.of(group).seat.is_owing = False
+        seat = self._life.of(group).seat
+        seat.is_owing, seat.settlements = False, seat.settlements + 1
         before = self._owing_beside(group)
         self._caught_up(group)
         if self._owing_beside(group) != before:

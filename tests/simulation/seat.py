@@ -50,6 +50,8 @@ class Seat:
         self._drops = 0
         self.is_removed = False
         """The node has said of this disk that the group is gone from it for good."""
+        self.settlements = 0
+        """How often the node has said that it was caught up."""
         self.is_owing = False
         """The node has said of this disk that it owes a catch-up, and not that it was caught up since."""
         self.was_made_to_owe = False
