@@ -287,8 +287,8 @@ class SimHost:
                 raise Violation("a start succeeds", f"{self.id} does not start: {refusal!r}") from refusal
         except GoneError:
             return
-        if self._life is life and life.node is not None and life.node.unopened:
-            self._give_up(life, life.node.unopened)
+        if self._life is life and life.node is not None and life.node.groups.unopened:
+            self._give_up(life, life.node.groups.unopened)
 
     def _give_up(self, life: Life, unopened: dict[str, DLedgerError]) -> None:
         """A group's files cannot be used, and the node goes on with the others. As whoever watches over it would see to
