@@ -16,7 +16,7 @@ from random import Random
 from typing import TYPE_CHECKING, NamedTuple
 
 from dledger.common.batch import records_of
-from dledger.common.errors import Code, error
+from dledger.common.errors import Code, DLedgerError, error
 from dledger.common.types import LogPoint, TrimPoint
 from dledger.group.replica import Replica
 from dledger.log.frame.frame import Frame
@@ -267,9 +267,13 @@ class _ForgetfulLog(LocalLog):
 
     async def append(self, record: bytes) -> int:
         index = await super().append(record)
+        is_unknown = self._chance.random() < FORGOTTEN_SHARE
         if self._chance.random() < FORGOTTEN_SHARE and isinstance(decode(index, record), Command):
-            index = await super().append(record)
-        if self._chance.random() < FORGOTTEN_SHARE:
+            try:
+                index = await super().append(record)
+            except DLedgerError:
+                is_unknown = True  # one copy is there
+        if is_unknown:
             raise error(Code.TERM_CHANGED, "the answer was lost")
         return index
 
