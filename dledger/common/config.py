@@ -13,7 +13,7 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from dledger.common.errors import ConfigError, quoted
-from dledger.common.types import DEFAULT_GROUP, Durability
+from dledger.common.types import DEFAULT_GROUP, META_GROUP, Durability
 
 MIB = 1 << 20
 GRPC_PORT_OFFSET = 1
@@ -72,10 +72,18 @@ class Limits:
     """Segments grow from 64 KiB to this."""
     segment_max_frames: int = 100_000
     """A segment is rolled at this many frames too: it bounds what a start reads."""
-    disk_warn_free_bytes: int = 1024 * MIB
+    disk_warn_free_bytes: int = 2048 * MIB
     """With less room on the log's file system than this the node warns."""
-    disk_refuse_free_bytes: int = 256 * MIB
+    disk_refuse_free_bytes: int = 1024 * MIB
     """With less, appends are refused with DISK_FULL, until there is more again."""
+    disk_refuse_meta_free_bytes: int = 256 * MIB
+    """The same for the group `meta`, or ``disk_refuse_free_bytes`` if that is less. While users' groups are full, what
+    makes room can still be written there: the deletion of groups."""
+
+    def refuse_free_bytes(self, group: str) -> int:
+        """With less room than this the group refuses appends."""
+        most = self.disk_refuse_free_bytes
+        return min(most, self.disk_refuse_meta_free_bytes) if group == META_GROUP else most
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,18 +33,20 @@ class RoomWatch:
         self._prove = prove
         self._loop = asyncio.get_running_loop()
         self._next_look_s = 0.0
-        self._space = DiskState.OK
         self.is_refused = False
         """The device had no room, and has not been seen to have any since."""
         self._is_proven = False
         self._is_proving = False
         self.free_bytes = 0
         """At the last look."""
+        self._is_known = False
 
-    @property
-    def state(self) -> DiskState:
-        """OK, LOW or FULL."""
-        return DiskState.FULL if self.is_refused else self._space
+    def state_below(self, refuse_free_bytes: int) -> DiskState:
+        """OK, LOW or FULL, for a log that refuses appends when there is less room than that."""
+        if self.is_refused or (self._is_known and self.free_bytes < refuse_free_bytes):
+            return DiskState.FULL
+        is_low = self._is_known and self.free_bytes < self._limits.disk_warn_free_bytes
+        return DiskState.LOW if is_low else DiskState.OK
 
     def refused(self) -> None:
         """The device had no room for what was to be written."""
@@ -62,13 +64,12 @@ class RoomWatch:
         except OSError as reason:
             logger.warning("the free space is not known", extra={"directory": self._directory, "why": reason})
         else:
-            self._space = self._judge()
+            self._is_known = True
         return not self._is_proving and (self.is_refused or not self._is_proven)
 
-    def _judge(self) -> DiskState:
-        if self.free_bytes < self._limits.disk_refuse_free_bytes:
-            return DiskState.FULL
-        return DiskState.LOW if self.free_bytes < self._limits.disk_warn_free_bytes else DiskState.OK
+    def prove_again(self) -> None:
+        """More room is to be kept than before."""
+        self._is_proven = False
 
     async def prove(self) -> None:
         """Finds out whether there is room to write, by taking some. Raises DISK_ERROR."""

@@ -5,7 +5,7 @@ state         what                                    what follows
 ============  ======================================  ==================================================================
 ok
 low           below ``disk_warn_free_bytes``          a warning
-full          below ``disk_refuse_free_bytes``,       appends are refused with DISK_FULL; reads, elections, trims go on
+full          below ``Limits.refuse_free_bytes``,     appends are refused with DISK_FULL; reads, elections, trims go on
               or the device said so
 hung          an fdatasync under way for longer       a leader steps down, if the others' disks do their work; a node
               than ``disk_timeout_ms``                does not stand; it follows, for what it is sent, and acknowledges
@@ -43,6 +43,7 @@ class DiskWatch:
         self._room = room
         self._log = context.log
         self._timeout_s = context.config.timings.disk_timeout_ms / 1000
+        self._refuse_free_bytes = context.config.limits.refuse_free_bytes(context.group)
         self._is_hung = False
         self._told = DiskState.OK
         self._may_lead = True
@@ -56,7 +57,7 @@ class DiskWatch:
 
     @property
     def state(self) -> DiskState:
-        return DiskState.HUNG if self._is_hung else self._room.state
+        return DiskState.HUNG if self._is_hung else self._room.state_below(self._refuse_free_bytes)
 
     def look(self) -> bool:
         """Called every heartbeat interval. True: something changed, and ``check`` is to be called."""
@@ -86,10 +87,11 @@ class DiskWatch:
                 "the leader's disk has no room, by its own word: make some on it, or trim the log",
                 free_bytes=self.free_bytes,
             )
-        if self._room.state is DiskState.FULL:
+        if self.state is DiskState.FULL:
             raise error(
                 Code.DISK_FULL,
-                f"the leader's disk has {self.free_bytes // MIB} MiB left: make room on it, or trim the log",
+                f"the leader's disk has {self.free_bytes / MIB:,.0f} MiB left, and takes no appends below "
+                f"{self._refuse_free_bytes / MIB:,.0f} MiB (disk_refuse_free_bytes): make room on it, or trim the log",
                 free_bytes=self.free_bytes,
             )
 

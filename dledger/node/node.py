@@ -27,7 +27,7 @@ from dledger.common.errors import Code, DLedgerError, error
 from dledger.common.limited_log import LimitedLog
 from dledger.common.types import Ack, Consistency, Entry, Member, NodeId, NodeStart, Role, Term
 from dledger.disk.disk import Disk, OsDisk
-from dledger.disk.reserve import Reserve
+from dledger.disk.reserve import Reserves
 from dledger.disk.room import RoomWatch
 from dledger.group import gauges
 from dledger.group.replica import Replica
@@ -135,16 +135,16 @@ class Node:
         has_spoken = self._identity.start.start_count > 0  # in an earlier start
         book = self._book = await PeerBook.open(self._disk, config.data_dir, must_exist=has_spoken)
         disk, directory = self._disk, str(config.data_dir)
-        reserve = Reserve(disk, config.data_dir)
+        reserves = Reserves(disk, config.data_dir, config.group)
         room = RoomWatch(
-            directory, config.limits, partial(disk.free_bytes, directory), partial(disk.run, reserve.prove)
+            directory, config.limits, partial(disk.free_bytes, directory), partial(disk.run, reserves.prove)
         )
         opener = Opener(
             config,
             disk,
             self._identity,
             book,
-            reserve=reserve,
+            reserves=reserves,
             room=room,
             upkeep=Upkeep(config.timings.heartbeat_interval_ms),
             host=self,

@@ -13,7 +13,7 @@ from dledger.common.config import NodeConfig, split_address
 from dledger.common.errors import Code, CorruptLog, error
 from dledger.common.types import LogPoint, Member, NodeId
 from dledger.disk.disk import Disk
-from dledger.disk.reserve import Reserve
+from dledger.disk.reserve import Reserves
 from dledger.disk.room import RoomWatch
 from dledger.group.group_record import GroupRecord
 from dledger.group.hard_state import HardStateStore
@@ -54,7 +54,7 @@ class Opener:
         identity: Identity,
         book: PeerBook,
         *,
-        reserve: Reserve,
+        reserves: Reserves,
         room: RoomWatch,
         upkeep: Upkeep,
         host: Host,
@@ -67,7 +67,7 @@ class Opener:
         self._disk = disk
         self._identity = identity
         self._book = book
-        self._reserve = reserve
+        self._reserves = reserves
         self._room = room
         self._upkeep = upkeep
         self._host = host
@@ -163,6 +163,9 @@ class Opener:
 
     async def _open_log(self, group: str, files: GroupFiles, *, must_exist: bool) -> FileLog:
         config = self._config
+        reserve, is_more = self._reserves.of(group)
+        if is_more:
+            self._room.prove_again()
         return await open_log(
             self._disk,
             self.directory(group),
@@ -171,7 +174,7 @@ class Opener:
             limits=config.limits,
             timings=config.timings,
             initial_members=list(files.founders),
-            reserve=self._reserve,
+            reserve=reserve,
             must_exist=must_exist,
         )
 

@@ -12,7 +12,14 @@ import pytest
 from dledger.common.batch import Buffer
 from dledger.common.config import Limits
 from dledger.common.errors import DiskFull
-from dledger.disk.reserve import RESERVE_BYTES, RESERVE_NAME, Reserve
+from dledger.disk.reserve import (
+    RESERVE_BYTES,
+    RESERVE_BYTES_A_LOG,
+    RESERVE_NAME,
+    SHARED_RESERVE_NAME,
+    Reserve,
+    Reserves,
+)
 from dledger.disk.syncer import Handle
 from dledger.log.file_log import FileLog
 from dledger.log.frame.control import no_op_body
@@ -173,3 +180,23 @@ async def test_a_smaller_segment_does_where_there_is_no_room_for_a_large_one(tmp
     await witness.all_durable()
     assert log._files.active.size_bytes == 64 * KIB
     await log.close()
+
+
+def test_the_first_log_has_a_reserve_that_no_other_takes(tmp_path: Path) -> None:
+    reserves = Reserves(SmallDisk(), tmp_path, "meta")
+    own, _ = reserves.of("meta")
+    shared = [reserves.of(f"group.{number}")[0] for number in range(20)]
+    assert reserves.prove()
+    assert shared[0].take()
+    assert not shared[1].take(), "they share it"
+    assert own.is_kept
+
+
+def test_the_shared_reserve_grows_with_the_logs(tmp_path: Path) -> None:
+    reserves = Reserves(SmallDisk(), tmp_path, "meta")
+    for count in (1, 2, 3):
+        _, grows = reserves.of(f"group.{count}")
+        assert grows
+        assert reserves.prove()
+        assert (tmp_path / SHARED_RESERVE_NAME).stat().st_size == count * RESERVE_BYTES_A_LOG
+    assert not reserves.of("group.3")[1], "it is opened again"

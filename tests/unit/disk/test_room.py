@@ -10,7 +10,7 @@ import pytest
 
 from dledger.common.config import MIB, Limits
 from dledger.common.errors import DiskError
-from dledger.common.types import DiskState
+from dledger.common.types import META_GROUP, DiskState
 from dledger.disk.room import RoomWatch
 from tests.support.virtual_time import virtual_time
 
@@ -39,7 +39,7 @@ class Device:
 
 
 def state_of(room: RoomWatch) -> DiskState:
-    return room.state
+    return room.state_below(LIMITS.disk_refuse_free_bytes)
 
 
 def watch_of(device: Device) -> RoomWatch:
@@ -67,7 +67,7 @@ async def test_the_watermarks_say_what_the_room_is_good_for(free: int, state: Di
     device.free = free
     room = watch_of(device)
     room.look()
-    assert (room.state, room.free_bytes) == (state, free)
+    assert (state_of(room), room.free_bytes) == (state, free)
 
 
 @virtual_time
@@ -103,6 +103,23 @@ async def test_an_unknown_room_changes_nothing_and_a_failed_proof_is_told_and_tr
         await room.prove()
     await asyncio.sleep(1)
     assert room.look()
-    assert (room.state, room.free_bytes) == (DiskState.OK, 1 << 30)
+    assert (state_of(room), room.free_bytes) == (DiskState.OK, 1 << 30)
     assert "not known" in caplog.text
     assert caplog.records[0].levelno == logging.WARNING
+
+
+@virtual_time
+async def test_a_log_with_a_lower_limit_goes_on_when_others_are_full() -> None:
+    device = Device()
+    device.free = 5 * MIB
+    room = watch_of(device)
+    room.look()
+    assert [room.state_below(limit * MIB) for limit in (10, 5)] == [DiskState.FULL, DiskState.LOW]
+    room.refused()
+    assert room.state_below(0) is DiskState.FULL, "what the device says holds for all"
+
+
+def test_the_directory_of_groups_has_the_lower_limit_and_never_a_higher_one() -> None:
+    assert Limits().refuse_free_bytes(META_GROUP) == 256 * MIB
+    assert Limits().refuse_free_bytes("orders.17") == Limits().disk_refuse_free_bytes == 1024 * MIB
+    assert Limits(disk_refuse_free_bytes=MIB).refuse_free_bytes(META_GROUP) == MIB
