@@ -9,7 +9,7 @@ from dledger.cli.waiting import Waiting, once_it_passes
 from dledger.common.types import META_GROUP
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from dledger.cli.options import Target
     from dledger.client import GroupInfo, Log
@@ -23,17 +23,19 @@ class Move(NamedTuple):
     successor: str | None
 
 
-def plan_move(group: GroupInfo, node_id: str, loads: Mapping[str, int]) -> Move:
-    """Who takes the place of ``node_id``. ``loads``: of how many groups each node that can take one is a member.
+def plan_move(group: GroupInfo, node_id: str, loads: Mapping[str, int], away: Collection[str] = ()) -> Move:
+    """Who takes the place of ``node_id``. ``loads``: of how many groups each other node is a member; ``away``: those of
+    them that cannot be reached now.
 
     Nobody does where ``node_id`` does not vote, or where an even number of voters becomes an odd one: so it is where an
-    earlier run was interrupted. A learner that is there already comes first, then the node with the fewest groups.
+    earlier run was interrupted. A learner that is there already comes first, then the node with the fewest groups. One
+    that is away comes last: it is waited for, rather than that the group loses a voter.
     """
     if node_id not in group.voters or len(group.voters) % 2 == 0:
         return Move(group.name, node_id, None)
     learners = [each for each in group.learners if each in loads]
     others = [each for each in loads if each not in (node_id, *group.voters, *group.learners)]
-    successor = min(learners or others, key=lambda each: (loads[each], each), default=None)
+    successor = min(learners or others, key=lambda each: (each in away, loads[each], each), default=None)
     return Move(group.name, node_id, successor)
 
 
@@ -43,11 +45,13 @@ async def move_off(target: Target, node_id: str, say: Callable[[str], object]) -
         with Waiting() as waiting:
             status = await cluster.log(META_GROUP).status()
             groups = await cluster.groups.list()
-            loads = loads_of(groups, [each.id for each in status.nodes if each.reachable and each.id != node_id])
+            others = [each for each in status.nodes if each.id != node_id]
+            loads = loads_of(groups, [each.id for each in others])
+            away = {each.id for each in others if not each.reachable}
             for group in groups:
                 if node_id not in group.voters + group.learners:
                     continue
-                move = plan_move(group, node_id, loads)
+                move = plan_move(group, node_id, loads, away)
                 await _carry_out(cluster.log(group.name), move, target.timeout_ms, waiting)
                 if move.successor is not None:
                     loads[move.successor] += move.successor not in group.learners

@@ -174,7 +174,7 @@ class Directory:
             known = await self._ask_for_nodes()
         address = known.get(node_id)
         if address is None:
-            raise no_node(node_id, f"add it to the cluster first (dledger admin add {node_id}=HOST:PORT)")
+            raise no_node(node_id, "add it to the cluster first (dledger admin add ID=HOST:PORT)")
         if given and split_address(given) != split_address(address):
             raise error(Code.UNEXPECTED_ARGUMENT, f"{node_id} is a node of this cluster at {address}, not at {given}")
         return address

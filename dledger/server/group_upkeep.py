@@ -27,10 +27,10 @@ from dledger.common.types import DEFAULT_GROUP, Member, NodeId, Role, Term
 from dledger.group.replica import Replica
 from dledger.node.groups import LogPosition
 from dledger.node.node import Node
+from dledger.server.committed_members import committed_members
 from dledger.server.directory_machine import (
     DirectoryMachine,
     GroupEntry,
-    GroupMembers,
     create_command,
     encoded,
     id_of,
@@ -231,13 +231,3 @@ class GroupUpkeep:
 def leader_first(replica: Replica) -> list[Member]:
     """The members, as the replica's log has them."""
     return sorted(replica.log.state.members, key=lambda member: member.id != replica.leader_id)
-
-
-def committed_members(replica: Replica) -> GroupMembers | None:
-    """Who the members are by the committed part of the log. None unless the replica leads, knows what is committed, and
-    no change is under way."""
-    core, state = replica.core, replica.log.state
-    if not replica.leads or not core.is_ready or state.members_position > core.commit_position:
-        return None
-    as_of = LogPosition(core.commit_position, replica.log.term_at(core.commit_position))
-    return GroupMembers(state.members, state.members_position, as_of)

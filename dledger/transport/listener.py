@@ -7,7 +7,6 @@ The event loop's own server closes what it has no file for. This one accepts wit
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 import socket
 import ssl
@@ -41,8 +40,11 @@ class Listener:
         self._tls = tls
         self._handshake_timeout_s = handshake_timeout_s
         self._opening: dict[asyncio.Task[None], socket.socket] = {}
-        loop = asyncio.get_running_loop()
-        self._accepting = [loop.create_task(self._run(each), name=f"accept-{self.port}") for each in sockets]
+        self._pauses: dict[socket.socket, asyncio.TimerHandle] = {}
+        """When those are listened to again that could not accept."""
+        self._loop = asyncio.get_running_loop()
+        for each in sockets:
+            self._listen(each)
 
     @classmethod
     async def bind(
@@ -70,46 +72,47 @@ class Listener:
 
     async def close(self) -> None:
         """Accepts no more. Connections that are open stay open."""
-        for task in self._accepting:
-            task.cancel()
+        for pause in self._pauses.values():
+            pause.cancel()
+        sockets, self._sockets = self._sockets, []
+        for each in sockets:
+            self._loop.remove_reader(each)
         if self._tls is not None:
             for accepted in self._opening.values():
                 with suppress(OSError):
                     accepted.shutdown(socket.SHUT_RDWR)  # no handshake is waited for
         # Not cancelled: uvloop tells a protocol whose making was cancelled neither that it is made nor that it is lost.
-        await asyncio.wait([*self._accepting, *self._opening])
-        for each in self._sockets:
+        if self._opening:
+            await asyncio.wait(self._opening)
+        for each in sockets:
             each.close()
 
-    async def _run(self, listening: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            try:
-                accepted, _ = await loop.sock_accept(listening)
-            except OSError as reason:
-                found = self._accept_above_the_limit(listening) if reason.errno == errno.EMFILE else None
-                if found is None:  # gone before it was accepted, or no file at all
-                    await asyncio.sleep(FAILED_PAUSE_S)
-                    continue
-                accepted = found
-            task = loop.create_task(self._open(accepted), name=f"accepted-{self.port}")
-            self._opening[task] = accepted
-            task.add_done_callback(self._opened)
+    def _listen(self, listening: socket.socket) -> None:
+        self._pauses.pop(listening, None)
+        self._loop.add_reader(listening, self._take, listening)
+
+    def _take(self, listening: socket.socket) -> None:
+        """A connection waits to be accepted."""
+        try:
+            accepted, _ = needed(listening.accept)
+        except BlockingIOError:
+            return  # it has gone away
+        except OSError as reason:
+            logger.debug("a connection was not accepted", extra={"why": reason})
+            self._loop.remove_reader(listening)
+            self._pauses[listening] = self._loop.call_later(FAILED_PAUSE_S, self._listen, listening)
+            return
+        task = self._loop.create_task(self._open(accepted), name=f"accepted-{self.port}")
+        self._opening[task] = accepted
+        task.add_done_callback(self._opened)
 
     def _opened(self, task: asyncio.Task[None]) -> None:
         del self._opening[task]
 
-    def _accept_above_the_limit(self, listening: socket.socket) -> socket.socket | None:
-        try:
-            accepted, _ = needed(listening.accept)
-        except OSError:
-            return None
-        return accepted
-
     async def _open(self, accepted: socket.socket) -> None:
         accepted.setblocking(False)
         try:
-            await asyncio.get_running_loop().connect_accepted_socket(
+            await self._loop.connect_accepted_socket(
                 self._accept,
                 accepted,
                 ssl=self._tls,

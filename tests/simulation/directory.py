@@ -17,8 +17,8 @@ from typing import Any
 from dledger.common.errors import Code, DLedgerError, error
 from dledger.common.types import Member
 from dledger.node.node import Node
+from dledger.server.committed_members import committed_members
 from dledger.server.directory_machine import GroupMembers
-from dledger.server.group_upkeep import committed_members
 from tests.simulation.groups import SimGroup
 from tests.simulation.host import SimHost
 from tests.simulation.process import GoneError
