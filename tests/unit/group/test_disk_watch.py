@@ -135,7 +135,7 @@ async def test_each_change_is_one_line_in_the_log(caplog: pytest.LogCaptureFixtu
     caplog.set_level(logging.INFO, "dledger.group.disk_watch")
     async with SimCluster(1) as cluster:
         node = await cluster.leader()
-        for free_bytes in (500 * MIB, 500 * MIB, 0, 1 << 40):
+        for free_bytes in (1_500 * MIB, 1_500 * MIB, 0, 1 << 40):
             leave_free(node, free_bytes)
             await asyncio.sleep(5)
         assert [(r.state, r.levelno) for r in caplog.records] == [  # type: ignore[attr-defined]
