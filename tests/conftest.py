@@ -9,6 +9,7 @@ from hypothesis import settings
 # A shell without job control has what it starts in the background ignore it, and children inherit that: tests that
 # send it would wait for ever.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup has it ignored
 
 # How long an example takes says more of what else the machine does than of the code.
 settings.register_profile("dledger", deadline=None)

@@ -17,7 +17,7 @@ from dledger.client.stubs import LogStubs
 from dledger.common.backoff import Backoff
 from dledger.common.errors import CODES, Code, DeadlineExceeded, DLedgerError, InternalError, Unavailable, error
 from dledger.common.types import Consistency, Entry
-from dledger.rpc.client.cancellation import client_closed
+from dledger.rpc.client.cancellation import client_closed, task_cancelled
 from dledger.rpc.client.failures import code_named
 from dledger.rpc.client.pipelined_stream import PipelinedStream
 from dledger.rpc.client.retry import ASKS_ELSEWHERE, NOT_THIS_NODE, PASSING
@@ -71,7 +71,18 @@ class Getter:
         self._largest_bytes = ANSWER_BYTES // 64
         self._last_refusal: DLedgerError | None = None
         name = f"dledger-get {consistency.value} {node or ''}".strip()
+        self._is_closing = False
         self._task = asyncio.create_task(self._run(), name=name)
+        self._task.add_done_callback(self._ended)
+
+    @property
+    def is_running(self) -> bool:
+        return not self._task.done()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """A program may cancel all tasks of its loop, this one among them: who waits is told at once."""
+        if task.cancelled() and not self._is_closing:
+            self._end(task_cancelled())
 
     def get(self, index: int, timeout_ms: float) -> asyncio.Future[Entry]:
         """Queues one get. Raises PendingFull."""
@@ -86,6 +97,7 @@ class Getter:
 
     async def close(self) -> None:
         """Ends what is pending with Unavailable."""
+        self._is_closing = True
         self._task.cancel()
         await asyncio.wait({self._task})
         self._end(client_closed())

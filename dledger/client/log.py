@@ -211,6 +211,7 @@ class Log:
         check_index(expect_index)
         if not self._started_conditional:
             self._check_open()
+            self._conditional_producer.on_cancelled = self._on_cancelled
             self._conditional_producer.start()
             self._started_conditional = True
         return self._conditional_queue
@@ -227,8 +228,13 @@ class Log:
 
     def _start(self) -> None:
         self._check_open()
+        self._producer.on_cancelled = self._on_cancelled
         self._producer.start()
         self._started = True
+
+    def _on_cancelled(self) -> None:
+        """Of a producer's task, by the program: the next call starts another one."""
+        self._started = self._started_conditional = False
 
     def _check_open(self) -> None:
         if self._closing is not None:
@@ -265,7 +271,7 @@ class Log:
         check_place(consistency, node)
         timeout_ms = self._timeout_ms(timeout_ms)
         getter = self._getters.get((consistency, node))
-        if getter is None:
+        if getter is None or not getter.is_running:
             getter = Getter(self._leaders, self._options.group, consistency, node, self._rng)
             self._getters[consistency, node] = getter
         return await getter.get(index, timeout_ms)

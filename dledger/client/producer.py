@@ -16,7 +16,7 @@ from dledger.client.log_client_wire import encode_append
 from dledger.client.stubs import LogStubs
 from dledger.common.backoff import Backoff
 from dledger.common.errors import Code, DLedgerError, InternalError, WrongExpectedIndex
-from dledger.rpc.client.cancellation import client_closed
+from dledger.rpc.client.cancellation import client_closed, task_cancelled
 from dledger.rpc.client.failures import unary
 from dledger.rpc.client.pipelined_stream import PipelinedStream
 from dledger.rpc.client.retry import ASKS_ELSEWHERE
@@ -25,6 +25,7 @@ from dledger.v1 import log_pb2
 
 if TYPE_CHECKING:
     import random
+    from collections.abc import Callable
 
     from dledger.client.leader_locator import LeaderLocator
     from dledger.client.pending import PendingBatch
@@ -45,13 +46,27 @@ class Producer:
         self._backoff = Backoff(rng)
         self._identity: log_pb2.InitProducerResponse | None = None
         self._task: asyncio.Task[None] | None = None
+        self._is_closing = False
+        self.on_cancelled: Callable[[], None] = lambda: None
+        """Told when somebody else cancelled its task: then it may be started again."""
 
     def start(self) -> None:
-        """Starts sending, in a task of its own."""
+        """Starts sending, in a task of its own, unless it runs."""
+        if self._task is not None and not self._task.done():
+            return
         self._task = asyncio.create_task(self._run(), name="dledger-producer")
+        self._task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """A program may cancel all tasks of its loop, this one among them: who waits is told at once."""
+        if task.cancelled() and not self._is_closing:
+            self._identity = None
+            self._queue.close(task_cancelled())
+            self.on_cancelled()
 
     async def close(self, timeout_s: float) -> None:
         """Waits for the outcomes of everything pending, at most ``timeout_s``; then ends what is left."""
+        self._is_closing = True
         try:
             if self._task is not None and not self._task.done():
                 await self._queue.drain(timeout_s)

@@ -100,7 +100,7 @@ class Inbox:
     def _on_ballot(self, sender: NodeId, message: VoteRequest | VoteResponse | TakeLeadership, now_ms: float) -> None:
         match message:
             case VoteRequest():
-                self._core.on_vote_request(sender, message, now_ms)
+                self._core.on_vote_request(sender, message, now_ms, max(0, self._context.wall_clock_ms()))
             case VoteResponse():
                 self._core.on_vote_response(sender, message, now_ms)
             case TakeLeadership():

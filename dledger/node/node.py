@@ -438,6 +438,15 @@ class Node:
 
     def check_peer(self, identity: PeerIdentity) -> None:
         self._all_peers.check(identity, self.cluster_id)
+        if identity.client_address == self.config.client_address:
+            fields = {"peer": identity.node_id, "address": identity.client_address}
+            self._log.say(
+                logging.ERROR,
+                f"address {identity.node_id}",
+                asyncio.get_running_loop().time(),
+                "this node and another tell clients one address: give each an --advertise of its own",
+                **fields,
+            )
 
     async def owe_catch_up(self, group: str) -> None:
         await self.groups.record(group).owe_catch_up()

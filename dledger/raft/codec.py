@@ -201,11 +201,12 @@ def _write_vote_response(message: VoteResponse, body: Pb.VoteResponse) -> None:
     body.is_pre_vote = message.is_pre_vote
     body.request_term = message.request_term
     body.result = message.result
+    body.wall_clock_ms = message.wall_clock_ms
 
 
 def _read_vote_response(group: str, term: Term, body: Pb.VoteResponse, _: Buffer) -> VoteResponse:
     result = _enum(VoteResult, body.result)
-    return VoteResponse(group, term, body.is_pre_vote, Term(body.request_term), result)
+    return VoteResponse(group, term, body.is_pre_vote, Term(body.request_term), result, body.wall_clock_ms)
 
 
 def _write_compare(message: Compare, body: Pb.Compare) -> None:

@@ -34,6 +34,8 @@ class Ballot:
         self._membership = membership
         self._answers: dict[NodeId, VoteResult] = {}
         self._ahead_in_doubt: set[NodeId] = set()
+        self.clock_offsets_ms: dict[NodeId, float] = {}
+        """Of the voters that answered: their wall clock, less this node's monotonic one."""
 
     def record(self, voter: NodeId, result: VoteResult) -> None:
         if voter in self._membership.voters:

@@ -104,12 +104,15 @@ class Elections(NodeState):
             return
         if answer.is_pre_vote != (ballot.stage is VoteStage.WAIT_TO_REVOTE):
             return
+        if answer.wall_clock_ms:
+            ballot.clock_offsets_ms[voter] = answer.wall_clock_ms - now_ms
         self._record_vote(voter, answer.result, now_ms)
 
     # Giving votes ------------------------------------------------------------------------------------------------
 
-    def on_vote_request(self, candidate: NodeId, request: VoteRequest, now_ms: float) -> None:
-        """Judged in this order: identity → stickiness → term (adopted, persisted) → log → vote."""
+    def on_vote_request(self, candidate: NodeId, request: VoteRequest, now_ms: float, wall_clock_ms: int = 0) -> None:
+        """Judged in this order: identity → stickiness → term (adopted, persisted) → log → vote. ``wall_clock_ms``: this
+        node's, for the answer."""
         result = self._judge(candidate, request, now_ms)
         if result is VoteResult.ACCEPT and not request.is_pre_vote:
             if self.vote != candidate:
@@ -117,7 +120,7 @@ class Elections(NodeState):
             self.deadline_ms = self._election_deadline(now_ms)
         elif request.is_pre_vote and result in BY_LOG:
             self._stand_instead(now_ms)
-        answer = VoteResponse(self.group, self.term, request.is_pre_vote, request.term, result)
+        answer = VoteResponse(self.group, self.term, request.is_pre_vote, request.term, result, wall_clock_ms)
         self._send(candidate, answer)
 
     def _stand_instead(self, now_ms: float) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import count
 from math import inf
@@ -29,6 +29,10 @@ class Transfer:
     target: NodeId
     deadline_ms: float
     is_sent: bool = False
+
+
+MAX_STAMP_LEAD_MS = 10_000
+"""Of a record's timestamp over the clocks of a majority of the voters."""
 
 
 class Leadership:
@@ -77,6 +81,8 @@ class Leadership:
         self._ends: deque[tuple[float, Position]] = deque([(now_ms, last)])
         """When, and where the log ended then: as far back as it matters who lacks what was there."""
         self._told_to_take = False
+        self._agreed_offset_ms: float | None = None
+        """The wall clock that a majority has reached, less this node's monotonic one: as it was last known."""
         self._others = OthersProgress(timings.disk_timeout_ms / 2)
         self.followers: dict[NodeId, Progress] = {}
         self.set_membership(membership, last, now_ms)
@@ -147,6 +153,26 @@ class Leadership:
         if self.self_votes:
             told_ms.append(own_ms)
         return min(own_ms, quorum_value(told_ms, len(self._membership.voters)))
+
+    def know_clocks(self, offsets_ms: Mapping[NodeId, float]) -> None:
+        """What the voters told of their wall clocks with their votes: each less this node's monotonic clock."""
+        for peer, offset_ms in offsets_ms.items():
+            if peer in self.followers:
+                self.followers[peer].clock_offset_ms = offset_ms
+
+    def stamp_ms(self, own_ms: int, now_ms: float) -> int:
+        """The time for records that are appended now: this node's wall clock, but at most ``MAX_STAMP_LEAD_MS`` ahead
+        of the time that a majority of the voters has reached. A timestamp never runs back, so one of a clock that is
+        years ahead would be the time of every later record."""
+        told_ms = [offset + now_ms for each in self._counting() if (offset := each.clock_offset_ms) is not None]
+        if self.self_votes:
+            told_ms.append(own_ms)
+        if len(told_ms) >= self._membership.majority:
+            agreed_ms = quorum_value([int(each) for each in told_ms], len(self._membership.voters))
+            self._agreed_offset_ms = agreed_ms - now_ms
+        if self._agreed_offset_ms is None:
+            return own_ms
+        return min(own_ms, int(self._agreed_offset_ms + now_ms) + MAX_STAMP_LEAD_MS)
 
     def forgive(self, late_ms: float, now_ms: float) -> None:
         """This process stood still for ``late_ms``: its followers get that time again. The lease does not, nor does who

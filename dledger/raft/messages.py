@@ -76,13 +76,15 @@ class VoteRequest:
 
 @dataclass(frozen=True, slots=True)
 class VoteResponse:
-    """``term`` is the voter's own; ``request_term`` the one that was asked for."""
+    """``term`` is the voter's own; ``request_term`` the one that was asked for. ``wall_clock_ms``: the voter's; 0: it
+    does not say."""
 
     group: str
     term: Term
     is_pre_vote: bool
     request_term: Term
     result: VoteResult
+    wall_clock_ms: int = 0
 
 
 class Heartbeat(NamedTuple):

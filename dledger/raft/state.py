@@ -293,6 +293,8 @@ class NodeState:
             is_connected=self._is_connected,
             doubted=self.doubted,
         )
+        if self.ballot is not None:
+            self.leadership.know_clocks(self.ballot.clock_offsets_ms)
         self.deadline_ms = self._next_heartbeat_ms(now_ms)
         self._become(Role.LEADER, self.node_id, now_ms)
         self._end_transfer(NOBODY)

@@ -116,7 +116,8 @@ async def _until_stopped(node: Node, stopping: asyncio.Event) -> None:
 
 @contextlib.contextmanager
 def _signals(stopping: asyncio.Event) -> Iterator[None]:
-    """The first SIGTERM or SIGINT asks for a clean stop; the second does not wait for it."""
+    """The first SIGTERM, SIGINT or SIGHUP asks for a clean stop; the second does not wait for it. A node that was
+    started to outlive its terminal, as by nohup, goes on ignoring SIGHUP."""
     loop = asyncio.get_running_loop()
 
     def on_signal(number: int) -> None:
@@ -124,7 +125,9 @@ def _signals(stopping: asyncio.Event) -> Iterator[None]:
             os._exit(128 + number)
         stopping.set()
 
-    numbers = (signal.SIGTERM, signal.SIGINT)
+    numbers = [signal.SIGTERM, signal.SIGINT]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
     for number in numbers:
         loop.add_signal_handler(number, on_signal, number)
     try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -41,8 +41,9 @@ class Span(NamedTuple):
 class Origin(Protocol):
     """A log that can be read."""
 
-    log_id: str
-    """Names this log among all there ever were; empty where that is not known, as of a copy of files."""
+    @property
+    def log_id(self) -> str:
+        """Names this log among all there ever were; empty where that is not known, as of a copy of files."""
 
     def bounds(self) -> tuple[int, int]:
         """The first index, and one past the last committed one."""
@@ -76,13 +77,16 @@ class ClusterOrigin:
 
     def __init__(self, log: BlockingLog, place: Place) -> None:
         self._log = log
-        self.log_id = log.metadata().log_id
         self._node = None if place.read_from in ("leader", "any") else place.read_from
         self._consistency = Consistency.LINEARIZABLE if place.read_from == "leader" else Consistency.COMMITTED
         self._in_turn = [self._consistency]
         """With which consistency a range is asked for; what one leaves the next one fills up."""
         if place.read_from == "any":
             self._in_turn.append(Consistency.LINEARIZABLE)
+
+    @cached_property
+    def log_id(self) -> str:
+        return self._log.metadata().log_id
 
     def bounds(self) -> tuple[int, int]:
         """Of the node named: as far as it knows of commits."""

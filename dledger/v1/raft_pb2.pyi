@@ -277,20 +277,24 @@ class PeerMessage(_message.Message):
         IS_PRE_VOTE_FIELD_NUMBER: _builtins.int
         REQUEST_TERM_FIELD_NUMBER: _builtins.int
         RESULT_FIELD_NUMBER: _builtins.int
+        WALL_CLOCK_MS_FIELD_NUMBER: _builtins.int
         is_pre_vote: _builtins.bool
         request_term: _builtins.int
         result: _builtins.int
         """A VoteResult."""
+        wall_clock_ms: _builtins.int
+        """The voter's, when it answered; 0: it does not say."""
         def __init__(
             self,
             *,
             is_pre_vote: _builtins.bool = ...,
             request_term: _builtins.int = ...,
             result: _builtins.int = ...,
+            wall_clock_ms: _builtins.int = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["is_pre_vote", b"is_pre_vote", "request_term", b"request_term", "result", b"result"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["is_pre_vote", b"is_pre_vote", "request_term", b"request_term", "result", b"result", "wall_clock_ms", b"wall_clock_ms"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -8,6 +8,7 @@ import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from signal import Signals
 from typing import Any, NamedTuple
 
 import grpc
@@ -170,15 +171,15 @@ class Nodes:
         assert process is not None
         process.send_signal(number)
 
-    async def terminate(self, *node_ids: str) -> list[int]:
-        """SIGTERM to all of them at once; their exit codes."""
+    async def terminate(self, *node_ids: str, number: Signals = Signals.SIGTERM) -> list[int]:
+        """The signal to all of them at once; their exit codes."""
         processes = []
         for node_id in node_ids:
             node = self.cluster.nodes[node_id]
             assert node.process is not None
             node.expected_to_end = True
             processes.append(node.process)
-            node.process.terminate()
+            node.process.send_signal(number)
         async with asyncio.timeout(DEADLINE_S):
             return [await process.wait() for process in processes]
 

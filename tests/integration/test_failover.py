@@ -63,12 +63,13 @@ async def test_kill_9_of_the_leader_is_a_short_delay_and_no_error(nodes: Nodes, 
     assert max(gaps_s) <= MOST_GAP_S
 
 
-async def test_a_stopped_leader_hands_over(nodes: Nodes, tell: Tell) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+async def test_a_stopped_leader_hands_over(nodes: Nodes, tell: Tell, number: signal.Signals) -> None:
     leader = await nodes.leader()
     term = (await nodes[leader].status()).term
     async with under_load(nodes) as load:
         stopped_s = now_s()
-        assert await nodes.terminate(leader) == [0]
+        assert await nodes.terminate(leader, number=number) == [0]
         took_s = now_s() - stopped_s
         await load.next_ack()
         gap_s = load.longest_gap_s(stopped_s)
@@ -76,7 +77,7 @@ async def test_a_stopped_leader_hands_over(nodes: Nodes, tell: Tell) -> None:
         assert (await nodes[new].status()).term == term + 1
         await nodes.restart(leader)
         assert await nodes.leader() == new
-    tell(f"SIGTERM of the leader: it took {took_s * 1000:.0f} ms, the gap was {gap_s * 1000:.0f} ms")
+    tell(f"{number.name} of the leader: it took {took_s * 1000:.0f} ms, the gap was {gap_s * 1000:.0f} ms")
     assert took_s < STOP_S
     assert gap_s < HANDOVER_GAP_S
 

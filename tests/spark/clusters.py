@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from dledger.cli.cluster import LocalCluster
 from dledger.client import BlockingLog, connect_blocking
+from dledger.common.types import DEFAULT_GROUP
 
 Result = TypeVar("Result")
 
@@ -73,6 +74,6 @@ def running(data: Path, *, nodes: int = 1, serve_flags: tuple[str, ...] = ()) ->
 
 
 def first_segment(data_dir: Path) -> Path:
-    """Of the segments under ``data_dir``, the one with the first records. A later one may be room that was laid out
-    ahead: what changes there need not be a record's."""
-    return min(data_dir.rglob("*.log"), key=lambda path: path.name)
+    """The segment with the first records of the group `default`. A later one may be room that was laid out ahead: what
+    changes there need not be a record's."""
+    return min((data_dir / "groups" / DEFAULT_GROUP).glob("*.log"))

@@ -326,7 +326,10 @@ class Appender:
 
     def _timestamp_ms(self) -> int:
         """Of what is written now: never before that of the last frame."""
-        return max(self._context.wall_clock_ms(), self._log.state.last_timestamp_ms)
+        leadership, now_ms = self._context.core.leadership, self._context.wall_clock_ms()
+        if leadership is not None:
+            now_ms = leadership.stamp_ms(now_ms, self._context.now_ms())
+        return max(now_ms, self._log.state.last_timestamp_ms)
 
     def _is_new(self, batch: Batch) -> bool:
         """Whether the batch is to be written. False when it is refused, or is a duplicate: that one is answered when

@@ -7,9 +7,9 @@
     every node                                                  Log.trim: the log begins there
 
 Ages are measured by a clock that a majority of the voters has reached (``Leadership.agreed_clock_ms``): one wrong clock
-trims nothing, and nothing is trimmed by age while no majority is heard. A leader whose clock was ahead stamped its
-records younger than they are: they stay that much longer, and so does what follows them, as timestamps never run
-backwards. One whose clock was behind stamped them older: once another leads, they go that much sooner.
+trims nothing, and nothing is trimmed by age while no majority is heard. A leader whose clock is ahead stamps
+its records at most ten seconds ahead of that clock (``Leadership.stamp_ms``), so they stay that much longer. One whose
+clock is behind stamps them older than they are: once another leads, they go that much sooner.
 
 A boundary lies between two segments, so the segment that is written to, the tail of the log, always stays. What is
 trimmed was committed before the frame that says so was written.
@@ -230,7 +230,7 @@ class Retention:
                 logging.WARNING,
                 "clock",
                 self._context.now_s(),
-                "this leader's clock is ahead of the other voters': see to it, records keep its time",
+                "this leader's clock is ahead of the other voters', and its records are stamped by theirs: see to it",
                 group=self._context.group,
                 ahead_ms=own_ms - agreed_ms,
             )

@@ -12,6 +12,13 @@ def client_closed() -> DLedgerError:
     return error(Code.SHUTTING_DOWN, "the client was closed: connect again to go on")
 
 
+def task_cancelled() -> DLedgerError:
+    """A task of the client's own was cancelled by the program, which cancelled all tasks of its loop perhaps."""
+    return error(
+        Code.SHUTTING_DOWN, "a task of the client was cancelled by the program: call again to begin another one"
+    )
+
+
 def cancellations() -> int:
     """How often the running task was asked to end: more than before means that it is the caller's own wish."""
     task = asyncio.current_task()

@@ -54,6 +54,8 @@ def from_rpc(failure: aio.AioRpcError, address: str) -> DLedgerError:
     if info is not None:
         code = code_named(info.reason)
         if code is not None:
+            if code is Code.NOT_LEADER and info.metadata.get("leader_address") == address:
+                message = f"{message}; several nodes tell clients this one address: give each an --advertise of its own"
             return CODES[code].exception(message, code=code, metadata=info.metadata)
     refusal = _by_status(failure.code(), message, address)
     refusal.metadata[_SAID_BY] = _GRPC

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -20,6 +21,7 @@ from dledger.common.errors import (
     InvalidRequest,
     OutcomeUnknown,
     SequenceError,
+    Unavailable,
     UnknownGroup,
     WrongExpectedIndex,
 )
@@ -513,3 +515,24 @@ async def test_calls_can_be_made_tasks_of(cluster: FakeCluster, log: client.Log)
     assert (one.result().index, many.result().first_index) == (0, 1)
     assert (await asyncio.create_task(log.get(2))).value == b"z"
     assert cluster.records() == [b"x", b"y", b"z"]
+
+
+async def test_calls_go_on_after_the_program_cancelled_all_tasks_of_its_loop(
+    cluster: FakeCluster, log: client.Log
+) -> None:
+    await log.append(b"before")
+    await log.get(0)
+    cluster.lead(None)
+    waiting: list[asyncio.Future[Any]] = [log.enqueue(b"waiting"), asyncio.ensure_future(log.get(0))]
+    await asyncio.sleep(0.05)
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        if task.get_name().startswith("dledger-"):
+            task.cancel()
+    async with asyncio.timeout(5):
+        told = await asyncio.gather(*waiting, return_exceptions=True)
+    assert all(isinstance(each, Unavailable | OutcomeUnknown) for each in told), told
+    cluster.lead(cluster.nodes[0])
+    async with asyncio.timeout(10):
+        assert (await log.append(b"after")).index >= 1
+        assert (await log.get(0)).value == b"before"
+        assert (await log.append(b"x", expect_index=len(cluster.records()))).index >= 2

@@ -24,7 +24,7 @@ class Refusing(log_pb2_grpc.LogServiceServicer):
 
     async def Get(self, request: log_pb2.GetRequest, context: object) -> None:  # type: ignore[override]  # noqa: N802
         code = list(CODES)[request.index]
-        await abort(context, error(code, f"this is {code.name}", leader_id="n2", leader_address="h:1"))
+        await abort(context, error(code, f"this is {code.name}", leader_id="n2", leader_address=request.group or "h:1"))
 
     async def Append(self, request: object, context: object) -> None:  # type: ignore[override]  # noqa: N802
         await asyncio.Event().wait()
@@ -62,6 +62,15 @@ async def test_a_redirect_names_the_leader(address: str, channels: Channels) -> 
     with pytest.raises(NotLeader) as refusal:
         await unary(endpoint, endpoint.stub(LogStubs).log.Get, log_pb2.GetRequest(index=index), 5_000)
     assert (refusal.value.leader_id, refusal.value.leader_address) == ("n2", "h:1")
+
+
+async def test_a_redirect_to_the_very_address_that_was_asked_says_what_is_wrong(
+    address: str, channels: Channels
+) -> None:
+    endpoint = channels.at(address)
+    request = log_pb2.GetRequest(index=list(CODES).index(Code.NOT_LEADER), group=address)
+    with pytest.raises(NotLeader, match="give each an --advertise of its own"):
+        await unary(endpoint, endpoint.stub(LogStubs).log.Get, request, 5_000)
 
 
 async def test_time_that_runs_out_is_a_deadline_exceeded(address: str, channels: Channels) -> None:
