@@ -72,7 +72,9 @@ async def test_h01_a_vote_is_told_only_when_it_is_durable() -> None:
         assert voter.outbox == [], "a save of 50 ms is under way: the term, with the vote"
         await asyncio.sleep(0.02)
         assert voter.saver.state == HardState(Term(5), NodeId("n1"))
-        assert voter.outbox == [("n1", VoteResponse("default", Term(5), False, Term(5), VoteResult.ACCEPT))]
+        [(candidate, told)] = voter.outbox
+        assert isinstance(told, VoteResponse)
+        assert (candidate, told.request_term, told.result) == ("n1", Term(5), VoteResult.ACCEPT)
 
 
 @pytest.mark.parametrize("crash_after_s", [0.02, 0.07, 0.12])
