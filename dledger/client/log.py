@@ -79,6 +79,8 @@ class Log:
         # nothing may be under way behind it.
         self._conditional_queue = self._new_queue(1)
         self._conditional_producer = Producer(self._conditional_queue, self._leaders, group, self._rng)
+        for producer in (self._producer, self._conditional_producer):
+            producer.on_cancelled = self._on_cancelled
         self._admin = Admin(self._leaders, options.timeout_ms, self._rng, self._check_open)
         self._getters: dict[tuple[Consistency, str | None], Getter] = {}
         self._readers: set[Reader] = set()
@@ -211,7 +213,6 @@ class Log:
         check_index(expect_index)
         if not self._started_conditional:
             self._check_open()
-            self._conditional_producer.on_cancelled = self._on_cancelled
             self._conditional_producer.start()
             self._started_conditional = True
         return self._conditional_queue
@@ -228,7 +229,6 @@ class Log:
 
     def _start(self) -> None:
         self._check_open()
-        self._producer.on_cancelled = self._on_cancelled
         self._producer.start()
         self._started = True
 

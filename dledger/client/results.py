@@ -78,9 +78,7 @@ class Acks(Sequence[Ack]):
         left = range(self._count)[ordinal]
         for span in self.spans:
             if left < span.count:
-                is_forgotten = span.first_index == FORGOTTEN_INDEX
-                index = FORGOTTEN_INDEX if is_forgotten else span.first_index + left
-                return Ack(index, span.term, span.timestamp_ms)
+                return Ack(_indexes(span.first_index, span.count)[left], span.term, span.timestamp_ms)
             left -= span.count
         raise IndexError(ordinal)
 
@@ -90,9 +88,13 @@ class Acks(Sequence[Ack]):
 
 def acks_of(first_index: int, count: int, term: int, timestamp_ms: int) -> Iterator[Ack]:
     """The acks of one batch, made at C speed."""
-    is_forgotten = first_index == FORGOTTEN_INDEX
-    indexes = repeat(FORGOTTEN_INDEX, count) if is_forgotten else range(first_index, first_index + count)
-    return map(_make_ack, zip(indexes, repeat(term), repeat(timestamp_ms)))
+    return map(_make_ack, zip(_indexes(first_index, count), repeat(term), repeat(timestamp_ms)))
+
+
+def _indexes(first_index: int, count: int) -> Sequence[int]:
+    if first_index == FORGOTTEN_INDEX:
+        return (FORGOTTEN_INDEX,) * count
+    return range(first_index, first_index + count)
 
 
 @dataclass(frozen=True, slots=True)

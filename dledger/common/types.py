@@ -38,6 +38,22 @@ def check_group_name(name: str) -> None:
         raise InvalidRequest(f"{quoted(name)} is not a group name: use 1 to 64 letters, digits, '-' and '_'")
 
 
+def group_key(name: str, group_id: int) -> str:
+    """What nodes call a group among themselves and in their directories: another key for each group that ever was."""
+    return name if name in (META_GROUP, DEFAULT_GROUP) else f"{name}.{group_id}"
+
+
+def id_of(key: str) -> int | None:
+    """The id in a group's key; None for the groups that cannot be removed."""
+    _, dot, number = key.rpartition(".")
+    return int(number) if dot else None
+
+
+def is_key_of(key: str, name: str) -> bool:
+    """Whether ``key`` is that of a group called ``name``, where ``name`` may also be the key itself."""
+    return name in (key, key.rpartition(".")[0])
+
+
 class Role(Enum):
     """What a node is in one group. Every node starts as a follower; a learner replicates and does not vote."""
 

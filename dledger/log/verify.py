@@ -14,7 +14,7 @@ from typing import Any
 
 from dledger.common.batch import records_of
 from dledger.common.errors import Code, DLedgerError, error, quoted
-from dledger.common.types import DEFAULT_GROUP, GENESIS, LogPoint
+from dledger.common.types import DEFAULT_GROUP, GENESIS, LogPoint, is_key_of
 from dledger.disk.disk import Disk, OsDisk
 from dledger.disk.record import in_file
 from dledger.log.cut import torn_bytes
@@ -108,8 +108,7 @@ def find_log(directory: Path, group: str = DEFAULT_GROUP) -> Path:
     if _has_segments(directory):
         return directory
     groups = sorted(each for each in directory.glob("groups/*") if _has_segments(each))
-    # A group that was made at run time has its id behind its name.
-    wanted = [each for each in groups if each.name == group or each.name.rpartition(".")[0] == group]
+    wanted = [each for each in groups if is_key_of(each.name, group)]
     if len(wanted) == 1:
         return wanted[0]
     if not groups:

@@ -32,7 +32,8 @@ class Transfer:
 
 
 MAX_STAMP_LEAD_MS = 10_000
-"""Of a record's timestamp over the clocks of a majority of the voters."""
+"""Of a record's timestamp over the clocks of a majority of the voters. A leader whose own clock is further ahead warns
+of it."""
 
 
 class Leadership:
@@ -145,14 +146,18 @@ class Leadership:
     def agreed_clock_ms(self, own_ms: int, now_ms: float) -> int:
         """A wall clock that no single wrong one moves ahead: the time that a majority of the voters has reached, each
         by its own clock, but never later than ``own_ms``, this node's. 0 unless a majority was heard lately."""
-        told_ms = [
-            int(progress.clock_offset_ms + now_ms)
-            for progress in self._counting()
-            if progress.clock_offset_ms is not None and not self.measure.is_silent(now_ms - progress.contact_ms)
-        ]
+        heard = [each for each in self._counting() if not self.measure.is_silent(now_ms - each.contact_ms)]
+        return min(own_ms, self._clock_of_majority_ms(heard, own_ms, now_ms) or 0)
+
+    def _clock_of_majority_ms(self, among: Iterable[Progress], own_ms: int, now_ms: float) -> int | None:
+        """The time that a majority of the voters has reached, by the clocks of ``among`` and this node's own. None
+        where these are no majority."""
+        told_ms = [int(offset + now_ms) for each in among if (offset := each.clock_offset_ms) is not None]
         if self.self_votes:
             told_ms.append(own_ms)
-        return min(own_ms, quorum_value(told_ms, len(self._membership.voters)))
+        if len(told_ms) < self._membership.majority:
+            return None
+        return quorum_value(told_ms, len(self._membership.voters))
 
     def know_clocks(self, offsets_ms: Mapping[NodeId, float]) -> None:
         """What the voters told of their wall clocks with their votes: each less this node's monotonic clock."""
@@ -164,11 +169,8 @@ class Leadership:
         """The time for records that are appended now: this node's wall clock, but at most ``MAX_STAMP_LEAD_MS`` ahead
         of the time that a majority of the voters has reached. A timestamp never runs back, so one of a clock that is
         years ahead would be the time of every later record."""
-        told_ms = [offset + now_ms for each in self._counting() if (offset := each.clock_offset_ms) is not None]
-        if self.self_votes:
-            told_ms.append(own_ms)
-        if len(told_ms) >= self._membership.majority:
-            agreed_ms = quorum_value([int(each) for each in told_ms], len(self._membership.voters))
+        agreed_ms = self._clock_of_majority_ms(self._counting(), own_ms, now_ms)
+        if agreed_ms is not None:
             self._agreed_offset_ms = agreed_ms - now_ms
         if self._agreed_offset_ms is None:
             return own_ms
@@ -325,10 +327,6 @@ class Leadership:
             for peer, progress in self.followers.items()
             if progress.counts and peer in voters and progress.machine is not None
         }
-
-    @property
-    def voters(self) -> frozenset[NodeId]:
-        return self._membership.voters
 
     def follows_quorum(self, last: Position, now_ms: float) -> bool:
         """Whether what was written may yet be committed."""

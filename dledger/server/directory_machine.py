@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import NamedTuple
 
 from dledger.common.errors import Code, DLedgerError, error, quoted
-from dledger.common.types import DEFAULT_GROUP, META_GROUP, Member, NodeId, Position, Term
+from dledger.common.types import DEFAULT_GROUP, META_GROUP, Member, NodeId, Position, Term, group_key
 from dledger.log.frame.control import member_record, members_of
 from dledger.node.groups import LogPosition
 from dledger.statemachine.api import Refused, StateMachine
@@ -68,16 +68,6 @@ class GroupEntry(NamedTuple):
     def key(self) -> str:
         """What nodes call it among themselves and in their directories: another one for each group that ever was."""
         return group_key(self.name, self.id)
-
-
-def group_key(name: str, group_id: int) -> str:
-    return name if name in (META_GROUP, DEFAULT_GROUP) else f"{name}.{group_id}"
-
-
-def id_of(key: str) -> int | None:
-    """The id in a key; None for the groups that cannot be removed."""
-    _, dot, number = key.rpartition(".")
-    return int(number) if dot else None
 
 
 class DirectoryMachine(StateMachine):

@@ -70,11 +70,7 @@ class Node(node.Node):
 
     async def find_for_users(self, group: str) -> Replica:
         """As ``user_replica``, and sure of what there is not."""
-        try:
-            return self.user_replica(group)
-        except DLedgerError as refusal:
-            await self.check_exists(group, refusal)
-            raise
+        return self._for_users(await self.find(group))
 
     async def check_exists(self, group: str, refusal: DLedgerError) -> None:
         """Raises UNKNOWN_GROUP if that is why the group was refused."""
@@ -84,7 +80,9 @@ class Node(node.Node):
     def user_replica(self, group: str) -> Replica:
         """For what users append, trim and keep: the log of a state machine is that one's alone. Raises UNSUPPORTED, and
         what ``replica`` raises."""
-        replica = self.replica(group)
+        return self._for_users(self.replica(group))
+
+    def _for_users(self, replica: Replica) -> Replica:
         machine, name = replica.settings.current.machine, self.groups.name_of(replica.group)
         if machine or replica.group == META_GROUP:
             raise error(

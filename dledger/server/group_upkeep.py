@@ -23,7 +23,7 @@ from typing import Protocol
 from dledger.client.between_nodes import OtherNodes
 from dledger.common.backoff import Backoff
 from dledger.common.errors import Code, DLedgerError
-from dledger.common.types import DEFAULT_GROUP, Member, NodeId, Role, Term
+from dledger.common.types import DEFAULT_GROUP, Member, NodeId, Role, Term, id_of
 from dledger.group.replica import Replica
 from dledger.node.groups import LogPosition
 from dledger.node.node import Node
@@ -33,7 +33,6 @@ from dledger.server.directory_machine import (
     GroupEntry,
     create_command,
     encoded,
-    id_of,
     members_command,
     remove_command,
 )

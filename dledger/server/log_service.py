@@ -6,13 +6,12 @@ import asyncio
 from collections.abc import AsyncIterator
 
 from dledger.common.errors import Code, DLedgerError, error
-from dledger.common.types import Entry
+from dledger.common.types import Entry, id_of
 from dledger.group.leader.appender import NO_SOURCE, Source
 from dledger.group.leader.quorum_ack_checker import AppendResult
 from dledger.group.replica import Replica
 from dledger.rpc.server.pipeline import answers_in_order
 from dledger.rpc.server.refusals import consistency_of, streaming, unary
-from dledger.server.directory_machine import id_of
 from dledger.server.embedded import Node
 from dledger.server.log_service_wire import AppendMessage, ReadMessage
 from dledger.v1 import log_pb2, log_pb2_grpc

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 
 from dledger.client import Batch, BlockingLog, connect_blocking
 from dledger.common.errors import Code, ConfigError, DLedgerError, OutOfRange, Unavailable
-from dledger.common.types import Consistency
+from dledger.common.types import Consistency, is_key_of
 from dledger.log.copy import LogCopy
 from dledger.log.frame.frame import Frame
 from dledger.spark.columns import Records
@@ -155,7 +155,7 @@ class CopyOrigin:
 
     def __init__(self, place: Place) -> None:
         self._copy = LogCopy(Path(place.path), place.group)
-        if place.group not in (self._copy.group, self._copy.group.rpartition(".")[0]):  # an id is behind some names
+        if not is_key_of(self._copy.group, place.group):
             raise ConfigError(
                 f"{place.path} holds the group {self._copy.group!r}, not {place.group!r}: give the option group"
             )

@@ -129,7 +129,7 @@ class Keeper:
             for peer, report in self._reports(replica).items()
             if report.digest and report.checkpoint_id == own.id
         }
-        match judge(own.digest, own.said, reports, leadership.voters, replica.core.node_id):
+        match judge(own.digest, own.said, reports, replica.core.membership.voters, replica.core.node_id):
             case Judgement.CONFIRMED:
                 index = await self._append(replica, Confirmed(own.id, own.digest))
                 await self._runner.wait_applied(index)
@@ -155,7 +155,7 @@ class Keeper:
         if leadership is None or self._runner.machine.version <= self._runner.agreed_version:
             return
         reports = self._reports(replica)
-        if leadership.voters - {node_id} - reports.keys():
+        if replica.core.membership.voters - {node_id} - reports.keys():
             return  # somebody has not said yet what it knows
         known = min([self._runner.machine.version, *(report.version for report in reports.values())])
         if known > self._runner.agreed_version:

@@ -37,6 +37,20 @@ class Sent:
     """Where it is, once acknowledged."""
 
 
+async def register(seat: Seat, answers: Answers, random: Random) -> int:
+    """The id of a new producer, of epoch 0; or 0, after a pause, where the server gave none."""
+    try:
+        question = answers.ask(seat)
+        async with asyncio.timeout(1.0):
+            registered = await seat.ask(seat.replica.appender.new_producer)
+    except (DLedgerError, TimeoutError, GoneError) as failure:
+        if isinstance(failure, DLedgerError):
+            answers.refused(question, failure)
+        await asyncio.sleep(random.uniform(0.01, 0.1))
+        return 0
+    return registered.base_index
+
+
 class ProducerClient:
     """One idempotent producer. Keeps its batches, in order, until their outcome is known, wherever the leader is."""
 
@@ -64,7 +78,8 @@ class ProducerClient:
             if seat is None:
                 await asyncio.sleep(0.05)
             elif not self._producer_id:
-                await self._register(seat)
+                self._producer_id = await register(seat, self._answers, self._random)
+                self._epoch = self._sequence = 0
             else:
                 await self._round(seat)
         self._abandon()
@@ -81,18 +96,6 @@ class ProducerClient:
         self._pending.clear()
         self._done.clear()
         self._producer_id = 0
-
-    async def _register(self, seat: Seat) -> None:
-        try:
-            question = self._answers.ask(seat)
-            async with asyncio.timeout(1.0):
-                registered = await seat.ask(seat.replica.appender.new_producer)
-        except (DLedgerError, TimeoutError, GoneError) as failure:
-            if isinstance(failure, DLedgerError):
-                self._answers.refused(question, failure)
-            await asyncio.sleep(self._random.uniform(0.01, 0.1))
-        else:
-            self._producer_id, self._epoch, self._sequence = registered.base_index, 0, 0
 
     # Rounds ------------------------------------------------------------------------------------------------------
 

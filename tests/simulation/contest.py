@@ -15,7 +15,7 @@ from dledger.common.errors import Code, DLedgerError, OutcomeUnknown, WrongExpec
 from dledger.group.leader.appender import Source
 from dledger.group.leader.quorum_ack_checker import AppendResult
 from tests.simulation.answers import Answers, Question
-from tests.simulation.clients import IsOver
+from tests.simulation.clients import IsOver, register
 from tests.simulation.groups import SimGroup
 from tests.simulation.process import GoneError
 from tests.simulation.seat import Seat
@@ -44,22 +44,11 @@ class ContestClient:
             if not leading:
                 await asyncio.sleep(0.05)
             elif not self._producer_id:
-                await self._register(self._random.choice(leading))
+                self._producer_id = await register(self._random.choice(leading), self._answers, self._random)
+                self._sequence = 0
             else:
                 await self._contest(is_over)
                 await asyncio.sleep(self._random.expovariate(self._pace / PAUSE_S))
-
-    async def _register(self, seat: Seat) -> None:
-        try:
-            question = self._answers.ask(seat)
-            async with asyncio.timeout(1.0):
-                registered = await seat.ask(seat.replica.appender.new_producer)
-        except (DLedgerError, TimeoutError, GoneError) as failure:
-            if isinstance(failure, DLedgerError):
-                self._answers.refused(question, failure)
-            await asyncio.sleep(self._random.uniform(0.01, 0.1))
-        else:
-            self._producer_id, self._sequence = registered.base_index, 0
 
     async def _contest(self, is_over: IsOver) -> None:
         """One batch, for the index that the client believes to be the next one, until its outcome is known."""

@@ -34,15 +34,12 @@ from dledger.group.leader.settings import Settings
 from dledger.log.frame.control import trim_body
 from dledger.log.frame.frame import ControlKind
 from dledger.log.log_api import Boundary
+from dledger.raft.leadership import MAX_STAMP_LEAD_MS
 
 logger = logging.getLogger(__name__)
 
 POLICY_INTERVAL_S = 1.0
 """How often the leader looks whether anything is too old or too much."""
-
-
-MAX_CLOCK_LEAD_MS = 10_000
-"""Of a leader's clock over the other voters', before it is warned of."""
 
 
 class Trimmed(NamedTuple):
@@ -225,7 +222,7 @@ class Retention:
         if leadership is None:
             return 0
         agreed_ms = leadership.agreed_clock_ms(own_ms, self._context.now_ms())
-        if 0 < agreed_ms < own_ms - MAX_CLOCK_LEAD_MS:
+        if 0 < agreed_ms < own_ms - MAX_STAMP_LEAD_MS:
             self._limited_log.say(
                 logging.WARNING,
                 "clock",
