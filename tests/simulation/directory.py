@@ -37,8 +37,11 @@ MACHINE_SHARE = 0.5
 """Of the groups: a state machine runs on it."""
 LATE_SHARE = 0.02
 """Of the looks at a node that has removed a group, or dropped it: it is told to open it, by a record of before."""
-TOLD_SHARE = 0.3
+TOLD_SHARE = 0.15
 """Of the looks at a leader that knows of a change of its members: it tells the directory now."""
+DROP_SHARE = 0.3
+"""Of the looks at a node with a group that it is no member of, as far as the directory knows: it is told so now. The log
+may have a later change of the members by then."""
 WAITS_S = 12.0
 """For three members, where one machine founded the cluster."""
 
@@ -145,7 +148,8 @@ class Directory:
             is_late = seat.was_dropped and self._random.random() < LATE_SHARE
             is_able = seat.life.failure is None and seat.host.is_in_cluster
             return partial(self._tell_opening, seat) if is_able and (is_wanted or is_late) else None
-        return partial(self._tell_drop, seat) if self._is_left_over(seat) else None
+        is_told = self._is_left_over(seat) and self._random.random() < DROP_SHARE
+        return partial(self._tell_drop, seat) if is_told else None
 
     def _is_left_over(self, seat: Seat) -> bool:
         """It has a replica of a group that it is no member of, as far as the directory knows."""

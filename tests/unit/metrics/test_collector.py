@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 
 import pytest
 from prometheus_client import REGISTRY, CollectorRegistry, generate_latest
@@ -99,3 +100,14 @@ def test_nodes_of_one_process_do_not_meet_and_the_global_registry_stays_clean() 
 
 def test_process_metrics_are_there() -> None:
     assert (registry_of().get_sample_value("process_open_fds") or 0) > 0
+
+
+def test_a_scrape_of_many_groups_does_not_set_off_the_garbage_collector() -> None:
+    """Its work grows with all that the node has, and nothing else runs meanwhile."""
+    groups = [GroupMetrics(f"g{number}", N0) for number in range(200)]
+    registry = registry_of(*groups)
+    generate_latest(registry)
+    gc.collect()
+    before = sum(generation["collections"] for generation in gc.get_stats())
+    generate_latest(registry)
+    assert sum(generation["collections"] for generation in gc.get_stats()) <= before + 2
