@@ -82,8 +82,13 @@ class Limits:
 
     def refuse_free_bytes(self, group: str) -> int:
         """With less room than this the group refuses appends."""
-        most = self.disk_refuse_free_bytes
-        return min(most, self.disk_refuse_meta_free_bytes) if group == META_GROUP else most
+        least_bytes: int = getattr(self, self.refuse_setting(group))
+        return least_bytes
+
+    def refuse_setting(self, group: str) -> str:
+        """The setting that ``refuse_free_bytes`` comes from."""
+        is_less = self.disk_refuse_meta_free_bytes < self.disk_refuse_free_bytes
+        return "disk_refuse_meta_free_bytes" if group == META_GROUP and is_less else "disk_refuse_free_bytes"
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,9 @@ class DiskWatch:
         self._room = room
         self._log = context.log
         self._timeout_s = context.config.timings.disk_timeout_ms / 1000
-        self._refuse_free_bytes = context.config.limits.refuse_free_bytes(context.group)
+        limits = context.config.limits
+        self._refuse_free_bytes = limits.refuse_free_bytes(context.group)
+        self._refuse_setting = limits.refuse_setting(context.group)
         self._is_hung = False
         self._told = DiskState.OK
         self._may_lead = True
@@ -91,7 +93,7 @@ class DiskWatch:
             raise error(
                 Code.DISK_FULL,
                 f"the leader's disk has {self.free_bytes / MIB:,.0f} MiB left, and takes no appends below "
-                f"{self._refuse_free_bytes / MIB:,.0f} MiB (disk_refuse_free_bytes): make room on it, or trim the log",
+                f"{self._refuse_free_bytes / MIB:,.0f} MiB ({self._refuse_setting}): make room on it, or trim the log",
                 free_bytes=self.free_bytes,
             )
 

@@ -123,3 +123,9 @@ def test_the_directory_of_groups_has_the_lower_limit_and_never_a_higher_one() ->
     assert Limits().refuse_free_bytes(META_GROUP) == 256 * MIB
     assert Limits().refuse_free_bytes("orders.17") == Limits().disk_refuse_free_bytes == 1024 * MIB
     assert Limits(disk_refuse_free_bytes=MIB).refuse_free_bytes(META_GROUP) == MIB
+
+
+def test_a_refusal_names_the_setting_that_it_comes_from() -> None:
+    assert Limits().refuse_setting(META_GROUP) == "disk_refuse_meta_free_bytes"
+    assert Limits().refuse_setting("orders.17") == "disk_refuse_free_bytes"
+    assert Limits(disk_refuse_free_bytes=MIB).refuse_setting(META_GROUP) == "disk_refuse_free_bytes"

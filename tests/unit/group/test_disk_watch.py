@@ -39,7 +39,7 @@ async def test_below_the_watermark_appends_are_refused_before_the_device_says_so
         leader = await cluster.leader()
         await leader.append(b"before")
         await fill_all(cluster, 100 * MIB)
-        with pytest.raises(DiskFull, match="100 MiB left"):
+        with pytest.raises(DiskFull, match=r"100 MiB left.*disk_refuse_free_bytes"):
             await leader.append(b"refused")
         assert leader.committed() == [b"before"]
 
