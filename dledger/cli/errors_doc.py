@@ -12,13 +12,15 @@ _DOUBTFUL = "".join(f"- `{code.value}`\n" for code in CODES if code in LEAVE_DOU
 HEAD = f"""# Errors
 
 Every refusal has a code. The server sends it as the `reason` of a `google.rpc.ErrorInfo` (domain `{ERROR_DOMAIN}`) in
-the details of the gRPC status; the Python client raises the exception, whose `code` it is; the command line ends with
-the exit code. To users of the Python client `OutcomeUnknown` alone leaves open whether it happened, an append or a
-change of the cluster. Every other exception says that it did not, but for `REPEATED_REQUEST`: the batch was appended
+the details of the gRPC status. The Python client raises the exception, with that `code`. The command line ends with the
+exit code.
+
+In the Python client, only `OutcomeUnknown` leaves open whether an append, or a change of the cluster, happened. Every
+other exception says that it did not happen. The one exception to that is `REPEATED_REQUEST`: the batch was appended
 before, once.
 
-Over plain gRPC a status leaves open what was sent and not answered where it has no reason, for gRPC itself made it
-then, and where the reason is one of:
+Over plain gRPC, a status leaves the outcome of a request open in two cases. It has no reason, because gRPC itself made
+it. Or the reason is one of:
 
 {_DOUBTFUL}
 This file is made by `python -m dledger.cli.errors_doc`.

@@ -1,0 +1,1 @@
+"""How plainly the pages, docstrings and comments are written: what can be counted of it."""
