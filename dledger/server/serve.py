@@ -8,43 +8,24 @@ import gc
 import logging
 import os
 import signal
-import socket
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any
 
-import grpc
-from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1 import health_pb2
 from grpc_health.v1.health import aio as grpc_health
-from grpc_reflection.v1alpha import reflection
 
-from dledger.common.config import MIB, NodeConfig, join_address
-from dledger.common.errors import ConfigError
+from dledger.common.config import NodeConfig
 from dledger.common.open_files import keep_files_back
 from dledger.common.types import DEFAULT_GROUP, NodeId, Role, Term
 from dledger.metrics.collector import GroupCollector, make_registry
 from dledger.metrics.server import start_metrics_server
-from dledger.rpc.server.refusals import TypedRegistry
-from dledger.server.admin_service import AdminService
 from dledger.server.embedded import Node
-from dledger.server.log_service import LogService
-from dledger.server.log_service_wire import decode_append, encode_read
-from dledger.v1 import admin_pb2, admin_pb2_grpc, log_pb2, log_pb2_grpc
+from dledger.server.grpc_port import LOG_SERVICE, GrpcPort, bind_grpc
 
 logger = logging.getLogger(__name__)
 
-LOG_SERVICE = log_pb2.DESCRIPTOR.services_by_name["LogService"].full_name
-ADMIN_SERVICE = admin_pb2.DESCRIPTOR.services_by_name["AdminService"].full_name
 _SERVING = health_pb2.HealthCheckResponse.SERVING
 _NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
-
-GRPC_OPTIONS = (
-    ("grpc.so_reuseport", 0),  # a port in use must be an error, not a second listener
-    ("grpc.max_receive_message_length", 16 * MIB),
-    ("grpc.max_send_message_length", 32 * MIB),
-    ("grpc.keepalive_permit_without_calls", 1),
-    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
-)
 
 STOP_GRACE_S = 1.0
 SWITCH_INTERVAL_S = 0.001
@@ -58,7 +39,6 @@ async def serve(config: NodeConfig, *, on_ready: Callable[[Node], None] | None =
     Raises what ``Node.start`` raises, CONFIG_ERROR for a port in use, and the failure that ended the node.
     """
     keep_files_back()
-    _calm_grpc()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     stopping = asyncio.Event()
     with _signals(stopping):
@@ -68,14 +48,14 @@ async def serve(config: NodeConfig, *, on_ready: Callable[[Node], None] | None =
             await node.open()
             # Every port is taken before it joins: a node that nobody can ask must not stand for election.
             health = grpc_health.HealthServicer()
-            server = _bind_grpc(node, health)
+            port = await bind_grpc(node, health)
             if config.metrics_port:
                 registry = make_registry(GroupCollector(node.groups.metrics.values(), node.refresh_metrics))
                 metrics_server = start_metrics_server(registry, config.listen_host, config.metrics_port)
                 stack.push_async_callback(metrics_server.close)
             await node.join()
-            await server.start()
-            stack.push_async_callback(_stop_grpc, server, health)
+            await port.start()
+            stack.push_async_callback(_stop_grpc, port, health)
             # Clients that are told so move to the next leader; those whose streams are cut would have to look for one.
             stack.push_async_callback(node.leave)
             await _follow_health(node, health)
@@ -85,16 +65,6 @@ async def serve(config: NodeConfig, *, on_ready: Callable[[Node], None] | None =
             logger.info("serving", extra={"node": config.id, "address": config.client_address, "pid": os.getpid()})
             await _until_stopped(node, stopping)
             logger.info("stopping", extra={"node": config.id})
-
-
-def _calm_grpc() -> None:
-    """A client that goes away while it is being answered is a trace and an error to gRPC's own log: it is neither."""
-    logging.getLogger("grpc._cython.cygrpc").addFilter(says_trouble)
-
-
-def says_trouble(record: logging.LogRecord) -> bool:
-    failure = record.exc_info[1] if isinstance(record.exc_info, tuple) else None
-    return type(failure).__name__ != "ExecuteBatchError"
 
 
 def _calm_collector() -> None:
@@ -137,35 +107,9 @@ def _signals(stopping: asyncio.Event) -> Iterator[None]:
             loop.remove_signal_handler(number)
 
 
-def _bind_grpc(node: Node, health: grpc_health.HealthServicer) -> grpc.aio.Server:
-    config = node.config
-    server = grpc.aio.server(options=GRPC_OPTIONS)
-    registry: Any = TypedRegistry(server, {"AppendStream": decode_append}, {"Read": encode_read})
-    log_pb2_grpc.add_LogServiceServicer_to_server(LogService(node), registry)
-    admin_pb2_grpc.add_AdminServiceServicer_to_server(AdminService(node), registry)
-    health_pb2_grpc.add_HealthServicer_to_server(health, server)
-    names = (LOG_SERVICE, ADMIN_SERVICE, "grpc.health.v1.Health", reflection.SERVICE_NAME)
-    reflection.enable_server_reflection(names, server)
-    address = join_address(config.listen_host, config.client_port)
-    try:
-        server.add_insecure_port(address)
-    except RuntimeError as reason:
-        raise ConfigError(f"cannot listen on {address}: {_why_not(config.listen_host)}") from reason
-    return server
-
-
-def _why_not(host: str) -> str:
-    """gRPC does not say why it cannot listen there."""
-    try:
-        socket.getaddrinfo(host, None)
-    except socket.gaierror as reason:
-        return f"the name cannot be looked up ({reason.strerror}); give --listen an address of this machine"
-    return "the port is in use, or the address is none of this machine's; choose another"
-
-
-async def _stop_grpc(server: grpc.aio.Server, health: grpc_health.HealthServicer) -> None:
+async def _stop_grpc(port: GrpcPort, health: grpc_health.HealthServicer) -> None:
     await health.enter_graceful_shutdown()
-    await server.stop(STOP_GRACE_S)
+    await port.stop(STOP_GRACE_S)
 
 
 async def _follow_health(node: Node, health: grpc_health.HealthServicer) -> None:

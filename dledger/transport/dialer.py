@@ -15,7 +15,7 @@ from dledger.common.limited_log import LimitedLog
 from dledger.common.open_files import needed
 from dledger.common.types import NodeId
 from dledger.transport.connection import Outbound
-from dledger.transport.resolver import Resolver
+from dledger.common.resolver import Resolver
 from dledger.transport.transport_api import HelloHandler
 
 logger = logging.getLogger(__name__)

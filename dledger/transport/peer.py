@@ -26,7 +26,7 @@ from dledger.transport.connection import HELLO_TIMEOUT_S, Inbound, Outbound
 from dledger.transport.dialer import Dialer
 from dledger.transport.framing import pack
 from dledger.transport.listener import Listener
-from dledger.transport.resolver import Resolver
+from dledger.common.resolver import Resolver
 from dledger.transport.transport_api import TransportHandler
 
 logger = logging.getLogger(__name__)

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from dledger.server.serve import says_trouble
+from dledger.server.grpc_port import says_trouble
 
 
 class ExecuteBatchError(Exception):

@@ -12,7 +12,7 @@ import pytest
 
 from dledger.raft import codec
 from dledger.transport.peer import TcpTransport
-from dledger.transport.resolver import Resolver, look_up
+from dledger.common.resolver import Resolver, look_up
 from tests.unit.transport.nodes import A, B, Nodes
 from tests.unit.transport.recorder import Recorder
 

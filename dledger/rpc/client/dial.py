@@ -1,0 +1,54 @@
+"""Connecting to one of several addresses: the next one is tried as well when one takes long (RFC 8305)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from ssl import SSLContext
+from typing import Any, TypeVar
+
+NEXT_AFTER_S = 0.25
+
+Protocol = TypeVar("Protocol", bound=asyncio.BaseProtocol)
+
+
+async def dial(
+    addresses: Sequence[str],
+    port: int,
+    factory: Callable[[], Protocol],
+    *,
+    ssl: SSLContext | None = None,
+    server_name: str | None = None,
+) -> Protocol:
+    """The protocol of the connection that came about first; all others are closed. Raises the OSError of the last
+    address when none did."""
+    loop = asyncio.get_running_loop()
+    options: dict[str, Any] = {"ssl": ssl, "server_hostname": server_name if ssl is not None else None}
+    left = list(addresses)
+    attempts: set[asyncio.Task[tuple[asyncio.BaseTransport, Protocol]]] = set()
+    failure: OSError | None = None
+    try:
+        while left or attempts:
+            if left:
+                address = left.pop(0)
+                attempts.add(loop.create_task(loop.create_connection(factory, address, port, **options)))
+            done, attempts = await asyncio.wait(
+                attempts, timeout=NEXT_AFTER_S if left else None, return_when=asyncio.FIRST_COMPLETED
+            )
+            for attempt in done:
+                reason = attempt.exception()
+                if reason is None:
+                    return attempt.result()[1]
+                if not isinstance(reason, OSError):
+                    raise reason
+                failure = reason
+    finally:
+        for attempt in attempts:
+            attempt.cancel()
+            attempt.add_done_callback(_close)
+    raise failure or OSError("there is no address to connect to")
+
+
+def _close(attempt: asyncio.Task[tuple[asyncio.BaseTransport, Any]]) -> None:
+    if not attempt.cancelled() and attempt.exception() is None:
+        attempt.result()[0].close()

@@ -1,0 +1,641 @@
+"""One HTTP/2 connection, either side (RFC 9113): takes bytes, keeps the streams, and collects what is to be sent.
+
+The shell feeds ``receive``, writes what ``take_output`` gives whenever ``wants_flush`` was called, and says with
+``set_paused`` that its buffer is full. Time comes in as an argument.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from dledger.rpc.http2 import frames
+from dledger.rpc.http2.abuse import Patience
+from dledger.rpc.http2.frames import (
+    ACK,
+    CONTINUATION,
+    DATA,
+    DEFAULT_FRAME_BYTES,
+    DEFAULT_WINDOW_BYTES,
+    END_HEADERS,
+    END_STREAM,
+    FRAME_HEADER_BYTES,
+    GOAWAY,
+    HEAD,
+    HEADERS,
+    MAX_FRAME_BYTES,
+    MAX_WINDOW_BYTES,
+    PADDED,
+    PING,
+    PREFACE,
+    PRIORITY,
+    RST_STREAM,
+    SETTINGS,
+    STREAM_ID_MASK,
+    WINDOW_UPDATE,
+    WITH_PRIORITY,
+    ConnectionFault,
+    ErrorCode,
+    StreamFault,
+    frame,
+    word,
+)
+from dledger.rpc.http2.headers import Fields, HeaderDecoder, MalformedHeaders
+from dledger.rpc.http2.stream import Piece, Stream
+
+KIB = 1024
+AnyStream = TypeVar("AnyStream", bound=Stream)
+
+
+@dataclass(frozen=True, slots=True)
+class Http2Limits:
+    """What this side allows the other."""
+
+    max_streams: int = 1_024
+    """At a time; a further one is refused. Of a client's side: none, as servers open no streams."""
+    stream_window_bytes: int = 1024 * KIB
+    """So much may be on its way on one stream before the receiver has consumed any of it."""
+    connection_window_bytes: int = 16 * 1024 * KIB
+    max_frame_bytes: int = 256 * KIB
+    max_header_block_bytes: int = 64 * KIB
+    max_header_frames: int = 64
+    max_remembered_resets: int = 1_024
+    """Streams that this side has reset: what was on its way on them is passed over."""
+
+
+class Http2Connection(Generic[AnyStream]):
+    """Subclasses are the two sides: they decide about new streams and headers."""
+
+    is_server: bool
+
+    def __init__(self, limits: Http2Limits, wants_flush: Callable[[], None], now_s: float) -> None:
+        self.limits = limits
+        self.streams: dict[int, AnyStream] = {}
+        self.peer_initial_window = DEFAULT_WINDOW_BYTES
+        self.peer_max_frame = DEFAULT_FRAME_BYTES
+        self.peer_max_streams = MAX_WINDOW_BYTES
+        self.send_window = DEFAULT_WINDOW_BYTES
+        self.last_peer_stream_id = 0
+        """Of the streams that the peer opened: the highest that was taken."""
+        self.is_going_away = False
+        """This side has sent GOAWAY: it takes no new streams."""
+        self.fault: ConnectionFault | None = None
+        """Why this side ended the connection."""
+        self.is_paused = False
+        self._wants_flush = wants_flush
+        self._out: list[Piece] = []
+        self._now_s = now_s
+        self._patience = Patience(now_s)
+        self._parts: list[bytes] = []
+        self._part_bytes = 0
+        self._needed_bytes = FRAME_HEADER_BYTES
+        """So many must be there before it is worth looking again."""
+        self._has_preface = False
+        self._has_settings = False
+        self._receive_window = limits.connection_window_bytes
+        self._unreplenished = 0
+        self._block: list[bytes] = []
+        """Of a header block that CONTINUATION frames go on with."""
+        self._block_stream_id = 0
+        self._block_flags = 0
+        self._blocked: dict[int, AnyStream] = {}
+        """Streams with something pending."""
+        self._we_reset: OrderedDict[int, None] = OrderedDict()
+        self.headers: HeaderDecoder[Any] = HeaderDecoder(self._understand)
+        self._begin()
+
+    # What the sides differ in ------------------------------------------------------------------------------------
+
+    def _understand(self, fields: Fields) -> Any:
+        """What a decoded header block means; cached."""
+        raise NotImplementedError
+
+    def _on_new_stream(self, stream_id: int, block: bytes, *, is_end: bool) -> None:
+        """A header block on a stream that there is not yet."""
+        raise NotImplementedError
+
+    def _on_goaway(self, last_stream_id: int, code: int, reason: str) -> None:
+        """The peer takes no streams behind ``last_stream_id``."""
+
+    def _on_pong(self, payload: bytes) -> None:
+        """The answer to a PING of ours."""
+
+    def _on_removed(self) -> None:
+        """There is a stream less."""
+
+    def _is_idle(self, stream_id: int) -> bool:
+        """Whether nobody has opened the stream."""
+        raise NotImplementedError
+
+    # Beginning and end -------------------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        limits = self.limits
+        values = {
+            frames.INITIAL_WINDOW_SIZE: limits.stream_window_bytes,
+            frames.MAX_FRAME_SIZE: limits.max_frame_bytes,
+            frames.MAX_HEADER_LIST_SIZE: limits.max_header_block_bytes,
+        }
+        if self.is_server:
+            values[frames.MAX_CONCURRENT_STREAMS] = limits.max_streams
+        else:
+            values[frames.ENABLE_PUSH] = 0
+            self._out.append(PREFACE)
+            self._has_preface = True
+        self._out.append(frames.settings_frame(values))
+        self._out.append(frames.window_update(0, limits.connection_window_bytes - DEFAULT_WINDOW_BYTES))
+        self._wants_flush()
+
+    def go_away(self, code: ErrorCode = ErrorCode.NO_ERROR, reason: str = "") -> None:
+        """Takes no further streams; those that are there go on."""
+        if not self.is_going_away:
+            self.is_going_away = True
+            self._send(frames.goaway(self.last_peer_stream_id, code, reason))
+
+    def end(self, code: ErrorCode, reason: str) -> None:
+        """The connection is gone: every stream is told."""
+        streams, self.streams = list(self.streams.values()), {}
+        self._blocked.clear()
+        for stream in streams:
+            self._gone(stream, code, reason)
+
+    def _gone(self, stream: Stream, code: ErrorCode, reason: str) -> None:
+        if not stream.is_reset:
+            stream.is_reset = True
+            stream.pending, stream.pending_bytes = None, 0
+            stream.on_reset(code, reason)
+
+    # Receiving ---------------------------------------------------------------------------------------------------
+
+    def receive(self, data: bytes, now_s: float) -> None:
+        """Takes what has arrived. After a fault of the peer that ends the connection ``fault`` is set, the GOAWAY is
+        among the output, and nothing more is taken."""
+        if self.fault is not None:
+            return
+        self._now_s = now_s
+        if self._parts:
+            self._parts.append(data)
+            self._part_bytes += len(data)
+            if self._part_bytes < self._needed_bytes:
+                return
+            data = b"".join(self._parts)
+            self._parts.clear()
+        try:
+            used = self._take(data)
+        except ConnectionFault as fault:
+            self.fault = fault
+            self._send(frames.goaway(self.last_peer_stream_id, fault.code, fault.reason))
+            self.end(fault.code, fault.reason)
+            return
+        if used < len(data):
+            self._parts.append(data[used:])
+        self._part_bytes = len(data) - used
+
+    def _take(self, data: bytes) -> int:
+        """Takes the whole frames that stand in ``data``, and returns how many bytes they are."""
+        end, unpack, most = len(data), HEAD.unpack_from, self.limits.max_frame_bytes
+        at = 0 if self._has_preface else self._take_preface(data)
+        while end - at >= self._needed_bytes:
+            high, low, kind, flags, stream_id = unpack(data, at)
+            size = high << 8 | low
+            if size > most:
+                raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, f"a frame of {size} bytes")
+            begin = at + FRAME_HEADER_BYTES
+            if begin + size > end:
+                self._needed_bytes = FRAME_HEADER_BYTES + size
+                return at
+            at = begin + size
+            self._needed_bytes = FRAME_HEADER_BYTES
+            try:
+                self._on_frame(kind, stream_id & STREAM_ID_MASK, flags, data[begin:at])
+            except StreamFault as fault:
+                self._fault_of_stream(fault)
+        return at
+
+    def _take_preface(self, data: bytes) -> int:
+        if data[: len(PREFACE)] != PREFACE[: len(data)]:
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "this is no HTTP/2")
+        self._has_preface = len(data) >= len(PREFACE)
+        self._needed_bytes = FRAME_HEADER_BYTES if self._has_preface else len(PREFACE)
+        return len(PREFACE) if self._has_preface else 0
+
+    def _on_frame(self, kind: int, stream_id: int, flags: int, payload: bytes) -> None:
+        if self._block_stream_id and (kind != CONTINUATION or stream_id != self._block_stream_id):
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "a header block was not ended")
+        if not self._has_settings:
+            if kind != SETTINGS or flags & ACK:
+                raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "the first frame is SETTINGS")
+            self._has_settings = True
+        if kind == DATA:
+            self._on_data(stream_id, flags, payload)
+        elif kind == HEADERS:
+            self._on_headers(stream_id, flags, payload)
+        else:
+            self._on_other(kind, stream_id, flags, payload)
+
+    def _on_data(self, stream_id: int, flags: int, payload: bytes) -> None:
+        size = len(payload)
+        self._receive_window -= size
+        if self._receive_window < 0:
+            raise ConnectionFault(ErrorCode.FLOW_CONTROL_ERROR, "more data than the connection's window has room for")
+        self._unreplenished += size
+        if self._unreplenished * 2 > self.limits.connection_window_bytes:
+            self._send(frames.window_update(0, self._unreplenished))
+            self._receive_window += self._unreplenished
+            self._unreplenished = 0
+        stream = self.streams.get(stream_id)
+        if stream is None or stream.is_remote_ended:
+            self._on_frame_of_none(stream_id, "DATA")
+            return
+        stream.receive_window -= size
+        if stream.receive_window < 0:
+            raise StreamFault(
+                stream_id, ErrorCode.FLOW_CONTROL_ERROR, "more data than the stream's window has room for"
+            )
+        if flags & PADDED:
+            payload = frames.unpadded(payload, flags & PADDED)
+            self.replenish(stream, size - len(payload))
+        is_end = bool(flags & END_STREAM)
+        if not payload and not is_end:
+            self._patience.spend(self._now_s, "empty DATA frames")
+        if is_end:
+            stream.is_remote_ended = True
+        stream.on_data(payload, is_end=is_end)
+        if is_end:
+            self._forget_if_ended(stream)
+
+    def _on_headers(self, stream_id: int, flags: int, payload: bytes) -> None:
+        if not stream_id:
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "HEADERS on stream 0")
+        if flags & (PADDED | WITH_PRIORITY):
+            if flags & WITH_PRIORITY:
+                at = 1 if flags & PADDED else 0
+                if len(payload) >= at + 5 and word(payload, at) & STREAM_ID_MASK == stream_id:
+                    raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "a stream depends on itself")
+            payload = frames.unpadded(payload, flags)
+        if flags & END_HEADERS:
+            self._on_block(stream_id, payload, is_end=bool(flags & END_STREAM))
+        else:
+            self._block, self._block_stream_id, self._block_flags = [payload], stream_id, flags
+
+    def _on_continuation(self, stream_id: int, flags: int, payload: bytes) -> None:
+        if not self._block_stream_id:
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "CONTINUATION without HEADERS")
+        block = self._block
+        block.append(payload)
+        limits = self.limits
+        if len(block) > limits.max_header_frames or sum(map(len, block)) > limits.max_header_block_bytes:
+            raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "a header block of too many frames or bytes")
+        if flags & END_HEADERS:
+            is_end = bool(self._block_flags & END_STREAM)
+            self._block, self._block_stream_id = [], 0
+            self._on_block(stream_id, b"".join(block), is_end=is_end)
+
+    def _on_block(self, stream_id: int, block: bytes, *, is_end: bool) -> None:
+        stream = self.streams.get(stream_id)
+        if stream is None:
+            self._on_new_stream(stream_id, block, is_end=is_end)
+            return
+        headers = self.decode(stream_id, block)
+        if stream.is_remote_ended:
+            raise StreamFault(stream_id, ErrorCode.STREAM_CLOSED, "HEADERS behind the stream's end")
+        if is_end:
+            stream.is_remote_ended = True
+        stream.on_headers(headers, is_end=is_end)
+        if is_end:
+            self._forget_if_ended(stream)
+
+    def decode(self, stream_id: int, block: bytes) -> Any:
+        """Must be done with every block, as the table of the connection changes with it."""
+        try:
+            return self.headers.decode(block)
+        except MalformedHeaders as reason:
+            raise StreamFault(stream_id, ErrorCode.PROTOCOL_ERROR, str(reason)) from reason
+
+    def _on_other(self, kind: int, stream_id: int, flags: int, payload: bytes) -> None:
+        if kind == WINDOW_UPDATE:
+            self._on_window_update(stream_id, payload)
+        elif kind == SETTINGS:
+            self._on_settings(stream_id, flags, payload)
+        elif kind == PING:
+            self._on_ping(stream_id, flags, payload)
+        elif kind == RST_STREAM:
+            self._on_rst_stream(stream_id, payload)
+        elif kind == CONTINUATION:
+            self._on_continuation(stream_id, flags, payload)
+        elif kind == GOAWAY:
+            if stream_id:
+                raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "GOAWAY on a stream")
+            if len(payload) < 8:
+                raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "GOAWAY is too short")
+            self._on_goaway(word(payload) & STREAM_ID_MASK, word(payload, 4), payload[8:].decode(errors="replace"))
+        elif kind == PRIORITY:
+            self._on_priority(stream_id, payload)
+        elif kind == frames.PUSH_PROMISE:
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "PUSH_PROMISE, which this side does not take")
+        else:
+            self._patience.spend(self._now_s, "frames of an unknown kind")
+
+    def _on_window_update(self, stream_id: int, payload: bytes) -> None:
+        if len(payload) != 4:
+            raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "WINDOW_UPDATE has 4 bytes")
+        more = word(payload) & STREAM_ID_MASK
+        if not stream_id:
+            self.send_window += more
+            if not more:
+                raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "a window update of 0 bytes")
+            if self.send_window > MAX_WINDOW_BYTES:
+                raise ConnectionFault(ErrorCode.FLOW_CONTROL_ERROR, "the connection's window is too large")
+            self._spend_if_tiny(more)
+            self._pump_all()
+            return
+        stream = self.streams.get(stream_id)
+        if stream is None:
+            if self._is_idle(stream_id):
+                raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "WINDOW_UPDATE on a stream that is not open")
+            return  # it has ended meanwhile
+        if not more:
+            raise StreamFault(stream_id, ErrorCode.PROTOCOL_ERROR, "a window update of 0 bytes")
+        stream.send_window += more
+        if stream.send_window > MAX_WINDOW_BYTES:
+            raise StreamFault(stream_id, ErrorCode.FLOW_CONTROL_ERROR, "the stream's window is too large")
+        self._spend_if_tiny(more)
+        if stream.pending is not None:
+            self._pump(stream)
+
+    def _spend_if_tiny(self, more: int) -> None:
+        if more < TINY_UPDATE_BYTES:
+            self._patience.spend(self._now_s, "window updates of a few bytes")
+
+    def _on_settings(self, stream_id: int, flags: int, payload: bytes) -> None:
+        if stream_id:
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "SETTINGS on a stream")
+        if flags & ACK:
+            if payload:
+                raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "an acknowledgement of SETTINGS is empty")
+            self._patience.spend(self._now_s, "acknowledgements of SETTINGS")
+            return
+        if len(payload) % 6:
+            raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "SETTINGS have 6 bytes each")
+        self._patience.spend(self._now_s, "SETTINGS")
+        for key, value in frames.settings_of(payload):
+            self._on_setting(key, value)
+        self._send(frame(SETTINGS, ACK, 0))
+        self._pump_all()
+
+    def _on_setting(self, key: int, value: int) -> None:
+        if key == frames.INITIAL_WINDOW_SIZE:
+            if value > MAX_WINDOW_BYTES:
+                raise ConnectionFault(ErrorCode.FLOW_CONTROL_ERROR, "an initial window that is too large")
+            more = value - self.peer_initial_window
+            self.peer_initial_window = value
+            for stream in self.streams.values():
+                stream.send_window += more
+                if stream.send_window > MAX_WINDOW_BYTES:
+                    raise ConnectionFault(ErrorCode.FLOW_CONTROL_ERROR, "a stream's window is too large")
+        elif key == frames.MAX_FRAME_SIZE:
+            if not DEFAULT_FRAME_BYTES <= value <= MAX_FRAME_BYTES:
+                raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, f"frames of {value} bytes are not allowed")
+            self.peer_max_frame = min(value, self.limits.max_frame_bytes)
+        elif key == frames.MAX_CONCURRENT_STREAMS:
+            self.peer_max_streams = value
+        elif key == frames.ENABLE_PUSH and (value > 1 or (value and not self.is_server)):
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "ENABLE_PUSH is 0 or 1, and 0 from a server")
+
+    def _on_ping(self, stream_id: int, flags: int, payload: bytes) -> None:
+        if stream_id:
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "PING on a stream")
+        if len(payload) != 8:
+            raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "PING has 8 bytes")
+        if flags & ACK:
+            self._on_pong(payload)
+            return
+        self._patience.spend(self._now_s, "PINGs")
+        self._send(frame(PING, ACK, 0, payload))
+
+    def _on_rst_stream(self, stream_id: int, payload: bytes) -> None:
+        if not stream_id or (stream_id not in self.streams and self._is_idle(stream_id)):
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "RST_STREAM on a stream that is not open")
+        if len(payload) != 4:
+            raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "RST_STREAM has 4 bytes")
+        self._patience.spend(self._now_s, "resets")
+        stream = self.streams.pop(stream_id, None)
+        if stream is not None:
+            self._blocked.pop(stream_id, None)
+            self._on_removed()
+            code = word(payload)
+            known = ErrorCode(code) if code in _CODES else ErrorCode.INTERNAL_ERROR
+            self._gone(stream, known, "the peer has reset the stream")
+
+    def _on_priority(self, stream_id: int, payload: bytes) -> None:
+        """Deprecated (RFC 9113, 5.3.2): checked, and passed over."""
+        if not stream_id:
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "PRIORITY on stream 0")
+        if len(payload) != 5:
+            raise StreamFault(stream_id, ErrorCode.FRAME_SIZE_ERROR, "PRIORITY has 5 bytes")
+        if word(payload) & STREAM_ID_MASK == stream_id:
+            raise StreamFault(stream_id, ErrorCode.PROTOCOL_ERROR, "a stream depends on itself")
+        self._patience.spend(self._now_s, "PRIORITY frames")
+
+    def _on_frame_of_none(self, stream_id: int, kind: str) -> None:
+        """A frame on a stream that is not there, or whose peer's half has ended."""
+        if self._is_idle(stream_id):
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, f"{kind} on a stream that is not open")
+        if stream_id not in self._we_reset:
+            raise StreamFault(stream_id, ErrorCode.STREAM_CLOSED, f"{kind} on a stream that has ended")
+
+    def _fault_of_stream(self, fault: StreamFault) -> None:
+        self._patience.spend(self._now_s, "faults")
+        stream = self.streams.get(fault.stream_id)
+        if stream is not None:
+            self.reset(stream, fault.code, fault.reason)
+        else:
+            self._remember_reset(fault.stream_id)
+            self._send(frames.reset(fault.stream_id, fault.code))
+
+    # Windows -----------------------------------------------------------------------------------------------------
+
+    def replenish(self, stream: Stream, size_bytes: int) -> None:
+        """``size_bytes`` that were received on the stream take no room any more."""
+        if stream.is_remote_ended or stream.is_reset:
+            return
+        stream.unreplenished += size_bytes
+        if stream.unreplenished * 2 > self.limits.stream_window_bytes:
+            self._send(frames.window_update(stream.id, stream.unreplenished))
+            stream.receive_window += stream.unreplenished
+            stream.unreplenished = 0
+
+    # Sending -----------------------------------------------------------------------------------------------------
+
+    def _send(self, data: bytes) -> None:
+        self._out.append(data)
+        self._wants_flush()
+
+    @property
+    def has_output(self) -> bool:
+        return bool(self._out)
+
+    def take_output(self) -> bytes:
+        out, self._out = self._out, []
+        return b"".join(out)
+
+    def send_headers(self, stream: AnyStream, block: bytes, *, is_end: bool = False) -> None:
+        """At the beginning of this side's half, or as the end of one without anything pending."""
+        flags = END_STREAM if is_end else 0
+        size = self.peer_max_frame
+        if len(block) <= size:
+            self._send(frame(HEADERS, flags | END_HEADERS, stream.id, block))
+        else:
+            pieces = [block[at : at + size] for at in range(0, len(block), size)]
+            self._send(frame(HEADERS, flags, stream.id, pieces[0]))
+            for piece in pieces[1:-1]:
+                self._send(frame(CONTINUATION, 0, stream.id, piece))
+            self._send(frame(CONTINUATION, END_HEADERS, stream.id, pieces[-1]))
+        if is_end:
+            stream.is_local_ended = True
+            self._forget_if_ended(stream)
+
+    def send_data(self, stream: AnyStream, pieces: Sequence[Piece]) -> None:
+        """As far as the windows and the transport have room; the rest is pending."""
+        if stream.is_reset:
+            return
+        if stream.pending is None:
+            size = sum(map(len, pieces))
+            has_room = size <= stream.send_window and size <= self.send_window and size <= self.peer_max_frame
+            if has_room and not self.is_paused:
+                stream.send_window -= size
+                self.send_window -= size
+                self._out.append(HEAD.pack(size >> 8, size & 0xFF, DATA, 0, stream.id))
+                self._out.extend(pieces)
+                self._wants_flush()
+                return
+            stream.pending = deque()
+            self._blocked[stream.id] = stream
+        for piece in pieces:
+            if piece:
+                stream.pending.append(piece)
+                stream.pending_bytes += len(piece)
+        self._pump(stream)
+
+    def send_unary(self, stream: AnyStream, head: bytes, pieces: Sequence[Piece], trailers: bytes) -> None:
+        """A whole answer: headers, data, and trailers that end the stream."""
+        size = sum(map(len, pieces))
+        is_small = size <= stream.send_window and size <= self.send_window and size <= self.peer_max_frame
+        if not is_small or self.is_paused or stream.pending is not None or len(trailers) > self.peer_max_frame:
+            self.send_headers(stream, head)
+            self.send_data(stream, pieces)
+            self.send_end(stream, trailers)
+            return
+        stream.send_window -= size
+        self.send_window -= size
+        pack, stream_id = HEAD.pack, stream.id
+        head_size, end_size = len(head), len(trailers)
+        self._out += (
+            pack(head_size >> 8, head_size & 0xFF, HEADERS, END_HEADERS, stream_id),
+            head,
+            pack(size >> 8, size & 0xFF, DATA, 0, stream_id),
+            *pieces,
+            pack(end_size >> 8, end_size & 0xFF, HEADERS, END_HEADERS | END_STREAM, stream_id),
+            trailers,
+        )
+        self._wants_flush()
+        stream.is_local_ended = True
+        self._forget_if_ended(stream)
+
+    def send_end(self, stream: AnyStream, trailers: bytes = b"") -> None:
+        """Ends this side's half behind what is pending, with ``trailers`` if there are any."""
+        if stream.is_reset or stream.is_local_ended:
+            return
+        stream.is_local_ended = True
+        if stream.pending is not None:
+            stream.trailers = trailers
+            return
+        self._end_half(stream, trailers)
+
+    def _end_half(self, stream: AnyStream, trailers: bytes) -> None:
+        if trailers:
+            self.send_headers(stream, trailers, is_end=True)
+        else:
+            self._send(frame(DATA, END_STREAM, stream.id))
+            self._forget_if_ended(stream)
+
+    def reset(self, stream: AnyStream, code: ErrorCode, reason: str = "") -> None:
+        """Ends both halves at once, and tells the peer."""
+        if self.streams.pop(stream.id, None) is None:
+            return
+        self._blocked.pop(stream.id, None)
+        self._remember_reset(stream.id)
+        self._on_removed()
+        self._send(frames.reset(stream.id, code))
+        self._gone(stream, code, reason)
+
+    def _remember_reset(self, stream_id: int) -> None:
+        self._we_reset[stream_id] = None
+        if len(self._we_reset) > self.limits.max_remembered_resets:
+            self._we_reset.popitem(last=False)
+
+    def _forget_if_ended(self, stream: AnyStream) -> None:
+        if stream.is_local_ended and stream.is_remote_ended and stream.pending is None:
+            self.streams.pop(stream.id, None)
+            self._on_removed()
+
+    def set_paused(self, *, is_paused: bool) -> None:
+        """The transport's buffer is full, or has room again."""
+        self.is_paused = is_paused
+        if not is_paused:
+            self._pump_all()
+
+    def _pump_all(self) -> None:
+        """In turns, a frame each, so that no stream waits for another's whole message."""
+        while self._blocked and self.send_window > 0 and not self.is_paused:
+            sent = [self._pump(stream, most_frames=1) for stream in list(self._blocked.values())]
+            if not any(sent):
+                return
+
+    def _pump(self, stream: AnyStream, most_frames: int = MAX_WINDOW_BYTES) -> bool:
+        """Sends what there is room for. False: nothing could be sent."""
+        pending, is_sent = stream.pending, False
+        assert pending is not None
+        while pending and most_frames and not self.is_paused:
+            room = min(stream.send_window, self.send_window, self.peer_max_frame)
+            if room <= 0:
+                return is_sent
+            pieces, size = _taken(pending, room)
+            stream.send_window -= size
+            self.send_window -= size
+            stream.pending_bytes -= size
+            self._out.append(HEAD.pack(size >> 8, size & 0xFF, DATA, 0, stream.id))
+            self._out.extend(pieces)
+            self._wants_flush()
+            is_sent = True
+            most_frames -= 1
+        if pending:
+            return is_sent
+        stream.pending = None
+        self._blocked.pop(stream.id, None)
+        if stream.trailers is not None:
+            self._end_half(stream, stream.trailers)
+        else:
+            stream.on_writable()
+        return True
+
+
+TINY_UPDATE_BYTES = 64
+_CODES = frozenset(ErrorCode)
+
+
+def _taken(pending: deque[Piece], most_bytes: int) -> tuple[list[Piece], int]:
+    """Up to so many bytes off its front."""
+    pieces: list[Piece] = []
+    left = most_bytes
+    while pending and left:
+        piece = pending.popleft()
+        if len(piece) > left:
+            view = memoryview(piece)
+            pending.appendleft(view[left:])
+            piece = view[:left]
+        pieces.append(piece)
+        left -= len(piece)
+    return pieces, most_bytes - left

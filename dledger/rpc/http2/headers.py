@@ -1,0 +1,125 @@
+"""Header blocks: HPACK (RFC 7541) behind a cache, and what HTTP/2 asks of header fields (RFC 9113, section 8).
+
+A client that repeats a call sends the same block byte for byte, as soon as the table of its connection has what it
+needs. So a dictionary finds what such a block says. It is emptied whenever a block changes the table, as the same bytes
+mean something else then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
+
+from hpack import Decoder, HPACKError, OversizedHeaderListError
+
+from dledger.rpc.http2.frames import ConnectionFault, ErrorCode
+
+Fields = Sequence[tuple[bytes, bytes]]
+"""Names and values in their order, pseudo-header fields first."""
+Meaning = TypeVar("Meaning")
+
+MAX_CACHED_BLOCKS = 256
+MAX_CACHED_BLOCK_BYTES = 2_048
+MAX_HEADER_LIST_BYTES = 64 * 1024
+TIMEOUT_FIELD = b"\x00\x0cgrpc-timeout"
+"""How a literal field of that name begins that enters no table. Its value changes with each call, so clients that write
+it last, and in this form, have the rest of their blocks found in the cache."""
+
+_FORBIDDEN = frozenset({b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"})
+_UPPER_CASE = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ")
+
+
+class MalformedHeaders(Exception):
+    """The fields are not what HTTP/2 allows: the stream is reset with PROTOCOL_ERROR."""
+
+
+class HeaderDecoder(Generic[Meaning]):
+    """Of one connection. ``understand`` makes of decoded fields what the connection wants of them; its results are
+    cached, so that they must not be changed. It may raise MalformedHeaders."""
+
+    def __init__(self, understand: Callable[[Fields], Meaning]) -> None:
+        self._hpack = Decoder(max_header_list_size=MAX_HEADER_LIST_BYTES)
+        self._understand = understand
+        self._cache: dict[bytes, Meaning] = {}
+
+    def decode(self, block: bytes) -> Meaning:
+        """Raises ConnectionFault where the block cannot be decoded, which leaves the table unknown, and
+        MalformedHeaders."""
+        meaning = self._cache.get(block)
+        if meaning is None:
+            meaning = self._decode(block)
+        return meaning
+
+    def known_prefix(self, block: bytes) -> tuple[Meaning, bytes] | None:
+        """What a block says whose last field is a plain ``grpc-timeout``, and that field's value; None when it is not
+        of that form, or its rest was not seen before. A block that was decoded ends where a field ends, so the literal
+        behind it stands where a field begins."""
+        at = block.rfind(TIMEOUT_FIELD)
+        if at < 0 or (meaning := self._cache.get(block[:at])) is None:
+            return None
+        value = block[at + len(TIMEOUT_FIELD) :]
+        if not value or value[0] != len(value) - 1 or value[0] > 9:  # gRPC's timeouts have up to 8 digits and a unit
+            return None
+        return meaning, value[1:]
+
+    def _decode(self, block: bytes) -> Meaning:
+        table = self._hpack.header_table
+        entries, before = table.dynamic_entries, (len(table.dynamic_entries), table.maxsize)
+        first = entries[0] if entries else None
+        try:
+            fields: list[tuple[bytes, bytes]] = list(self._hpack.decode(block, raw=True))
+        except OversizedHeaderListError as reason:
+            raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, str(reason)) from reason
+        except (HPACKError, IndexError, UnicodeDecodeError) as reason:
+            raise ConnectionFault(ErrorCode.COMPRESSION_ERROR, f"a header block: {reason}") from reason
+        entries = table.dynamic_entries
+        # Every insertion puts a new object in front.
+        is_same = (len(entries), table.maxsize) == before and (entries[0] if entries else None) is first
+        if not is_same:
+            self._cache.clear()
+            return self._understand(fields)
+        meaning = self._understand(fields)
+        if len(block) <= MAX_CACHED_BLOCK_BYTES:
+            if len(self._cache) >= MAX_CACHED_BLOCKS:
+                self._cache.clear()
+            self._cache[block] = meaning
+        return meaning
+
+
+def check_fields(fields: Fields, pseudo: frozenset[bytes]) -> dict[bytes, bytes]:
+    """The pseudo-header fields, each of which is one of ``pseudo``. Raises MalformedHeaders for what section 8.2 and
+    8.3 forbid."""
+    found: dict[bytes, bytes] = {}
+    is_regular = False
+    for name, value in fields:
+        if name[:1] == b":":
+            if is_regular:
+                raise MalformedHeaders("a pseudo-header field stands behind others")
+            if name not in pseudo or name in found:
+                raise MalformedHeaders(f"{name!r} does not belong here, or stands here twice")
+            found[name] = value
+            continue
+        is_regular = True
+        if not name or not _UPPER_CASE.isdisjoint(name):
+            raise MalformedHeaders(f"the name {name!r} is empty or has upper-case letters")
+        if name in _FORBIDDEN or (name == b"te" and value != b"trailers"):
+            raise MalformedHeaders(f"{name!r} is a matter of HTTP/1.1 connections")
+    return found
+
+
+def literal(name: bytes, value: bytes) -> bytes:
+    """A field that enters no table, as the bytes of a block (RFC 7541, 6.2.2)."""
+    return b"\x00" + _string(name) + _string(value)
+
+
+def _string(value: bytes) -> bytes:
+    size = len(value)
+    if size < 127:
+        return bytes((size,)) + value
+    size -= 127
+    prefix = bytearray(b"\x7f")
+    while size >= 128:
+        prefix.append(size & 0x7F | 0x80)
+        size >>= 7
+    prefix.append(size)
+    return bytes(prefix) + value

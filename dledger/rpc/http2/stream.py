@@ -1,0 +1,74 @@
+"""One stream: its two halves, its windows, and what waits to be sent on it."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from dledger.rpc.http2.frames import ErrorCode
+
+if TYPE_CHECKING:
+    from dledger.rpc.http2.connection import Http2Connection
+
+
+Piece = bytes | memoryview
+"""Of what is to be sent: written as it is, never changed."""
+
+
+class Stream:
+    """Subclasses are told what happens on it: the ``on_`` methods must not raise.
+
+    The peer's half ends with its END_STREAM, this side's with ours. A stream with both halves ended, or reset, is
+    forgotten by the connection.
+    """
+
+    __slots__ = (
+        "connection",
+        "id",
+        "is_local_ended",
+        "is_remote_ended",
+        "is_reset",
+        "pending",
+        "pending_bytes",
+        "receive_window",
+        "send_window",
+        "trailers",
+        "unreplenished",
+    )
+
+    def __init__(self, connection: Http2Connection[Any], stream_id: int) -> None:
+        self.connection = connection
+        self.id = stream_id
+        self.is_local_ended = False
+        """Nothing more may be sent on it; what is pending is still on its way."""
+        self.is_remote_ended = False
+        self.is_reset = False
+        self.send_window = connection.peer_initial_window
+        self.receive_window = connection.limits.stream_window_bytes
+        self.unreplenished = 0
+        """Bytes that were consumed, and that the peer may not send anew yet."""
+        self.pending: deque[Piece] | None = None
+        """Data that waits for a window or for the transport."""
+        self.pending_bytes = 0
+        self.trailers: bytes | None = None
+        """What ends this side once nothing is pending: a header block, or an empty one for a bare END_STREAM."""
+
+    # Told by the connection --------------------------------------------------------------------------------------
+
+    def on_headers(self, headers: Any, *, is_end: bool) -> None:
+        """The peer's further headers: a response's, or trailers."""
+
+    def on_data(self, data: bytes, *, is_end: bool) -> None:
+        """``consumed`` is to be called when the data takes no room any more."""
+
+    def on_reset(self, code: ErrorCode, reason: str) -> None:
+        """The stream is gone: the peer has reset it, has broken the protocol on it, or the connection ended."""
+
+    def on_writable(self) -> None:
+        """Everything that was pending has gone to the transport."""
+
+    # Done by subclasses ------------------------------------------------------------------------------------------
+
+    def consumed(self, size_bytes: int) -> None:
+        """The peer may send as many bytes again."""
+        self.connection.replenish(self, size_bytes)

@@ -1,0 +1,92 @@
+"""Between a transport and an HTTP/2 connection: what one turn of the loop has to send leaves with one write."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import Any, Generic, TypeVar, cast
+
+from dledger.rpc.http2.connection import Http2Connection
+from dledger.rpc.http2.frames import ErrorCode
+
+AnyConnection = TypeVar("AnyConnection", bound=Http2Connection[Any])
+
+
+class Http2Protocol(asyncio.Protocol, Generic[AnyConnection]):
+    """Subclasses make the connection, and are told of its end."""
+
+    connection: AnyConnection
+    """From ``connection_made`` on."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._is_flushing = False
+        self.heard_s = self._loop.time()
+        """When something arrived last."""
+
+    def make_connection(self, transport: asyncio.Transport) -> AnyConnection:
+        raise NotImplementedError
+
+    def on_end(self, reason: str) -> None:
+        """The connection is gone; its streams were told."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        made = self._transport = cast("asyncio.Transport", transport)  # uvloop's is none by its class
+        sock = made.get_extra_info("socket")
+        if sock is not None and sock.family != socket.AF_UNIX:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.connection = self.make_connection(made)
+
+    def data_received(self, data: bytes) -> None:
+        self._is_flushing = True  # everything this brings leaves with one write
+        self.heard_s = now_s = self._loop.time()
+        try:
+            self.connection.receive(data, now_s)
+        finally:
+            self._is_flushing = False
+            self.flush()
+
+    def wants_flush(self) -> None:
+        if not self._is_flushing:
+            self._is_flushing = True
+            self._loop.call_soon(self._flush_later)
+
+    def _flush_later(self) -> None:
+        self._is_flushing = False
+        self.flush()
+
+    def flush(self) -> None:
+        """Writes what there is to be sent, and closes a connection that has come to its end."""
+        transport = self._transport
+        if transport is None:
+            return
+        connection = self.connection
+        if out := connection.take_output():
+            transport.write(out)
+        if connection.fault is not None or (connection.is_going_away and not connection.streams):
+            transport.close()
+
+    def pause_writing(self) -> None:
+        self.connection.set_paused(is_paused=True)
+
+    def resume_writing(self) -> None:
+        self.connection.set_paused(is_paused=False)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        fault = self.connection.fault
+        reason = fault.reason if fault is not None else f"the connection was lost ({exc or 'the other side closed it'})"
+        self.connection.end(ErrorCode.CANCEL, reason)
+        self.on_end(reason)
+
+    def close(self) -> None:
+        """Behind what is still to be sent."""
+        self.flush()
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """At once."""
+        if self._transport is not None:
+            self._transport.abort()

@@ -1,0 +1,419 @@
+"""One call on the server: its messages come in, its handler runs, its answers go out.
+
+Handlers are those of ``grpc.aio``: ``async def`` with a request (or an iterator of requests) and a context, which
+return an answer, yield answers, or write them to the context.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from dledger.rpc.http2.frames import ErrorCode
+from dledger.rpc.http2.headers import literal
+from dledger.rpc.http2.stream import Stream
+from dledger.rpc.server.context import Aborted, ServerContext
+from dledger.rpc.status import StatusCode
+from dledger.rpc.wire import (
+    CONTENT_TYPE,
+    PREFIX_BYTES,
+    Messages,
+    WireFault,
+    is_one_message,
+    metadata_block,
+    prefixed,
+    status_fields,
+)
+
+if TYPE_CHECKING:
+    from dledger.rpc.server.connection import ServerConnection
+    from dledger.rpc.server.request import Request
+
+logger = logging.getLogger(__name__)
+
+HEAD = b"\x88" + b"\x0f\x10" + bytes((len(CONTENT_TYPE),)) + CONTENT_TYPE
+"""``:status: 200`` and the content type, by their places in HPACK's static table."""
+NO_GRPC = b"This port takes gRPC: POST with the content type application/grpc.\n"
+OK_TRAILERS = status_fields(0, "")
+TURN_BYTES = 64 * 1024
+"""A stream that has more to say lets others have their turn after so much."""
+
+
+class ServerCall(Stream):
+    __slots__ = (
+        "_context",
+        "_deadline",
+        "_done_callbacks",
+        "_handler",
+        "_inbox",
+        "_is_answered",
+        "_is_head_sent",
+        "_messages",
+        "_received_bytes",
+        "_task",
+        "_turn_bytes",
+        "_waits_for_message",
+        "_waits_for_room",
+        "deadline_s",
+        "request",
+    )
+
+    connection: ServerConnection
+
+    def __init__(self, connection: ServerConnection, stream_id: int, request: Request) -> None:
+        super().__init__(connection, stream_id)
+        self.request = request
+        self.deadline_s: float | None = None
+        """On the loop's clock."""
+        self._handler = request.handler
+        self._messages: Messages | None = None
+        self._inbox: deque[tuple[bytes, int]] | None = None
+        """Messages that the handler has not taken yet, and how many bytes of window each holds."""
+        self._received_bytes = 0
+        self._context: ServerContext | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+        self._is_head_sent = False
+        self._is_answered = False
+        """Its status is sent, or it is gone."""
+        self._turn_bytes = 0
+        self._done_callbacks: tuple[Callable[[], None], ...] = ()
+        self._waits_for_message: asyncio.Future[None] | None = None
+        self._waits_for_room: asyncio.Future[None] | None = None
+
+    # What the client sends ---------------------------------------------------------------------------------------
+
+    def begin(self, *, is_end: bool) -> None:
+        """Its headers are there; ``is_end``: and nothing follows."""
+        request = self.request
+        if request.http_status != 200 or request.fault is not None or self._handler is None:
+            if is_end:
+                self._refuse_headers()
+            return
+        if request.timeout_s is not None:
+            loop = asyncio.get_running_loop()
+            self.deadline_s = loop.time() + request.timeout_s
+            self._deadline = loop.call_at(self.deadline_s, self._on_deadline)
+        if self._handler.takes_stream:
+            self._inbox = deque()
+            self._start(self._requests())
+        if is_end:
+            self.on_data(b"", is_end=True)
+
+    def _refuse_headers(self) -> None:
+        request = self.request
+        if request.http_status != 200:
+            self._is_answered = True
+            self.connection.send_headers(self, literal(b":status", b"%d" % request.http_status))
+            self.connection.send_data(self, (NO_GRPC,))
+            self.connection.send_end(self)
+        elif request.fault is not None:
+            self._finish(request.fault.status, str(request.fault))
+        else:
+            self._finish(StatusCode.UNIMPLEMENTED, f"there is no method {request.path}")
+
+    def on_headers(self, headers: Any, *, is_end: bool) -> None:
+        if not is_end:
+            self.connection.reset(self, ErrorCode.PROTOCOL_ERROR, "trailers that do not end the stream")
+            return
+        self.on_data(b"", is_end=True)
+
+    def on_data(self, data: bytes, *, is_end: bool) -> None:
+        self._received_bytes += len(data)
+        if self.request.content_length is not None and not self._fits(is_end=is_end):
+            self.connection.reset(self, ErrorCode.PROTOCOL_ERROR, "content-length says otherwise")
+            return
+        handler = self._handler
+        if self._is_answered:
+            return
+        if handler is None or self.request.fault is not None or self.request.http_status != 200:
+            self.consumed(len(data))
+            if is_end:
+                self._refuse_headers()
+            return
+        messages = self._messages
+        if messages is None:
+            if is_end and is_one_message(data) and not handler.takes_stream:
+                self._start_unary(data[PREFIX_BYTES:])
+                return
+            messages = self._messages = Messages(self.connection.dispatch.max_message_bytes, self.request.encoding)
+        try:
+            found = messages.feed(data) if data else []
+            if is_end and not messages.is_between:
+                raise WireFault(StatusCode.INTERNAL, "the request ends within a message")
+        except WireFault as fault:
+            self._finish(fault.status, str(fault))
+            return
+        if handler.takes_stream:
+            self._take_messages(found, len(data))
+        else:
+            self._take_unary(found, len(data), is_end=is_end)
+
+    def _fits(self, *, is_end: bool) -> bool:
+        length = self.request.content_length
+        return length is not None and (self._received_bytes == length if is_end else self._received_bytes <= length)
+
+    def _take_unary(self, found: list[bytes], size_bytes: int, *, is_end: bool) -> None:
+        """A unary request may be larger than the window, so that it makes room as it comes: up to the limit of one
+        message (``Messages``)."""
+        self.consumed(size_bytes)
+        if self._inbox is None:
+            self._inbox = deque()
+        self._inbox += [(message, 0) for message in found]
+        if len(self._inbox) > 1 or (is_end and not self._inbox):
+            self._finish(StatusCode.INTERNAL, f"one request is taken, not {len(self._inbox)}")
+        elif is_end:
+            self._start_unary(self._inbox.popleft()[0])
+
+    def _take_messages(self, found: list[bytes], size_bytes: int) -> None:
+        """The window of what a message took is given back when the handler takes it; of a message that is not whole
+        yet, at once."""
+        assert self._inbox is not None
+        if not found:
+            self.consumed(size_bytes)
+        else:
+            self._inbox += [(message, 0) for message in found[:-1]]
+            self._inbox.append((found[-1], size_bytes))
+        if self._waits_for_message is not None and not self._waits_for_message.done():
+            self._waits_for_message.set_result(None)
+
+    def on_reset(self, code: ErrorCode, reason: str) -> None:
+        """The client has cancelled it, or is gone; or it was answered before the client had sent all of it."""
+        if not self._is_answered and self._task is not None:
+            self._task.cancel()
+        self._is_answered = True
+        self._stop_clock()
+        self._wake()
+        self._tell_done()
+
+    def add_done_callback(self, callback: Callable[[], None]) -> None:
+        """``callback`` is called when the call has ended, however it did."""
+        self._done_callbacks = (*self._done_callbacks, callback)
+
+    def _tell_done(self) -> None:
+        callbacks, self._done_callbacks = self._done_callbacks, ()
+        for callback in callbacks:
+            asyncio.get_running_loop().call_soon(callback)
+
+    def _wake(self) -> None:
+        for waiting in (self._waits_for_message, self._waits_for_room):
+            if waiting is not None and not waiting.done():
+                waiting.set_result(None)
+
+    def _on_deadline(self) -> None:
+        self._deadline = None
+        self._finish(StatusCode.DEADLINE_EXCEEDED, "the call's time is up")
+        if self._task is not None:
+            self._task.cancel()
+
+    # The handler -------------------------------------------------------------------------------------------------
+
+    def _start_unary(self, message: bytes) -> None:
+        decode = self._handler.decode
+        try:
+            request = decode(message) if decode is not None else message
+        except Exception as failure:  # noqa: BLE001  # whatever a decoder raises, the request is none
+            self._finish(StatusCode.INTERNAL, f"the request cannot be decoded: {failure}")
+            return
+        self._start(request)
+
+    def _start(self, request: Any) -> None:
+        handler = self._handler
+        context = self._context = ServerContext(self)
+        try:
+            work = handler.behaviour(request, context)
+        except Exception as failure:  # noqa: BLE001  # a handler that is no ``async def``, as generated ones
+            self._fail(failure)
+            return
+        if handler.gives_stream:
+            self._run(self._streaming(work))
+        elif handler.is_quick:
+            self._begin_quickly(work)
+        else:
+            self._run(self._unary(work))
+
+    def _run(self, run: Coroutine[Any, Any, None]) -> None:
+        task = self._task = asyncio.get_running_loop().create_task(run)
+        task.add_done_callback(self.connection.dispatch_done)
+
+    def _begin_quickly(self, work: Coroutine[Any, Any, Any]) -> None:
+        try:
+            waits_for = work.send(None)
+        except StopIteration as end:
+            self._answer(end.value)
+        except BaseException as failure:  # noqa: BLE001  # it must end the call, whatever it is
+            self._fail(failure)
+        else:
+            self._run(self._unary(_Begun(work, waits_for)))
+
+    async def _unary(self, work: Any) -> None:
+        try:
+            answer = await work
+        except BaseException as failure:
+            self._fail(failure)
+            if isinstance(failure, (KeyboardInterrupt, SystemExit)):
+                raise
+        else:
+            self._answer(answer)
+
+    def _answer(self, answer: Any) -> None:
+        """Encodes it, and sends all of it."""
+        if self._is_answered:
+            return
+        context, encode = self._context, self._handler.encode
+        assert context is not None
+        if context.code is not None and context.code != 0:
+            self._finish(context.code, context.details, context.trailers)
+            return
+        try:
+            message = encode(answer) if encode is not None else answer
+        except Exception as failure:  # noqa: BLE001  # a bug of the handler: it gave something else
+            self._fail(failure)
+            return
+        self._is_answered = True
+        self._stop_clock()
+        self._tell_done()
+        trailers = status_fields(0, context.details, context.trailers) if context.has_trailers else OK_TRAILERS
+        if self._is_head_sent:
+            self.connection.send_data(self, prefixed(message))
+            self.connection.send_end(self, trailers)
+        else:
+            self._is_head_sent = True
+            self.connection.send_unary(self, HEAD, prefixed(message), trailers)
+
+    async def _streaming(self, work: Any) -> None:
+        """``work``: an asynchronous generator, or a coroutine that writes to the context."""
+        try:
+            if inspect.isasyncgen(work):
+                try:
+                    async for answer in work:
+                        await self.write(answer)
+                finally:
+                    await work.aclose()
+            else:
+                await work
+        except BaseException as failure:
+            self._fail(failure)
+            if isinstance(failure, (KeyboardInterrupt, SystemExit)):
+                raise
+        else:
+            context = self._context
+            assert context is not None
+            self._finish(context.code or StatusCode.OK, context.details, context.trailers)
+
+    def _fail(self, failure: BaseException) -> None:
+        context = self._context
+        assert context is not None
+        if isinstance(failure, Aborted):
+            self._finish(failure.code, failure.details, context.trailers)
+        elif isinstance(failure, asyncio.CancelledError):
+            self._finish(StatusCode.CANCELLED, "the call was cancelled")
+        elif not self._is_answered:
+            if context.code is None:
+                logger.error("a call failed unexpectedly", exc_info=failure, extra={"method": self.request.path})
+            text = context.details or f"unexpected {type(failure).__name__}: {failure}"
+            self._finish(context.code or StatusCode.UNKNOWN, text, context.trailers)
+
+    # Requests ----------------------------------------------------------------------------------------------------
+
+    async def _requests(self) -> AsyncIterator[Any]:
+        while (message := await self.read()) is not None:
+            yield message
+
+    async def read(self) -> Any:
+        """The next request of a stream; None behind the last one. Raises CancelledError when the call is gone."""
+        inbox, decode = self._inbox, self._handler.decode
+        assert inbox is not None
+        while not inbox:
+            if self.is_reset:
+                raise asyncio.CancelledError
+            if self.is_remote_ended:
+                return None
+            self._waits_for_message = asyncio.get_running_loop().create_future()
+            await self._waits_for_message
+        message, size_bytes = inbox.popleft()
+        self.consumed(size_bytes)
+        return decode(message) if decode is not None else message
+
+    # Answers -----------------------------------------------------------------------------------------------------
+
+    async def write(self, answer: Any) -> None:
+        """Returns when there is room for the next one. Raises CancelledError when the call is gone."""
+        if self._is_answered or self.is_reset:
+            raise asyncio.CancelledError
+        encode = self._handler.encode
+        message = encode(answer) if encode is not None else answer
+        self.send_head()
+        self.connection.send_data(self, prefixed(message))
+        if self.pending is not None:
+            await self._room()
+        self._turn_bytes += len(message) + PREFIX_BYTES
+        if self._turn_bytes >= TURN_BYTES:
+            self._turn_bytes = 0
+            await asyncio.sleep(0)
+
+    async def _room(self) -> None:
+        while self.pending is not None and not self.is_reset:
+            self._waits_for_room = asyncio.get_running_loop().create_future()
+            await self._waits_for_room
+        if self.is_reset:
+            raise asyncio.CancelledError
+
+    def on_writable(self) -> None:
+        if self._waits_for_room is not None and not self._waits_for_room.done():
+            self._waits_for_room.set_result(None)
+
+    def send_head(self) -> None:
+        """The initial metadata, unless they are sent already."""
+        if not self._is_head_sent and not self.is_reset:
+            self._is_head_sent = True
+            context = self._context
+            block = HEAD + metadata_block(context.initial) if context is not None and context.initial else HEAD
+            self.connection.send_headers(self, block)
+
+    def _finish(self, code: int, details: str, trailers: Any = ()) -> None:
+        if self._is_answered:
+            return
+        self._is_answered = True
+        self._stop_clock()
+        self._tell_done()
+        block = status_fields(code, details, trailers)
+        if self._is_head_sent:
+            self.connection.send_end(self, block)
+        else:
+            self.connection.send_headers(self, HEAD + block, is_end=True)
+        if not self.is_remote_ended:
+            # The client need not send the rest: RFC 9113, 8.1.
+            self.connection.end_early(self)
+
+    def _stop_clock(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+
+class _Begun:
+    """A coroutine that has run up to where it first waits, and what it waits for: awaiting this goes on with it."""
+
+    def __init__(self, work: Coroutine[Any, Any, Any], waits_for: Any) -> None:
+        self._work = work
+        self._waits_for = waits_for
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        work, waits_for = self._work, self._waits_for
+        while True:
+            try:
+                sent = yield waits_for
+            except BaseException as thrown:  # noqa: BLE001  # also a cancellation is the coroutine's to handle
+                step: Callable[[], Any] = partial(work.throw, thrown)
+            else:
+                step = partial(work.send, sent)
+            try:
+                waits_for = step()
+            except StopIteration as end:
+                return end.value

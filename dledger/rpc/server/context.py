@@ -1,0 +1,97 @@
+"""What a handler is told of its call, and tells it: as ``grpc.aio.ServicerContext``."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from dledger.rpc.status import StatusCode
+
+if TYPE_CHECKING:
+    from dledger.rpc.server.call import ServerCall
+    from dledger.rpc.wire import Metadata
+
+EOF = object()
+"""What ``read`` returns behind the last request."""
+
+
+class Aborted(Exception):
+    """Raised by ``abort``: the call ends with this status."""
+
+    def __init__(self, code: int, details: str) -> None:
+        super().__init__(details)
+        self.code = code
+        self.details = details
+
+
+class ServerContext:
+    __slots__ = ("_call", "code", "details", "initial", "trailers")
+
+    def __init__(self, call: ServerCall) -> None:
+        self._call = call
+        self.code: int | None = None
+        self.details = ""
+        self.initial: Iterable[tuple[str, str | bytes]] = ()
+        self.trailers: Iterable[tuple[str, str | bytes]] = ()
+
+    @property
+    def has_trailers(self) -> bool:
+        return bool(self.trailers or self.details)
+
+    # About the call ----------------------------------------------------------------------------------------------
+
+    def invocation_metadata(self) -> Metadata:
+        return self._call.request.metadata
+
+    def peer(self) -> str:
+        return self._call.connection.peer
+
+    def time_remaining(self) -> float | None:
+        """Seconds until the deadline; None without one."""
+        deadline_s = self._call.deadline_s
+        return None if deadline_s is None else max(0.0, deadline_s - asyncio.get_running_loop().time())
+
+    def cancelled(self) -> bool:
+        return self._call.is_reset
+
+    def done(self) -> bool:
+        return self._call.is_reset or self._call.is_local_ended
+
+    # Answers -----------------------------------------------------------------------------------------------------
+
+    async def read(self) -> Any:
+        request = await self._call.read()
+        return EOF if request is None else request
+
+    async def write(self, answer: Any) -> None:
+        await self._call.write(answer)
+
+    async def send_initial_metadata(self, metadata: Iterable[tuple[str, str | bytes]]) -> None:
+        self.initial = tuple(metadata)
+        self._call.send_head()
+
+    def set_trailing_metadata(self, metadata: Iterable[tuple[str, str | bytes]]) -> None:
+        self.trailers = tuple(metadata)
+
+    def set_code(self, code: Any) -> None:
+        self.code = number_of(code)
+
+    def set_details(self, details: str) -> None:
+        self.details = details
+
+    async def abort(
+        self, code: Any, details: str = "", trailing_metadata: Iterable[tuple[str, str | bytes]] = ()
+    ) -> NoReturn:
+        """Ends the call with that status. Raises, so that nothing of the handler runs behind it."""
+        self.trailers = (*self.trailers, *trailing_metadata)
+        raise Aborted(number_of(code), details)
+
+    def add_done_callback(self, callback: Callable[[Any], None]) -> None:
+        self._call.add_done_callback(lambda: callback(self))
+
+
+def number_of(code: Any) -> int:
+    """Of a status code, this package's or ``grpc.StatusCode``."""
+    value = code.value
+    return int(value[0]) if isinstance(value, tuple) else StatusCode(value)

@@ -1,0 +1,118 @@
+"""A client's and a server's connection, with the bytes between them in the test's hands: no socket, no clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from dledger.rpc.client.call import UnaryCall
+from dledger.rpc.client.connection import ClientConnection
+from dledger.rpc.http2 import frames
+from dledger.rpc.http2.connection import Http2Limits
+from dledger.rpc.http2.headers import literal
+from dledger.rpc.server.connection import ServerConnection
+from dledger.rpc.server.dispatch import Dispatch, quick
+
+HEADS = b"\x83\x86" + literal(b":path", b"/test/Echo") + literal(b"content-type", b"application/grpc")
+
+
+class SeenFrame(NamedTuple):
+    kind: int
+    flags: int
+    stream_id: int
+    payload: bytes
+
+
+def frames_in(data: bytes) -> list[SeenFrame]:
+    found = []
+    while data:
+        high, low, kind, flags, stream_id = frames.HEAD.unpack_from(data)
+        end = frames.FRAME_HEADER_BYTES + (high << 8 | low)
+        found.append(SeenFrame(kind, flags, stream_id, data[frames.FRAME_HEADER_BYTES : end]))
+        data = data[end:]
+    return found
+
+
+class _Method(NamedTuple):
+    """As ``grpc.RpcMethodHandler``."""
+
+    unary_unary: Any
+    request_streaming: bool = False
+    response_streaming: bool = False
+    request_deserializer: Any = None
+    response_serializer: Any = None
+
+
+@quick
+async def echo(request: bytes, _context: object) -> bytes:
+    return request
+
+
+def echo_dispatch() -> Dispatch:
+    dispatch = Dispatch()
+    dispatch.add_methods("test", {"Echo": _Method(echo)})
+    return dispatch
+
+
+class Server:
+    """A server's side that a raw client talks to."""
+
+    def __init__(self, limits: Http2Limits | None = None, dispatch: Dispatch | None = None) -> None:
+        self.now_s = 0.0
+        self.connection = ServerConnection(
+            limits or Http2Limits(), lambda: None, self.now_s, dispatch or echo_dispatch(), "ipv4:127.0.0.1:1"
+        )
+        self.connection.take_output()
+
+    def greet(self) -> None:
+        self.take(frames.PREFACE + frames.settings_frame({}))
+
+    def take(self, data: bytes) -> list[SeenFrame]:
+        """What the server answers to these bytes."""
+        self.connection.receive(data, self.now_s)
+        return frames_in(self.connection.take_output())
+
+    def call(self, stream_id: int, message: bytes = b"x", *, flags: int = 0) -> list[SeenFrame]:
+        return self.take(
+            frames.frame(frames.HEADERS, frames.END_HEADERS | flags, stream_id, HEADS)
+            + frames.frame(frames.DATA, frames.END_STREAM, stream_id, prefix(message) + message)
+        )
+
+    @property
+    def fault(self) -> frames.ErrorCode | None:
+        return self.connection.fault.code if self.connection.fault is not None else None
+
+
+def prefix(message: bytes) -> bytes:
+    return b"\0" + len(message).to_bytes(4, "big")
+
+
+class Pair:
+    """A client and a server. ``exchange`` carries bytes to and fro until nobody has more to say."""
+
+    def __init__(
+        self,
+        *,
+        client_limits: Http2Limits | None = None,
+        server_limits: Http2Limits | None = None,
+        cut: Callable[[bytes], list[bytes]] = lambda data: [data],
+    ) -> None:
+        """``cut`` says in which pieces bytes arrive."""
+        self._cut = cut
+        self.client = ClientConnection(client_limits or Http2Limits(), lambda: None, 0.0, lambda: None)
+        self.server = ServerConnection(
+            server_limits or Http2Limits(), lambda: None, 0.0, echo_dispatch(), "ipv4:127.0.0.1:1"
+        )
+
+    def exchange(self) -> None:
+        while (there := self.client.take_output()) or self.server.has_output:
+            for piece in self._cut(there):
+                self.server.receive(piece, 0.0)
+            for piece in self._cut(self.server.take_output()):
+                self.client.receive(piece, 0.0)
+
+    def begin(self, message: bytes) -> UnaryCall:
+        call = self.client.open(UnaryCall, HEADS)
+        self.client.send_data(call, (prefix(message), message))
+        self.client.send_end(call)
+        return call
