@@ -54,7 +54,7 @@ def _check(port: int) -> None:
 async def _serve(port: int) -> None:
     import grpc.aio  # noqa: PLC0415  # behind the switches
 
-    from dledger.server.serve import GRPC_OPTIONS  # noqa: PLC0415
+    from dledger.server.grpc_port import GRPC_OPTIONS  # noqa: PLC0415
     from dledger.v1 import log_pb2  # noqa: PLC0415
 
     async def append(_request: log_pb2.AppendRequest, _context: object) -> log_pb2.AppendResponse:

@@ -13,9 +13,9 @@ from random import Random
 from dledger.common.config import split_address
 from dledger.common.limited_log import LimitedLog
 from dledger.common.open_files import needed
+from dledger.common.resolver import Resolver
 from dledger.common.types import NodeId
 from dledger.transport.connection import Outbound
-from dledger.common.resolver import Resolver
 from dledger.transport.transport_api import HelloHandler
 
 logger = logging.getLogger(__name__)

@@ -20,13 +20,13 @@ from dledger.common.batch import Buffer
 from dledger.common.config import MIB, join_address
 from dledger.common.errors import Code, error
 from dledger.common.limited_log import LimitedLog
+from dledger.common.resolver import Resolver
 from dledger.common.types import NodeId
 from dledger.transport.codec import Codec
 from dledger.transport.connection import HELLO_TIMEOUT_S, Inbound, Outbound
 from dledger.transport.dialer import Dialer
 from dledger.transport.framing import pack
 from dledger.transport.listener import Listener
-from dledger.common.resolver import Resolver
 from dledger.transport.transport_api import TransportHandler
 
 logger = logging.getLogger(__name__)

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from dledger.rpc.client.answer import Answer
 from dledger.rpc.client.rpc_failure import RpcFailure
+from dledger.rpc.http2.connection import Http2Connection
 from dledger.rpc.http2.frames import ErrorCode
 from dledger.rpc.http2.stream import Stream
 from dledger.rpc.status import StatusCode, status_of_reset
 from dledger.rpc.wire import PREFIX_BYTES, Messages, Metadata, WireFault, is_one_message, prefixed
-
-if TYPE_CHECKING:
-    from dledger.rpc.client.answer import Answer
-    from dledger.rpc.client.connection import ClientConnection
 
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 """A message is bounded by what is asked for and by the server's limits; this bounds what a stranger may send."""
@@ -23,12 +21,11 @@ MAX_ANSWER_BYTES = 64 * 1024 * 1024
 class ClientCall(Stream):
     """Subclasses take the messages. ``on_end`` is called once, with None for OK."""
 
-    __slots__ = ("_clock", "_is_ended", "_messages", "deadline_s", "initial_metadata", "trailing_metadata")
+    __slots__ = ("_clock", "_is_ended", "_messages", "connection", "initial_metadata", "trailing_metadata")
 
-    connection: ClientConnection
-
-    def __init__(self, connection: ClientConnection, stream_id: int) -> None:
+    def __init__(self, connection: Http2Connection[Any], stream_id: int) -> None:
         super().__init__(connection, stream_id)
+        self.connection = connection
         self._messages: Messages | None = None
         self._is_ended = False
         self._clock: asyncio.TimerHandle | None = None
@@ -123,7 +120,7 @@ class UnaryCall(ClientCall):
 
     __slots__ = ("_answer", "answered")
 
-    def __init__(self, connection: ClientConnection, stream_id: int) -> None:
+    def __init__(self, connection: Http2Connection[Any], stream_id: int) -> None:
         super().__init__(connection, stream_id)
         self.answered: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._answer: bytes | None = None
@@ -161,7 +158,7 @@ class StreamingCall(ClientCall):
 
     __slots__ = ("_failure", "_inbox", "_room", "_waits")
 
-    def __init__(self, connection: ClientConnection, stream_id: int) -> None:
+    def __init__(self, connection: Http2Connection[Any], stream_id: int) -> None:
         super().__init__(connection, stream_id)
         self._inbox: deque[tuple[bytes, int]] = deque()
         self._failure: RpcFailure | None = None

@@ -16,8 +16,8 @@ from dledger.rpc.client.call import StreamingCall, UnaryCall
 from dledger.rpc.client.connection import ClientConnection
 from dledger.rpc.client.dial import dial
 from dledger.rpc.client.rpc_failure import RpcFailure
-from dledger.rpc.http2.connection import Http2Limits
 from dledger.rpc.http2.headers import literal
+from dledger.rpc.http2.limits import Http2Limits
 from dledger.rpc.protocol import Http2Protocol
 from dledger.rpc.status import StatusCode
 from dledger.rpc.wire import CONTENT_TYPE, metadata_block, prefixed, timeout_field

@@ -8,9 +8,10 @@ from typing import TypeVar
 from dledger.rpc.client.answer import Answer, understand
 from dledger.rpc.client.call import ClientCall
 from dledger.rpc.client.rpc_failure import RpcFailure
-from dledger.rpc.http2.connection import Http2Connection, Http2Limits
+from dledger.rpc.http2.connection import Http2Connection
 from dledger.rpc.http2.frames import PING, STREAM_ID_MASK, ConnectionFault, ErrorCode, frame
 from dledger.rpc.http2.headers import Fields
+from dledger.rpc.http2.limits import Http2Limits
 from dledger.rpc.status import StatusCode
 
 AnyCall = TypeVar("AnyCall", bound=ClientCall)
@@ -24,8 +25,6 @@ class ClientConnection(Http2Connection[ClientCall]):
     ) -> None:
         self._next_id = 1
         self._on_removed_call = on_removed
-        self.is_lost = False
-        """Streams end because the connection did."""
         self.is_leaving = False
         """The server takes no further calls here."""
         self.has_heard = False
@@ -69,10 +68,6 @@ class ClientConnection(Http2Connection[ClientCall]):
         for call in untouched:
             text = f"the server takes no further calls ({reason})" if reason else "the server takes no further calls"
             call.fail(RpcFailure(StatusCode.UNAVAILABLE, text, was_sent=False, is_local=True))
-
-    def end(self, code: ErrorCode, reason: str) -> None:
-        self.is_lost = True
-        super().end(code, reason)
 
     def end_calls(self) -> None:
         """The client is closed."""

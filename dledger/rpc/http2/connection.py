@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from dledger.rpc.http2 import frames
@@ -43,26 +42,10 @@ from dledger.rpc.http2.frames import (
     word,
 )
 from dledger.rpc.http2.headers import Fields, HeaderDecoder, MalformedHeaders
+from dledger.rpc.http2.limits import Http2Limits
 from dledger.rpc.http2.stream import Piece, Stream
 
-KIB = 1024
 AnyStream = TypeVar("AnyStream", bound=Stream)
-
-
-@dataclass(frozen=True, slots=True)
-class Http2Limits:
-    """What this side allows the other."""
-
-    max_streams: int = 1_024
-    """At a time; a further one is refused. Of a client's side: none, as servers open no streams."""
-    stream_window_bytes: int = 1024 * KIB
-    """So much may be on its way on one stream before the receiver has consumed any of it."""
-    connection_window_bytes: int = 16 * 1024 * KIB
-    max_frame_bytes: int = 256 * KIB
-    max_header_block_bytes: int = 64 * KIB
-    max_header_frames: int = 64
-    max_remembered_resets: int = 1_024
-    """Streams that this side has reset: what was on its way on them is passed over."""
 
 
 class Http2Connection(Generic[AnyStream]):
@@ -83,6 +66,8 @@ class Http2Connection(Generic[AnyStream]):
         """This side has sent GOAWAY: it takes no new streams."""
         self.fault: ConnectionFault | None = None
         """Why this side ended the connection."""
+        self.is_lost = False
+        """Streams end because the connection did."""
         self.is_paused = False
         self._wants_flush = wants_flush
         self._out: list[Piece] = []
@@ -156,6 +141,7 @@ class Http2Connection(Generic[AnyStream]):
 
     def end(self, code: ErrorCode, reason: str) -> None:
         """The connection is gone: every stream is told."""
+        self.is_lost = True
         streams, self.streams = list(self.streams.values()), {}
         self._blocked.clear()
         for stream in streams:

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from dledger.rpc.http2.frames import ErrorCode
-
-if TYPE_CHECKING:
-    from dledger.rpc.http2.connection import Http2Connection
-
+from dledger.rpc.http2.limits import Http2Limits
 
 Piece = bytes | memoryview
 """Of what is to be sent: written as it is, never changed."""
+
+
+class OfStreams(Protocol):
+    """What a stream asks of its connection."""
+
+    limits: Http2Limits
+    peer_initial_window: int
+
+    def replenish(self, stream: Stream, size_bytes: int) -> None: ...
 
 
 class Stream:
@@ -23,7 +29,7 @@ class Stream:
     """
 
     __slots__ = (
-        "connection",
+        "_replenish",
         "id",
         "is_local_ended",
         "is_remote_ended",
@@ -36,8 +42,8 @@ class Stream:
         "unreplenished",
     )
 
-    def __init__(self, connection: Http2Connection[Any], stream_id: int) -> None:
-        self.connection = connection
+    def __init__(self, connection: OfStreams, stream_id: int) -> None:
+        self._replenish = connection.replenish
         self.id = stream_id
         self.is_local_ended = False
         """Nothing more may be sent on it; what is pending is still on its way."""
@@ -71,4 +77,4 @@ class Stream:
 
     def consumed(self, size_bytes: int) -> None:
         """The peer may send as many bytes again."""
-        self.connection.replenish(self, size_bytes)
+        self._replenish(self, size_bytes)

@@ -12,12 +12,14 @@ import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from dledger.rpc.http2.connection import Http2Connection
 from dledger.rpc.http2.frames import ErrorCode
 from dledger.rpc.http2.headers import literal
 from dledger.rpc.http2.stream import Stream
 from dledger.rpc.server.context import Aborted, ServerContext
+from dledger.rpc.server.request import Request
 from dledger.rpc.status import StatusCode
 from dledger.rpc.wire import (
     CONTENT_TYPE,
@@ -29,10 +31,6 @@ from dledger.rpc.wire import (
     prefixed,
     status_fields,
 )
-
-if TYPE_CHECKING:
-    from dledger.rpc.server.connection import ServerConnection
-    from dledger.rpc.server.request import Request
 
 logger = logging.getLogger(__name__)
 
@@ -53,20 +51,26 @@ class ServerCall(Stream):
         "_inbox",
         "_is_answered",
         "_is_head_sent",
+        "_max_message_bytes",
         "_messages",
         "_received_bytes",
         "_task",
         "_turn_bytes",
         "_waits_for_message",
         "_waits_for_room",
+        "connection",
         "deadline_s",
+        "peer",
         "request",
     )
 
-    connection: ServerConnection
-
-    def __init__(self, connection: ServerConnection, stream_id: int, request: Request) -> None:
+    def __init__(
+        self, connection: Http2Connection[Any], stream_id: int, request: Request, peer: str, max_message_bytes: int
+    ) -> None:
         super().__init__(connection, stream_id)
+        self.connection = connection
+        self.peer = peer
+        self._max_message_bytes = max_message_bytes
         self.request = request
         self.deadline_s: float | None = None
         """On the loop's clock."""
@@ -141,7 +145,7 @@ class ServerCall(Stream):
             if is_end and is_one_message(data) and not handler.takes_stream:
                 self._start_unary(data[PREFIX_BYTES:])
                 return
-            messages = self._messages = Messages(self.connection.dispatch.max_message_bytes, self.request.encoding)
+            messages = self._messages = Messages(self._max_message_bytes, self.request.encoding)
         try:
             found = messages.feed(data) if data else []
             if is_end and not messages.is_between:
@@ -239,7 +243,7 @@ class ServerCall(Stream):
 
     def _run(self, run: Coroutine[Any, Any, None]) -> None:
         task = self._task = asyncio.get_running_loop().create_task(run)
-        task.add_done_callback(self.connection.dispatch_done)
+        task.add_done_callback(_ended)
 
     def _begin_quickly(self, work: Coroutine[Any, Any, Any]) -> None:
         try:
@@ -387,14 +391,20 @@ class ServerCall(Stream):
             self.connection.send_end(self, block)
         else:
             self.connection.send_headers(self, HEAD + block, is_end=True)
-        if not self.is_remote_ended:
+        if not self.is_remote_ended and self.pending is None:
             # The client need not send the rest: RFC 9113, 8.1.
-            self.connection.end_early(self)
+            self.connection.reset(self, ErrorCode.NO_ERROR, "it is answered")
 
     def _stop_clock(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
+
+
+def _ended(task: asyncio.Task[None]) -> None:
+    """Of a handler's task: what it failed of was told to the client, and to the log."""
+    if not task.cancelled() and (failure := task.exception()) is not None:
+        logger.error("a call ended in a bug", exc_info=failure)
 
 
 class _Begun:

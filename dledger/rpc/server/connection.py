@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-from dledger.rpc.http2.connection import Http2Connection, Http2Limits
+from dledger.rpc.http2.connection import Http2Connection
 from dledger.rpc.http2.frames import ConnectionFault, ErrorCode, StreamFault
 from dledger.rpc.http2.headers import Fields, MalformedHeaders
+from dledger.rpc.http2.limits import Http2Limits
 from dledger.rpc.server.call import ServerCall
+from dledger.rpc.server.dispatch import Dispatch
 from dledger.rpc.server.request import Request, Trailers, understand
 from dledger.rpc.wire import WireFault, timeout_s
-
-if TYPE_CHECKING:
-    from dledger.rpc.server.dispatch import Dispatch
-
-logger = logging.getLogger(__name__)
 
 MAX_GAPS = 64
 
@@ -63,7 +57,9 @@ class ServerConnection(Http2Connection[ServerCall]):
             raise StreamFault(stream_id, ErrorCode.REFUSED_STREAM, "no further streams now")
         if value:
             request = _with_timeout(request, value)
-        call = self.streams[stream_id] = ServerCall(self, stream_id, request)
+        call = self.streams[stream_id] = ServerCall(
+            self, stream_id, request, self.peer, self.dispatch.max_message_bytes
+        )
         if is_end:
             call.is_remote_ended = True
         call.begin(is_end=is_end)
@@ -81,20 +77,9 @@ class ServerConnection(Http2Connection[ServerCall]):
     def _was_passed_over(self, stream_id: int) -> bool:
         return any(first <= stream_id <= last for first, last in self._gaps)
 
-    def end_early(self, call: ServerCall) -> None:
-        """The call is answered, and the client has not sent all of it: it need not (RFC 9113, 8.1)."""
-        if not call.is_reset and call.pending is None:
-            self.reset(call, ErrorCode.NO_ERROR, "it is answered")
-
     def cancel_all(self) -> None:
         for call in list(self.streams.values()):
             self.reset(call, ErrorCode.CANCEL, "the server stops")
-
-    @staticmethod
-    def dispatch_done(task: asyncio.Task[None]) -> None:
-        """Of a handler's task: what it failed of was told to the client, and to the log."""
-        if not task.cancelled() and (failure := task.exception()) is not None:
-            logger.error("a call ended in a bug", exc_info=failure)
 
     def _is_idle(self, stream_id: int) -> bool:
         return stream_id > self.last_peer_stream_id or not stream_id & 1

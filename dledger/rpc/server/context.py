@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
+from dledger.rpc.server.request import Request
 from dledger.rpc.status import StatusCode
-
-if TYPE_CHECKING:
-    from dledger.rpc.server.call import ServerCall
-    from dledger.rpc.wire import Metadata
+from dledger.rpc.wire import Metadata
 
 EOF = object()
 """What ``read`` returns behind the last request."""
@@ -25,10 +23,28 @@ class Aborted(Exception):
         self.details = details
 
 
+class Call(Protocol):
+    """What a context asks of its call."""
+
+    request: Request
+    peer: str
+    deadline_s: float | None
+    is_reset: bool
+    is_local_ended: bool
+
+    async def read(self) -> Any: ...
+
+    async def write(self, answer: Any) -> None: ...
+
+    def send_head(self) -> None: ...
+
+    def add_done_callback(self, callback: Callable[[], None]) -> None: ...
+
+
 class ServerContext:
     __slots__ = ("_call", "code", "details", "initial", "trailers")
 
-    def __init__(self, call: ServerCall) -> None:
+    def __init__(self, call: Call) -> None:
         self._call = call
         self.code: int | None = None
         self.details = ""
@@ -45,7 +61,7 @@ class ServerContext:
         return self._call.request.metadata
 
     def peer(self) -> str:
-        return self._call.connection.peer
+        return self._call.peer
 
     def time_remaining(self) -> float | None:
         """Seconds until the deadline; None without one."""

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dledger.rpc.http2.connection import Http2Limits
+from dledger.rpc.http2.limits import Http2Limits
 from dledger.rpc.protocol import Http2Protocol
 from dledger.rpc.server.connection import ServerConnection
 from dledger.rpc.server.dispatch import MAX_MESSAGE_BYTES, Dispatch

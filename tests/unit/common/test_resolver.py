@@ -10,9 +10,9 @@ from random import Random
 
 import pytest
 
+from dledger.common.resolver import Resolver, look_up
 from dledger.raft import codec
 from dledger.transport.peer import TcpTransport
-from dledger.common.resolver import Resolver, look_up
 from tests.unit.transport.nodes import A, B, Nodes
 from tests.unit.transport.recorder import Recorder
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dledger.rpc.client.rpc_failure import RpcFailure
 from dledger.rpc.http2 import abuse, frames
-from dledger.rpc.http2.connection import Http2Limits
 from dledger.rpc.http2.frames import ErrorCode, frame
+from dledger.rpc.http2.limits import Http2Limits
 from dledger.rpc.status import StatusCode
 from tests.support.virtual_time import virtual_time
 from tests.unit.rpc.http2.wires import HEADS, Pair, Server, frames_in, prefix
@@ -167,7 +169,7 @@ def rapid_reset(stream_id: int) -> bytes:
     return frame(frames.HEADERS, frames.END_HEADERS, stream_id, HEADS) + frames.reset(stream_id, ErrorCode.CANCEL)
 
 
-FLOODS = {
+FLOODS: dict[str, Callable[[int], bytes]] = {
     "rapid reset": rapid_reset,
     "PING": lambda _: frame(frames.PING, 0, 0, bytes(8)),
     "SETTINGS": lambda _: frames.settings_frame({}),

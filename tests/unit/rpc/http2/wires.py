@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from dledger.rpc.client.call import UnaryCall
 from dledger.rpc.client.connection import ClientConnection
 from dledger.rpc.http2 import frames
-from dledger.rpc.http2.connection import Http2Limits
 from dledger.rpc.http2.headers import literal
+from dledger.rpc.http2.limits import Http2Limits
 from dledger.rpc.server.connection import ServerConnection
 from dledger.rpc.server.dispatch import Dispatch, quick
 
