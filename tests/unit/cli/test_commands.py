@@ -41,6 +41,37 @@ def test_every_flag_names_its_environment_variable(dledger: Run, command: str) -
 
 def test_the_version_is_one_line(dledger: Run) -> None:
     assert dledger("--version").out.startswith(b"dledger 0.")
+    assert dledger("version").out == dledger("--version").out
+
+
+def test_what_users_type_first_is_understood(dledger: Run, fake: FakeLog) -> None:
+    assert dledger("help").out == dledger("--help").out
+    assert dledger("help", "admin", "add").out == dledger("admin", "add", "--help").out
+    assert dledger("help", "nonsense").code == 2
+    assert dledger("members", log=fake).out == dledger("status", log=fake).out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["append", "hello", "world"], "dledger append -d 'hello world'"),
+        (["append", "x" * 5_000], "dledger append -d TEXT"),
+        (["append", __file__], f"dledger append --file {__file__}"),
+        (["get", "0", "10"], "dledger get 0:10"),
+        (["get", "10:5"], "ends before it begins: write the smaller one first, 5:10"),
+        (["get", "0", "--endpoint", "h:1"], "No such option '--endpoint'"),
+        (["--endpoints", "h:1", "tail"], "dledger tail --endpoints …"),
+        (["--endpoints", "h:1"], "dledger status --endpoints …"),
+    ],
+)
+def test_a_slip_is_answered_with_what_to_type(dledger: Run, fake: FakeLog, arguments: list[str], told: str) -> None:
+    outcome = dledger(*arguments, log=fake)
+    assert (outcome.code, outcome.out, outcome.err.count("\n")) == (2, b"", 1)
+    assert told in outcome.err
+
+
+def test_get_prints_the_latest_record(dledger: Run) -> None:
+    assert dledger("get", "latest", log=FakeLog([b"one", b"two"])).out == b"two\n"
 
 
 @pytest.mark.parametrize("arguments", [["nonsense"], ["get"], ["get", "x"], ["status", "-o", "xml"], ["serve"]])
