@@ -20,6 +20,7 @@ from grpc_reflection.v1alpha import reflection
 
 from dledger.common.config import MIB, NodeConfig, join_address
 from dledger.common.errors import ConfigError
+from dledger.common.http2_refusal import wrong_port
 from dledger.common.open_files import keep_files_back
 from dledger.common.types import DEFAULT_GROUP, NodeId, Role, Term
 from dledger.metrics.collector import GroupCollector, make_registry
@@ -71,7 +72,10 @@ async def serve(config: NodeConfig, *, on_ready: Callable[[Node], None] | None =
             server = _bind_grpc(node, health)
             if config.metrics_port:
                 registry = make_registry(GroupCollector(node.groups.metrics.values(), node.refresh_metrics))
-                metrics_server = start_metrics_server(registry, config.listen_host, config.metrics_port)
+                told = wrong_port(config.id, "metrics", config.client_address)
+                metrics_server = start_metrics_server(
+                    registry, config.listen_host, config.metrics_port, told_to_clients=told
+                )
                 stack.push_async_callback(metrics_server.close)
             await node.join()
             await server.start()

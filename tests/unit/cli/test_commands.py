@@ -318,7 +318,7 @@ def test_status_shows_learners_lag_disks_and_what_was_set(dledger: Run) -> None:
 def test_nobody_there_is_unhealthy_but_an_error_of_status(dledger: Run) -> None:
     assert dledger("health", log=Unreachable()).code == 1
     outcome = dledger("status", log=Unreachable())
-    assert (outcome.code, outcome.err) == (3, "dledger: no endpoint answers: is the cluster up?\n")
+    assert (outcome.code, outcome.err) == (3, "dledger: no node answers: is the cluster up?\n")
 
 
 @pytest.fixture
