@@ -8,9 +8,9 @@ from importlib import import_module
 
 import click
 
-from dledger.cli.runtime import ReaderGoneError, exit_code_of
+from dledger.cli.runtime import EXIT_UNAVAILABLE, EXIT_UNKNOWN, ReaderGoneError, complain, exit_code_of
 from dledger.cli.streams import STDOUT, fill_closed_streams, guard_streams
-from dledger.common.errors import ConfigError
+from dledger.common.errors import ConfigError, DLedgerError
 from dledger.version import __version__
 
 GRPC_ENGINE = "-event_engine_fork,-event_engine_client,-event_engine_listener,-event_engine_callback_cq"
@@ -66,6 +66,14 @@ class LazyGroup(click.Group):
             return super().invoke(ctx)
         except BrokenPipeError as closed:
             raise ReaderGoneError from closed
+        except DLedgerError as failure:
+            if ctx.obj is None or failure.exit_code not in (EXIT_UNAVAILABLE, EXIT_UNKNOWN):
+                raise
+            complain(failure)
+            from dledger.cli.diagnosis import tell_why  # noqa: PLC0415  # as the commands
+
+            tell_why(ctx.obj)
+            ctx.exit(failure.exit_code)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, commands in SECTIONS.items():
