@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import stat
 import sys
 import time
@@ -24,7 +25,7 @@ from dledger.cli.records import line_batches, whole
 from dledger.cli.runtime import EXIT_INTERRUPTED, EXIT_OUTPUT, complain, run
 from dledger.cli.streams import OutputError, discard_output
 from dledger.common.config import Limits
-from dledger.common.errors import Code, ConfigError, DLedgerError, OutcomeUnknown, error
+from dledger.common.errors import MAX_QUOTED_CHARS, Code, ConfigError, DLedgerError, OutcomeUnknown, error
 
 if TYPE_CHECKING:
     from dledger.client import Acks, Log
@@ -190,6 +191,7 @@ class RecordOption(click.Option):
 
 
 @click.command(short_help="Appends one record per line of stdin.")
+@click.argument("words", metavar="", nargs=-1)
 @option("-d", "--data", env="RECORD", metavar="TEXT", multiple=True, cls=RecordOption,
         help="A record, given here instead of on stdin; may be repeated.")  # fmt: skip
 @option("--file", env="FILE", metavar="PATH", type=click.Path(exists=True, dir_okay=False), help="Instead of stdin.")
@@ -199,7 +201,14 @@ class RecordOption(click.Option):
 @output_option("text", "json")
 @client_options
 def append(
-    *, target: Target, data: tuple[str, ...], file: str | None, raw: bool, expect_index: int | None, output: str
+    *,
+    target: Target,
+    words: tuple[str, ...],
+    data: tuple[str, ...],
+    file: str | None,
+    raw: bool,
+    expect_index: int | None,
+    output: str,
 ) -> None:
     """Appends one record per line of stdin, or of a file, and waits until a majority has them on disk.
 
@@ -216,6 +225,8 @@ def append(
     dledger append -d 'one record' -d 'and another'
     dledger append --file big.log -o json
     """
+    if words:
+        raise ConfigError(_as_meant(" ".join(words)))
     if data and file is not None:
         raise ConfigError("-d and --file are two inputs: give one of them")
     _tell_of_inherited_input()
@@ -235,6 +246,15 @@ def append(
         text = f"{failure} ({tally.outcomes})"
         raise type(failure)(text, code=failure.code, metadata=failure.metadata) from None
     _report(tally, output, time.monotonic() - started, failed=False)
+
+
+def _as_meant(text: str) -> str:
+    """What to type for a record, or a file, that was given without its flag."""
+    short = text if len(text) <= MAX_QUOTED_CHARS else "TEXT"
+    told = f"a record stands behind -d, or comes on stdin: dledger append -d {shlex.quote(short)}"
+    if os.access(text, os.R_OK):
+        told += f"; and a file behind --file: dledger append --file {shlex.quote(short)}"
+    return told
 
 
 def _tell_of_inherited_input() -> None:

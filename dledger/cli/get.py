@@ -8,24 +8,37 @@ from dledger.cli.index_ranges import Range, parse_range
 from dledger.cli.options import Target, client_options, option, output_option
 from dledger.cli.reading import Reading
 from dledger.cli.runtime import run
+from dledger.common.errors import ConfigError
 
 
 @click.command(short_help="Prints records by index or time.", context_settings={"ignore_unknown_options": True})
-@click.argument("records", metavar="RANGE")
+@click.argument("ranges", metavar="RANGE", nargs=-1, required=True)
 @option("--node", env="NODE", metavar="ID", help="Read this node's own copy, as far as it knows it to be committed.")
 @output_option("lines", "raw", "json")
 @client_options
-def get(*, target: Target, records: str, node: str | None, output: str) -> None:
+def get(*, target: Target, ranges: tuple[str, ...], node: str | None, output: str) -> None:
     """Prints records: a line each, as raw bytes without separators, or as JSON with the value in base64.
 
     \b
     7          record 7                    0:100      records 0 to 99
     -10:       the last ten (also -10)     :50        the first records up to 49
-    +5         from the sixth on           @1790000000000:1790000060000 or @2026-11-21   by time (ms, or a date)
+    latest     the last record             +5         from the sixth on
+    @1790000000000:1790000060000 or @2026-11-21   by time (ms, or a date)
 
     Reads see every append that was acknowledged before (linearizable), except with --node.
     """
-    run(_get(target, parse_range(records), node, output))
+    run(_get(target, parse_range(_the_only(ranges)), node, output))
+
+
+def _the_only(ranges: tuple[str, ...]) -> str:
+    """Raises CONFIG_ERROR for more than one, and click's error for an option that there is not."""
+    unknown = next((each for each in ranges if each.startswith("--")), None)
+    if unknown is not None:
+        raise click.NoSuchOption(unknown, ctx=click.get_current_context())
+    if len(ranges) == 1:
+        return ranges[0]
+    meant = ranges if len(ranges) == 2 and all(each.isdigit() for each in ranges) else ("0", "10")
+    raise ConfigError(f"one range is read at a time, START:END without END itself: dledger get {':'.join(meant)}")
 
 
 async def _get(target: Target, wanted: Range, node: str | None, output: str) -> None:

@@ -5,11 +5,12 @@ A range is ``START:END`` as in Python, the end not included; either may be left 
 * ``7``       the record of that index;
 * ``+5``      five behind the first record that is left; as an end, five behind the start of the range;
 * ``-10``     ten before the end;
-* ``@t``      the first record at or after a time: milliseconds since the epoch, or a date like 2026-11-21 (UTC).
+* ``@t``      the first record at or after a time: milliseconds since the epoch, or a date like 2026-11-21 (UTC);
+* ``latest``  the last record, as ``-1``.
 
 A number alone is one record; ``+5``, ``-10`` and ``@t`` alone reach to the end. What lies outside the log is left out,
 as in Python, except a start behind the log's end or below its beginning when it was named by its index: then the
-caller counts on records that are not there, and is told so.
+caller counts on records that are not there, and is told so. A range that is written backwards is refused.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ TimestampOf = Callable[[int], Awaitable[int]]
 """The timestamp in ms of the record with an index."""
 
 _PLACE = re.compile(r"(?P<kind>[+@-]?)(?P<text>[0-9][0-9-]*)")
-HELP = "write 7, 0:100, -10:, :50, +5, -10 or @TIME"
+HELP = "write 7, 0:100, -10:, :50, +5, -10, latest or @TIME"
+LATEST = "latest"
 
 
 class Kind(Enum):
@@ -64,6 +66,8 @@ class Bounds(NamedTuple):
 
 def parse_place(text: str) -> Place:
     """Raises CONFIG_ERROR."""
+    if text == LATEST:
+        return Place(Kind.BEFORE_END, 1)
     match = _PLACE.fullmatch(text)
     if match is None:
         raise ConfigError(f"{quoted(text)} is not a place in the log: {HELP}")
@@ -88,7 +92,18 @@ def parse_range(text: str) -> Range:
     # Behind a colon, @t1:t2 needs no second @.
     if end and start.startswith("@") and end[0] not in "@+-":
         end = f"@{end}"
-    return Range(parse_place(start) if start else None, parse_place(end) if end else None)
+    wanted = Range(parse_place(start) if start else None, parse_place(end) if end else None)
+    if _is_backwards(wanted):
+        raise ConfigError(f"{quoted(text)} ends before it begins: write the smaller one first, {end}:{start}")
+    return wanted
+
+
+def _is_backwards(wanted: Range) -> bool:
+    """As far as both ends are counted from the same place; for others it takes the log."""
+    start, end = wanted.start, wanted.end
+    if start is None or end is None or start.kind is not end.kind or start.kind is Kind.AFTER_START:
+        return False
+    return start.value < end.value if start.kind is Kind.BEFORE_END else end.value < start.value
 
 
 async def resolve(wanted: Range, bounds: Bounds, timestamp_of: TimestampOf) -> tuple[int, int]:

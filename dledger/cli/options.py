@@ -31,7 +31,7 @@ DEV_ENDPOINTS = ",".join(f"127.0.0.1:{DEV_PORT + DEV_PORT_STEP * i + GRPC_PORT_O
 
 
 MOST_SECONDS = 366 * 24 * 3600
-FORMATS = ("table", "text", "lines", "raw", "json")
+FORMATS = ("table", "wide", "text", "lines", "raw", "json")
 
 
 class Number(click.FloatRange):
@@ -126,7 +126,8 @@ _TIMEOUT = option("--timeout", env="TIMEOUT", default=10.0, type=Seconds(0.001),
 
 
 def client_options(command: Command) -> Command:
-    """Adds --endpoints, --group and --timeout, and hands them over as one ``target``."""
+    """Adds --endpoints, --group and --timeout, and hands them over as one ``target``. Where nobody leads, or answers,
+    the command's failure is followed by the reason, as ``health`` knows it."""
     return _with_target(command, _ENDPOINTS, group_option, _TIMEOUT)
 
 
@@ -144,6 +145,7 @@ def _with_target(command: Command, *decorators: Callable[[Any], Any]) -> Command
     @functools.wraps(command)
     def with_target(*args: Any, endpoints: str, timeout: float, group: str = DEFAULT_GROUP, **rest: Any) -> Any:
         target = Target(endpoints, group or META_GROUP, int(timeout * 1000), is_cluster=not group)
+        click.get_current_context().find_root().obj = target  # whose troubles are told where the command fails
         return command(*args, target=target, **rest)
 
     decorated: Any = with_target

@@ -6,33 +6,51 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dledger.cli.diagnosis import NOBODY_ANSWERS, look, refused, troubles
 from dledger.cli.options import Target, client_options, member_options, output_option
 from dledger.cli.output import print_fields, print_json, table
 from dledger.cli.retention_commands import describe
-from dledger.cli.runtime import EXIT_BAD, EXIT_OK, run
+from dledger.cli.runtime import EXIT_BAD, EXIT_OK, EXIT_UNAVAILABLE, run
 from dledger.cli.units import format_size
-from dledger.common.errors import Code, ConfigError, DLedgerError, InvalidRequest, UnknownGroup
-from dledger.common.types import META_GROUP
+from dledger.common.errors import ConfigError, DLedgerError, InvalidRequest, UnknownGroup
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dledger.client import ClusterStatus, NodeStatus
 
-DOCS = "docs/admin.md"
-SHOWN = (
+MEMBER_COLUMNS = (
     "id", "role", "votes", "term", "first", "commit", "last", "position", "lag", "chain", "log", "damaged", "disk",
     "free", "address", "pid", "version",
 )  # fmt: skip
-NODE_COLUMNS = ("id", "votes", "groups", "leads", "log", "damaged", "disk", "free", "address", "pid", "version")
+NODE_COLUMNS = (
+    "id",
+    "state",
+    "votes",
+    "groups",
+    "leads",
+    "log",
+    "damaged",
+    "disk",
+    "free",
+    "address",
+    "pid",
+    "version",
+)
+WIDE = frozenset({"term", "first", "position", "chain", "pid", "version"})
+"""Columns of -o wide alone: the others fit a terminal of 100 columns."""
+WIDE_OF_MEMBERS = WIDE | {"damaged", "free"}
 
 
 @click.command(short_help="Shows every node, or every member of a group.")
-@output_option("table", "json")
+@output_option("table", "wide", "json")
 @member_options
 def status(*, target: Target, output: str) -> None:
     """Shows every node of the cluster; with --group, every member of that group as its leader knows it: its role, term
-    and log. -o json tells more.
+    and log. Below stands what is wrong, and what to do. -o wide has all columns, -o json tells more.
 
     \b
+    state   up, unreachable, recovering, removed (others say that it is no member any more), or whom it refuses
     groups  how many groups the node has a replica of
     leads   how many of these it leads (dledger group list: all groups)
     log     what the logs of all its groups take; with --group, of this one
@@ -41,23 +59,34 @@ def status(*, target: Target, output: str) -> None:
     votes   in the group, without --group in meta, which holds the directory of groups. no: a learner, it only
             replicates; doubt: its disk is another one, or an older state, than the one that was admitted, so its vote
             and its copies do not count (dledger admin readmit ID)
-    first   the first record that was not trimmed
+    first   the first record that was not trimmed (wide)
     lag     frames behind the leader; all of them for one whose log this leader has not compared with its own yet
-    chain   two nodes with the same chain at the same position hold the same log up to there
+    chain   (wide) two nodes with the same chain at the same position hold the same log up to there
     """
-    found = run(_status(target))
+    found = run(look(target))
     if output == "json":
         print_json(found.as_dict())
         return
+    is_wide = output == "wide"
     if target.is_cluster:
         click.echo(f"cluster {found.cluster_id or '-'}\n")
-        click.echo(table(NODE_COLUMNS, [_node_row(node) for node in found.nodes]))
-        return
-    leader = found.leader or click.style("none", fg="red", bold=True)
-    click.echo(f"group {found.group}  leader {leader}  term {found.term}  cluster {found.cluster_id or '-'}\n")
-    click.echo(table(SHOWN, [_row(node) for node in found.nodes]))
-    if settings := _settings(found):
-        click.echo("\n" + "  ".join(settings))
+        rows = [_node_row(found, node) for node in found.nodes]
+        click.echo(_narrowed(NODE_COLUMNS, rows, frozenset() if is_wide else WIDE))
+    else:
+        leader = found.leader or click.style("none", fg="red", bold=True)
+        click.echo(f"group {found.group}  leader {leader}  term {found.term}  cluster {found.cluster_id or '-'}\n")
+        rows = [_row(found, node) for node in found.nodes]
+        click.echo(_narrowed(MEMBER_COLUMNS, rows, frozenset() if is_wide else WIDE_OF_MEMBERS))
+        if settings := _settings(found):
+            click.echo("\n" + "  ".join(settings))
+    if told := troubles(found):
+        click.echo("\n" + "\n".join(f"why: {trouble}" for trouble in told))
+
+
+def _narrowed(columns: Sequence[str], rows: Sequence[Sequence[object]], hidden: frozenset[str]) -> str:
+    """The table without the ``hidden`` columns."""
+    shown = [at for at, column in enumerate(columns) if column not in hidden]
+    return table([columns[at] for at in shown], [[row[at] for at in shown] for row in rows])
 
 
 @click.command(short_help="Exits with 0 when appends can be acknowledged, with 1 otherwise.")
@@ -69,12 +98,12 @@ def health(*, target: Target, output: str) -> int:
     There is a leader whose disk takes appends, and a majority of the voters answers, is not in doubt, and has room.
     """
     try:
-        found = run(_status(target))
+        found = run(look(target))
     except (ConfigError, InvalidRequest, UnknownGroup):
         raise  # the question is wrong: that says nothing of the cluster
     except DLedgerError as failure:
         fields: dict[str, Any] = {"healthy": False, "leader": None, "reachable": 0, "voters": None}
-        fields["reason"] = str(failure)
+        fields["reason"] = f"{failure}; {NOBODY_ANSWERS}" if failure.exit_code == EXIT_UNAVAILABLE else str(failure)
     else:
         fields = judge(found)
     if output == "json":
@@ -105,86 +134,41 @@ def judge(found: ClusterStatus) -> dict[str, Any]:
     if found.full:
         fields["full"] = [node.id for node in found.full]
     if not found.healthy:
-        fields["reason"] = _reason(found)
+        fields["reason"] = "; ".join(troubles(found))
     return fields
 
 
-def _reason(found: ClusterStatus) -> str:
-    """What is wrong, and what to do."""
-    waiting = {node.id: node.founders_missing for node in found.nodes if node.founders_missing}
-    if waiting:
-        missing = set[str]().union(*waiting.values()) - waiting.keys()
-        holding = [node.id for node in found.nodes if node.position > 0 and node.id in missing]
-        empty = f"no leader; nothing is in the log of {', '.join(waiting)}, and "
-        if holding:
-            return f"{empty}no other is founded beside that of {', '.join(holding)}: see 'A majority is gone' in {DOCS}"
-        to_start = ", ".join(sorted(missing)) or "them all"
-        return (
-            f"{empty}a cluster is founded when all its founders have met, all of them new: start {to_start}; if one "
-            f"holds a log already, see 'A majority is gone' in {DOCS}"
-        )
-    if not found.nodes:
-        return "the nodes that answer belong to no cluster yet: add them to one, or ask its members"
-    if found.has_majority:
-        leader = found.node(found.leader) if found.leader else None
-        if leader is None or not leader.reachable:
-            return "; ".join(["no leader", *_hindered(found)])
-        return f"the disk of the leader, {leader.id}, is {leader.disk.state}: it refuses appends until another can lead"
-    away = [node.id for node in found.voters if not node.reachable]
-    told = ["no majority"]
-    if away:
-        told.append(f"{', '.join(away)} cannot be reached")
-    told += [f"{node.id} is in doubt (dledger admin readmit {node.id})" for node in found.doubted]
-    told += [f"the disk of {node.id} is {node.disk.state}" for node in found.full]
-    told += [f"{node.id} is repairing its log" for node in found.voters if node.role == "recovering"]
-    stuck = [node.id for node in found.damaged if node.repair_stuck]
-    if stuck:
-        told.append(f"{', '.join(stuck)} found no good copy of damaged frames yet: start the nodes that are down")
-    return "; ".join(told + _hindered(found))
-
-
-def _hindered(found: ClusterStatus) -> list[str]:
-    """Why nodes do not stand, or do not vote either, and where it is told what to do."""
-    told = [
-        f"{', '.join(node.id for node in found.nodes if why in node.vote_blockers)}: {why}"
-        for why in sorted({why for node in found.nodes for why in node.vote_blockers})
-    ]
-    return [*told, f"see 'There is no leader' in {DOCS}"] if told else []
-
-
-async def _status(target: Target) -> ClusterStatus:
-    """Of the group, or of ``meta`` while the cluster is being founded and `default` is not there yet."""
-    try:
-        async with target.connect() as log:
-            return await log.status()
-    except DLedgerError as failure:
-        if failure.code is not Code.LEADER_NOT_READY or target.group == META_GROUP:
-            raise
-    async with target._replace(group=META_GROUP).connect() as log:
-        return await log.status()
-
-
 def _votes(node: NodeStatus) -> str:
-    return ("doubt" if node.counts is False else "yes") if node.voter else "no"
+    if not node.voter or node.role == "removed":
+        return "no"
+    return "doubt" if node.counts is False else "yes"
 
 
-def _node_row(node: NodeStatus) -> list[object]:
+def _state(found: ClusterStatus, node: NodeStatus) -> str:
+    if node.reachable:
+        return node.role if node.role in ("removed", "recovering") else "up"
+    refused_ids = refused(found, node)
+    return f"refuses {','.join(refused_ids)}" if refused_ids else "unreachable"
+
+
+def _node_row(found: ClusterStatus, node: NodeStatus) -> list[object]:
     """A node of the cluster, whatever group told of it."""
+    state = _state(found, node)
     if not node.reachable:
-        return [node.id, _votes(node), "unreachable", *["-"] * 5, node.address or node.peer_address, "-", "-"]
+        return [node.id, state, _votes(node), *["-"] * 6, node.address or "-", "-", "-"]
     free = "-" if node.disk.free_bytes is None else format_size(node.disk.free_bytes)
     return [
-        node.id, _votes(node), node.groups, node.groups_led, format_size(node.node_log_size_bytes),
+        node.id, state, _votes(node), node.groups, node.groups_led, format_size(node.node_log_size_bytes),
         node.node_damaged_frames, node.disk.state, free, node.address, node.pid, node.version or "-",
     ]  # fmt: skip
 
 
-def _row(node: NodeStatus) -> list[object]:
+def _row(found: ClusterStatus, node: NodeStatus) -> list[object]:
     """A member of a group."""
     votes = _votes(node)
     lag = "-" if node.lag_frames is None else node.lag_frames
     if not node.reachable:
-        return [node.id, "unreachable", votes, *["-"] * 5, lag, *["-"] * 5, node.address or node.peer_address, "-", "-"]
+        return [node.id, _state(found, node), votes, *["-"] * 5, lag, *["-"] * 5, node.address or "-", "-", "-"]
     free = "-" if node.disk.free_bytes is None else format_size(node.disk.free_bytes)
     return [
         node.id, node.role, votes, node.term, node.first_index, node.commit_index, node.last_index, node.position, lag,

@@ -17,7 +17,7 @@ from dledger.client.client_options import (
     ClientOptions,
 )
 from dledger.client.cluster import Cluster
-from dledger.client.cluster_status import ClusterStatus, DiskInfo, FollowerInfo, NodeStatus
+from dledger.client.cluster_status import ClusterStatus, DiskInfo, FollowerInfo, NodeStatus, PeerRefusal
 from dledger.client.groups import Groups
 from dledger.client.log import Log
 from dledger.client.metadata import MemberInfo, Metadata
@@ -54,6 +54,7 @@ __all__ = [
     "Metadata",
     "NamedProducer",
     "NodeStatus",
+    "PeerRefusal",
     "RetentionChange",
     "SegmentInfo",
     "TrimResult",

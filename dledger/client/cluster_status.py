@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 STATUS_TIMEOUT_MS = 1_500
 NO_SETTINGS = GroupSettings()
+REMOVED = "removed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,15 @@ class DiskInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class PeerRefusal:
+    """Another node that does not speak with this one, or it not with that: by which code, and why."""
+
+    id: str
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class NodeStatus:
     """One member. When it is not ``reachable`` only what the others know of it is set, and ``problem`` says why."""
 
@@ -59,6 +69,8 @@ class NodeStatus:
     peer_address: str = ""
     http_address: str = ""
     role: str = "unknown"
+    """leader, follower, candidate or learner; recovering: its log is being repaired; removed: others say that it is no
+    member any more."""
     term: int = 0
     first_index: int = 0
     commit_index: int = -1
@@ -100,12 +112,15 @@ class NodeStatus:
     """Why it does not stand for election, or does not vote either: clauses such as "its log is damaged"."""
     founders_missing: tuple[str, ...] = ()
     """Of a node with an empty log: whom it has to meet, as new as itself, before a cluster is founded."""
+    refused_by: tuple[PeerRefusal, ...] = ()
+    """Nodes that it cannot speak with, by their word or its own."""
     problem: str = ""
 
     @property
     def acknowledges(self) -> bool:
         """Whether a majority can rest on it: reachable, not in doubt, with room on its disk, taking appends."""
-        return self.reachable and self.counts is not False and self.role != "recovering" and self.disk.takes_appends
+        is_in_service = self.reachable and self.role not in ("recovering", REMOVED)
+        return is_in_service and self.counts is not False and self.disk.takes_appends
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON: the documented fields."""
@@ -124,7 +139,7 @@ class ClusterStatus:
     leader: str | None
     cluster_id: str
     nodes: tuple[NodeStatus, ...]
-    """The members, learners too, as the leader knows them."""
+    """The members, learners too, as the leader knows them. While there is no leader, removed nodes, too."""
     settings: GroupSettings = NO_SETTINGS
 
     def as_dict(self) -> dict[str, Any]:
@@ -191,9 +206,20 @@ async def cluster_status(channels: Channels, leaders: LeaderLocator, group: str,
     metadata = await leaders.newest_metadata(timeout_ms / 2)
     members = [NodeStatus(m.id, m.address, m.peer_address, m.http_address, voter=m.voter) for m in metadata.members]
     limit_ms = min(max(1.0, deadline.left_ms), STATUS_TIMEOUT_MS)
-    nodes = await asyncio.gather(*(_node_status(channels, member, group, limit_ms) for member in members))
+    strangers = [NodeStatus("", each, voter=False) for each in _strangers(metadata, leaders)]
+    told = await asyncio.gather(*(_node_status(channels, each, group, limit_ms) for each in members + strangers))
     leaders.check()  # what a client that is closed did not hear says nothing about the nodes
-    return _summary(metadata, nodes, group)
+    nodes = told[: len(members)]
+    ids = {node.id for node in nodes}
+    removed = [node for node in told[len(members) :] if node.role == REMOVED and node.id not in ids]
+    return _summary(metadata, nodes + removed, group)
+
+
+def _strangers(metadata: Metadata, leaders: LeaderLocator) -> list[str]:
+    """Whom the client knows beside the members: while nobody leads one of them may be a node that was removed."""
+    if metadata.leader_id is not None:
+        return []
+    return [address for address in leaders.addresses if not any(address == each.address for each in metadata.members)]
 
 
 def _summary(metadata: Metadata, nodes: list[NodeStatus], group: str) -> ClusterStatus:
@@ -260,6 +286,7 @@ def _from_wire(answer: admin_pb2.StatusResponse, member: NodeStatus) -> NodeStat
         repair_stuck=answer.repair_stuck,
         vote_blockers=tuple(answer.vote_blockers),
         founders_missing=tuple(answer.founders_missing),
+        refused_by=tuple(PeerRefusal(each.id, each.reason, each.message) for each in answer.refused_by),
         groups=answer.groups,
         groups_led=answer.groups_led,
         node_log_size_bytes=answer.node_log_size_bytes,

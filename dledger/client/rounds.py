@@ -50,7 +50,8 @@ class Round:
         self._taken = set(addresses)
         self._asked: dict[asyncio.Task[Metadata], str] = {}
         self._answered: deque[tuple[Metadata, str]] = deque()
-        self._failures: list[DLedgerError] = []
+        self._refusals: dict[str, DLedgerError] = {}
+        """By the address that was asked, in the order of the answers."""
         self._heard = False
 
     def __aiter__(self) -> Round:
@@ -72,7 +73,7 @@ class Round:
 
     def _take_in_others(self) -> None:
         """Nodes without a replica of the group may have told of others meanwhile."""
-        if any(refusal.code is Code.NOT_HERE for refusal in self._failures):
+        if any(refusal.code is Code.NOT_HERE for refusal in self._refusals.values()):
             others = [address for address in self._asker.addresses if address not in self._taken]
             self._waiting.extend(others)
             self._taken.update(others)
@@ -100,7 +101,7 @@ class Round:
         try:
             metadata = task.result()
         except DLedgerError as refusal:
-            self._failures.append(refusal)
+            self._refusals[address] = refusal
         else:
             self._heard = True
             self._answered.append((metadata, address))
@@ -109,22 +110,35 @@ class Round:
         """Why the round brought nothing: the client's end, a refusal that will not pass, no leader that can be asked,
         or nobody there."""
         self._asker.check()
-        for refusal in self._failures:
+        refusals = list(self._refusals.values())
+        for refusal in refusals:
             if refusal.code not in PASSING and refusal.code is not Code.UNKNOWN_CLUSTER:
                 return refusal
         if self._heard:
-            text = "no leader is known: a majority of the nodes is needed to elect one"
-            return error(Code.LEADER_NOT_READY, text)
-        founding = next((each for each in self._failures if each.code is Code.LEADER_NOT_READY), None)
+            return error(Code.LEADER_NOT_READY, "no leader is known to the nodes that answer: dledger health says why")
+        founding = next((each for each in refusals if each.code is Code.LEADER_NOT_READY), None)
         if founding is not None:
             return founding
-        if all(refusal.code is Code.UNKNOWN_CLUSTER for refusal in self._failures):
-            return self._failures[0]  # beside those of ours that are away for a moment it would say nothing
-        reasons = "; ".join(str(refusal) for refusal in self._failures)
-        if any(refusal.code is Code.NOT_HERE for refusal in self._failures):
-            text = f"no node that answers has a replica of the group {self._asker.group!r} ({reasons})"
+        if all(refusal.code is Code.UNKNOWN_CLUSTER for refusal in refusals):
+            return refusals[0]  # beside those of ours that are away for a moment it would say nothing
+        if any(refusal.code is Code.NOT_HERE for refusal in refusals):
+            text = f"no node that answers has a replica of the group {self._asker.group!r} ({self._reasons()})"
             return error(Code.NOT_HERE, f"{text}: start its members, or name them")
-        return Unavailable(f"no endpoint answers ({reasons}): start the nodes, or name others")
+        return Unavailable(f"no node answers ({self._reasons()}): start the nodes, or name others")
+
+    def _reasons(self) -> str:
+        """Each once, with all the addresses that gave it."""
+        alike: dict[str, list[str]] = {}
+        for address in sorted(self._refusals, key=self._place):
+            said = str(self._refusals[address])
+            reason = said.removeprefix(f"{address} ")
+            alike.setdefault(reason, []).extend([address] if reason != said else [])
+        return "; ".join(" ".join(filter(None, (", ".join(alike[reason]), reason))) for reason in alike)
+
+    def _place(self, address: str) -> int:
+        """Where it stands among those that the asker knows: callers list them in an order that means something."""
+        known = self._asker.addresses
+        return known.index(address) if address in known else len(known)
 
     async def close(self) -> None:
         """Ends the questions that nobody waits for any more."""

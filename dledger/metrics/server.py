@@ -21,6 +21,7 @@ from prometheus_client import CollectorRegistry, make_wsgi_app
 
 from dledger.common.config import join_address
 from dledger.common.errors import Code, error
+from dledger.common.http2_refusal import HTTP2_BEGINNING, Http2Refusal
 from dledger.common.open_files import needed
 
 if TYPE_CHECKING:
@@ -37,6 +38,25 @@ REQUEST_TIMEOUT_S = 5.0
 
 
 class _Handler(WSGIRequestHandler):
+    server: _Server
+    raw_requestline: bytes
+
+    def parse_request(self) -> bool:
+        if self.raw_requestline.startswith(HTTP2_BEGINNING):
+            self._refuse_clients()
+            return False
+        return super().parse_request()
+
+    def _refuse_clients(self) -> None:
+        """Of gRPC, which have taken the wrong one of this node's ports. The request's deadline ends it."""
+        refusal, data = Http2Refusal(self.server.told_to_clients), self.raw_requestline
+        try:
+            while data:
+                self.wfile.write(refusal.feed(data))
+                data = self.rfile.read1()
+        except ValueError as reason:
+            logger.debug("a client of gRPC on the metrics port sent %s", reason)
+
     def log_message(self, *_: object) -> None:
         """Every scrape would be a line of the node's log."""
 
@@ -44,7 +64,8 @@ class _Handler(WSGIRequestHandler):
 class _Server(ThreadingMixIn, WSGIServer):
     daemon_threads = True
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, told_to_clients: str) -> None:
+        self.told_to_clients = told_to_clients
         (family, *_, address), *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         self.address_family = family
         self._began_s: dict[socket.socket, float] = {}
@@ -109,10 +130,15 @@ class MetricsServer:
         self._thread.join()
 
 
-def start_metrics_server(registry: CollectorRegistry, host: str, port: int) -> MetricsServer:
-    """Begins to serve ``registry`` on ``host``:``port`` (0: any free port). Raises CONFIG_ERROR when it cannot."""
+def start_metrics_server(
+    registry: CollectorRegistry, host: str, port: int, *, told_to_clients: str = "this port is for metrics"
+) -> MetricsServer:
+    """Begins to serve ``registry`` on ``host``:``port`` (0: any free port). Raises CONFIG_ERROR when it cannot.
+
+    ``told_to_clients``: the refusal of every gRPC call on this port.
+    """
     try:
-        server = _Server(host, port)
+        server = _Server(host, port, told_to_clients)
     except OSError as failure:
         reason = failure.strerror or str(failure)
         raise error(

@@ -23,7 +23,7 @@ from typing import Any, Self
 from dledger.common.closing import unless_cancelled
 from dledger.common.config import NodeConfig
 from dledger.common.config_checks import validate
-from dledger.common.errors import Code, DLedgerError, error
+from dledger.common.errors import Code, DLedgerError, PeerRefused, error
 from dledger.common.limited_log import LimitedLog
 from dledger.common.types import Ack, Consistency, Entry, Member, NodeId, NodeStart, Role, Term
 from dledger.disk.disk import Disk, OsDisk
@@ -334,6 +334,11 @@ class Node:
 
     def start_of(self, peer: NodeId) -> NodeStart | None:
         return self._peers.start_of(peer) if self._peers is not None else None
+
+    @property
+    def refusals(self) -> dict[NodeId, PeerRefused]:
+        """Of the peers that turned this node away when it last dialled them."""
+        return self._transport.refusals
 
     @property
     def founders_missing(self) -> list[NodeId]:

@@ -37,7 +37,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
             group=node.groups.name_of(replica.group),
             cluster_id=node.cluster_id,
             id=config.id,
-            role=replica.role.value,
+            role="removed" if _is_removed(node, replica) else replica.role.value,
             term=replica.term,
             leader_id=replica.leader_id,
             first_index=state.first_index,
@@ -213,7 +213,15 @@ def _with_totals(response: admin_pb2.StatusResponse, node: Node) -> admin_pb2.St
     response.groups_led = sum(replica.role is Role.LEADER for replica in replicas)
     response.node_log_size_bytes = sum(replica.log.size_bytes for replica in replicas)
     response.node_damaged_frames = sum(each.damaged_frames for each in node.groups.metrics.values())
+    for peer, refusal in sorted(node.refusals.items()):
+        response.refused_by.add(id=peer, reason=refusal.code.value, message=str(refusal))
     return response
+
+
+def _is_removed(node: Node, replica: Replica) -> bool:
+    """By the word of others, while it hears no leader. One whose log is empty was not added yet."""
+    says_so = any(refusal.code is Code.UNKNOWN_MEMBER for refusal in node.refusals.values())
+    return says_so and not replica.leader_id and replica.log.last.position > 0
 
 
 def _group_info(entry: GroupEntry) -> admin_pb2.GroupInfo:

@@ -276,5 +276,5 @@ class Directory:
     def refusal(self, name: str) -> DLedgerError:
         """What is said to a caller that asks this node for a group that is not here."""
         if name == DEFAULT_GROUP and name not in self.machine.groups:
-            return error(Code.LEADER_NOT_READY, "the cluster is being founded: try again after a moment")
+            return error(Code.LEADER_NOT_READY, "the cluster is being founded: dledger health says what is waited for")
         return error(Code.NOT_HERE, f"{self._node.config.id} has no replica of group {quoted(name)}: ask another")

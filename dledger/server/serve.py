@@ -15,6 +15,7 @@ from grpc_health.v1 import health_pb2
 from grpc_health.v1.health import aio as grpc_health
 
 from dledger.common.config import NodeConfig
+from dledger.common.http2_refusal import wrong_port
 from dledger.common.open_files import keep_files_back
 from dledger.common.types import DEFAULT_GROUP, NodeId, Role, Term
 from dledger.metrics.collector import GroupCollector, make_registry
@@ -51,7 +52,10 @@ async def serve(config: NodeConfig, *, on_ready: Callable[[Node], None] | None =
             port = await bind_grpc(node, health)
             if config.metrics_port:
                 registry = make_registry(GroupCollector(node.groups.metrics.values(), node.refresh_metrics))
-                metrics_server = start_metrics_server(registry, config.listen_host, config.metrics_port)
+                told = wrong_port(config.id, "metrics", config.client_address)
+                metrics_server = start_metrics_server(
+                    registry, config.listen_host, config.metrics_port, told_to_clients=told
+                )
                 stack.push_async_callback(metrics_server.close)
             await node.join()
             await port.start()

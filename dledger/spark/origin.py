@@ -60,7 +60,7 @@ class Origin(Protocol):
 
 @contextmanager
 def opened(place: Place) -> Iterator[Origin]:
-    """Raises CONFIG_ERROR, and Unavailable when no endpoint answers."""
+    """Raises CONFIG_ERROR, and Unavailable when no node answers."""
     if place.path:
         yield CopyOrigin(place)
         return

@@ -161,11 +161,12 @@ class MemoryNetwork:
             target.handler.check_peer(source.handler.local_identity())
             source.handler.check_peer(target.handler.local_identity())
         except PeerRefused as refusal:
-            source.last_refusal = refusal
+            source.last_refusal = source.refusals[target.node] = refusal
             self._forget(connection)
             self._dial_one(source, target.node, RETRY_S)
             return
         connection.is_up = True
+        source.refusals.pop(target.node, None)
         source.handler.on_connected(target.node)
 
     def _close(self, connection: _Connection, *told: MemoryTransport) -> None:
@@ -277,6 +278,7 @@ class MemoryTransport:
         self.peers: tuple[NodeId, ...] = ()
         """In a fixed order: what a simulation does must not depend on how strings hash."""
         self.last_refusal: PeerRefused | None = None
+        self.refusals: dict[NodeId, PeerRefused] = {}
         """Why the last dial, or message of a peer, was turned away, for tests."""
         self._network = network
         self._handler: TransportHandler[PeerMessage] | None = None

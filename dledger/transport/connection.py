@@ -21,20 +21,18 @@ from typing import Generic, TypeVar, cast
 
 from dledger.common.batch import Buffer
 from dledger.common.errors import Code, DLedgerError, PeerRefused, error
+from dledger.common.http2_refusal import HTTP2_BEGINNING, Http2Refusal, wrong_port
 from dledger.common.limited_log import LimitedLog
 from dledger.common.types import NodeId
 from dledger.transport.codec import Codec
 from dledger.transport.framing import MAX_HELLO_BYTES, MessageReader, RawMessage
 from dledger.transport.hello import answer_hello, dial_hello, judge_answer, judge_dial
-from dledger.transport.http2_refusal import HTTP2_BEGINNING, Http2Refusal
 from dledger.transport.transport_api import HelloHandler, TransportHandler
 
 M = TypeVar("M")
 
 HELLO_TIMEOUT_S = 5.0
 FLUSH_TIMEOUT_S = 1.0
-PORT_FOR_NODES = "this port is for nodes"
-"""What clients are told that have taken the wrong port; they know it by these words."""
 DEAD_AFTER_MS = 3_000
 """A connection whose peer acknowledges nothing for so long is closed, so that a fresh one can be dialled: the kernel's
 own patience, a quarter of an hour, would keep two healed halves of a network apart."""
@@ -155,8 +153,8 @@ class Inbound(_Connection, Generic[M]):
     def _refuse_clients(self) -> Http2Refusal:
         """Of gRPC, which have taken the wrong one of this node's ports. They may stay as long as any stranger."""
         self._blame(error(Code.UNEXPECTED_ARGUMENT, "a client of gRPC on the port for nodes"))
-        client_address = self._handler.local_identity().client_address
-        return Http2Refusal(f"{PORT_FOR_NODES}; clients use {client_address}")
+        own = self._handler.local_identity()
+        return Http2Refusal(wrong_port(own.node_id, "peer", own.client_address))
 
     def _answer_client(self, refusal: Http2Refusal, data: bytes) -> None:
         assert self._transport is not None

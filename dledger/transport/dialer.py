@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 
 from dledger.common.config import split_address
+from dledger.common.errors import PeerRefused
 from dledger.common.limited_log import LimitedLog
 from dledger.common.open_files import needed
 from dledger.common.resolver import Resolver
@@ -65,6 +66,8 @@ class Dialer:
         self.peer = peer
         self.address = address
         self.connection: Outbound | None = None
+        self.refusal: PeerRefused | None = None
+        """The last time that either side turned the other away; None again once they are connected."""
         self._current: Outbound | None = None
         """The same, or the one being dialled, or the last one."""
         self._endpoint = split_address(address)
@@ -119,7 +122,10 @@ class Dialer:
                 why_not = _in_words(reason), "NETWORK_ERROR"
             else:
                 if failure is None:
+                    self.refusal = None
                     return connection
+                if isinstance(failure, PeerRefused):
+                    self.refusal = failure
                 why_not = str(failure), failure.code.name
             finally:
                 if not connection.is_accepted:

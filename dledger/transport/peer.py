@@ -18,7 +18,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from dledger.common.batch import Buffer
 from dledger.common.config import MIB, join_address
-from dledger.common.errors import Code, error
+from dledger.common.errors import Code, PeerRefused, error
 from dledger.common.limited_log import LimitedLog
 from dledger.common.resolver import Resolver
 from dledger.common.types import NodeId
@@ -191,6 +191,11 @@ class TcpTransport(Generic[M]):
 
     def is_connected(self, peer: NodeId) -> bool:
         return self._connection_to(peer) is not None
+
+    @property
+    def refusals(self) -> dict[NodeId, PeerRefused]:
+        """By the peers that are dialled now."""
+        return {peer: dialer.refusal for peer, dialer in self._dialers.items() if dialer.refusal is not None}
 
     async def close(self) -> None:
         """Sends what is buffered, if the peers take it soon, and closes everything. The handler is not called again."""

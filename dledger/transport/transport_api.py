@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol, TypeVar
 
+from dledger.common.errors import PeerRefused
 from dledger.common.types import NodeId
 
 M = TypeVar("M")
@@ -67,6 +68,11 @@ class TransportHandler(HelloHandler, Protocol[M_contra]):
 
 class Transport(Protocol[M]):
     """One node's way to all its peers."""
+
+    @property
+    def refusals(self) -> dict[NodeId, PeerRefused]:
+        """Why peers that were dialled are not connected: they turned this node away, or it them."""
+        ...
 
     async def check_port(self) -> None:
         """Raises CONFIG_ERROR when it is in use, as ``start`` would."""

@@ -326,11 +326,14 @@ class StatusResponse(_message.Message):
     GROUPS_LED_FIELD_NUMBER: _builtins.int
     NODE_LOG_SIZE_BYTES_FIELD_NUMBER: _builtins.int
     NODE_DAMAGED_FRAMES_FIELD_NUMBER: _builtins.int
+    REFUSED_BY_FIELD_NUMBER: _builtins.int
     group: _builtins.str
     cluster_id: _builtins.str
     id: _builtins.str
     role: _builtins.str
-    """leader, follower, candidate or learner; recovering: its log cannot be opened before it is repaired."""
+    """leader, follower, candidate or learner. recovering: its log cannot be opened before it is repaired. removed: it has
+    a log, and others say that it is no member any more.
+    """
     term: _builtins.int
     leader_id: _builtins.str
     """Empty when none is known."""
@@ -384,6 +387,10 @@ class StatusResponse(_message.Message):
     def vote_blockers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Why it does not stand for election, or does not vote either, one clause each. Empty: nothing keeps it from it."""
 
+    @_builtins.property
+    def refused_by(self) -> _containers.RepeatedCompositeFieldContainer[Global___PeerRefusal]:
+        """The nodes that do not speak with this one, or it not with them. Empty: nobody who was reached."""
+
     def __init__(
         self,
         *,
@@ -418,14 +425,41 @@ class StatusResponse(_message.Message):
         groups_led: _builtins.int = ...,
         node_log_size_bytes: _builtins.int = ...,
         node_damaged_frames: _builtins.int = ...,
+        refused_by: _abc.Iterable[Global___PeerRefusal] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["disk", b"disk", "settings", b"settings"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "chain", b"chain", "cluster_id", b"cluster_id", "commit_index", b"commit_index", "damaged_frames", b"damaged_frames", "data_dir", b"data_dir", "disk", b"disk", "durability", b"durability", "first_index", b"first_index", "followers", b"followers", "founders_missing", b"founders_missing", "group", b"group", "groups", b"groups", "groups_led", b"groups_led", "http_address", b"http_address", "id", b"id", "last_index", b"last_index", "leader_id", b"leader_id", "log_size_bytes", b"log_size_bytes", "members", b"members", "node_damaged_frames", b"node_damaged_frames", "node_log_size_bytes", b"node_log_size_bytes", "peer_address", b"peer_address", "pid", b"pid", "position", b"position", "repair_stuck", b"repair_stuck", "role", b"role", "settings", b"settings", "term", b"term", "version", b"version", "vote_blockers", b"vote_blockers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "chain", b"chain", "cluster_id", b"cluster_id", "commit_index", b"commit_index", "damaged_frames", b"damaged_frames", "data_dir", b"data_dir", "disk", b"disk", "durability", b"durability", "first_index", b"first_index", "followers", b"followers", "founders_missing", b"founders_missing", "group", b"group", "groups", b"groups", "groups_led", b"groups_led", "http_address", b"http_address", "id", b"id", "last_index", b"last_index", "leader_id", b"leader_id", "log_size_bytes", b"log_size_bytes", "members", b"members", "node_damaged_frames", b"node_damaged_frames", "node_log_size_bytes", b"node_log_size_bytes", "peer_address", b"peer_address", "pid", b"pid", "position", b"position", "refused_by", b"refused_by", "repair_stuck", b"repair_stuck", "role", b"role", "settings", b"settings", "term", b"term", "version", b"version", "vote_blockers", b"vote_blockers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___StatusResponse: _TypeAlias = StatusResponse  # noqa: Y015
+
+@_typing.final
+class PeerRefusal(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    reason: _builtins.str
+    """The code, for example UNKNOWN_MEMBER: this node is no member of the cluster, any more or yet."""
+    message: _builtins.str
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        message: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "message", b"message", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PeerRefusal: _TypeAlias = PeerRefusal  # noqa: Y015
 
 @_typing.final
 class DiskStatus(_message.Message):

@@ -182,15 +182,18 @@ def test_tail_follows_until_it_is_interrupted(dev: Dev) -> None:
         (["status", "--endpoints", "nonsense"], 2, "is not an address"),
     ],
 )
-def test_a_refusal_is_one_line_and_its_exit_code(dev: Dev, arguments: list[str], code: int, words: str) -> None:
+def test_a_refusal_is_one_line_and_its_exit_code_and_where_nobody_answers_another_line_says_what_to_do(
+    dev: Dev, arguments: list[str], code: int, words: str
+) -> None:
     environment = {**ENVIRONMENT, "DLEDGER_ENDPOINTS": dev.endpoints}
     done = subprocess.run(
         [*DLEDGER, *arguments], check=False, capture_output=True, text=True, env=environment, timeout=30
     )
     assert (done.returncode, done.stdout) == (code, "")
-    assert done.stderr.startswith("dledger: ")
-    assert done.stderr.count("\n") == 1
-    assert words in done.stderr
+    lines = done.stderr.splitlines()
+    assert all(line.startswith("dledger: ") for line in lines)
+    assert words in lines[0]
+    assert ["dledger dev" in line for line in lines[1:]] == ([True] if code == 3 else [])
 
 
 def test_a_record_over_the_limit_is_refused(dev: Dev) -> None:

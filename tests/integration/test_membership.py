@@ -115,6 +115,9 @@ async def test_a_replaced_cluster_starts_again_from_its_data_alone(tmp_path: Pat
         await asyncio.sleep(3)
         status = await nodes[leader].status()
         assert (status.role, status.term) == ("leader", term), "a removed node that starts again disturbs nobody"
+        removed = await nodes["n0"].status("meta")
+        assert removed.role == "removed"
+        assert {refusal.reason for refusal in removed.refused_by} == {"UNKNOWN_MEMBER"}
 
 
 async def test_an_emptied_data_directory_does_not_vote_until_it_is_readmitted(tmp_path: Path) -> None:

@@ -106,9 +106,9 @@ NOBODY = {"dledger.endpoints": "127.0.0.1:1", "timeoutMs": "500"}
 
 
 def test_endpoints_that_nobody_listens_at(spark: SparkSession, tmp_path: Path) -> None:
-    assert "no endpoint answers" in told(lambda: count(spark, **NOBODY))
-    assert "no endpoint answers" in told(lambda: write(spark, **NOBODY))
-    assert "no endpoint answers" in told_of_stream(lambda: follow(spark, tmp_path, **NOBODY))
+    assert "no node answers" in told(lambda: count(spark, **NOBODY))
+    assert "no node answers" in told(lambda: write(spark, **NOBODY))
+    assert "no node answers" in told_of_stream(lambda: follow(spark, tmp_path, **NOBODY))
 
 
 def test_a_server_that_does_not_know_the_protocol(spark: SparkSession, stranger: str, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from dledger.common.config import MAX_STREAM_BATCHES
-from dledger.common.errors import Code, error
+from dledger.common.errors import Code, error, quoted
 from dledger.log.frame.frame import FrameHeader
 from dledger.v1.storage_pb2 import ProducerRecord
 
@@ -86,6 +86,10 @@ class _Producer:
         return cls(
             producer_id, epoch, name=name, next_sequence=0, timestamp_ms=timestamp_ms, ranges=ranges, frozen=frozen
         )
+
+    def __str__(self) -> str:
+        """As a refusal names it: by the name that its user gave, else by the number that the log gave."""
+        return f"producer {quoted(self.name) if self.name else self.id}"
 
     def kept(self) -> array[int]:
         return self.ranges[-_KEPT:]
@@ -234,7 +238,7 @@ class Producers:
         if producer_epoch < producer.epoch:
             raise error(
                 Code.PRODUCER_FENCED,
-                f"producer {producer_id} has epoch {producer.epoch}: an append of epoch {producer_epoch} is refused; "
+                f"{producer} has epoch {producer.epoch}: an append of epoch {producer_epoch} is refused; "
                 "register a new producer",
             )
         expected = producer.next_sequence if producer_epoch == producer.epoch else 0
@@ -243,11 +247,11 @@ class Producers:
         if base_sequence > expected:
             raise error(
                 Code.OUT_OF_ORDER,
-                f"producer {producer_id} is expected to go on at sequence {expected}, not {base_sequence}: resend from "
+                f"{producer} is expected to go on at sequence {expected}, not {base_sequence}: resend from "
                 "the oldest batch that is not acknowledged",
                 expected_sequence=expected,
             )
-        return _find(producer, producer_id, base_sequence, count, body_crc)
+        return _find(producer, base_sequence, count, body_crc)
 
     def freeze(self) -> FrozenProducers:
         """As they are now, for any thread. Costs a pointer each; who writes next is copied, once."""
@@ -299,13 +303,13 @@ class FrozenProducers:
             yield producer.record()
 
 
-def _find(producer: _Producer, producer_id: int, base_sequence: int, count: int, body_crc: int) -> KnownRange:
+def _find(producer: _Producer, base_sequence: int, count: int, body_crc: int) -> KnownRange:
     kept = producer.kept()
     oldest = kept[0] if kept else producer.next_sequence
     if base_sequence + count <= oldest:
         raise error(
             Code.REPEATED_REQUEST,
-            f"sequence {base_sequence} of producer {producer_id} was appended long ago; its index is forgotten",
+            f"sequence {base_sequence} of {producer} was appended long ago; its index is forgotten",
         )
     for at in range(len(kept) - _FIELDS, -1, -_FIELDS):
         if kept[at] == base_sequence:
@@ -315,8 +319,8 @@ def _find(producer: _Producer, producer_id: int, base_sequence: int, count: int,
             break
     raise error(
         Code.SEQUENCE_CONFLICT,
-        f"sequences {base_sequence} to {base_sequence + count - 1} of producer {producer_id} were appended with other "
-        "bytes or other bounds: a retry must send the same batch again",
+        f"sequences {base_sequence} to {base_sequence + count - 1} of {producer} were appended with other bytes or "
+        "other bounds: a retry must send the same batch again",
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import TYPE_CHECKING, TypeVar
 
 import grpc
@@ -10,6 +11,7 @@ from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 
 from dledger.common.errors import CODES, ERROR_DOMAIN, Code, DLedgerError, error
+from dledger.common.http2_refusal import WRONG_PORT
 from dledger.rpc.client.cancellation import cancellations, client_closed
 
 if TYPE_CHECKING:
@@ -26,8 +28,9 @@ _DETAILS_KEY = "grpc-status-details-bin"
 _GRPC_OWN_SIZE_LIMIT = "message larger than max"
 _GRPC_NO_CONNECTION = "failed to connect"
 _GRPC_NO_ADDRESS = ("DNS resolution failed", "errors resolving")
-_PORT_FOR_NODES = "this port is for nodes"
-"""What a node says on the port that it keeps for other nodes (transport/connection.py)."""
+_GRPC_CONNECT_FAILED = re.compile(r"to remote host: (connect: )?(?P<why>[^:()]+\w)")
+_GRPC_LAST_ERROR = re.compile(r".*last error: [A-Z_]+: (ipv[46]:\S+: )?", re.DOTALL)
+_GRPC_OTHER_PROTOCOL = "Failed parsing HTTP/2"
 _SENT = "sent"
 _SAID_BY = "said_by"
 _GRPC = "grpc"
@@ -35,7 +38,6 @@ _GRPC = "grpc"
 _BY_STATUS: dict[grpc.StatusCode, Code] = {
     grpc.StatusCode.UNAVAILABLE: Code.NETWORK_ERROR,
     grpc.StatusCode.CANCELLED: Code.NETWORK_ERROR,
-    grpc.StatusCode.DEADLINE_EXCEEDED: Code.TIMEOUT,
     grpc.StatusCode.INVALID_ARGUMENT: Code.UNEXPECTED_ARGUMENT,
     grpc.StatusCode.OUT_OF_RANGE: Code.INDEX_OUT_OF_RANGE,
     grpc.StatusCode.NOT_FOUND: Code.UNKNOWN_GROUP,
@@ -66,17 +68,27 @@ def _by_status(status: grpc.StatusCode, message: str, address: str) -> DLedgerEr
     if status is grpc.StatusCode.RESOURCE_EXHAUSTED and _GRPC_OWN_SIZE_LIMIT in message:
         return error(Code.BATCH_TOO_LARGE, f"{address} does not take messages of this size: {message}")
     if status is grpc.StatusCode.UNAVAILABLE and message.startswith(_GRPC_NO_CONNECTION):
-        return error(Code.NETWORK_ERROR, f"{address} cannot be reached: {message}", **{_SENT: "no"})
+        return error(Code.NETWORK_ERROR, f"{address} cannot be reached: {_in_words(message)}", **{_SENT: "no"})
     if status is grpc.StatusCode.UNAVAILABLE and message.startswith(_GRPC_NO_ADDRESS):
         text = f"{address} cannot be reached: its name cannot be looked up here ({message})"
         return error(Code.NETWORK_ERROR, text, **{_SENT: "no"})
-    if status is grpc.StatusCode.UNIMPLEMENTED and message.startswith(_PORT_FOR_NODES):
+    if status is grpc.StatusCode.UNIMPLEMENTED and WRONG_PORT.fullmatch(message):
         return error(Code.UNSUPPORTED, f"{address} cannot be asked: {message}", **{_SENT: "no"})
     if status is grpc.StatusCode.UNIMPLEMENTED:
         text = f"{address} does not know this call: it runs an earlier version, or is no dledger node ({message})"
         return error(Code.UNSUPPORTED, text, **{_SENT: "no"})
+    if status is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return error(Code.TIMEOUT, f"{address} did not answer in time")
     code = _BY_STATUS.get(status, Code.INTERNAL_ERROR)
     return error(code, f"{address} answered {status.name}: {message}")
+
+
+def _in_words(message: str) -> str:
+    """Why there is no connection, without what gRPC says around it."""
+    if _GRPC_OTHER_PROTOCOL in message:
+        return "what listens there does not speak gRPC"
+    connect = _GRPC_CONNECT_FAILED.search(message)
+    return connect["why"].lower() if connect else _GRPC_LAST_ERROR.sub("", message)
 
 
 def was_sent(refusal: DLedgerError) -> bool:

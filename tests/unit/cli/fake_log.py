@@ -201,7 +201,7 @@ class Unreachable(FakeLog):
     """Nobody answers."""
 
     async def status(self) -> ClusterStatus:
-        raise error(Code.NETWORK_ERROR, "no endpoint answers: is the cluster up?")
+        raise error(Code.NETWORK_ERROR, "no node answers: is the cluster up?")
 
 
 def node(node_id: str, role: str, *, reachable: bool = True, commit_index: int = -1) -> NodeStatus:

@@ -12,7 +12,7 @@ import pytest
 
 from dledger.cli.main import SECTIONS
 from dledger.cli.options import Target
-from dledger.client import ClusterStatus, DiskInfo
+from dledger.client import ClusterStatus, DiskInfo, NodeStatus, PeerRefusal
 from dledger.common.errors import CODES, Code, error
 from dledger.common.types import Consistency, GroupSettings, NodeId, PreferredLeader
 from tests.unit.cli.conftest import Run
@@ -41,6 +41,37 @@ def test_every_flag_names_its_environment_variable(dledger: Run, command: str) -
 
 def test_the_version_is_one_line(dledger: Run) -> None:
     assert dledger("--version").out.startswith(b"dledger 0.")
+    assert dledger("version").out == dledger("--version").out
+
+
+def test_what_users_type_first_is_understood(dledger: Run, fake: FakeLog) -> None:
+    assert dledger("help").out == dledger("--help").out
+    assert dledger("help", "admin", "add").out == dledger("admin", "add", "--help").out
+    assert dledger("help", "nonsense").code == 2
+    assert dledger("members", log=fake).out == dledger("status", log=fake).out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["append", "hello", "world"], "dledger append -d 'hello world'"),
+        (["append", "x" * 5_000], "dledger append -d TEXT"),
+        (["append", __file__], f"dledger append --file {__file__}"),
+        (["get", "0", "10"], "dledger get 0:10"),
+        (["get", "10:5"], "ends before it begins: write the smaller one first, 5:10"),
+        (["get", "0", "--endpoint", "h:1"], "No such option '--endpoint'"),
+        (["--endpoints", "h:1", "tail"], "dledger tail --endpoints …"),
+        (["--endpoints", "h:1"], "dledger status --endpoints …"),
+    ],
+)
+def test_a_slip_is_answered_with_what_to_type(dledger: Run, fake: FakeLog, arguments: list[str], told: str) -> None:
+    outcome = dledger(*arguments, log=fake)
+    assert (outcome.code, outcome.out, outcome.err.count("\n")) == (2, b"", 1)
+    assert told in outcome.err
+
+
+def test_get_prints_the_latest_record(dledger: Run) -> None:
+    assert dledger("get", "latest", log=FakeLog([b"one", b"two"])).out == b"two\n"
 
 
 @pytest.mark.parametrize("arguments", [["nonsense"], ["get"], ["get", "x"], ["status", "-o", "xml"], ["serve"]])
@@ -98,10 +129,74 @@ def test_status_is_of_the_nodes_unless_a_group_is_named(dledger: Run) -> None:
     log = FakeLog(status=ClusterStatus("meta", 3, "n0", "c1", (*nodes, away)))
     first, _, *lines = dledger("status", log=log).out.decode().splitlines()
     assert first == "cluster c1"
-    head, up, down = (line.split() for line in lines)
+    head, up, down = (line.split() for line in lines[:3])
     told = dict(zip(head, up, strict=True))
-    assert (told["groups"], told["leads"], told["log"], told["damaged"]) == ("3", "2", "2KiB", "1")
-    assert dict(zip(head, down, strict=True))["groups"] == "unreachable"
+    assert (told["state"], told["groups"], told["leads"], told["log"], told["damaged"]) == ("up", "3", "2", "2KiB", "1")
+    assert dict(zip(head, down, strict=True))["state"] == "unreachable"
+
+
+def large(node_id: str, role: str) -> NodeStatus:
+    """A node whose numbers are as long as they may become."""
+    return replace(
+        node(node_id, role), address="203.0.113.101:20912", commit_index=10**11, last_index=10**11, position=10**9,
+        lag_frames=99_999, disk=DiskInfo("full", 1023 << 30), log_size_bytes=1023 << 30, chain="0" * 16,
+        node_log_size_bytes=1023 << 30, groups=1000, groups_led=999, pid=4_194_304, version="0.1.0",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("flags", [[], ["--group", "default"]])
+def test_the_table_of_status_fits_100_columns_and_wide_has_the_rest(dledger: Run, flags: list[str]) -> None:
+    nodes = (large("n10", "leader"), large("n11", "recovering"), node("n12", "unknown", reachable=False))
+    log = FakeLog(status=ClusterStatus("default", 3, "n10", "c1", nodes))
+    narrow = dledger("status", *flags, log=log).out.decode().splitlines()[2:6]
+    assert max(map(len, narrow)) <= 100
+    wide = dledger("status", *flags, "-o", "wide", log=log).out.decode().splitlines()[2:6]
+    assert {*narrow[0].split()} < {*wide[0].split()}
+    assert "4194304" in wide[1]
+
+
+def test_status_says_what_is_wrong_and_what_to_do(dledger: Run) -> None:
+    doubted = replace(node("n0", "follower"), counts=False)
+    others = [node(f"n{i}", "follower") for i in (2, 4)]
+    nodes = (doubted, node("n1", "leader"), *others, node("n3", "unknown", reachable=False))
+    log = FakeLog(status=ClusterStatus("default", 3, "n1", "c1", nodes))
+    for flags in ([], ["--group", "default"]):
+        told = [line for line in dledger("status", *flags, log=log).out.decode().splitlines() if line[:4] == "why:"]
+        assert told == [
+            "why: n3 cannot be reached: start it; if it is gone for good: dledger admin remove n3 --move",
+            "why: n0 is in doubt, its disk is not the one that was admitted: dledger admin readmit n0",
+        ]
+
+
+@pytest.mark.parametrize("command", [["append", "-d", "x"], ["get", "0"], ["tail"], ["group", "list"]])
+def test_a_command_that_finds_no_leader_gives_the_reason_that_health_gives(
+    dledger: Run, fake: FakeLog, monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    unfounded = ClusterStatus("meta", 0, None, "", (replace(node("n0", "follower"), founders_missing=("n1",)),))
+    nobody_leads = error(Code.LEADER_NOT_READY, "no leader is known")
+
+    async def refuse() -> None:
+        raise nobody_leads
+
+    monkeypatch.setattr(fake, "_status", unfounded)
+    monkeypatch.setattr(fake, "bounds", refuse)
+    monkeypatch.setattr(fake.cluster.groups, "list", refuse)
+    fake.refusals[0] = nobody_leads
+    outcome = dledger(*command, log=fake)
+    first, second = outcome.err.splitlines()
+    assert (outcome.code, first[:27]) == (3, "dledger: no leader is known")
+    assert second == f"dledger: why: {dledger('health', '-o', 'json', log=fake).last_json['reason']}"
+
+
+def test_a_removed_node_says_so_and_who_refused_it(dledger: Run) -> None:
+    refusal = PeerRefusal("n1", "UNKNOWN_MEMBER", "n1 refused: 'n2' is not a member")
+    removed = replace(node("n2", "removed"), peer_address="n2:0", refused_by=(refusal,))
+    nodes = (node("n1", "unknown", reachable=False), removed)
+    log = FakeLog(status=ClusterStatus("meta", 3, None, "c1", nodes))
+    lines = dledger("status", log=log).out.decode().splitlines()
+    assert [re.split(" {2,}", line)[:2] for line in lines[3:5]] == [["n1", "refuses n2"], ["n2", "removed"]]
+    assert lines[6].startswith("why: n2 was removed from the cluster, n1 refused it: stop it")
+    assert lines[6].endswith("dledger admin add n2=n2:0")
 
 
 def test_status_and_health_of_a_cluster_that_is_being_founded_are_those_of_its_directory(
@@ -166,21 +261,21 @@ def test_status_tells_of_everyone(dledger: Run, fake: FakeLog) -> None:
         "id", "address", "peer_address", "http_address", "role", "term", "first_index", "commit_index", "last_index",
         "position", "chain", "pid", "data_dir", "durability", "version", "reachable",
         "voter", "counts", "lag_frames", "disk", "log_size_bytes", "damaged_frames", "repair_stuck", "vote_blockers",
-        "groups", "groups_led", "node_log_size_bytes", "node_damaged_frames",
+        "groups", "groups_led", "node_log_size_bytes", "node_damaged_frames", "refused_by",
     }  # fmt: skip
     lines = dledger("status", "--group", "default", log=fake).out.decode().splitlines()
     assert lines[0].startswith("group default  leader n1  term 3")
-    assert [line.split()[:2] for line in lines[3:]] == [["n0", "follower"], ["n1", "leader"], ["n2", "unreachable"]]
+    assert [line.split()[:2] for line in lines[3:6]] == [["n0", "follower"], ["n1", "leader"], ["n2", "unreachable"]]
 
 
 def test_health_is_a_leader_and_a_majority(dledger: Run, fake: FakeLog) -> None:
     assert dledger("health", log=fake).code == 0
     leaderless = ClusterStatus("default", 3, None, "", (node("n0", "candidate"),))
     outcome = dledger("health", "-o", "json", log=FakeLog(status=leaderless))
-    assert (outcome.code, outcome.last_json["reason"]) == (1, "no leader")
+    assert (outcome.code, outcome.last_json["reason"][:36]) == (1, "no leader: an election takes about a")
     alone = ClusterStatus("default", 3, "n0", "", (node("n0", "leader"), node("n1", "unknown", reachable=False)))
     outcome = dledger("health", "-o", "json", log=FakeLog(status=alone))
-    assert (outcome.code, outcome.last_json["reason"]) == (1, "no majority; n1 cannot be reached")
+    assert (outcome.code, outcome.last_json["reason"]) == (1, "no majority; n1 cannot be reached: start it")
 
 
 def test_health_of_endpoints_that_are_none_is_a_wrong_question(dledger: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,12 +317,12 @@ def test_a_node_in_doubt_shows_in_status_and_health(dledger: Run) -> None:
     trusted = replace(doubted[0], counts=True)
     log = FakeLog(status=ClusterStatus("default", 3, "n0", "", (node("n0", "leader"), trusted, doubted[1])))
     shown = dledger("status", "--group", "default", log=log).out.decode().splitlines()
-    assert [line.split()[2] for line in shown[3:]] == ["yes", "yes", "doubt"]
+    assert [line.split()[2] for line in shown[3:6]] == ["yes", "yes", "doubt"]
     assert dledger("health", log=log).out == b"healthy leader=n0 reachable=3 voters=3 doubted=n2\n"
     log = FakeLog(status=ClusterStatus("default", 3, "n0", "", (node("n0", "leader"), *doubted)))
     outcome = dledger("health", "-o", "json", log=log)
     assert (outcome.code, outcome.last_json["doubted"]) == (1, ["n1", "n2"])
-    assert "n2 is in doubt (dledger admin readmit n2)" in outcome.last_json["reason"]
+    assert outcome.last_json["reason"].endswith("dledger admin readmit n2")
 
 
 def test_damage_shows_in_status_and_health_and_a_node_that_repairs_its_log_takes_no_appends(dledger: Run) -> None:
@@ -235,7 +330,7 @@ def test_damage_shows_in_status_and_health_and_a_node_that_repairs_its_log_takes
     nodes = (node("n0", "leader"), damaged, node("n2", "follower"))
     log = FakeLog(status=ClusterStatus("default", 3, "n0", "", nodes))
     head, _, row, _ = (
-        line.split() for line in dledger("status", "--group", "a", log=log).out.decode().splitlines()[2:]
+        line.split() for line in dledger("status", "--group", "a", "-o", "wide", log=log).out.decode().splitlines()[2:6]
     )
     assert row[head.index("damaged")] == "7"
     assert dledger("health", log=log).out == b"healthy leader=n0 reachable=3 voters=3 damaged=n1\n"
@@ -252,7 +347,7 @@ def test_appends_that_a_full_disk_refuses_are_not_healthy(dledger: Run) -> None:
     assert dledger("health", log=FakeLog(status=ClusterStatus("default", 3, "n0", "", one_full))).code == 0
     for nodes, reason in [
         ((replace(leader, disk=full), *others), "the disk of the leader, n0, is full"),
-        ((leader, *(replace(each, disk=full) for each in others)), "the disk of n1 is full; the disk of n2 is full"),
+        ((leader, *(replace(each, disk=full) for each in others)), "docs/admin.md; the disk of n2 is full"),
     ]:
         outcome = dledger("health", "-o", "json", log=FakeLog(status=ClusterStatus("default", 3, "n0", "", nodes)))
         assert outcome.code == 1
@@ -265,7 +360,7 @@ def test_health_counts_voters_alone(dledger: Run) -> None:
     outcome = dledger("health", "-o", "json", log=FakeLog(status=ClusterStatus("default", 3, "n0", "", nodes)))
     told = outcome.last_json
     assert (outcome.code, told["reachable"], told["voters"]) == (1, 1, 2)
-    assert told["reason"] == "no majority; n4 cannot be reached"
+    assert told["reason"] == "no majority; n4 cannot be reached: start it"
 
 
 def test_status_shows_learners_lag_disks_and_what_was_set(dledger: Run) -> None:
@@ -273,7 +368,7 @@ def test_status_shows_learners_lag_disks_and_what_was_set(dledger: Run) -> None:
     gone = replace(node("n6", "unknown", reachable=False), voter=False, lag_frames=99)
     settings = GroupSettings((PreferredLeader(NodeId("n1"), 10),), 72 * 3_600_000, 10 << 30)
     found = ClusterStatus("default", 3, "n1", "c1", (node("n1", "leader"), learner, gone), settings)
-    text = dledger("status", "--group", "default", log=FakeLog(status=found)).out.decode().splitlines()
+    text = dledger("status", "--group", "default", "-o", "wide", log=FakeLog(status=found)).out.decode().splitlines()
     head, rows = text[2].split(), [dict(zip(text[2].split(), line.split(), strict=True)) for line in text[3:6]]
     assert {"votes", "lag", "log", "disk", "free"} < set(head)
     assert [(row["id"], row["role"], row["votes"], row["lag"], row["disk"], row["free"]) for row in rows] == [
@@ -281,13 +376,17 @@ def test_status_shows_learners_lag_disks_and_what_was_set(dledger: Run) -> None:
         ("n5", "learner", "no", "12", "low", "900MiB"),
         ("n6", "unreachable", "no", "99", "-", "-"),
     ]
-    assert text[-1] == "preferred n1=10  retention max_age=72h max_bytes=10GiB"
+    assert text[7] == "preferred n1=10  retention max_age=72h max_bytes=10GiB"
 
 
 def test_nobody_there_is_unhealthy_but_an_error_of_status(dledger: Run) -> None:
     assert dledger("health", log=Unreachable()).code == 1
     outcome = dledger("status", log=Unreachable())
-    assert (outcome.code, outcome.err) == (3, "dledger: no endpoint answers: is the cluster up?\n")
+    first, second = outcome.err.splitlines()
+    assert (outcome.code, first) == (3, "dledger: no node answers: is the cluster up?")
+    for way in ("dledger dev", "--endpoints", "DLEDGER_ENDPOINTS"):
+        assert way in second
+        assert way in dledger("health", "-o", "json", log=Unreachable()).last_json["reason"]
 
 
 @pytest.fixture

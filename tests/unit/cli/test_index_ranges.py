@@ -24,6 +24,8 @@ async def timestamp_of(index: int) -> int:
         ("-3:", (17, 20)),
         ("-3", (17, 20)),
         ("-1", (19, 20)),
+        ("latest", (19, 20)),
+        ("12:12", (12, 12)),
         (":13", (10, 13)),
         (":", (10, 20)),
         ("12:", (12, 20)),
@@ -69,6 +71,14 @@ async def test_an_empty_log_has_an_empty_range() -> None:
 @pytest.mark.parametrize("text", ["", "x", "1:x", "1.5", "--3", "@", "@2026-13-01", "1-2"])
 def test_nonsense_is_refused_with_the_grammar(text: str) -> None:
     with pytest.raises(ConfigError):
+        parse_range(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"), [("10:5", "5:10"), ("-2:-5", "-5:-2"), ("@2026-11-22:2026-11-21", "@2026-11-21:@2026-11-22")]
+)
+def test_a_range_that_is_written_backwards_is_refused_with_what_was_meant(text: str, meant: str) -> None:
+    with pytest.raises(ConfigError, match=f"ends before it begins: .* {meant}$"):
         parse_range(text)
 
 

@@ -75,7 +75,7 @@ def test_what_does_not_fit_is_said(tmp_path: Path, given: dict[str, Any], words:
 
 
 def test_nobody_there_at_the_first_start_ends_it(tmp_path: Path, tell: Tell) -> None:
-    tell(error(Code.NETWORK_ERROR, "no endpoint answers"))
+    tell(error(Code.NETWORK_ERROR, "no node answers"))
     with pytest.raises(Unavailable, match="n5 cannot join a cluster that it does not find"):
         joining(settings(tmp_path))
 
@@ -89,7 +89,7 @@ def test_nodes_that_know_no_members_are_no_cluster(tmp_path: Path, tell: Tell) -
 def test_a_log_with_frames_knows_the_members_itself(
     tmp_path: Path, tell: Tell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tell(error(Code.NETWORK_ERROR, "no endpoint answers"))
+    tell(error(Code.NETWORK_ERROR, "no node answers"))
     monkeypatch.setattr(join, "_has_frames", lambda _: True)
     config = node_config(joining(settings(tmp_path)))
     assert (dict(config.peers), config.peer_address) == ({}, "h5:1")

@@ -122,7 +122,7 @@ async def test_a_cluster_that_is_away_is_waited_for_beside_another_one(red: Fake
     for node in red.nodes:
         await node.stop()
     async with client.connect(f"{red.endpoints},{blue.endpoints}", cluster_id="red", timeout_ms=500) as log:
-        with pytest.raises(Unavailable, match="no endpoint answers"):
+        with pytest.raises(Unavailable, match="no node answers"):
             await log.bounds()
         with pytest.raises(DeadlineExceeded):
             await log.append(b"x")

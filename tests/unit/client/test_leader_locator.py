@@ -107,11 +107,19 @@ async def test_why_nobody_leads_is_said(cluster: FakeCluster, locate: Locate) ->
     with pytest.raises(Unavailable) as refusal:
         await locate([cluster.nodes[0].address]).find()
     assert refusal.value.code is Code.LEADER_NOT_READY
-    with pytest.raises(Unavailable, match="no endpoint answers") as refusal:
+    with pytest.raises(Unavailable, match="no node answers") as refusal:
         await locate(["127.0.0.1:1"]).find()
     assert refusal.value.code is Code.NETWORK_ERROR
     with pytest.raises(UnknownGroup):
         await locate([cluster.nodes[0].address], "nowhere").find()
+
+
+async def test_a_reason_that_several_nodes_share_is_said_once(locate: Locate) -> None:
+    with pytest.raises(Unavailable) as refusal:
+        await locate(["127.0.0.1:2", "127.0.0.1:1", "nowhere.invalid:1"]).find()
+    assert "127.0.0.1:2, 127.0.0.1:1 cannot be reached: connection refused; nowhere.invalid:1 cannot" in str(
+        refusal.value
+    )
 
 
 async def test_a_leader_that_says_that_it_is_of_another_cluster_is_none_any_more(

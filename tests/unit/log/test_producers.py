@@ -79,6 +79,14 @@ def test_what_does_not_fit_is_refused(  # noqa: PLR0917 -- one row of the table
     assert refused.value.code is code
 
 
+def test_a_refusal_names_the_producer_as_its_user_did() -> None:
+    state = LogSnapshot("default")
+    state.apply(control_frame(state.last, 0, ControlKind.PRODUCER, producer_body("account/7")))
+    append(state, 0)
+    with pytest.raises(DLedgerError, match="sequences 0 to 1 of producer 'account/7' were appended with other bytes"):
+        check(state, 0, crc=OTHER_CRC)
+
+
 def test_a_higher_epoch_begins_at_zero_and_fences_the_lower(state: LogSnapshot) -> None:
     assert check(state, 0, epoch=1) is None
     append(state, 0, epoch=1)

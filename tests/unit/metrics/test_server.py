@@ -6,12 +6,14 @@ import socket
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
+import grpc
 import pytest
 
 from dledger.common.errors import Code, ConfigError
 from dledger.common.types import NodeId
 from dledger.metrics import GroupCollector, GroupMetrics, make_registry, start_metrics_server
 from dledger.metrics import server as metrics_server
+from dledger.v1 import log_pb2, log_pb2_grpc
 
 
 def fetch(port: int) -> str:
@@ -29,6 +31,18 @@ async def test_metrics_are_served_until_the_server_is_closed() -> None:
     assert 'dledger_term{group="default",node="n0"} 3.0' in text
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", server.port), timeout=5)
+
+
+@pytest.mark.parametrize("told", ["that is n0's metrics port; clients: h:1", "long " * 100])
+async def test_a_client_of_grpc_is_told_which_port_it_took(told: str) -> None:
+    server = start_metrics_server(make_registry(), "127.0.0.1", 0, told_to_clients=told)
+    try:
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await log_pb2_grpc.LogServiceStub(channel).Get(log_pb2.GetRequest(), timeout=5)
+    finally:
+        await server.close()
+    assert (refused.value.code(), refused.value.details()) == (grpc.StatusCode.UNIMPLEMENTED, told)
 
 
 async def test_another_path_than_the_metrics_is_not_found() -> None:

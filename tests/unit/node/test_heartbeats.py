@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from random import Random
 
+from dledger.common.errors import PeerRefused
 from dledger.common.types import DiskState, NodeId, Position, Term
 from dledger.node.heartbeats import MAX_ROW_BYTES, HeartbeatCoalescer, rows_of
 from dledger.raft import codec
@@ -36,6 +37,7 @@ class Wire:
     def __init__(self) -> None:
         self.sent: list[tuple[NodeId, PeerMessage]] = []
         self.dropped = 0
+        self.refusals: dict[NodeId, PeerRefused] = {}
         self.up = {B, C}
         self.takes = True
 

@@ -75,7 +75,7 @@ async def test_a_node_that_does_not_know_the_call_has_not_done_it() -> None:
 
 async def test_a_search_that_fails_is_no_doubt() -> None:
     attempts = Attempts(1_000, random.Random(7), repeatable=True)
-    attempts.refused("", error(Code.NETWORK_ERROR, "no endpoint answers"))
+    attempts.refused("", error(Code.NETWORK_ERROR, "no node answers"))
     assert isinstance(attempts.overdue(), Unavailable)
     with pytest.raises(UnknownGroup):
         attempts.refused("", error(Code.UNKNOWN_GROUP, "there is no such group"))

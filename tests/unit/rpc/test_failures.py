@@ -99,7 +99,7 @@ async def test_a_name_that_cannot_be_looked_up_is_said_to_be_that_and_nothing_wa
     [
         (grpc.StatusCode.UNAVAILABLE, "", Code.NETWORK_ERROR),
         (grpc.StatusCode.UNIMPLEMENTED, "", Code.UNSUPPORTED),
-        (grpc.StatusCode.UNIMPLEMENTED, "this port is for nodes; clients use h:2", Code.UNSUPPORTED),
+        (grpc.StatusCode.UNIMPLEMENTED, "that is n0's peer port; clients: h:2", Code.UNSUPPORTED),
         (grpc.StatusCode.UNKNOWN, "boom", Code.INTERNAL_ERROR),
         (grpc.StatusCode.RESOURCE_EXHAUSTED, "", Code.LEADER_PENDING_FULL),
         (grpc.StatusCode.RESOURCE_EXHAUSTED, "CLIENT: Sent message larger than max (9 vs. 8)", Code.BATCH_TOO_LARGE),
@@ -108,6 +108,45 @@ async def test_a_name_that_cannot_be_looked_up_is_said_to_be_that_and_nothing_wa
 def test_without_details_the_status_has_to_do(status: grpc.StatusCode, details: str, code: Code) -> None:
     failure = aio.AioRpcError(status, aio.Metadata(), aio.Metadata(), details=details)
     assert from_rpc(failure, "h:1").code is code
+
+
+CONNECTING = "failed to connect to all addresses; last error: "
+
+
+@pytest.mark.parametrize(
+    ("status", "details", "told"),
+    [
+        (
+            grpc.StatusCode.UNAVAILABLE,
+            f"{CONNECTING}UNKNOWN: ipv4:1.2.3.4:1: Failed to connect to remote host: connect: Connection refused (111)",
+            "h:1 cannot be reached: connection refused",
+        ),
+        (
+            grpc.StatusCode.UNAVAILABLE,
+            f"{CONNECTING}UNKNOWN: ipv4:1.2.3.4:1: Failed to connect to remote host: Connection refused",
+            "h:1 cannot be reached: connection refused",
+        ),
+        (
+            grpc.StatusCode.UNAVAILABLE,
+            f"{CONNECTING}UNAVAILABLE: ipv4:1.2.3.4:1: Failed parsing HTTP/2 (Expected SETTINGS frame, got type 79)",
+            "h:1 cannot be reached: what listens there does not speak gRPC",
+        ),
+        (
+            grpc.StatusCode.UNAVAILABLE,
+            f"{CONNECTING}UNKNOWN: ipv6:%5B::1%5D:1: something new",
+            "h:1 cannot be reached: something new",
+        ),
+        (grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded", "h:1 did not answer in time"),
+        (
+            grpc.StatusCode.UNIMPLEMENTED,
+            "that is n0's metrics port; clients: h:2",
+            "h:1 cannot be asked: that is n0's metrics port; clients: h:2",
+        ),
+    ],
+)
+def test_what_grpc_says_is_told_in_plain_words(status: grpc.StatusCode, details: str, told: str) -> None:
+    failure = aio.AioRpcError(status, aio.Metadata(), aio.Metadata(), details=details)
+    assert str(from_rpc(failure, "h:1")) == told
 
 
 def newer_servers_details() -> bytes:

@@ -40,6 +40,7 @@ async def test_an_acceptors_refusal_reaches_the_dialler_in_words(nodes: Nodes, l
     line = await log.until(CANNOT_CONNECT)
     assert (line["code"], line["why"]) == ("UNKNOWN_CLUSTER", "b refused: a is of cluster x")
     assert not a.is_connected(B)
+    assert {peer: str(refusal) for peer, refusal in a.refusals.items()} == {B: "b refused: a is of cluster x"}
 
 
 async def test_a_dialler_turns_away_an_acceptor_it_does_not_accept(nodes: Nodes, log: LogRecorder) -> None:

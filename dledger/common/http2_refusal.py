@@ -6,10 +6,13 @@ HTTP/2 is understood here but where a call begins. No IO: bytes in, bytes out.
 
 from __future__ import annotations
 
+import re
 from struct import Struct
 
 HTTP2_BEGINNING = b"PRI * HTTP/2.0"
 """Of every HTTP/2 client's connection (section 3.4)."""
+WRONG_PORT = re.compile(r"that is \S+'s (peer|metrics) port; clients: \S+")
+"""What clients are told that have taken the wrong port; they know it by these words."""
 MAX_BUFFERED_BYTES = 64 * 1024
 """Of a frame that is not complete; more is no call of a client's."""
 
@@ -22,6 +25,13 @@ _END_STREAM, _ACK, _END_HEADERS = 1, 1, 4
 _STATUS_200 = b"\x88"
 """An index into HPACK's static table (RFC 7541, appendix A)."""
 _UNIMPLEMENTED = "12"
+_LONG, _MORE = 0x7F, 0x80
+"""Of a length in HPACK (RFC 7541, section 5.1): it goes on in further bytes, and in more of them."""
+
+
+def wrong_port(node_id: str, port: str, client_address: str) -> str:
+    """For a client that reached the ``port`` ("peer" or "metrics") of a node whose clients use ``client_address``."""
+    return f"that is {node_id}'s {port} port; clients: {client_address}"
 
 
 class Http2Refusal:
@@ -75,6 +85,13 @@ def _literal(name: str, value: str) -> bytes:
 
 
 def _string(text: str) -> bytes:
-    """Not compressed, and shorter than 127 bytes, so that one byte holds its length."""
-    data = text.encode()[:126]
-    return bytes([len(data)]) + data
+    """Not compressed; its length in 7 bits, and from 127 on in further bytes of 7 bits each, the lowest first."""
+    data = text.encode()
+    if len(data) < _LONG:
+        return bytes([len(data)]) + data
+    length, rest = bytearray([_LONG]), len(data) - _LONG
+    while rest > _LONG:
+        length.append(rest & _LONG | _MORE)
+        rest >>= 7
+    length.append(rest)
+    return bytes(length) + data
