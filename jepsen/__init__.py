@@ -16,8 +16,6 @@ from __future__ import annotations
 
 import os
 
-from dledger.cli.main import GRPC_ENGINE
-
-# Read by gRPC when it is first imported. Our processes fork to exec only: without it the children may crash before.
+# Read by gRPC's own library, which the plain clients and the probe use, when it is first imported. Our processes fork
+# to exec only: without it the children may crash before.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
-os.environ.setdefault("GRPC_EXPERIMENTS", GRPC_ENGINE)

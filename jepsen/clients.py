@@ -11,6 +11,8 @@ import grpc
 from dledger.client import connect
 from dledger.common.errors import DLedgerError, NotLeader
 from dledger.rpc.client.failures import from_rpc
+from dledger.rpc.client.rpc_failure import RpcFailure
+from dledger.rpc.status import StatusCode
 from dledger.v1 import log_pb2, log_pb2_grpc
 from jepsen.verdicts import Acknowledged, Failed, Outcome, outcome_of_rpc, outcome_of_sdk
 
@@ -68,7 +70,7 @@ class PlainClient:
         try:
             answer = await stub.Append(log_pb2.AppendRequest(records=records), timeout=self._timeout_s)
         except grpc.aio.AioRpcError as failure:
-            return self._refused(from_rpc(failure, address))
+            return self._refused(from_rpc(_told(failure), address))
         return Acknowledged(answer.base_index, answer.term)
 
     def _refused(self, refusal: DLedgerError) -> Outcome:
@@ -81,6 +83,14 @@ class PlainClient:
     async def close(self) -> None:
         for channel in self._channels.values():
             await channel.close()
+
+
+def _told(failure: grpc.aio.AioRpcError) -> RpcFailure:
+    """What gRPC's own library says, as our client would."""
+    details = failure.details() or ""
+    is_unsent = details.startswith("failed to connect")
+    metadata = tuple((str(key), value) for key, value in failure.trailing_metadata() or ())
+    return RpcFailure(StatusCode(failure.code().value[0]), details, metadata, was_sent=not is_unsent)
 
 
 __all__ = ["Client", "Failed", "PlainClient", "SdkClient"]

@@ -6,12 +6,8 @@ import os
 import sys
 
 from bench.drivers.python_load import Call, serve_stdin
-from dledger.cli.main import GRPC_ENGINE
 from dledger.cli.memory import keep_freed_memory
 from dledger.cli.runtime import run
-
-os.environ.setdefault("GRPC_EXPERIMENTS", GRPC_ENGINE)  # as README tells every program: read when gRPC is imported
-
 from dledger.client import connect
 
 

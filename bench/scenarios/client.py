@@ -17,14 +17,10 @@ from typing import Any
 
 import click
 
-from dledger.cli.main import GRPC_ENGINE
 from dledger.cli.measure import Measurement, measure_calls
 from dledger.cli.memory import keep_freed_memory
 from dledger.cli.output import print_json
 from dledger.cli.runtime import run
-
-os.environ.setdefault("GRPC_EXPERIMENTS", GRPC_ENGINE)  # as README tells every program: read when gRPC is imported
-
 from dledger.client import connect
 
 FILL_INFLIGHT = 16

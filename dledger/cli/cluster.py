@@ -25,14 +25,16 @@ from dledger.common.config_file import format_peers
 from dledger.common.errors import Code, ConfigError, DLedgerError, error
 from dledger.common.types import Durability
 
-# gRPC would warn on stderr of every process started beside its threads; ours only ever fork to exec.
-os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
-
 STOP_GRACE_S = 8.0
 """A little more than a node gives itself for a clean stop."""
 POLL_INTERVAL_S = 0.05
 PROBE_TIMEOUT_MS = 1_000
 MAX_NODES = 99
+
+
+def is_passed_on(variable: str) -> bool:
+    """Of the environment's flags only the choice of gRPC's engine, which has no place on the command line."""
+    return not variable.startswith("DLEDGER_") or variable == "DLEDGER_GRPC"
 
 
 @dataclass(slots=True)
@@ -168,7 +170,7 @@ class LocalCluster:
         assert self._lifeline is not None, "start() comes first"
         assert not node.running, f"{node_id} is running"
         # The environment's flags are the caller's own: a node is told everything on its command line.
-        environment = {key: value for key, value in os.environ.items() if not key.startswith("DLEDGER_")}
+        environment = {key: value for key, value in os.environ.items() if is_passed_on(key)}
         with node.log_file.open("ab") as log:
             node.process = await asyncio.create_subprocess_exec(
                 *self.serve_command(node_id),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from importlib import import_module
 
@@ -12,10 +11,6 @@ from dledger.cli.runtime import EXIT_UNAVAILABLE, EXIT_UNKNOWN, ReaderGoneError,
 from dledger.cli.streams import STDOUT, fill_closed_streams, guard_streams
 from dledger.common.errors import ConfigError, DLedgerError
 from dledger.version import __version__
-
-GRPC_ENGINE = "-event_engine_fork,-event_engine_client,-event_engine_listener,-event_engine_callback_cq"
-"""Has gRPC poll in the thread that completes calls instead of a pool of threads of its own: two hand-overs less a
-message and side, which is 40 % of a round trip on a small machine. Read by gRPC when it is first imported."""
 
 SECTIONS = {
     "Run nodes": {"serve": "serve_command", "dev": "dev", "demo": "demo"},
@@ -137,7 +132,6 @@ def version_command() -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command line and ends the process with its exit code."""
-    os.environ.setdefault("GRPC_EXPERIMENTS", GRPC_ENGINE)
     arguments = sys.argv[1:] if arguments is None else arguments
     closed = fill_closed_streams()
     guard_streams()

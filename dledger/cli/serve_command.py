@@ -57,7 +57,7 @@ def serve(config: str | None, stop_with: str | None, **flags: Any) -> None:
     settings = load_config_file(Path(config)) if config else {}
     settings |= _given(flags)
     setup_logging(settings.get("log_format", "text"), settings.get("log_level", "info"))
-    # gRPC tells of a port in use on lines of its own, beside ours.
+    # gRPC's own library tells of a port in use on lines of its own, beside ours; it serves where DLEDGER_GRPC=grpcio.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     if settings.get("join"):
         settings = joining(settings)

@@ -171,7 +171,7 @@ class Getter:
             endpoint = await self._leaders.route(self._node, self._consistency)
             address = endpoint.address
             leaders = self._leaders if self._node is None else None
-            refusal = await PipelinedStream(endpoint.stub(LogStubs).log.GetStream(), address, self, leaders).hold()
+            refusal = await PipelinedStream(endpoint.stub(LogStubs).get_stream(), address, self, leaders).hold()
         except DLedgerError as unreachable:
             refusal = unreachable
         self._take_back()

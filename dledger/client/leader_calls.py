@@ -13,9 +13,7 @@ from dledger.rpc.client.failures import unary
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable
-
-    from grpc import aio
+    from collections.abc import Awaitable, Callable
 
     from dledger.client.leader_locator import LeaderLocator
     from dledger.rpc.client.channels import Endpoint
@@ -51,7 +49,7 @@ class LeaderCalls:
 
     async def ask(
         self,
-        method_of: Callable[[AdminServiceAsyncStub], aio.UnaryUnaryMultiCallable[Request, Response]],
+        method_of: Callable[[AdminServiceAsyncStub], Callable[..., Awaitable[Response]]],
         request: Request,
         attempts: Attempts,
     ) -> Response:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from dledger.common.batch import Buffer
 
 APPEND_STREAM = "/dledger.v1.LogService/AppendStream"
+GET_STREAM = "/dledger.v1.LogService/GetStream"
 READ = "/dledger.v1.LogService/Read"
 LARGE_BYTES = 8 << 10
 """Batches below are quicker decoded by protobuf, all of a message at once."""

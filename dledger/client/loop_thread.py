@@ -8,6 +8,8 @@ import threading
 from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+import uvloop
+
 from dledger.common.errors import Code, DLedgerError, error
 from dledger.rpc.client.cancellation import client_closed
 
@@ -48,7 +50,7 @@ class LoopThread:
 
     def open(self) -> None:
         """Starts the thread, and the client in it."""
-        loop = asyncio.new_event_loop()
+        loop = uvloop.new_event_loop()
         thread = threading.Thread(target=self._serve, args=(loop,), name="dledger-client", daemon=True)
         thread.start()
         self._loop, self._thread, self._process = loop, thread, os.getpid()

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from grpc import aio
-
 from dledger.client.arguments import check_flag, check_index, check_place
 from dledger.client.getter import WIRE_CONSISTENCY
 from dledger.client.log_client_wire import ReadMessage
@@ -18,6 +16,7 @@ from dledger.common.types import Consistency
 from dledger.rpc.client.call_loop import CallLoop
 from dledger.rpc.client.failures import from_rpc
 from dledger.rpc.client.retry import ASKS_ELSEWHERE, NOT_THIS_NODE, PASSING
+from dledger.rpc.client.rpc_failure import RpcFailure
 from dledger.v1 import log_pb2
 
 if TYPE_CHECKING:
@@ -26,9 +25,8 @@ if TYPE_CHECKING:
 
     from dledger.client.leader_locator import LeaderLocator
     from dledger.client.log_client_wire import ReadBatch
+    from dledger.rpc.client.channel import StreamCall
     from dledger.rpc.client.channels import Endpoint
-
-    ReadCall = aio.UnaryStreamCall[log_pb2.ReadRequest, ReadMessage]
 
 
 SILENCE_S = 2.0
@@ -77,7 +75,7 @@ class Reader:
         """Of the range, the end of what was committed as the first answer told it."""
         self._has_gained = False
         """Whether the stream has brought anything."""
-        self._call: ReadCall | None = None
+        self._call: StreamCall | None = None
         self._address = ""
         self.next_index = wanted.start
         self._in_trouble = False
@@ -141,14 +139,12 @@ class Reader:
         reading = asyncio.ensure_future(self._call.read())
         try:
             await self._patiently(reading)
-            if reading.cancelled():
-                raise Unavailable(f"the stream from {self._address} was closed")
-            answer = reading.result()
-        except aio.AioRpcError as failure:
+            answer: ReadMessage | None = reading.result()
+        except RpcFailure as failure:
             raise from_rpc(failure, self._address) from failure
         finally:
             reading.cancel()
-        return answer if isinstance(answer, ReadMessage) else None
+        return answer
 
     async def _find_node(self) -> Endpoint:
         """Whom to ask; raises in time. As long as nobody is found a follower is in trouble, from the first call on."""

@@ -2,27 +2,49 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from dledger.client.log_client_wire import APPEND_STREAM, READ, ReadMessage, decode_read
-from dledger.v1 import admin_pb2_grpc, log_pb2, log_pb2_grpc
+from google.protobuf.message_factory import GetMessageClass
+
+from dledger.client.log_client_wire import APPEND_STREAM, GET_STREAM, READ, decode_read
+from dledger.rpc.client.channel import Channel
+from dledger.v1 import admin_pb2, log_pb2
 
 if TYPE_CHECKING:
-    from grpc import aio
+    from google.protobuf.descriptor import ServiceDescriptor
 
     from dledger.v1.admin_pb2_grpc import AdminServiceAsyncStub
     from dledger.v1.log_pb2_grpc import LogServiceAsyncStub
 
 
-class LogStubs:
-    """The generated stubs; and the two calls that carry batches, whose messages ``log_client_wire`` encodes."""
+class ServiceStub:
+    """The methods of a service by their names, as generated stubs have them; those need gRPC's own library."""
 
-    def __init__(self, channel: aio.Channel) -> None:
-        self.append_stream: aio.StreamStreamMultiCallable[bytes, log_pb2.AppendStreamResponse] = channel.stream_stream(
-            APPEND_STREAM, None, log_pb2.AppendStreamResponse.FromString
+    def __init__(self, channel: Channel, service: ServiceDescriptor) -> None:
+        for method in service.methods:
+            request, answer = GetMessageClass(method.input_type), GetMessageClass(method.output_type)
+            kinds: dict[tuple[bool, bool], Any] = {
+                (False, False): channel.unary_unary,
+                (False, True): channel.unary_stream,
+                (True, True): channel.stream_stream,
+            }
+            kind = kinds[method.client_streaming, method.server_streaming]
+            path = f"/{service.full_name}/{method.name}"
+            setattr(self, method.name, kind(path, request.SerializeToString, answer.FromString))
+
+
+class LogStubs:
+    """Both services; and the streams, where those that carry batches have messages that ``log_client_wire`` encodes."""
+
+    def __init__(self, channel: Channel) -> None:
+        self.append_stream = channel.stream_stream(APPEND_STREAM, None, log_pb2.AppendStreamResponse.FromString)
+        self.read = channel.unary_stream(READ, log_pb2.ReadRequest.SerializeToString, decode_read)
+        self.get_stream = channel.stream_stream(
+            GET_STREAM, log_pb2.GetStreamRequest.SerializeToString, log_pb2.GetStreamResponse.FromString
         )
-        self.read: aio.UnaryStreamMultiCallable[log_pb2.ReadRequest, ReadMessage] = channel.unary_stream(
-            READ, log_pb2.ReadRequest.SerializeToString, decode_read
-        )
-        self.log: LogServiceAsyncStub = log_pb2_grpc.LogServiceStub(channel)
-        self.admin: AdminServiceAsyncStub = admin_pb2_grpc.AdminServiceStub(channel)
+        self.log: LogServiceAsyncStub = _stub(channel, log_pb2.DESCRIPTOR.services_by_name["LogService"])
+        self.admin: AdminServiceAsyncStub = _stub(channel, admin_pb2.DESCRIPTOR.services_by_name["AdminService"])
+
+
+def _stub(channel: Channel, service: ServiceDescriptor) -> Any:
+    return ServiceStub(channel, service)

@@ -110,8 +110,13 @@ class ClientCall(Stream):
             self._end(RpcFailure(StatusCode.INTERNAL, "the server ended the call without a status", is_local=True))
 
     def on_reset(self, code: ErrorCode, reason: str) -> None:
+        connection = self.connection
+        if connection.fault is not None and not connection.has_settings:
+            text = "cannot be reached: what listens there does not speak gRPC"
+            self._end(RpcFailure(StatusCode.UNAVAILABLE, text, was_sent=False, is_local=True))
+            return
+        status = StatusCode.UNAVAILABLE if connection.is_lost else status_of_reset(code)
         was_sent = code is not ErrorCode.REFUSED_STREAM
-        status = StatusCode.UNAVAILABLE if self.connection.is_lost else status_of_reset(code)
         self._end(RpcFailure(status, reason, was_sent=was_sent, is_local=True))
 
 

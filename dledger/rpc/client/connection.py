@@ -27,8 +27,6 @@ class ClientConnection(Http2Connection[ClientCall]):
         self._on_removed_call = on_removed
         self.is_leaving = False
         """The server takes no further calls here."""
-        self.has_heard = False
-        """The server's SETTINGS came: it is one that speaks HTTP/2."""
         super().__init__(limits, wants_flush, now_s)
 
     @property

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
-from grpc import aio
-
 from dledger.common.errors import InternalError, Unavailable
 from dledger.rpc.client.failures import from_rpc
+from dledger.rpc.client.rpc_failure import RpcFailure
 
 if TYPE_CHECKING:
     from dledger.common.errors import DLedgerError
+    from dledger.rpc.client.channel import StreamCall
 
 SILENCE_CHECK_S = 0.6
 """A stream without an answer for so long makes us ask the others whether there is another leader."""
@@ -59,7 +59,7 @@ class PipelinedStream(Generic[Request, Answer]):
 
     def __init__(
         self,
-        call: aio.StreamStreamCall[Request, Answer],
+        call: StreamCall,
         address: str,
         talker: StreamHandler[Request, Answer],
         leaders: Leadership | None,
@@ -69,6 +69,7 @@ class PipelinedStream(Generic[Request, Answer]):
         self._talker = talker
         self._leaders = leaders
         self._answers = 0
+        self._is_given_up = False
 
     async def hold(self) -> DLedgerError:
         """Talks until the stream ends, and returns why it did."""
@@ -77,7 +78,7 @@ class PipelinedStream(Generic[Request, Answer]):
             asyncio.create_task(self._watch(), name=f"dledger-watch {self._address}"),
         ]
         for task in helpers:
-            task.add_done_callback(lambda _: self._call.cancel())
+            task.add_done_callback(self._give_up)
         try:
             return await self._hear()
         finally:
@@ -89,33 +90,34 @@ class PipelinedStream(Generic[Request, Answer]):
                 if not task.cancelled() and (bug := task.exception()) is not None:
                     raise bug
 
+    def _give_up(self, _: asyncio.Task[None]) -> None:
+        """One of the helpers has ended: nothing more is written, or no answer is waited for."""
+        self._is_given_up = True
+        self._call.cancel()
+
     async def _hear(self) -> DLedgerError:
         call, settle = self._call, self._talker.settle
         try:
             while True:
                 answer = await call.read()
-                if answer is aio.EOF:
+                if answer is None:
                     return Unavailable(f"{self._address} ended the stream")
                 self._answers += 1
-                refusal = settle(answer)  # type: ignore[arg-type]  # the type of EOF is anything's
+                refusal = settle(answer)
                 if refusal is not None:
                     return refusal
-        except aio.AioRpcError as failure:
+        except RpcFailure as failure:
+            if self._is_given_up:
+                return Unavailable(f"{self._address} stopped answering")
             return from_rpc(failure, self._address)
         except InternalError as misfit:
             return misfit
-        except asyncio.CancelledError:
-            # The stream was given up by one of the helpers; if it is this task that is cancelled, go with it.
-            task = asyncio.current_task()
-            if task is None or task.cancelling():
-                raise
-            return Unavailable(f"{self._address} stopped answering")
 
     async def _write(self) -> None:
         try:
             while True:
                 await self._call.write(await self._talker.next_request())
-        except (aio.AioRpcError, asyncio.InvalidStateError):
+        except RpcFailure:
             return  # The stream has ended; the side that hears the answers knows why.
 
     async def _watch(self) -> None:

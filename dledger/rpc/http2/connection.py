@@ -78,7 +78,8 @@ class Http2Connection(Generic[AnyStream]):
         self._needed_bytes = FRAME_HEADER_BYTES
         """So many must be there before it is worth looking again."""
         self._has_preface = False
-        self._has_settings = False
+        self.has_settings = False
+        """The peer's first frame came: it speaks HTTP/2."""
         self._receive_window = limits.connection_window_bytes
         self._unreplenished = 0
         self._block: list[bytes] = []
@@ -210,10 +211,10 @@ class Http2Connection(Generic[AnyStream]):
     def _on_frame(self, kind: int, stream_id: int, flags: int, payload: bytes) -> None:
         if self._block_stream_id and (kind != CONTINUATION or stream_id != self._block_stream_id):
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "a header block was not ended")
-        if not self._has_settings:
+        if not self.has_settings:
             if kind != SETTINGS or flags & ACK:
                 raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "the first frame is SETTINGS")
-            self._has_settings = True
+            self.has_settings = True
         if kind == DATA:
             self._on_data(stream_id, flags, payload)
         elif kind == HEADERS:

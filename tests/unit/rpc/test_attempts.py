@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 
-import grpc
 import pytest
-from grpc import aio
 
 from dledger.common.errors import (
     ChangeRefused,
@@ -22,14 +20,16 @@ from dledger.common.errors import (
 )
 from dledger.rpc.client.attempts import Attempts
 from dledger.rpc.client.failures import from_rpc
+from dledger.rpc.client.rpc_failure import RpcFailure
+from dledger.rpc.status import StatusCode
 
 DOUBT = error(Code.TERM_CHANGED, "the leader lost its term")
 REFUSAL = error(Code.CHANGE_REFUSED, "no quorum would remain")
 
 
-def untyped(status: grpc.StatusCode) -> DLedgerError:
+def untyped(status: StatusCode) -> DLedgerError:
     """As gRPC itself refuses, or something between."""
-    return from_rpc(aio.AioRpcError(status, aio.Metadata(), aio.Metadata()), "a:1")
+    return from_rpc(RpcFailure(status, ""), "a:1")
 
 
 async def test_a_refusal_by_a_node_in_doubt_leaves_the_doubt() -> None:
@@ -64,13 +64,13 @@ async def test_a_call_that_found_no_connection_was_not_sent() -> None:
 async def test_a_refusal_that_is_no_word_of_the_node_leaves_a_doubt() -> None:
     attempts = Attempts(1_000, random.Random(7), repeatable=False)
     with pytest.raises(OutcomeUnknown, match="PERMISSION_DENIED"):
-        attempts.refused("a:1", untyped(grpc.StatusCode.PERMISSION_DENIED))
+        attempts.refused("a:1", untyped(StatusCode.PERMISSION_DENIED))
 
 
 async def test_a_node_that_does_not_know_the_call_has_not_done_it() -> None:
     attempts = Attempts(1_000, random.Random(7), repeatable=True)
     with pytest.raises(Unsupported, match="does not know this call"):
-        attempts.refused("a:1", untyped(grpc.StatusCode.UNIMPLEMENTED))
+        attempts.refused("a:1", untyped(StatusCode.UNIMPLEMENTED))
 
 
 async def test_a_search_that_fails_is_no_doubt() -> None:

@@ -1,12 +1,12 @@
 from __future__ import annotations
 
-import grpc
 import pytest
-from grpc import aio
 
 from dledger.common.errors import CODES, Code, error
 from dledger.rpc.client.failures import from_rpc
+from dledger.rpc.client.rpc_failure import RpcFailure
 from dledger.rpc.client.verdict import Verdict, judge, leaves_doubt
+from dledger.rpc.status import StatusCode
 
 
 @pytest.mark.parametrize("code", list(CODES))
@@ -26,11 +26,11 @@ def test_a_stream_that_ends_without_a_word_leaves_doubt(code: Code) -> None:
     assert leaves_doubt(error(code, "no"))
 
 
-@pytest.mark.parametrize("status", [status for status in grpc.StatusCode if status is not grpc.StatusCode.OK])
-def test_what_grpc_itself_ends_a_stream_with_leaves_doubt(status: grpc.StatusCode) -> None:
+@pytest.mark.parametrize("status", [status for status in StatusCode if status is not StatusCode.OK])
+def test_what_grpc_itself_ends_a_stream_with_leaves_doubt(status: StatusCode) -> None:
     """It overtakes the answers to what the leader has appended."""
     for details in ("", "SERVER: Received message larger than max (9 vs. 8)"):
-        assert leaves_doubt(from_rpc(aio.AioRpcError(status, aio.Metadata(), aio.Metadata(), details=details), "h:1"))
+        assert leaves_doubt(from_rpc(RpcFailure(status, details), "h:1"))
 
 
 @pytest.mark.parametrize("code", [Code.NOT_LEADER, Code.LEADER_PENDING_FULL, Code.OUT_OF_ORDER, Code.DISK_FULL])
