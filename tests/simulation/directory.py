@@ -40,8 +40,8 @@ LATE_SHARE = 0.02
 TOLD_SHARE = 0.15
 """Of the looks at a leader that knows of a change of its members: it tells the directory now."""
 DROP_SHARE = 0.3
-"""Of the looks at a node with a group that it is no member of, as far as the directory knows: it is told so now. The log
-may have a later change of the members by then."""
+"""Of the looks at a node with a group that it is no member of, as far as the directory knows: it is told so now. The
+log may have a later change of the members by then."""
 WAITS_S = 12.0
 """For three members, where one machine founded the cluster."""
 
