@@ -39,7 +39,7 @@ QUICK_SEEDS = 40
 MUTANT_SEEDS = 1_000
 GRAPH_CASES = len(Kind) * sum(shape.graph_count * shape.size for shape in (UNDIRECTED_FIVE, DIRECTED_THREE))
 """Each graph, with each node as the earlier leader."""
-POINTS_A_SCENARIO = 1_500
+POINTS_A_SCENARIO = 1_200
 """At least: the smallest has some more."""
 CORRUPTION_SLICES = 16
 DAMAGES_A_SLICE = 150_000
