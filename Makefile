@@ -8,12 +8,14 @@
 # make jepsen   five hosts, every nemesis for a moment (root); longer: .venv/bin/python -m jepsen suite --time-limit 120
 # make check    lint, types, architecture, proto
 # make soak MINUTES=5 KILL_EVERY=10
-# make sim SEEDS=2000   whole clusters under virtual time, a fault at every turn; one seed again: see tests/simulation
+# make sim SEEDS=2000   whole clusters under virtual time, a fault at every turn; the seeds come from the commit's hash, and
+#               its first line says how to run the same again
 # make liveness every connection graph of three and of five nodes: is there soon a leader that stays?
 # make bench    our figures beside the peers' and the limits of the machine; BENCH_FLAGS="--quick" for a first look
 # make bench-all the same, the scenarios without Spark, and the table of targets: 1½ h, 80 GB of room, a quiet machine
 # make fuzz COUNT=1000000   mutated messages for every port and every decoder
-# make proof    all of the long proofs, in slices, less what held of the present sources; make proof-report shows the table,
+# make proof    the long proofs, in slices, the least proved on this tree first; goes on where it was stopped, and adds up.
+#               make proof-report says what is proved: on this tree, in the last 30 days, in all;
 #               make proof-quick runs a cut of each (real-faults: make test-root); FAMILIES="crash-points corruption" chooses
 # make proto    regenerates the stubs in dledger/v1
 
@@ -75,7 +77,7 @@ soak: .venv/.tools
 	@$(bin)/python -m tests.soak --minutes $(MINUTES) --kill-every $(KILL_EVERY)
 
 sim: .venv/.tools
-	@$(bin)/python -m tests.simulation --seeds 0:$(SEEDS)
+	@$(bin)/python -m tests.simulation --of-commit $(SEEDS)
 
 liveness: .venv/.tools
 	@$(bin)/python -m tests.liveness
@@ -94,10 +96,10 @@ bench-gate: .venv/.bench
 	@$(bin)/python -m bench gate
 
 fuzz: .venv/.tools
-	@$(bin)/python -m tests.fuzz --count $(COUNT)
+	@$(bin)/python -m tests.fuzz --count $(COUNT) --of-commit
 
 proof: .venv/.tools
-	@$(bin)/python -m tests.proof $(FAMILIES)
+	@nice -n 10 $(bin)/python -m tests.proof $(FAMILIES)
 
 proof-quick: .venv/.tools
 	@$(bin)/python -m tests.proof --quick $(FAMILIES)

@@ -36,20 +36,21 @@ _MEASURED = ("dledger", "bench", ":!bench/results", ":!bench/README.md")
 
 def describe() -> dict[str, Any]:
     """What figures depend on: they can be compared where it is the same."""
-    models = {
-        line.partition(":")[2].strip()
-        for line in Path("/proc/cpuinfo").read_text().splitlines()
-        if line.startswith("model name")
-    }
     return {
         "cores": os.cpu_count(),
-        "processor": ", ".join(sorted(models)),
+        "processor": processor(),
         "kernel": platform.release(),
         "boot": Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
         "file_system": file_system(Path(tempfile.gettempdir())),
         "python": platform.python_version(),
         "program": program(),
     }
+
+
+def processor() -> str:
+    """The model's name, as the kernel has it."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    return ", ".join(sorted({line.partition(":")[2].strip() for line in lines if line.startswith("model name")}))
 
 
 def sentence(machine: dict[str, Any]) -> str:

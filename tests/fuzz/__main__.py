@@ -2,7 +2,8 @@
 
 Three targets: the decoders in this process, nodes in memory with a member among them that sends nonsense, and real
 nodes over sockets. The count is divided among them, and into slices; a slice is a function of the seed and its number,
-but for what real sockets and disks do in between. ``--target`` runs one of the three alone.
+but for what real sockets and disks do in between. ``--target`` runs one of the three alone, and ``--of-commit`` takes
+the seed from the hash of the commit.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import NamedTuple
 from tests.fuzz.decoders import Decoders
 from tests.fuzz.members import NonsenseMember
 from tests.fuzz.ports import SILENT, fuzz_ports
+from tests.support import revision
 from tests.support.choices import positive, writable
 from tests.support.pool import processes, until_interrupted
 
@@ -106,15 +108,18 @@ def _progress(count: int) -> Callable[[int], None]:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("--count", type=positive, default=100_000)
-    parser.add_argument("--seed", type=int, default=1)
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--seed", type=int, default="1")  # as text: a number would make "--seed 1" pass for left out
+    which.add_argument("--of-commit", action="store_true", help="the seed that comes from the commit's hash")
     parser.add_argument("--target", choices=SHARES, help="this one alone")
     parser.add_argument("--jobs", type=positive, default=2)
     parser.add_argument("--summary", type=writable, help="writes here, as JSON, how often each outcome came")
     options = parser.parse_args()
+    seed = _of_commit(options.count, options.target) if options.of_commit else options.seed
     finished: list[Done] = []
     began_s, looked_at = time.monotonic(), 0
     with processes(options.jobs) as pool:
-        for done in pool.map(run_slice, plan(options.count, options.seed, options.target)):
+        for done in pool.map(run_slice, plan(options.count, seed, options.target)):
             looked_at += done.looked_at
             rate = looked_at / (time.monotonic() - began_s)
             verdict = "FAILED" if done.failure else "passed"
@@ -124,6 +129,15 @@ def main() -> int:
                 print(done.failure)
             finished.append(done)
     return _report(finished, options.summary)
+
+
+def _of_commit(count: int, target: str | None) -> int:
+    """Says which it is, and how to run it again on another commit."""
+    commit = revision.commit()
+    seed = revision.first_seed(commit)
+    again = f"python -m tests.fuzz --count {count} --seed {seed}" + (f" --target {target}" if target else "")
+    print(f"seed {revision.origin(commit)}; again: {again}", flush=True)
+    return seed
 
 
 def _report(finished: Sequence[Done], summary: Path | None) -> int:

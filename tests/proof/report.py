@@ -1,49 +1,49 @@
-"""What is proved, for a reader: a line for each family, and behind it what some of them have to show."""
+"""What is proved, for a reader: a line and a sentence for each family, and behind them what some have to show."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from functools import cache
+from collections.abc import Callable, Iterable
 from itertools import zip_longest
-from math import inf
 
-from tests.proof.registry import CORRUPTION, FUZZ, MUTANTS, SIMULATION, Slice
-from tests.proof.results import Known, Result, Results, commits_since
+from tests.proof.history import WINDOW_DAYS, History, Known, Progress
+from tests.proof.registry import CORRUPTION, FUZZ, MUTANTS, SIMULATION
+from tests.proof.results import Result
 from tests.simulation.branches import missing
 
 _KINDS = ("fault", "branch")
 _NAMED = 10
-"""So many of the slices that were never run are named."""
+"""So many slices, or paths, of a kind are named."""
+_OF_LATE = f"in the last {WINDOW_DAYS} days"
 
 
 class Report:
-    """Of these slices, by the newest run of each: an older run that held never hides a newer one that did not."""
+    """Of a history, by the newest run of each slice: an older run that held never hides a newer one that did not."""
 
-    def __init__(
-        self,
-        slices: Sequence[Slice],
-        results: Results,
-        commits_since: Callable[[str], int | None] = commits_since,
-    ) -> None:
-        self._slices = slices
-        self._commits_since = cache(commits_since)
-        self._known = [(each, known) for each in slices if (known := results.known(each)) is not None]
+    def __init__(self, history: History, changed: Callable[[str, Result], list[str] | None]) -> None:
+        """``changed`` names the paths of a family that are not what they were in a result's commit; None if git does
+        not know it."""
+        self._history = history
+        self._changed = changed
+        self._slices = history.slices
+        self._families = list(dict.fromkeys(each.family for each in self._slices))
+        self._known = [(each, known) for each in self._slices if (known := history.known(each)) is not None]
 
     @property
-    def is_as_it_is(self) -> bool:
-        """Whether every slice was last run of the present sources."""
-        return len(self._known) == len(self._slices) and all(known.as_it_is for _, known in self._known)
+    def is_of_this_tree(self) -> bool:
+        """Whether every slice holds of this tree."""
+        return len(self._known) == len(self._slices) and all(known.holds_here for _, known in self._known)
 
     def word(self) -> str:
         """The verdict. ``shortcomings`` say why it is not proved."""
         if self.shortcomings():
             return "NOT PROVED"
-        if self.is_as_it_is:
-            return "PROVED as it is"
-        earlier = [known.newest for _, known in self._known if not known.as_it_is]
-        oldest = self._oldest(earlier)
-        return f"PROVED, {len(earlier)} of {len(self._slices)} slices of earlier sources (oldest: {oldest.when})"
+        if self.is_of_this_tree:
+            return "PROVED on this tree"
+        elsewhere = [known.newest for _, known in self._known if not known.holds_here]
+        oldest = min(elsewhere, key=lambda result: result.when).origin
+        left = f"{len(elsewhere)} of {len(self._slices)} slices on other trees than this"
+        return f"PROVED {_OF_LATE}, {left} (the oldest: {oldest})"
 
     def lines(self) -> list[str]:
         parts = {
@@ -52,85 +52,85 @@ class Report:
             CORRUPTION: self._corruption,
             FUZZ: self._fuzz,
         }
-        lines = self.table()
+        lines = [*self.table(), "", *self.sentences()]
         for family, show in parts.items():
             if any(result.details for result in self._of(family)):
                 lines += ["", *show()]
         return lines
 
     def shortcomings(self) -> list[str]:
-        """Why this does not count as proved: what failed, was skipped, was never run, or was never met."""
-        names: defaultdict[str, list[str]] = defaultdict(list)
-        for each, known in self._known:
-            names[known.newest.outcome].append("; ".join([each.name, *_remarks(known)]))
+        """Why this does not count as proved: what failed, was skipped, was never run or too long ago, or never met."""
+        skipped = [(each, known) for each, known in self._known if known.newest.outcome == "skipped"]
         return [
-            *(f"failed: {name}" for name in names["failed"]),
-            *(f"skipped, as this machine cannot do it: {name}" for name in names["skipped"]),
+            *(
+                "; ".join([f"failed: {each.name}", *_remarks(known, known.failure)])
+                for each, known in self._known
+                if known.failure is not None
+            ),
+            *(
+                "; ".join([f"skipped, as this machine cannot do it: {each.name}", *_remarks(known, known.newest)])
+                for each, known in skipped
+            ),
             *self._never_run(),
+            *self._too_long_ago(),
             *self._never_met(),
         ]
 
     def _never_run(self) -> list[str]:
         run = {each.name for each, _ in self._known}
-        names = [each.name for each in self._slices if each.name not in run]
-        named = ", ".join(names[:_NAMED]) + (f", and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
-        return (
-            [f"never run, {len(names)} of {len(self._slices)} slices (make proof runs them): {named}"] if names else []
-        )
+        return self._left("never run", [each.name for each in self._slices if each.name not in run])
+
+    def _too_long_ago(self) -> list[str]:
+        old = [each.name for each, known in self._known if not (known.is_recent or known.holds_here)]
+        return self._left(f"last run more than {WINDOW_DAYS} days ago, of another tree", old)
+
+    def _left(self, what: str, names: list[str]) -> list[str]:
+        if not names:
+            return []
+        return [f"{what}, {len(names)} of {len(self._slices)} slices (make proof runs them): {_first(names)}"]
 
     def _never_met(self) -> list[str]:
-        """The seeds of the present sources must meet by themselves what so many seeds should meet. So must all seeds
-        together: what hardly a seed meets is asked of no fewer."""
-        ours, all_seeds = self._of(SIMULATION, as_it_is=True), self._of(SIMULATION)
+        """The seeds of this tree must meet by themselves what so many seeds should meet. So must all seeds together:
+        what hardly a seed meets is asked of no fewer."""
+        ours, all_seeds = self._of(SIMULATION, here=True), self._of(SIMULATION)
         seeds, in_all = _seeds(ours), _seeds(all_seeds)
         unmet = missing(_hits(ours), seeds)
         also = [name for name in missing(_hits(all_seeds), in_all) if name not in unmet]
-        earlier = f"{in_all - seeds:,} of them of earlier sources, which may not have known it"
+        elsewhere = f"{in_all - seeds:,} of them of other trees, which may not have known it"
         return [
             *(f"never met in {seeds:,} seeds: {name}" for name in unmet),
-            *(f"never met in {in_all:,} seeds, {earlier}: {name}" for name in also),
+            *(f"never met in {in_all:,} seeds, {elsewhere}: {name}" for name in also),
         ]
 
     def table(self) -> list[str]:
         """A line for each family."""
-        heading = f"{'family':20s}{'slices':>7s}{'as it is':>10s}{'earlier':>9s}  {'on':25s}{'commits since':>13s}"
-        heading += f"{'never run':>11s}{'failed':>8s}{'skipped':>9s}{'minutes':>9s}  counted"
-        return [heading, *map(self._row, dict.fromkeys(each.family for each in self._slices))]
+        runs = f"{'family':20s}{'slices':>7s}{'failed':>8s}{'skipped':>9s}"
+        heading = f"{runs}{'on this tree':>14s}{f'in {WINDOW_DAYS} days':>14s}{'in all':>14s}{'hours':>8s}  of"
+        return [heading, *map(self._row, self._families)]
 
     def _row(self, family: str) -> str:
+        far = self._history.progress(family)
+        runs = f"{family:20s}{far.slices:>7d}{far.failed:>8d}{far.skipped:>9d}"
+        return f"{runs}{far.here:>14,}{far.of_late:>14,}{far.in_all:>14,}{far.duration_s / 3600:>8.2f}  {far.unit}"
+
+    def sentences(self) -> list[str]:
+        """Whether each family has reached its aim, and what has changed since it was last proved otherwise."""
+        return [line for family in self._families for line in self._about(family)]
+
+    def _about(self, family: str) -> list[str]:
+        far = self._history.progress(family)
+        said = [f"{family}: {_reached(far)}"]
+        if far.elsewhere is None:
+            return said
+        paths = self._changed(family, far.elsewhere)
+        if paths is None:
+            return [*said, f"    What changed since {far.elsewhere.origin} is not known: git has no such commit here."]
+        return [*said, f"    Changed since {far.elsewhere.origin}, {len(paths)} paths: {_first(paths) or 'none'}"]
+
+    def _of(self, family: str, *, here: bool = False) -> list[Result]:
+        """The newest results of a family's slices: of whatever tree, or of this one."""
         known = [known for each, known in self._known if each.family == family]
-        done = [each.newest for each in known]
-        asked = sum(each.family == family for each in self._slices)
-        outcomes = Counter(result.outcome for result in done)
-        earlier = [each.newest for each in known if each.newest.outcome == "held" and not each.as_it_is]
-        when = f"  {_days(earlier):25s}{self._commits(earlier):>13s}"
-        left, skipped, failed = asked - len(known), outcomes["skipped"], outcomes["failed"]
-        minutes = sum(result.duration_s for result in done) / 60
-        counts = _added(result.counts for result in done)
-        said = ", ".join(f"{number:,} {name.replace('_', ' ')}" for name, number in counts.items())
-        row = f"{family:20s}{asked:>7d}{outcomes['held'] - len(earlier):>10d}{len(earlier):>9d}{when}"
-        return f"{row}{left:>11d}{failed:>8d}{skipped:>9d}{minutes:>9.1f}  {said}"
-
-    def _commits(self, earlier: Sequence[Result]) -> str:
-        """The number of commits since the oldest of them."""
-        if not earlier:
-            return "–"
-        count = self._commits_since(self._oldest(earlier).commit)
-        return "unknown" if count is None else f"{count:,}"
-
-    def _oldest(self, results: Iterable[Result]) -> Result:
-        """By day; of one day, the one with the most commits since. What is unknown counts as the oldest."""
-        return min(results, key=lambda result: (result.day, -self._distance(result)))
-
-    def _distance(self, result: Result) -> float:
-        count = self._commits_since(result.commit)
-        return inf if count is None else count
-
-    def _of(self, family: str, *, as_it_is: bool = False) -> list[Result]:
-        """The newest results of a family: all, or those of the present sources."""
-        return [
-            known.newest for each, known in self._known if each.family == family and (known.as_it_is or not as_it_is)
-        ]
+        return [each.here for each in known if each.here] if here else [each.newest for each in known]
 
     # The parts ---------------------------------------------------------------------------------------------------
 
@@ -181,18 +181,27 @@ class Report:
         return ["protocol fuzz", *(f"{count:>12,}  {name}" for name, count in sorted(outcomes.items()))]
 
 
-def _remarks(known: Known) -> list[str]:
+def _reached(far: Progress) -> str:
+    """The sentence that says where the family's aim is reached."""
+    aim = f"The aim of {far.aim:,} {far.unit}"
+    if not far.left_here:
+        return f"{aim} is reached on this tree."
+    here = f"{far.left_here} of {far.slices} slices are left on this tree"
+    if not far.left_of_late:
+        return f"{aim} is reached {_OF_LATE}; {here}."
+    return f"{aim} is not reached: {here}, and {far.left_of_late} have not held {_OF_LATE} either."
+
+
+def _remarks(known: Known, result: Result) -> list[str]:
     """What there is to say of a run that did not hold."""
-    seeds = [f"seed {seed}: {invariant}" for seed, invariant in known.newest.details.get("failed", ())]
-    of_earlier = [] if known.as_it_is else [f"of earlier sources: {known.newest.when}"]
-    held = [] if known.held is None else [f"held last: {known.held.when}"]
-    return [*seeds, *of_earlier, *held]
+    seeds = [f"seed {seed}: {invariant}" for seed, invariant in result.details.get("failed", ())]
+    of_another = [] if result is known.here else [f"of another tree: {result.origin}"]
+    held = [] if known.held is None else [f"held last: {known.held.origin}"]
+    return [*seeds, *of_another, *held]
 
 
-def _days(results: Iterable[Result]) -> str:
-    """The first day and the last one."""
-    days = sorted({result.day for result in results})
-    return " – ".join(day or "unknown" for day in dict.fromkeys([*days[:1], *days[-1:]])) or "–"
+def _first(names: list[str]) -> str:
+    return ", ".join(names[:_NAMED]) + (f", and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
 
 
 def _seeds(results: Iterable[Result]) -> int:

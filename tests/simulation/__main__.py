@@ -1,4 +1,5 @@
-"""``python -m tests.simulation --seed N [--trace]``, or ``--seeds FIRST:END [--jobs 2]``, or ``--mutants [NAME …]``."""
+"""``python -m tests.simulation --seed N [--trace]``, or ``--seeds FIRST:END [--jobs 2]``, or ``--of-commit COUNT``, or
+``--mutants [NAME …]``."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ from typing import Any
 from tests.simulation.branches import missing
 from tests.simulation.plant import Mutant, Verdict, hunt, mutants
 from tests.simulation.run import Outcome, run_seed
+from tests.support import revision
 from tests.support.choices import Parser, number, positive, span, writable
 from tests.support.pool import processes, until_interrupted
 
@@ -25,6 +27,7 @@ def main() -> int:
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--seed", type=number, help="one seed")
     what.add_argument("--seeds", type=span, default="0:100", metavar="FIRST:END", help="the end not included")
+    what.add_argument("--of-commit", type=positive, metavar="COUNT", help="so many seeds, from the commit's hash")
     what.add_argument("--until-failure", type=span, metavar="FIRST:END", help="the first seed that fails, or clean")
     what.add_argument("--mutants", nargs="*", metavar="NAME", help="the planted bugs, or those of these names")
     parser.add_argument("--trace", action="store_true", help="shows what happens")
@@ -44,7 +47,17 @@ def main() -> int:
         except LookupError as unknown:
             parser.error(str(unknown))
         return _mutants(chosen, options.max_seeds, options.jobs, options.summary)
-    return _many(options.seeds, options.jobs, options.summary)
+    seeds = _of_commit(options.of_commit) if options.of_commit else options.seeds
+    return _many(seeds, options.jobs, options.summary)
+
+
+def _of_commit(count: int) -> range:
+    """Says which they are, and how to run them again on another commit."""
+    commit = revision.commit()
+    first = revision.first_seed(commit)
+    again = f"python -m tests.simulation --seeds {first}:{first + count}"
+    print(f"{count} seeds {revision.origin(commit)}; again: {again}", flush=True)
+    return range(first, first + count)
 
 
 def _summarise(file: Path | None, summary: dict[str, Any]) -> None:

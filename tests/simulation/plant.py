@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.simulation.run import BROKEN
-from tests.support.fingerprint import ROOT
+from tests.support.sources import ROOT
 
 MUTANTS = Path(__file__).parent / "mutants"
 CANARIES = ("vote-before-persist", "minority-commits", "own-ack-before-sync", "no-truncate", "read-without-a-round")

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
-from tests.support.fingerprint import ROOT
+from tests.support.sources import ROOT
 
 
 def imported(files: Iterable[Path]) -> set[Path]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.choices import positive, span, writable
-from tests.support.fingerprint import ROOT
+from tests.support.sources import ROOT
 
 USAGE_ERROR = 2
 
@@ -57,6 +57,8 @@ def test_a_file_that_cannot_be_written_is_refused_in_one_sentence(tmp_path: Path
         ("simulation --seeds 5", "'5' is not FIRST:END"),
         ("simulation --seeds -3:-1", "nothing here is below zero"),
         ("simulation --seed 1 --seeds 0:2", "--seeds: not allowed with argument --seed"),
+        ("simulation --of-commit 0", "'0' is not a number of one and more"),
+        ("simulation --of-commit 1 --seeds 0:2", "--seeds: not allowed with argument --of-commit"),
         ("simulation --until-failure 5:5", "END is not included"),
         ("simulation --mutants nosuch", "there is no planted bug nosuch"),
         ("simulation --mutants --max-seeds 0", "'0' is not a number of one and more"),
@@ -65,6 +67,7 @@ def test_a_file_that_cannot_be_written_is_refused_in_one_sentence(tmp_path: Path
         ("liveness --graph 64 --directed", "there is no graph 64"),
         ("liveness --directed", "say which with --graph"),
         ("fuzz --count 0", "'0' is not a number of one and more"),
+        ("fuzz --of-commit --seed 1", "--seed: not allowed with argument --of-commit"),
         ("fuzz --summary /nosuch/summary.json", "cannot be written"),
         ("corruption --summary /nosuch/summary.json", "cannot be written"),
         ("crashes nosuch", "there is no scenario nosuch"),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.support.fingerprint import ROOT
 from tests.support.imports import imported
+from tests.support.sources import ROOT
 
 
 def test_a_module_a_name_in_one_and_the_packages_on_the_way_are_found_however_far() -> None:
