@@ -107,7 +107,7 @@ def test_a_table_of_sparks_catalog_is_read_with_its_endpoints(spark: SparkSessio
     spark.sql(f"CREATE TABLE events USING dledger OPTIONS {where}")
     try:
         assert spark.sql(f"SELECT count(*) FROM events WITH {where}").collect() == [(30_000,)]
-        with pytest.raises(Exception, match="WITH .'dledger.endpoints"):
+        with pytest.raises(Exception, match=r"WITH \('dledger.endpoints'"):
             spark.sql("SELECT count(*) FROM events").collect()
     finally:
         spark.sql("DROP TABLE events")
