@@ -305,7 +305,7 @@ def test_bench_append_says_what_it_measured(dledger: Run, fake: FakeLog, shape: 
     assert outcome.code == 0
     assert list(found) == [
         "records_per_s", "mb_per_s", "p50_ms", "p99_ms", "p999_ms", "records", "errors", "unknown", "duration_s",
-        "inflight", "size_bytes", "batch", "durability",
+        "inflight", "size_bytes", "batch", "durability", "latency_of",
     ]  # fmt: skip
     batch = 10 if shape else 1
     assert found["batch"] == batch
