@@ -30,7 +30,8 @@ def test_help_shows_every_command_and_teaches_the_exit_codes(dledger: Run) -> No
 @pytest.mark.parametrize(
     "command",
     ["serve", "dev", "status", "health", "append", "get", "tail", "bench append", "bench get", "bench read",
-     "log verify", "log dump", "admin transfer", "admin preferred", "admin add", "admin promote", "admin remove",
+     "log verify", "log dump", "config check", "config show",
+     "admin transfer", "admin preferred", "admin add", "admin promote", "admin remove",
      "admin readmit", "admin trim", "admin retention", "demo"],
 )  # fmt: skip
 def test_every_flag_names_its_environment_variable(dledger: Run, command: str) -> None:
