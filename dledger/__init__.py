@@ -25,10 +25,13 @@ from dledger.common.errors import (
     DiskFull,
     DLedgerError,
     GroupExists,
+    InternalError,
     InvalidRequest,
+    NewerFormat,
     NotLeader,
     OutcomeUnknown,
     OutOfRange,
+    PeerRefused,
     PendingFull,
     ProducersFull,
     SequenceError,
@@ -44,11 +47,14 @@ from dledger.version import __version__
 
 if TYPE_CHECKING:
     from dledger.client import (
+        Acks,
+        Batch,
         BlockingCluster,
         BlockingLog,
         Cluster,
         GroupInfo,
         Log,
+        Metadata,
         connect,
         connect_blocking,
         connect_cluster,
@@ -61,6 +67,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Ack",
+    "Acks",
+    "Batch",
     "BlockingCluster",
     "BlockingLog",
     "ChangePending",
@@ -77,14 +85,18 @@ __all__ = [
     "Entry",
     "GroupExists",
     "GroupInfo",
+    "InternalError",
     "InvalidRequest",
     "Limits",
     "Log",
+    "Metadata",
+    "NewerFormat",
     "Node",
     "NodeConfig",
     "NotLeader",
     "OutOfRange",
     "OutcomeUnknown",
+    "PeerRefused",
     "PendingFull",
     "ProducersFull",
     "Refused",
@@ -109,12 +121,15 @@ __all__ = [
 # Loaded at first use: a host of a Node does not pay for the client, nor a client for the server.
 _LAZY = {
     "replicate": "dledger.statemachine.replicated",
+    "Acks": "dledger.client",
+    "Batch": "dledger.client",
     "BlockingCluster": "dledger.client",
     "BlockingLog": "dledger.client",
     "Cluster": "dledger.client",
     "GroupInfo": "dledger.client",
     "Limits": "dledger.common.config",
     "Log": "dledger.client",
+    "Metadata": "dledger.client",
     "Node": "dledger.server.embedded",
     "NodeConfig": "dledger.common.config",
     "Timings": "dledger.common.config",
@@ -132,3 +147,8 @@ def __getattr__(name: str) -> Any:
     if module is None:
         raise AttributeError(f"module 'dledger' has no attribute {name!r}")
     return getattr(import_module(module), name)
+
+
+def __dir__() -> list[str]:
+    """What is loaded at first use is there for completion too."""
+    return sorted({*globals(), *__all__})

@@ -74,7 +74,7 @@ def get(*, target: Target, inflight: int, duration: float, output: str) -> None:
 @client_options
 def read(*, target: Target, duration: float, output: str) -> None:
     """Reads the log from its beginning, over and over. A call is one batch, as it was appended."""
-    show(run(_read(target, duration_s=duration)), output)
+    show(run(_read(target, duration_s=duration)), output, timed="batch")
 
 
 async def _append(target: Target, *, inflight: int, size: int, batch: int, duration_s: float) -> Result:

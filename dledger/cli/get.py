@@ -5,8 +5,9 @@ from __future__ import annotations
 import click
 
 from dledger.cli.index_ranges import Range, parse_range
-from dledger.cli.options import Target, client_options, option, output_option
+from dledger.cli.options import Target, client_options, option
 from dledger.cli.reading import Reading
+from dledger.cli.record_format import Render, record_options
 from dledger.cli.runtime import run
 from dledger.common.errors import ConfigError
 
@@ -14,20 +15,28 @@ from dledger.common.errors import ConfigError
 @click.command(short_help="Prints records by index or time.", context_settings={"ignore_unknown_options": True})
 @click.argument("ranges", metavar="RANGE", nargs=-1, required=True)
 @option("--node", env="NODE", metavar="ID", help="Read this node's own copy, as far as it knows it to be committed.")
-@output_option("lines", "raw", "json")
+@record_options(("-f", "--format"))
 @client_options
-def get(*, target: Target, ranges: tuple[str, ...], node: str | None, output: str) -> None:
+def get(*, target: Target, ranges: tuple[str, ...], node: str | None, render: Render) -> None:
     """Prints records: a line each, as raw bytes without separators, or as JSON with the value in base64.
 
     \b
-    7          record 7                    0:100      records 0 to 99
+    7          record 7                    0:100      records 0 to 99 (also 0..100)
     -10:       the last ten (also -10)     :50        the first records up to 49
-    latest     the last record             +5         from the sixth on
-    @1790000000000:1790000060000 or @2026-11-21   by time (ms, or a date)
+    latest     the last record             @-15m      the last fifteen minutes
+    +5         from the sixth on
+    @2026-11-21, @2026-11-21T20:15, @1790000000000     from a time on (UTC, or milliseconds since the epoch)
+    @2026-11-21T20:15..@2026-11-21T20:30               between two times
+
+    \b
+    dledger get 17 --show-index --show-time
+    dledger get -f '%o %T %s\\n' 0:100                 kcat's letters; \\n, \\t and \\xHH in it
+
+    JSON has the record as text too, where it is UTF-8.
 
     Reads see every append that was acknowledged before (linearizable), except with --node.
     """
-    run(_get(target, parse_range(_the_only(ranges)), node, output))
+    run(_get(target, parse_range(_the_only(ranges)), node, render))
 
 
 def _the_only(ranges: tuple[str, ...]) -> str:
@@ -41,9 +50,9 @@ def _the_only(ranges: tuple[str, ...]) -> str:
     raise ConfigError(f"one range is read at a time, START:END without END itself: dledger get {':'.join(meant)}")
 
 
-async def _get(target: Target, wanted: Range, node: str | None, output: str) -> None:
+async def _get(target: Target, wanted: Range, node: str | None, render: Render) -> None:
     async with target.connect() as log:
         reading = Reading(log, node)
         start, end = await reading.span(wanted)
         if start < end:
-            await reading.copy(start, end, output)
+            await reading.copy(start, end, render)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from dledger.cli.asking import confirm, is_at_terminal
 from dledger.cli.options import GroupName, Target, cluster_options, option, output_option
 from dledger.cli.output import print_fields, print_json, table
 from dledger.cli.runtime import run
@@ -140,14 +140,9 @@ def _confirm(name: str, found: _Described) -> None:
     if found.records is not None:
         lost = f"its {found.records:,} record{'s' if found.records != 1 else ''}"
     sentence = f"The group {name} and {lost} will be gone from {found.places}, for good."
-    if not _is_at_terminal():
+    if not is_at_terminal():
         raise click.UsageError(f"{sentence} Nothing was deleted: there is no terminal to ask at; give --yes.")
-    click.echo(sentence, err=True)
-    click.confirm("Delete it?", abort=True, err=True)
-
-
-def _is_at_terminal() -> bool:
-    return sys.stdin.isatty() and sys.stderr.isatty()
+    confirm(sentence, "Delete it?")
 
 
 async def _delete(target: Target, info: GroupInfo, *, force: bool) -> None:

@@ -1,35 +1,42 @@
-"""Which records: ``7``, ``0:100``, ``-10:``, ``:50``, ``+5``, ``-10``, ``@t1:t2``.
+"""Which records: ``7``, ``0:100``, ``-10:``, ``:50``, ``+5``, ``-10``, ``@t1..@t2``.
 
-A range is ``START:END`` as in Python, the end not included; either may be left out. A place is
+A range is ``START:END`` as in Python, the end not included; either may be left out. ``START..END`` means the same, and
+is the only form for times of day, which hold colons themselves. A place is
 
 * ``7``       the record of that index;
 * ``+5``      five behind the first record that is left; as an end, five behind the start of the range;
 * ``-10``     ten before the end;
-* ``@t``      the first record at or after a time: milliseconds since the epoch, or a date like 2026-11-21 (UTC);
+* ``@t``      the first record at or after a time: 2026-11-21, 2026-11-21T20:15 (UTC, unless an offset like +01:00
+              follows), or milliseconds since the epoch;
+* ``@-15m``   the same, for the time fifteen minutes ago;
 * ``latest``  the last record, as ``-1``.
 
-A number alone is one record; ``+5``, ``-10`` and ``@t`` alone reach to the end. What lies outside the log is left out,
-as in Python, except a start behind the log's end or below its beginning when it was named by its index: then the
-caller counts on records that are not there, and is told so. A range that is written backwards is refused.
+A number alone is one record; ``+5``, ``-10``, ``@t`` and ``@-15m`` alone reach to the end. What lies outside the log
+is left out, as in Python. A start behind the log's end, or below its beginning, is refused when it was named by its
+index: then the caller counts on records that are not there. A range that is written backwards is refused.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
 from enum import Enum
 from typing import NamedTuple
 
-from dledger.cli.units import number_up_to
+from dledger.cli.units import DURATION_UNITS_MS, number_up_to
 from dledger.common.errors import Code, ConfigError, error, quoted
+from dledger.common.times import EXAMPLE, iso_ms
 from dledger.common.types import MAX_INDEX
 
 TimestampOf = Callable[[int], Awaitable[int]]
 """The timestamp in ms of the record with an index."""
 
-_PLACE = re.compile(r"(?P<kind>[+@-]?)(?P<text>[0-9][0-9-]*)")
-HELP = "write 7, 0:100, -10:, :50, +5, -10, latest or @TIME"
+_PLACE = re.compile(r"(?P<kind>[+@-]?)(?P<digits>[0-9]+)", re.ASCII)
+_AGO = re.compile(r"@-(?P<digits>[0-9]+)(?P<unit>[A-Za-z]*)", re.ASCII)
+_FORGOT_MINUS = re.compile(r"@[0-9]+[A-Za-z]+", re.ASCII)
+_TIME_OF_DAY = re.compile(r"@[^@]*[T ]\d\d:", re.ASCII)
+HELP = f"write 7, 0:100, -10:, :50, +5, -10, latest, @2026-11-21, @{EXAMPLE} or @-15m"
+RANGE_OF_TIMES = f"between two times of day write .. , as in @{EXAMPLE}..@2026-11-21T20:30"
 LATEST = "latest"
 
 
@@ -40,6 +47,7 @@ class Kind(Enum):
     AFTER_START = "+"
     BEFORE_END = "-"
     TIME = "@"
+    AGO = "@-"
 
 
 class Place(NamedTuple):
@@ -68,28 +76,50 @@ def parse_place(text: str) -> Place:
     """Raises CONFIG_ERROR."""
     if text == LATEST:
         return Place(Kind.BEFORE_END, 1)
+    if text.startswith("@"):
+        return _parse_time(text)
     match = _PLACE.fullmatch(text)
     if match is None:
         raise ConfigError(f"{quoted(text)} is not a place in the log: {HELP}")
-    kind, digits = Kind(match["kind"]), match["text"]
-    if kind is Kind.TIME and "-" in digits:
-        return Place(kind, _date_ms(digits))
-    if not digits.isdigit():
-        raise ConfigError(f"{quoted(text)} is not a place in the log: {HELP}")
+    return Place(Kind(match["kind"]), _number(match["digits"], text))
+
+
+def _parse_time(text: str) -> Place:
+    ago = _AGO.fullmatch(text)
+    if ago is not None and ago["unit"] in DURATION_UNITS_MS:
+        return Place(Kind.AGO, _number(ago["digits"], text) * DURATION_UNITS_MS[ago["unit"]])
+    units = ", ".join(DURATION_UNITS_MS)
+    if ago is not None:
+        raise ConfigError(f"{quoted(text)} is not a time: write how long ago with one of {units}, as in @-15m")
+    if _FORGOT_MINUS.fullmatch(text):
+        past = quoted(f"@-{text[1:]}")
+        raise ConfigError(f"{quoted(text)} is not a time: for so long ago write {past}, with one of {units}")
+    written = text[1:]
+    if written.isascii() and written.isdigit():
+        return Place(Kind.TIME, _number(written, text))
+    timestamp_ms = iso_ms(written)
+    if timestamp_ms is None:
+        forms = f"write @2026-11-21, @{EXAMPLE}, @-15m, or @ and milliseconds since the epoch"
+        raise ConfigError(f"{quoted(text)} is not a time: {forms}; {RANGE_OF_TIMES}")
+    return Place(Kind.TIME, max(0, timestamp_ms))
+
+
+def _number(digits: str, text: str) -> int:
     value = number_up_to(MAX_INDEX, digits)
     if value is None:
         last = f"is beyond {MAX_INDEX}, the last index that there can be"
         raise ConfigError(f"{quoted(text)} {last}: leave the END of a range out to reach the log's")
-    return Place(kind, value)
+    return value
 
 
 def parse_range(text: str) -> Range:
     """Raises CONFIG_ERROR."""
-    start, colon, end = text.partition(":")
-    if not colon:
+    sign = ".." if ".." in text else ":"
+    start, found, end = (text, "", "") if sign == ":" and _TIME_OF_DAY.search(text) else text.partition(sign)
+    if not found:
         place = parse_place(start)
         return Range(place, None, single=place.kind is Kind.INDEX)
-    # Behind a colon, @t1:t2 needs no second @.
+    # Behind the sign, @t1:t2 needs no second @.
     if end and start.startswith("@") and end[0] not in "@+-":
         end = f"@{end}"
     wanted = Range(parse_place(start) if start else None, parse_place(end) if end else None)
@@ -103,25 +133,30 @@ def _is_backwards(wanted: Range) -> bool:
     start, end = wanted.start, wanted.end
     if start is None or end is None or start.kind is not end.kind or start.kind is Kind.AFTER_START:
         return False
-    return start.value < end.value if start.kind is Kind.BEFORE_END else end.value < start.value
+    return start.value < end.value if start.kind in (Kind.BEFORE_END, Kind.AGO) else end.value < start.value
 
 
-async def resolve(wanted: Range, bounds: Bounds, timestamp_of: TimestampOf) -> tuple[int, int]:
-    """The indexes [start, end) that are meant in a log with ``bounds``.
+async def resolve(wanted: Range, bounds: Bounds, timestamp_of: TimestampOf, now_ms: int) -> tuple[int, int]:
+    """The indexes [start, end) that are meant at the time ``now_ms`` in a log with ``bounds``.
 
     Raises INDEX_OUT_OF_RANGE or INDEX_LESS_THAN_LOCAL_BEGIN for a start by index that the log has not.
     """
     if wanted.start is None:
         start = bounds.first
     else:
-        start = await _index(wanted.start, bounds.first, bounds, timestamp_of)
+        start = await _index(_at(wanted.start, now_ms), bounds.first, bounds, timestamp_of)
         if wanted.start.kind is Kind.INDEX:
             _check_start(start, bounds, single=wanted.single)
     if wanted.single:
         return start, start + 1
-    end = bounds.end if wanted.end is None else await _index(wanted.end, start, bounds, timestamp_of)
+    end = bounds.end if wanted.end is None else await _index(_at(wanted.end, now_ms), start, bounds, timestamp_of)
     start = max(start, bounds.first)
     return start, max(start, min(end, bounds.end))
+
+
+def _at(place: Place, now_ms: int) -> Place:
+    """How long ago, as a time."""
+    return Place(Kind.TIME, max(0, now_ms - place.value)) if place.kind is Kind.AGO else place
 
 
 async def _index(place: Place, base: int, bounds: Bounds, timestamp_of: TimestampOf) -> int:
@@ -152,10 +187,3 @@ async def first_at_or_after(timestamp_ms: int, bounds: Bounds, timestamp_of: Tim
         else:
             high = middle
     return low
-
-
-def _date_ms(text: str) -> int:
-    try:
-        return int(datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC).timestamp() * 1000)
-    except ValueError:
-        raise ConfigError(f"{quoted(text)} is not a date: write 2026-11-21, or milliseconds since the epoch") from None

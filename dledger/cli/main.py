@@ -19,6 +19,7 @@ SECTIONS = {
     "Look after it": {
         "status": "status",
         "health": "status",
+        "config": "config_command",
         "log": "log_command",
         "admin": "admin",
         "group": "group_commands",

@@ -103,12 +103,13 @@ async def ticker(measurement: Measurement, label: str, duration_s: float) -> Non
             await asyncio.sleep(TICK_S)
 
 
-def show(result: dict[str, Any], output: str) -> None:
-    """The result as one JSON object, or as a table for people."""
+def show(result: dict[str, Any], output: str, *, timed: str = "call") -> None:
+    """The result as one JSON object, or as a table for people. ``timed``: what the latencies are of."""
     if output == "json":
-        print_json(result)
+        print_json({**result, "latency_of": timed})
         return
-    head = ("records/s", "MB/s", "p50 ms", "p99 ms", "p99.9 ms", "records", "errors", "unknown", "seconds")
+    latencies = (f"p50 ms/{timed}", f"p99 ms/{timed}", f"p99.9 ms/{timed}")
+    head = ("records/s", "MB/s", *latencies, "records", "errors", "unknown", "seconds")
     keys = ("records_per_s", "mb_per_s", "p50_ms", "p99_ms", "p999_ms", "records", "errors", "unknown", "duration_s")
     row = [f"{result[key]:,}" if result[key] is not None else "-" for key in keys]
     click.echo(table(head, [row]))

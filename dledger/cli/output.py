@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, BinaryIO, Self
+from typing import Any, Self
 
 import click
 
@@ -45,31 +44,6 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 def _is_number(cell: str) -> bool:
     return cell.replace(",", "").replace(".", "").replace("-", "").isdigit() or cell in ("", "-")
-
-
-class RecordWriter:
-    """Writes records to ``out`` as ``lines`` (a newline after each), ``raw`` (bytes alone) or ``json``."""
-
-    def __init__(self, out: BinaryIO, output: str) -> None:
-        self._out = out
-        self._output = output
-
-    def write(self, index: int, term: int, timestamp_ms: int, values: Sequence[bytes]) -> None:
-        """Consecutive records of one batch, the first being ``index``; flushed, so that a pipe sees them at once."""
-        if not values:
-            return
-        if self._output == "lines":
-            self._out.write(b"\n".join(values) + b"\n")
-        elif self._output == "raw":
-            self._out.write(b"".join(values))
-        else:
-            self._out.write(b"".join(_json_line(index + i, term, timestamp_ms, v) for i, v in enumerate(values)))
-        self._out.flush()
-
-
-def _json_line(index: int, term: int, timestamp_ms: int, value: bytes) -> bytes:
-    text = base64.b64encode(value).decode()
-    return b'{"index":%d,"term":%d,"timestamp_ms":%d,"value":"%s"}\n' % (index, term, timestamp_ms, text.encode())
 
 
 class Progress:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
+import time
 from typing import TYPE_CHECKING
 
 from dledger.cli.index_ranges import Bounds, Range, resolve
-from dledger.cli.output import Progress, RecordWriter
+from dledger.cli.output import Progress
+from dledger.cli.record_format import RecordWriter, Render
 from dledger.common.errors import Code, error
 from dledger.common.types import Consistency
 
@@ -24,12 +26,12 @@ class Reading:
 
     async def span(self, wanted: Range) -> tuple[int, int]:
         """The indexes [start, end) that are meant by ``wanted`` now."""
-        return await resolve(wanted, await self._bounds(), self._timestamp_of)
+        return await resolve(wanted, await self._bounds(), self._timestamp_of, time.time_ns() // 1_000_000)
 
-    async def copy(self, start: int, end: int | None, output: str, *, follow: bool = False) -> None:
-        """Prints the records from ``start`` on, before ``end``."""
+    async def copy(self, start: int, end: int | None, render: Render, *, follow: bool = False) -> None:
+        """Prints the records from ``start`` on, before ``end``, each by ``render``."""
         total = None if end is None else end - start
-        writer = RecordWriter(sys.stdout.buffer, output)
+        writer = RecordWriter(sys.stdout.buffer, render)
         batches = self._log.read_batches(start, end, follow=follow, consistency=self._consistency, node=self._node)
         with Progress("reading", total) as progress:
             async for batch in batches:

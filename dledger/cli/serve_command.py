@@ -55,7 +55,7 @@ def serve(config: str | None, stop_with: str | None, **flags: Any) -> None:
     The members are in the log: a restart with the same line works whatever became of them, and of the endpoints.
     """
     settings = load_config_file(Path(config)) if config else {}
-    settings |= _given(flags)
+    settings |= given(flags)
     setup_logging(settings.get("log_format", "text"), settings.get("log_level", "info"))
     # gRPC's own library tells of a port in use on lines of its own, beside ours; it serves where DLEDGER_GRPC=grpcio.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
@@ -70,7 +70,7 @@ def serve(config: str | None, stop_with: str | None, **flags: Any) -> None:
     run(serve_node(chosen))
 
 
-def _given(flags: dict[str, Any]) -> dict[str, Any]:
+def given(flags: dict[str, Any]) -> dict[str, Any]:
     """The flags that were set, as the types of ``NodeConfig``."""
     given = {name: value for name, value in flags.items() if value is not None}
     if "peers" in given:

@@ -15,6 +15,7 @@ from dledger.client.client_options import (
     DEFAULT_MAX_PENDING_BYTES,
     DEFAULT_TIMEOUT_MS,
     ClientOptions,
+    given_endpoints,
 )
 from dledger.client.cluster import Cluster
 from dledger.client.cluster_status import ClusterStatus, DiskInfo, FollowerInfo, NodeStatus, PeerRefusal
@@ -66,7 +67,7 @@ __all__ = [
 
 
 def connect(
-    endpoints: str | Sequence[str],
+    endpoints: str | Sequence[str] | None = None,
     *,
     group: str = DEFAULT_GROUP,
     cluster_id: str | None = None,
@@ -77,6 +78,8 @@ def connect(
     rng: random.Random | None = None,
 ) -> Log:
     """A client of one group of the cluster at ``endpoints`` (host:port, comma-separated or a list), for ``async with``.
+
+    Without ``endpoints`` they are those of the variable DLEDGER_ENDPOINTS, as on the command line.
 
     Nothing is sent before the first use, so it raises only CONFIG_ERROR, and UNEXPECTED_ARGUMENT for what is of a
     wrong type. One reachable endpoint is enough: the others
@@ -97,11 +100,11 @@ def connect(
         limits=Limits() if limits is None else limits,
         rng=rng,
     )
-    return Log(endpoints, options)
+    return Log(given_endpoints(endpoints), options)
 
 
 def connect_cluster(
-    endpoints: str | Sequence[str],
+    endpoints: str | Sequence[str] | None = None,
     *,
     cluster_id: str | None = None,
     timeout_ms: float = DEFAULT_TIMEOUT_MS,
@@ -123,11 +126,11 @@ def connect_cluster(
         limits=Limits() if limits is None else limits,
         rng=rng,
     )
-    return Cluster(endpoints, options)
+    return Cluster(given_endpoints(endpoints), options)
 
 
 def connect_blocking(
-    endpoints: str | Sequence[str],
+    endpoints: str | Sequence[str] | None = None,
     *,
     group: str = DEFAULT_GROUP,
     cluster_id: str | None = None,
@@ -152,7 +155,7 @@ def connect_blocking(
 
 
 def connect_cluster_blocking(
-    endpoints: str | Sequence[str],
+    endpoints: str | Sequence[str] | None = None,
     *,
     cluster_id: str | None = None,
     timeout_ms: float = DEFAULT_TIMEOUT_MS,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from dledger.client.blocking_admin import BlockingAdmin
 from dledger.client.loop_thread import LoopThread
+from dledger.client.misuse import BlockingClient
 from dledger.common.batch import as_records
 from dledger.common.errors import Unavailable
 from dledger.common.types import Ack, Consistency, Entry
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 
-class BlockingLog:
+class BlockingLog(BlockingClient):
     """``Log``, blocking: ``with dledger.connect_blocking("host:port,…") as log:``. Safe to share between threads.
 
     Every method does, raises and promises what ``Log``'s does. An interrupted call (KeyboardInterrupt) is cancelled; an

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 from dledger.client.blocking import BlockingLog
 from dledger.client.loop_thread import LoopThread
+from dledger.client.misuse import BlockingClient
 from dledger.common.types import DEFAULT_GROUP
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 
-class BlockingCluster:
+class BlockingCluster(BlockingClient):
     """``Cluster``, blocking: ``with dledger.connect_cluster_blocking("host:port,…") as cluster:``. Safe to share
     between threads."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from dledger.common.types import DEFAULT_GROUP
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+ENDPOINTS_VARIABLE = "DLEDGER_ENDPOINTS"
 DEFAULT_TIMEOUT_MS = 10_000
 DEFAULT_MAX_PENDING_BYTES = 64 * MIB
 DEFAULT_BATCHES_IN_FLIGHT = 8
@@ -72,6 +74,16 @@ class ClientOptions:
             raise InvalidRequest(f"limits is {self.limits!r}: give a dledger.Limits")
         if self.rng is not None and not isinstance(self.rng, random.Random):
             raise InvalidRequest(f"rng is {self.rng!r}: give a random.Random")
+
+
+def given_endpoints(endpoints: str | Sequence[str] | None) -> str | Sequence[str]:
+    """``endpoints``, or those of the environment for None. Raises CONFIG_ERROR where there are none either."""
+    if endpoints is not None:
+        return endpoints
+    found = os.environ.get(ENDPOINTS_VARIABLE, "")
+    if not found:
+        raise ConfigError(f"no endpoint is given: name at least one as host:port, or set {ENDPOINTS_VARIABLE}")
+    return found
 
 
 def parse_endpoints(endpoints: str | Sequence[str]) -> list[str]:

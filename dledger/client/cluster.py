@@ -13,6 +13,7 @@ from dledger.client.connections import Connections
 from dledger.client.groups import Groups
 from dledger.client.leader_locator import LeaderLocator
 from dledger.client.log import Log
+from dledger.client.misuse import AsyncClient
 from dledger.common.errors import Code, error
 from dledger.common.types import DEFAULT_GROUP, META_GROUP
 from dledger.rpc.client.cancellation import client_closed
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 
-class Cluster:
+class Cluster(AsyncClient):
     """A client of a cluster, used as ``async with dledger.connect_cluster("host:port,…") as cluster:``, in one event
     loop.
 

@@ -17,6 +17,7 @@ from dledger.client.connections import Connections
 from dledger.client.getter import Getter
 from dledger.client.leader_locator import LeaderLocator
 from dledger.client.metadata import Metadata
+from dledger.client.misuse import AsyncClient
 from dledger.client.named_producer import NamedProducer
 from dledger.client.producer import Producer
 from dledger.client.range_reader import Range, Reader
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from dledger.common.batch import Buffer
 
 
-class Log:
+class Log(AsyncClient):
     """A client of one group, in one event loop: ``async with dledger.connect("host:port,…") as log:``, or
     ``cluster.log("orders")``, which shares its connections with the cluster's other logs.
 

@@ -10,7 +10,9 @@ from dledger.common.config import (
     MAX_IN_ONE_MESSAGE_BYTES,
     MAX_STREAM_BATCHES,
     NODE_ID,
+    Limits,
     NodeConfig,
+    Timings,
     check_reachable,
     split_address,
 )
@@ -25,7 +27,7 @@ def validate(config: NodeConfig) -> None:
     """Raises CONFIG_ERROR unless a node can start with ``config``; looks at the disk, and changes nothing."""
     _check_names(config)
     _check_ports(config)
-    _check_numbers(config)
+    check_numbers(config.limits, config.timings)
     _check_data_dir(config.data_dir)
 
 
@@ -69,12 +71,12 @@ def _check_ports(config: NodeConfig) -> None:
         taken[host, port] = f"{config.id} ({name})"
 
 
-def _check_numbers(config: NodeConfig) -> None:
-    for section in (config.limits, config.timings):
+def check_numbers(limits: Limits, timings: Timings) -> None:
+    """Raises CONFIG_ERROR unless they fit each other."""
+    for section in (limits, timings):
         for field in fields(section):
             if getattr(section, field.name) <= 0:
                 raise ConfigError(f"{field.name} must be above 0, not {getattr(section, field.name)}")
-    limits, timings = config.limits, config.timings
     if limits.max_record_bytes > limits.max_batch_bytes:
         raise ConfigError(
             f"max_record_bytes ({limits.max_record_bytes}) is above max_batch_bytes ({limits.max_batch_bytes})"

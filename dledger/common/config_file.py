@@ -49,22 +49,29 @@ Section = TypeVar("Section", Limits, Timings)
 
 def load_config_file(path: Path) -> dict[str, Any]:
     """The settings of a TOML file, by the keys above, each of its right type; absent keys are absent."""
-    try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as failure:
-        raise ConfigError(f"the configuration {path} cannot be read: {failure.strerror}") from None
-    except ValueError as failure:  # not UTF-8, not TOML, or a number of thousands of digits, which Python does not read
-        raise ConfigError(f"the configuration {path} is not TOML: {failure}") from None
+    table = _table(path)
     _refuse_unknown(table, KEYS, str(path))
     return {key: _setting(key, value, f"{path}: {key}") for key, value in table.items()}
 
 
+def keys_in_file(path: Path) -> set[str]:
+    """The keys that a file sets, those of its two tables as ``limits.max_record_bytes``."""
+    found = set()
+    for key, value in _table(path).items():
+        found |= {f"{key}.{inner}" for inner in value} if key in ("limits", "timings") else {key}
+    return found
+
+
+def missing_keys(settings: Mapping[str, Any]) -> list[str]:
+    """What a node needs and ``settings`` leave out. One with an address of its own joins, and needs no peers."""
+    needed = ("id", "data") if settings.get("address") else ("id", "peers", "data")
+    return [key for key in needed if not settings.get(key)]
+
+
 def node_config(settings: Mapping[str, Any]) -> NodeConfig:
     """The configuration that ``settings`` (of a file, overlaid by flags) describe, validated."""
-    for key in ("id", "peers", "data"):
-        is_elsewhere = key == "peers" and settings.get("address")
-        if not settings.get(key) and not is_elsewhere:
-            raise ConfigError(f"a node needs {key!r}: give --{key}, DLEDGER_{key.upper()} or {key} in --config")
+    for key in missing_keys(settings):
+        raise ConfigError(f"a node needs {key!r}: give --{key}, DLEDGER_{key.upper()} or {key} in --config")
     known = {field.name for field in fields(NodeConfig)}
     chosen = {key: value for key, value in settings.items() if key in known and value is not None}
     config = NodeConfig(data_dir=Path(settings["data"]), **{"peers": {}, **chosen})
@@ -89,6 +96,15 @@ def parse_peers(text: str) -> dict[str, str]:
 def format_peers(peers: Mapping[str, str]) -> str:
     """What ``parse_peers`` reads."""
     return ",".join(f"{node_id}={address}" for node_id, address in peers.items())
+
+
+def _table(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as failure:
+        raise ConfigError(f"the configuration {path} cannot be read: {failure.strerror}") from None
+    except ValueError as failure:  # not UTF-8, not TOML, or a number of thousands of digits, which Python does not read
+        raise ConfigError(f"the configuration {path} is not TOML: {failure}") from None
 
 
 def _refuse_unknown(table: Mapping[str, Any], known: Iterable[str], where: str) -> None:

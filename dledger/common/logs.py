@@ -49,6 +49,9 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(fields, default=_plain, separators=(",", ":"), ensure_ascii=False)
 
 
+_LIBRARIES = ("asyncio", "concurrent", "grpc")
+"""What they say at debug is about their own insides: event loops by number, several lines a second."""
+
 _FORMATTERS = {"text": TextFormatter, "json": JsonFormatter}
 
 
@@ -66,6 +69,8 @@ def setup_logging(format: str = "text", level: str = "info") -> None:  # noqa: A
     handler = LogLines(stderr_writer())
     handler.setFormatter(_FORMATTERS[format]())
     logging.basicConfig(level=number, handlers=[handler], force=True)
+    for library in _LIBRARIES:
+        logging.getLogger(library).setLevel(max(number, logging.INFO))
 
 
 def _fields(record: logging.LogRecord, formatter: logging.Formatter) -> dict[str, Any]:
@@ -85,9 +90,24 @@ def _one_line(text: str) -> str:
 
 
 def _logfmt(value: object) -> str:
-    plain = _plain(value)
-    text = plain if isinstance(plain, str) else json.dumps(plain, default=_plain, ensure_ascii=False)
+    text = _word(_in_words(value))
     return text if text and _PLAIN.issuperset(text) else json.dumps(text, ensure_ascii=False)
+
+
+def _in_words(value: object) -> object:
+    """Lists as ``n1,n2``, and tables as ``n1=10,n2=5``: what a person would write."""
+    match value:
+        case dict():
+            return ",".join(f"{_word(key)}={_word(each)}" for key, each in value.items())
+        case list() | tuple():
+            return ",".join(map(_word, value))
+        case _:
+            return _plain(value)
+
+
+def _word(value: object) -> str:
+    plain = _plain(value)
+    return plain if isinstance(plain, str) else json.dumps(plain, default=_plain, ensure_ascii=False)
 
 
 def _plain(value: object) -> object:

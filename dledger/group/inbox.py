@@ -100,11 +100,17 @@ class Inbox:
     def _on_ballot(self, sender: NodeId, message: VoteRequest | VoteResponse | TakeLeadership, now_ms: float) -> None:
         match message:
             case VoteRequest():
+                self._tell_ballot("a candidate asks for a vote", sender, message, last=message.last_position)
                 self._core.on_vote_request(sender, message, now_ms, max(0, self._context.wall_clock_ms()))
             case VoteResponse():
+                self._tell_ballot("a voter answers", sender, message, result=message.result.name)
                 self._core.on_vote_response(sender, message, now_ms)
             case TakeLeadership():
                 self._on_take_leadership(sender, message, now_ms)
+
+    def _tell_ballot(self, event: str, peer: NodeId, message: VoteRequest | VoteResponse, **fields: object) -> None:
+        said = {"term": message.term, "is_pre_vote": message.is_pre_vote, **fields}
+        logger.debug(event, extra={"group": self._context.group, "peer": peer, **said})
 
     def _on_take_leadership(self, sender: NodeId, message: TakeLeadership, now_ms: float) -> None:
         """A process that stood still finds a TAKE of long ago, and behind it what its leader did when it had given that

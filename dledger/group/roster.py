@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 
 from dledger.common.types import Durability, NodeId, Position, Role
+from dledger.group.change_lines import ChangeLines
 from dledger.group.context import GroupContext
 from dledger.group.host import Host
 from dledger.group.leader.dispatchers import Dispatchers
@@ -22,11 +23,13 @@ class Roster:
         self._dispatchers = dispatchers
         self._members = context.log.state.members
         self._is_committed = False
+        self._lines = ChangeLines(context.group, context.log)
 
     # Who they are ------------------------------------------------------------------------------------------------
 
     def follow_log(self) -> None:
         """The members are what the log's last word says, committed or not; a truncation takes it back."""
+        self._lines.tell()
         members, known = self.log.state.members, self._members
         if members is known:
             return

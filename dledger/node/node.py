@@ -83,7 +83,11 @@ class Node:
         self.groups = Groups(config, self._disk, self)
         self._random = random or Random()  # seeded by the operating system
         self._transport = transport or TcpTransport(
-            config.listen_host, config.peer_port, codec=codec, random=self._random
+            config.listen_host,
+            config.peer_port,
+            codec=codec,
+            random=self._random,
+            gathering_s=config.timings.election_timeout_max_ms / 1000,
         )
         self._heartbeats = HeartbeatCoalescer(self._transport)
         self._taker = HeartbeatTaker(self.groups.replicas, self._heartbeats.send, self._deliver, wall_clock_ms)

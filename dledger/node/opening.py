@@ -134,6 +134,7 @@ class Opener:
         try:
             self._check_cluster_id(log)
             self._compare_address(log)
+            self._compare_peers(log)
             await self._identity.keep_group(group)
             if not isinstance(log, DamagedLog):
                 return await self._make_replica(log, files)
@@ -255,6 +256,16 @@ class Opener:
                 "the log has this node at another address, where the others look for it: start it there, or replace it "
                 "under a new id",
                 extra={"group": log.group, "address": self._config.peer_address, "in_the_log": known},
+            )
+
+    def _compare_peers(self, log: FileLog | DamagedLog) -> None:
+        """Not refused: a restart with the line of the first start works, whatever became of the members since."""
+        configured, members = sorted(self._config.peers), sorted(member.id for member in log.state.members)
+        is_told = self._config.id in configured and log.group == self._config.group  # one that joins asks the members
+        if is_told and log.last.position and configured != members:
+            logger.warning(
+                "--peers names other nodes than the log has for members: the log counts",
+                extra={"group": log.group, "peers": configured, "members": members},
             )
 
 

@@ -213,7 +213,10 @@ class Peers:
             return
         if self._is_new() and missing != self._missing_said:
             self._missing_said = missing
-            logger.info("nothing is in the log; founders not met as new as this one", extra={"missing": missing})
+            if missing:
+                logger.info("the log is empty: waiting until all founders have met", extra={"missing": missing})
+            else:
+                logger.info("all founders have met")
         founding.set_may_found(not missing)
 
     @property

@@ -13,9 +13,10 @@ from dledger.group.replica import Replica
 from dledger.log.frame.control import member_record, settings_record
 from dledger.log.log_api import Damaged
 from dledger.raft.state import VoteBlocker
-from dledger.rpc.server.refusals import unary
+from dledger.rpc.server.refusals import unary, unary_with_caller
 from dledger.server.directory_machine import GroupEntry
 from dledger.server.embedded import Node
+from dledger.server.operator_lines import tell
 from dledger.v1 import admin_pb2, admin_pb2_grpc
 from dledger.version import __version__
 
@@ -64,68 +65,75 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         )
         return _with_totals(response, node)
 
-    @unary
+    @unary_with_caller
     async def TransferLeadership(  # noqa: N802
-        self, request: admin_pb2.TransferLeadershipRequest
+        self, request: admin_pb2.TransferLeadershipRequest, caller: str
     ) -> admin_pb2.TransferLeadershipResponse:
         replica = await self._node.find(request.group)
         target = NodeId(request.target_id) if request.target_id else None
         leader_id = await replica.handover.transfer(target, dry_run=request.dry_run)
+        tell("the leadership was handed over", replica.group, caller, dry_run=request.dry_run, to=leader_id)
         return admin_pb2.TransferLeadershipResponse(leader_id=leader_id, term=replica.term)
 
     # Membership --------------------------------------------------------------------------------------------------
 
-    @unary
-    async def AddLearner(self, request: admin_pb2.AddLearnerRequest) -> admin_pb2.AddLearnerResponse:  # noqa: N802
+    @unary_with_caller
+    async def AddLearner(self, request: admin_pb2.AddLearnerRequest, caller: str) -> admin_pb2.AddLearnerResponse:  # noqa: N802
         replica, address = await self._node.find(request.group), request.peer_address
         if replica.group != META_GROUP:
             replica.admission.check_leader()  # who leads says it, to callers who ask one after the other
             address = await self._node.directory.address_of(NodeId(request.id), address)
         change = await replica.members.add(NodeId(request.id), address, dry_run=request.dry_run)
         await self._node.directory.tell(replica)
+        tell("a member was added", replica.group, caller, dry_run=request.dry_run, member=request.id, address=address)
         return admin_pb2.AddLearnerResponse(change=_change(change))
 
-    @unary
+    @unary_with_caller
     async def PromoteMember(  # noqa: N802
-        self, request: admin_pb2.PromoteMemberRequest
+        self, request: admin_pb2.PromoteMemberRequest, caller: str
     ) -> admin_pb2.PromoteMemberResponse:
-        members = (await self._node.find(request.group)).members
-        change = await members.promote(NodeId(request.id), dry_run=request.dry_run)
+        replica = await self._node.find(request.group)
+        change = await replica.members.promote(NodeId(request.id), dry_run=request.dry_run)
+        tell("a member was promoted", replica.group, caller, dry_run=request.dry_run, member=request.id)
         return admin_pb2.PromoteMemberResponse(change=_change(change))
 
-    @unary
-    async def RemoveMember(self, request: admin_pb2.RemoveMemberRequest) -> admin_pb2.RemoveMemberResponse:  # noqa: N802
+    @unary_with_caller
+    async def RemoveMember(self, request: admin_pb2.RemoveMemberRequest, caller: str) -> admin_pb2.RemoveMemberResponse:  # noqa: N802
         replica = await self._node.find(request.group)
         if replica.group == META_GROUP:
             await self._node.directory.check_leaves(NodeId(request.id))
         change = await replica.members.remove(NodeId(request.id), dry_run=request.dry_run)
         await self._node.directory.tell(replica)
+        tell("a member was removed", replica.group, caller, dry_run=request.dry_run, member=request.id)
         return admin_pb2.RemoveMemberResponse(change=_change(change))
 
-    @unary
+    @unary_with_caller
     async def ReadmitMember(  # noqa: N802
-        self, request: admin_pb2.ReadmitMemberRequest
+        self, request: admin_pb2.ReadmitMemberRequest, caller: str
     ) -> admin_pb2.ReadmitMemberResponse:
-        members = (await self._node.find(request.group)).members
-        change = await members.readmit(NodeId(request.id), dry_run=request.dry_run)
+        replica = await self._node.find(request.group)
+        change = await replica.members.readmit(NodeId(request.id), dry_run=request.dry_run)
+        tell("a member was readmitted", replica.group, caller, dry_run=request.dry_run, member=request.id)
         return admin_pb2.ReadmitMemberResponse(change=_change(change))
 
     # Groups ------------------------------------------------------------------------------------------------------
 
-    @unary
-    async def CreateGroup(self, request: admin_pb2.CreateGroupRequest) -> admin_pb2.CreateGroupResponse:  # noqa: N802
+    @unary_with_caller
+    async def CreateGroup(self, request: admin_pb2.CreateGroupRequest, caller: str) -> admin_pb2.CreateGroupResponse:  # noqa: N802
         members = [NodeId(each) for each in request.members]
         entry = await self._node.directory.create(request.name, members, dry_run=request.dry_run)
+        tell("a group was created", entry.name, caller, dry_run=request.dry_run, id=entry.id)
         return admin_pb2.CreateGroupResponse(group=_group_info(entry))
 
     @unary
     async def ListGroups(self, request: admin_pb2.ListGroupsRequest) -> admin_pb2.ListGroupsResponse:  # noqa: N802
         return admin_pb2.ListGroupsResponse(groups=map(_group_info, await self._node.directory.groups()))
 
-    @unary
-    async def DeleteGroup(self, request: admin_pb2.DeleteGroupRequest) -> admin_pb2.DeleteGroupResponse:  # noqa: N802
+    @unary_with_caller
+    async def DeleteGroup(self, request: admin_pb2.DeleteGroupRequest, caller: str) -> admin_pb2.DeleteGroupResponse:  # noqa: N802
         directory = self._node.directory
         entry = await directory.delete(request.name, request.id, force=request.force, dry_run=request.dry_run)
+        tell("a group was deleted", entry.name, caller, dry_run=request.dry_run, id=entry.id, force=request.force)
         return admin_pb2.DeleteGroupResponse(group=_group_info(entry))
 
     @unary
@@ -150,29 +158,53 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
 
     # Settings and space ------------------------------------------------------------------------------------------
 
-    @unary
+    @unary_with_caller
     async def SetPreferredLeaders(  # noqa: N802
-        self, request: admin_pb2.SetPreferredLeadersRequest
+        self, request: admin_pb2.SetPreferredLeadersRequest, caller: str
     ) -> admin_pb2.SetPreferredLeadersResponse:
         preferred = [PreferredLeader(NodeId(each.id), each.priority) for each in request.preferred]
         replica = await self._node.find(request.group)
         settings = await replica.settings.set_preferred(preferred, dry_run=request.dry_run)
+        tell(
+            "the preferred leaders were set",
+            replica.group,
+            caller,
+            dry_run=request.dry_run,
+            preferred={each.id: each.priority for each in settings.preferred},
+        )
         return admin_pb2.SetPreferredLeadersResponse(settings=settings_record(settings))
 
-    @unary
-    async def Trim(self, request: admin_pb2.TrimRequest) -> admin_pb2.TrimResponse:  # noqa: N802
-        retention = (await self._node.find_for_users(request.group)).retention
-        trimmed = await retention.trim(request.before_index, dry_run=request.dry_run)
+    @unary_with_caller
+    async def Trim(self, request: admin_pb2.TrimRequest, caller: str) -> admin_pb2.TrimResponse:  # noqa: N802
+        replica = await self._node.find_for_users(request.group)
+        trimmed = await replica.retention.trim(request.before_index, dry_run=request.dry_run)
+        tell(
+            "the log was trimmed",
+            replica.group,
+            caller,
+            dry_run=request.dry_run,
+            before_index=request.before_index,
+            first_index=trimmed.first_index,
+            records=trimmed.records,
+        )
         return admin_pb2.TrimResponse(
             first_index=trimmed.first_index, trimmed_records=trimmed.records, trimmed_bytes=trimmed.size_bytes
         )
 
-    @unary
-    async def SetRetention(self, request: admin_pb2.SetRetentionRequest) -> admin_pb2.SetRetentionResponse:  # noqa: N802
-        retention = (await self._node.find_for_users(request.group)).retention
+    @unary_with_caller
+    async def SetRetention(self, request: admin_pb2.SetRetentionRequest, caller: str) -> admin_pb2.SetRetentionResponse:  # noqa: N802
+        replica = await self._node.find_for_users(request.group)
         max_age_ms = request.max_age_ms if request.HasField("max_age_ms") else None
         max_bytes = request.max_bytes if request.HasField("max_bytes") else None
-        settings, trimmed = await retention.set(max_age_ms, max_bytes, dry_run=request.dry_run)
+        settings, trimmed = await replica.retention.set(max_age_ms, max_bytes, dry_run=request.dry_run)
+        tell(
+            "the retention was set",
+            replica.group,
+            caller,
+            dry_run=request.dry_run,
+            max_age_ms=settings.retention_max_age_ms,
+            max_bytes=settings.retention_max_bytes,
+        )
         return admin_pb2.SetRetentionResponse(
             settings=settings_record(settings), trimmed_records=trimmed.records, trimmed_bytes=trimmed.size_bytes
         )

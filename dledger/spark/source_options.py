@@ -14,6 +14,7 @@ from typing import Any
 
 from dledger.client.client_options import parse_endpoints
 from dledger.common.errors import ConfigError
+from dledger.common.times import EXAMPLE, iso_ms
 from dledger.common.types import DEFAULT_GROUP
 from dledger.spark.columns import DEFAULT_COLUMNS, parse_columns
 
@@ -45,8 +46,18 @@ MAX_APP_ID_BYTES = 240
 """The log gives a producer's name 255: what is added is ``spark/`` and a partition's number."""
 MAX_VERSION = (1 << 32) - 1
 """An epoch of the log."""
-SPARKS_OWN = frozenset({"checkpointlocation", "queryname"})
-"""Options of a writeStream that Spark hands on to every sink."""
+SPARKS_OWN = frozenset(
+    {"checkpointlocation", "queryname", "owner", "provider", "location", "external", "comment", "collation"}
+)
+"""Options of a writeStream, and properties of a table, that Spark hands on to every source and sink."""
+OF_A_TABLE = "option."
+"""The OPTIONS of a table come under this prefix, and some of them a second time without it. All else is a property of
+the table then, Spark's or the user's."""
+
+OF_NO_TABLE = (
+    ". Spark does not hand on the OPTIONS of a table that it keeps: write SELECT … FROM table "
+    "WITH ('dledger.endpoints' = '…'), or CREATE TEMPORARY VIEW … USING dledger OPTIONS (…)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +116,8 @@ class ReadOptions:
         if ending == EARLIEST:
             raise ConfigError("endingOffsets is earliest: a read to there would be empty; name an index, or latest")
         starting_ms, ending_ms = (
-            options.optional_number("startingTimestamp"),
-            options.optional_number("endingTimestamp"),
+            options.optional_time_ms("startingTimestamp"),
+            options.optional_time_ms("endingTimestamp"),
         )
         _check_order("Offsets", starting, ending)
         _check_order("Timestamp", starting_ms, ending_ms)
@@ -155,14 +166,22 @@ class _Given:
     """Options as the user gave them."""
 
     def __init__(self, given: Mapping[str, str], known: tuple[str, ...]) -> None:
-        self._values = {name.lower(): value for name, value in given.items()}
+        """Raises CONFIG_ERROR for an option that is not ``known``."""
         by_lower = {name.lower(): name for name in known}
-        for name in given:
-            if name.lower() in by_lower or name.lower() in SPARKS_OWN:
-                continue
-            close = get_close_matches(name.lower(), by_lower, 1)
+        lower = {name.lower(): value for name, value in given.items()}
+        prefixed = ((name, value) for name, value in lower.items() if name.startswith(OF_A_TABLE))
+        of_a_table = {name.removeprefix(OF_A_TABLE): value for name, value in prefixed}
+        self._values = {name: value for name, value in (of_a_table | lower).items() if name in by_lower}
+        checked = of_a_table.keys() or lower.keys() - SPARKS_OWN
+        for name in sorted(checked - by_lower.keys()):
+            close = get_close_matches(name, by_lower, 1)
             hint = f"did you mean {by_lower[close[0]]}?" if close else f"there are {', '.join(known)}"
             raise ConfigError(f"dledger knows no option {name!r}: {hint}")
+
+    @property
+    def are_none(self) -> bool:
+        """Whether nothing at all was given."""
+        return not self._values
 
     def has(self, name: str) -> bool:
         return name.lower() in self._values
@@ -176,8 +195,15 @@ class _Given:
             raise ConfigError(f"{name} is {text!r}: give a whole number from 0")
         return int(text)
 
-    def optional_number(self, name: str) -> int | None:
-        return self.number(name, 0) if self.has(name) else None
+    def optional_time_ms(self, name: str) -> int | None:
+        """Milliseconds since the epoch, or a date with or without a time of day."""
+        if not self.has(name):
+            return None
+        text = self.text(name, "")
+        timestamp_ms = iso_ms(text)
+        if timestamp_ms is None and not _is_number(text):
+            raise ConfigError(f"{name} is {text!r}: give {EXAMPLE} (UTC), or milliseconds since the epoch")
+        return self.number(name, 0) if timestamp_ms is None else max(0, timestamp_ms)
 
     def boolean(self, name: str, *, default: bool) -> bool:
         text = self.text(name, str(default)).lower()
@@ -228,7 +254,7 @@ def _place(options: _Given) -> Place:
         what = "both are given" if path else "neither is given"
         raise ConfigError(
             "the log is found by the option dledger.endpoints (host:port,…), or by load(path) of a node's data "
-            f"directory: {what}"
+            f"directory: {what}{OF_NO_TABLE if options.are_none else ''}"
         )
     if path and not Path(path).is_dir():
         raise ConfigError(f"{path} is no directory: name a node's data directory, which every worker can read")

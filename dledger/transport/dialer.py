@@ -23,6 +23,7 @@ logger = logging.getLogger(__name__)
 
 BACK_OFF_FIRST_S = 0.05
 BACK_OFF_MAX_S = 2.0
+UNREACHED = "NETWORK_ERROR"
 CONNECT_TIMEOUT_S = 2.0
 """To one address."""
 LOOK_UP_PATIENCE_S = 15.0
@@ -62,7 +63,9 @@ class Dialer:
         tls: ssl.SSLContext | None,
         on_opened: Callable[[NodeId], None],
         on_lost: Callable[[NodeId], None],
+        gathering_s: float,
     ) -> None:
+        """For the first ``gathering_s``, that the peer cannot be reached is no warning."""
         self.peer = peer
         self.address = address
         self.connection: Outbound | None = None
@@ -79,7 +82,8 @@ class Dialer:
         self._on_lost = on_lost
         self._back_off = BackOff(random)
         self._retry = asyncio.Event()
-        self._last_reason = ""
+        self._last_told = (0, "")
+        self._expected_by_s = asyncio.get_running_loop().time() + gathering_s
         self._task = asyncio.get_running_loop().create_task(self._run(), name=f"dial-{peer}")
 
     def retry_now(self) -> None:
@@ -117,9 +121,9 @@ class Dialer:
                     await self._connect(connection, address)
                 failure = await connection.answered
             except TimeoutError:
-                why_not = f"no answer within {CONNECT_TIMEOUT_S:g} s", "NETWORK_ERROR"
+                why_not = f"no answer within {CONNECT_TIMEOUT_S:g} s", UNREACHED
             except OSError as reason:
-                why_not = _in_words(reason), "NETWORK_ERROR"
+                why_not = _in_words(reason), UNREACHED
             else:
                 if failure is None:
                     self.refusal = None
@@ -161,7 +165,7 @@ class Dialer:
             reason = f"no nameserver has told the address of {host} within {LOOK_UP_PATIENCE_S:g} s"
         except OSError as failure:
             reason = f"the address of {host} cannot be looked up: {_in_words(failure)}"
-        self._on_failure(reason, "NETWORK_ERROR")
+        self._on_failure(reason, UNREACHED)
         return ()
 
     async def _hold(self, connection: Outbound) -> None:
@@ -169,7 +173,7 @@ class Dialer:
         if not connection.is_open:
             return
         self.connection = connection
-        self._last_reason = ""
+        self._last_told = (0, "")
         self._say(logging.INFO, "connected to a peer")
         self._on_opened(self.peer)
         try:
@@ -187,11 +191,14 @@ class Dialer:
             return
 
     def _on_failure(self, reason: str, code: str) -> None:
-        if reason == self._last_reason:
+        is_early = code == UNREACHED and asyncio.get_running_loop().time() < self._expected_by_s
+        level = logging.INFO if is_early else logging.WARNING
+        if (level, reason) == self._last_told:
             return
-        self._last_reason = reason
-        logger.warning(
-            "cannot connect to a peer",
+        self._last_told = (level, reason)
+        logger.log(
+            level,
+            "not connected to a peer yet" if is_early else "cannot connect to a peer",
             extra={"peer": self.peer, "address": self.address, "code": code, "why": reason},
         )
 

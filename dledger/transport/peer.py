@@ -71,7 +71,8 @@ class TcpTransport(Generic[M]):
     """A ``Transport`` over TCP. ``host`` and ``port`` are bound by ``start``; port 0 picks a free one.
 
     ``max_buffer_bytes`` may wait for one peer's kernel; a message that would exceed it is dropped.
-    ``max_message_bytes`` bounds what is accepted from a peer, and what may be sent.
+    ``max_message_bytes`` bounds what is accepted from a peer, and what may be sent. Nodes that start together need a
+    moment: for ``gathering_s`` after a peer was named first, that it cannot be reached is no warning.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class TcpTransport(Generic[M]):
         resolver: Resolver | None = None,
         max_buffer_bytes: int = 96 * MIB,
         max_message_bytes: int = MAX_MESSAGE_BYTES,
+        gathering_s: float = 0.0,
     ) -> None:
         if tls is not None and any(context.verify_mode is not ssl.CERT_REQUIRED for context in tls):
             raise error(
@@ -111,6 +113,7 @@ class TcpTransport(Generic[M]):
         self._packed: _Packed[M] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_closing = False
+        self._gathering_s = gathering_s
 
     @property
     def port(self) -> int:
@@ -167,6 +170,7 @@ class TcpTransport(Generic[M]):
                     tls=self._tls.client if self._tls else None,
                     on_opened=handler.on_connected,
                     on_lost=self._on_outbound_lost,
+                    gathering_s=self._gathering_s,
                 )
 
     def send(self, peer: NodeId, message: M) -> bool:
@@ -262,6 +266,7 @@ class TcpTransport(Generic[M]):
     def _on_inbound_opened(self, inbound: Inbound[M]) -> None:
         assert inbound.peer is not None
         self._strangers.pop(inbound, None)
+        logger.debug("a peer has connected", extra={"peer": inbound.peer})
         replaced = self._inbound.get(inbound.peer)
         self._inbound[inbound.peer] = inbound
         if replaced is not None:
@@ -274,6 +279,7 @@ class TcpTransport(Generic[M]):
         self._accepted.discard(inbound)
         self._strangers.pop(inbound, None)
         if inbound.peer is not None and self._inbound.get(inbound.peer) is inbound:
+            logger.debug("a peer has gone", extra={"peer": inbound.peer})
             del self._inbound[inbound.peer]
             if not self._is_closing:
                 self._started_handler().on_disconnected(inbound.peer)

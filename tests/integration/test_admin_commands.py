@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import shutil
 import sys
 from collections.abc import AsyncIterator
@@ -276,3 +277,18 @@ async def test_status_tells_of_disks_and_logs(nodes: Nodes) -> None:
         assert node["disk"]["free_bytes"] > 0
         assert node["log_size_bytes"] > 0
         assert node["lag_frames"] is not None
+
+
+async def test_who_changed_what_is_in_the_logs(nodes: Nodes) -> None:
+    await admin(nodes, "retention", "--max-age", "71h")
+    paths = [nodes.cluster.nodes[each].log_file for each in nodes.ids]
+    told = "retention_max_age_ms=255600000"
+
+    async def is_told() -> bool:
+        return all(told in path.read_text() for path in paths)
+
+    await eventually(is_told, "every node logs the change")
+    lines = [line for path in paths for line in path.read_text().splitlines()]
+    [carried_out] = [line for line in lines if "the retention was set" in line]
+    assert re.search(r"group=default .* caller=127\.0\.0\.1:\d+$", carried_out)
+    await admin(nodes, "retention", "--max-age", "0")

@@ -100,3 +100,14 @@ def test_filters_are_pushed_down_when_asked_to(spark: SparkSession, filled: Clus
 
 def test_an_empty_log_is_an_empty_table(spark: SparkSession, cluster: Cluster) -> None:
     assert read(spark, cluster).count() == 0
+
+
+def test_a_table_of_sparks_catalog_is_read_with_its_endpoints(spark: SparkSession, filled: Cluster) -> None:
+    where = f"('dledger.endpoints' = '{filled.endpoints}')"
+    spark.sql(f"CREATE TABLE events USING dledger OPTIONS {where}")
+    try:
+        assert spark.sql(f"SELECT count(*) FROM events WITH {where}").collect() == [(30_000,)]
+        with pytest.raises(Exception, match=r"WITH \('dledger.endpoints'"):
+            spark.sql("SELECT count(*) FROM events").collect()
+    finally:
+        spark.sql("DROP TABLE events")

@@ -27,6 +27,8 @@ HERE = {"dledger.endpoints": "127.0.0.1:20912"}
         ({**HERE, "minPartitions": "²"}, "give a whole number from 0"),
         ({**HERE, "startingOffsets": "9", "endingOffsets": "5"}, "nothing lies between"),
         ({**HERE, "startingTimestamp": "9", "endingTimestamp": "5"}, "nothing lies between"),
+        ({**HERE, "startingTimestamp": "yesterday"}, "startingTimestamp is 'yesterday': give 2026-11-21T20:15"),
+        ({"option.dledger.endpoint": "127.0.0.1:20912"}, "did you mean dledger.endpoints"),
         ({**HERE, "startingOffsets": "{oops"}, "startingOffsets is no JSON"),
         ({**HERE, "startingOffsets": '{"other": 5}'}, "says nothing of group 'default'"),
         ({**HERE, "startingOffsets": "latest"}, "a batch read from there would be empty"),
@@ -60,6 +62,17 @@ def test_names_are_compared_without_case() -> None:
     given = {"DLEDGER.ENDPOINTS": "127.0.0.1:20912", "startingoffsets": "5", "FAILONDATALOSS": "False"}
     options = ReadOptions.parse(given)
     assert (options.starting, options.fail_on_data_loss) == (5, False)
+
+
+def test_times_are_milliseconds_or_iso() -> None:
+    options = ReadOptions.parse({**HERE, "startingTimestamp": "1970-01-01T00:00:01Z", "endingTimestamp": "2000"})
+    assert (options.starting_timestamp_ms, options.ending_timestamp_ms) == (1_000, 2_000)
+
+
+def test_the_properties_of_a_table_are_no_options() -> None:
+    properties = {"owner": "root", "provider": "dledger", "comment": "x", "mine": "b"}
+    given = {f"option.{name}": value for name, value in {**HERE, "columns": "value"}.items()}
+    assert ReadOptions.parse({**given, **properties}).columns == ("value",)
 
 
 def test_a_path_may_be_a_url_of_a_file(tmp_path: Path) -> None:

@@ -112,6 +112,7 @@ class Sealer:
         roll.old.last_timestamp_ms = roll.old.index.last_timestamp_ms
         roll.old.size_bytes = size_bytes
         roll.old.sealed = True
+        logger.debug("a segment is sealed", extra={"path": roll.old.path, "size_bytes": size_bytes})
         self._files.open(roll.old)  # now one of those that are closed again when many are open
         await self._drop_behind(roll.old)
 

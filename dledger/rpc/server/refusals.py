@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 import logging
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, NoReturn, TypeVar
+from urllib.parse import unquote
 
 import grpc
 from google.protobuf import any_pb2
@@ -13,10 +15,12 @@ from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 
 from dledger.common.errors import CODES, ERROR_DOMAIN, Code, DLedgerError, InternalError, error
+from dledger.common.limited_log import LimitedLog
 from dledger.common.types import Consistency
 from dledger.v1 import log_pb2
 
 logger = logging.getLogger(__name__)
+_limited_log = LimitedLog(logger)
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
@@ -34,6 +38,9 @@ def consistency_of(value: int) -> Consistency:
 
 async def refuse(context: Context, refusal: DLedgerError) -> NoReturn:
     """Ends the call with the refusal's status and details."""
+    if logger.isEnabledFor(logging.DEBUG):
+        fields = {"code": refusal.code.value, "why": str(refusal), "caller": caller_of(context.peer())}
+        _limited_log.say(logging.DEBUG, refusal.code.value, time.monotonic(), "a call is refused", **fields)
     code = getattr(grpc.StatusCode, CODES[refusal.code].grpc_status)
     info = error_details_pb2.ErrorInfo(reason=refusal.code.value, domain=ERROR_DOMAIN, metadata=refusal.metadata)
     detail = any_pb2.Any()
@@ -115,6 +122,27 @@ def unary(
             await refuse(context, typed_refusal(failure))
 
     return call
+
+
+def unary_with_caller(
+    method: Callable[[Service, Request, str], Awaitable[Response]],
+) -> Callable[[Service, Request, Context], Awaitable[Response]]:
+    """The same for a method that also takes the address of whoever calls (``caller_of``)."""
+
+    @functools.wraps(method)
+    async def call(self: Service, request: Request, context: Context) -> Response:
+        try:
+            return await method(self, request, caller_of(context.peer()))
+        except Exception as failure:  # noqa: BLE001 – every refusal is typed, a bug too
+            await refuse(context, typed_refusal(failure))
+
+    return call
+
+
+def caller_of(peer: str) -> str:
+    """What gRPC calls ``ipv4:10.0.0.1:5000`` or ``ipv6:%5B::1%5D:5000``, as host:port."""
+    kind, _, address = peer.partition(":")
+    return unquote(address) if kind in ("ipv4", "ipv6") else peer
 
 
 def streaming(

@@ -15,6 +15,7 @@ from dledger.client import (
     MembershipChange,
     NodeStatus,
     RetentionChange,
+    SegmentInfo,
     TrimResult,
 )
 from dledger.common.batch import build_body
@@ -32,6 +33,7 @@ class FakeAdmin:
         self.refusals: list[DLedgerError] = []
         self.on_wait: Callable[[DLedgerError], None] | None = None
         self.may_be_earlier = False
+        self.trims_to: TrimResult | None = None
 
     async def transfer_leadership(self, to: str | None, *, dry_run: bool) -> tuple[str, int]:
         self.calls.append(("transfer", to, dry_run))
@@ -66,7 +68,7 @@ class FakeAdmin:
 
     async def trim(self, before: int, *, dry_run: bool) -> TrimResult:
         self.calls.append(("trim", before, dry_run))
-        return TrimResult(before - 1, 10, 2048)
+        return self.trims_to or TrimResult(before - 1, 10, 2048)
 
     async def set_retention(self, *, max_age_ms: int | None, max_bytes: int | None, dry_run: bool) -> RetentionChange:
         self.calls.append(("retention", max_age_ms, max_bytes, dry_run))
@@ -150,6 +152,8 @@ class FakeLog:
         self.cluster = FakeCluster(self)
         self._status = status or healthy()
         self._calls = 0
+        self.cut: list[SegmentInfo] = []
+        """How it is cut into segments."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -190,6 +194,9 @@ class FakeLog:
 
     async def status(self) -> ClusterStatus:
         return self._status
+
+    async def segments(self) -> list[SegmentInfo]:
+        return self.cut
 
     async def read_batches(self, start: int, end: int | None, **how: Any) -> AsyncGenerator[Batch]:
         self.reads.append(how)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import click
 import pytest
 
-from dledger.client import ClusterStatus
+from dledger.cli import retention_commands
+from dledger.client import ClusterStatus, SegmentInfo, TrimResult
 from dledger.common.errors import Code, error
 from dledger.common.types import GroupSettings, NodeId, PreferredLeader
 from tests.unit.cli.conftest import Run
@@ -183,6 +185,54 @@ def test_trim_says_what_went_or_would_go(dledger: Run, fake: FakeLog) -> None:
     told = dledger("admin", "trim", "--before", "100", "--dry-run", "-o", "json", log=fake)
     assert told.last_json == {"first_index": 99, "trimmed_records": 10, "trimmed_bytes": 2048, "dry_run": True}
     assert fake.admin.calls == [("trim", 100, False), ("trim", 100, True)]
+
+
+@pytest.mark.parametrize(
+    ("cut", "before", "why"),
+    [
+        ([(40, 100)], 40, "the log begins at record 40 already"),
+        ([(40, 100)], 90, "records 40 to 99 are in the segment that is written to, which stays"),
+        ([(40, 100), (100, 120)], 90, "records 40 to 99 are in one segment, and only whole segments go"),
+        ([(40, 100), (100, 120)], 110, "no whole segment before record 110 may go yet: try again after a moment"),
+    ],
+)
+def test_a_trim_that_takes_nothing_says_why(
+    dledger: Run, fake: FakeLog, cut: list[tuple[int, int]], before: int, why: str
+) -> None:
+    fake.admin.trims_to = TrimResult(40, 0, 0)
+    fake.cut = [SegmentInfo(start, end, 1_000, 0) for start, end in cut]
+    told = dledger("admin", "trim", "--before", str(before), log=fake)
+    assert (told.code, told.out) == (0, b"trimmed first_index=40 trimmed_records=0 trimmed=0B\n")
+    assert told.err == f"nothing: {why}\n"
+
+
+@pytest.mark.parametrize("command", [("trim", "--before", "100"), ("retention", "--max-bytes", "1KiB")])
+class TestQuestions:
+    """What deletes records asks on a terminal, and only there."""
+
+    answer = "n"
+
+    @pytest.fixture(autouse=True)
+    def _terminal(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(retention_commands, "is_at_terminal", lambda: True)
+        monkeypatch.setattr(click.termui, "visible_prompt_func", lambda _: self.answer)
+
+    def test_it_says_how_many_records_go_and_a_no_changes_nothing(
+        self, dledger: Run, fake: FakeLog, command: tuple[str, ...]
+    ) -> None:
+        told = dledger("admin", *command, log=fake)
+        assert told.code == 130
+        assert "10 records (about 2KiB on each node) of the group default will be gone" in told.err
+        assert [call[-1] for call in fake.admin.calls] == [True]
+
+    def test_a_yes_does_it(self, dledger: Run, fake: FakeLog, command: tuple[str, ...]) -> None:
+        self.answer = "y"
+        assert dledger("admin", *command, log=fake).code == 0
+        assert [call[-1] for call in fake.admin.calls] == [True, False]
+
+    def test_yes_on_the_command_line_asks_nothing(self, dledger: Run, fake: FakeLog, command: tuple[str, ...]) -> None:
+        assert dledger("admin", *command, "--yes", log=fake).code == 0
+        assert [call[-1] for call in fake.admin.calls] == [False]
 
 
 @pytest.mark.parametrize("arguments", [["trim"], ["trim", "--before", "-1"], ["trim", "--before", "x"]])

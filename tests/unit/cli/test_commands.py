@@ -30,7 +30,8 @@ def test_help_shows_every_command_and_teaches_the_exit_codes(dledger: Run) -> No
 @pytest.mark.parametrize(
     "command",
     ["serve", "dev", "status", "health", "append", "get", "tail", "bench append", "bench get", "bench read",
-     "log verify", "log dump", "admin transfer", "admin preferred", "admin add", "admin promote", "admin remove",
+     "log verify", "log dump", "config check", "config show",
+     "admin transfer", "admin preferred", "admin add", "admin promote", "admin remove",
      "admin readmit", "admin trim", "admin retention", "demo"],
 )  # fmt: skip
 def test_every_flag_names_its_environment_variable(dledger: Run, command: str) -> None:
@@ -404,7 +405,7 @@ def test_bench_append_says_what_it_measured(dledger: Run, fake: FakeLog, shape: 
     assert outcome.code == 0
     assert list(found) == [
         "records_per_s", "mb_per_s", "p50_ms", "p99_ms", "p999_ms", "records", "errors", "unknown", "duration_s",
-        "inflight", "size_bytes", "batch", "durability",
+        "inflight", "size_bytes", "batch", "durability", "latency_of",
     ]  # fmt: skip
     batch = 10 if shape else 1
     assert found["batch"] == batch

@@ -106,7 +106,7 @@ def test_a_terminal_is_asked(
 ) -> None:
     away = Unreachable()
     away.cluster.groups.make("orders")
-    monkeypatch.setattr(group_commands, "_is_at_terminal", lambda: True)
+    monkeypatch.setattr(group_commands, "is_at_terminal", lambda: True)
     monkeypatch.setattr(click.termui, "visible_prompt_func", lambda _: answer)
     outcome = dledger("group", "delete", "orders", log=away)
     assert outcome.code == code

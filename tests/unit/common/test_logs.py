@@ -45,6 +45,10 @@ def test_a_text_line_has_time_level_logger_event_and_fields_in_order() -> None:
         ("127.0.0.1:20911", "127.0.0.1:20911"),
         ("n0,n1", "n0,n1"),
         (ValueError("no"), "no"),
+        (["n1", "n2"], "n1,n2"),
+        ((1, Role.LEADER), "1,leader"),
+        ([], '""'),
+        ({"n1": 10, "n2": 5}, '"n1=10,n2=5"'),
     ],
 )
 def test_field_values_are_quoted_where_they_must_be(value: object, shown: str) -> None:
@@ -97,6 +101,17 @@ def test_logs_go_to_stderr_once_however_often_they_are_set_up(capsys: pytest.Cap
     out, err = capsys.readouterr()
     assert out == ""
     assert [json.loads(line)["event"] for line in err.splitlines()] == ["loud"]
+
+
+@pytest.mark.usefixtures("_root_logger")
+def test_libraries_say_nothing_of_their_insides_at_debug(capsys: pytest.CaptureFixture[str]) -> None:
+    setup_logging("text", "debug")
+    for name in ("grpc._cython.cygrpc", "asyncio"):
+        logging.getLogger(name).debug("a library's %s", name)
+    logging.getLogger("dledger.x").debug("our own")
+    logging.getLogger().handlers[0].flush()
+    assert "our own" in (said := capsys.readouterr().err)
+    assert "a library's" not in said
 
 
 @pytest.mark.parametrize(("format_", "level"), [("xml", "info"), ("text", "chatty")])

@@ -206,6 +206,20 @@ async def test_a_failing_dial_is_logged_once_a_reason_and_not_once_a_try(
     assert (await log.until(CANNOT_CONNECT, 2))["why"] == "b refused: no"
 
 
+async def test_a_peer_that_is_not_there_yet_is_a_warning_only_when_nodes_had_time_to_start(
+    log: LogRecorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(BackOff, "next_s", lambda _: 0.01)
+    transport = TcpTransport("127.0.0.1", 0, codec=codec, random=Random(1), gathering_s=0.2)
+    await transport.start(Recorder(A))
+    with socket.create_server(("127.0.0.1", 0)) as reserved:
+        port = reserved.getsockname()[1]
+    transport.set_peers({B: f"127.0.0.1:{port}"})
+    early, late = await log.until("not connected to a peer yet"), await log.until(CANNOT_CONNECT)
+    assert (early["levelname"], late["levelname"]) == ("INFO", "WARNING")
+    await transport.close()
+
+
 def test_a_dial_that_is_broken_off_at_any_moment_does_not_keep_a_transport_from_closing() -> None:
     """On the loop that nodes run on: it never calls a connection lost whose making was cancelled."""
 

@@ -1,0 +1,13 @@
+"""A line in the log of the node that carried out what an operator asked for: what, for which group, and from where."""
+
+from __future__ import annotations
+
+import logging
+
+logger = logging.getLogger(__name__)
+
+
+def tell(event: str, group: str, caller: str, *, dry_run: bool, **fields: object) -> None:
+    """``caller`` is the operator's address. Says nothing of a dry run, for it changed nothing."""
+    if not dry_run:
+        logger.info(event, extra={"group": group, **fields, "caller": caller})

@@ -1,0 +1,23 @@
+"""Times are read and written in ISO 8601, and in UTC unless an offset is named."""
+
+from __future__ import annotations
+
+import pytest
+
+from dledger.common.times import format_ms, iso_ms
+
+
+@pytest.mark.parametrize("timestamp_ms", [0, 999, 1795219200000, 1795219200123])
+def test_what_is_written_is_read(timestamp_ms: int) -> None:
+    assert iso_ms(format_ms(timestamp_ms)) == timestamp_ms
+
+
+@pytest.mark.parametrize(
+    "text", ["", "20261121", "2026-11-21T", "2026-11-21T20", "2026-W47", "2026-02-30", "٢٠٢٦-11-21"]
+)
+def test_nothing_else_is_a_time(text: str) -> None:
+    assert iso_ms(text) is None
+
+
+def test_a_time_that_no_calendar_has_is_told_in_milliseconds() -> None:
+    assert format_ms(1 << 62) == f"{1 << 62}ms"
