@@ -289,6 +289,6 @@ async def test_who_changed_what_is_in_the_logs(nodes: Nodes) -> None:
 
     await eventually(is_told, "every node logs the change")
     lines = [line for path in paths for line in path.read_text().splitlines()]
-    [carried_out] = [line for line in lines if "the retention was set" in line]
+    [carried_out] = [line for line in lines if "the retention was set" in line and "max_age_ms=255600000" in line]
     assert re.search(r"group=default .* caller=127\.0\.0\.1:\d+$", carried_out)
     await admin(nodes, "retention", "--max-age", "0")
