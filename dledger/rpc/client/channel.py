@@ -7,7 +7,7 @@ import asyncio
 import os
 from collections import deque
 from collections.abc import AsyncIterator, Callable
-from ssl import SSLContext
+from ssl import SSLContext, SSLError
 from typing import Any
 
 from dledger.common.config import split_address
@@ -18,7 +18,7 @@ from dledger.rpc.client.dial import dial
 from dledger.rpc.client.rpc_failure import RpcFailure
 from dledger.rpc.http2.headers import literal
 from dledger.rpc.http2.limits import Http2Limits
-from dledger.rpc.protocol import Http2Protocol
+from dledger.rpc.protocol import ALPN, Http2Protocol, agreed_on_http2
 from dledger.rpc.status import StatusCode
 from dledger.rpc.wire import CONTENT_TYPE, metadata_block, prefixed, timeout_field
 from dledger.version import __version__
@@ -48,8 +48,10 @@ class _Protocol(Http2Protocol[ClientConnection]):
         """Calls for which the server allows no stream now."""
         self._asked_s = 0.0
         self._look: asyncio.TimerHandle | None = None
+        self.is_http2 = True
 
     def make_connection(self, transport: asyncio.Transport) -> ClientConnection:
+        self.is_http2 = agreed_on_http2(transport)
         self._look = self._loop.call_later(KEEPALIVE_TIMEOUT_S, self._keep_alive)
         return ClientConnection(CLIENT_LIMITS, self.wants_flush, self.heard_s, self._on_removed)
 
@@ -85,6 +87,9 @@ class Channel:
     """Of one event loop, and one process."""
 
     def __init__(self, address: str, *, resolver: Resolver | None = None, ssl: SSLContext | None = None) -> None:
+        """``ssl``: with the authorities that are trusted; it is made to ask for HTTP/2 by ALPN."""
+        if ssl is not None:
+            ssl.set_alpn_protocols([ALPN])
         self.address = address
         self._host, self._port = split_address(address)
         self._resolver = resolver or Resolver()
@@ -206,6 +211,9 @@ class Channel:
             raise self._unreachable(f"no answer within {CONNECT_TIMEOUT_S:.0f} s") from None
         except OSError as reason:
             raise self._unreachable(_why(reason)) from reason
+        if not protocol.is_http2:
+            protocol.abort()
+            raise self._unreachable("what listens there does not offer HTTP/2 over TLS (ALPN)")
         self._protocol = protocol
         return protocol
 
@@ -214,6 +222,8 @@ class Channel:
 
 
 def _why(reason: OSError) -> str:
+    if isinstance(reason, SSLError):  # its number is none of the operating system's
+        return f"no TLS: {getattr(reason, 'verify_message', None) or reason.reason or reason}"
     return (os.strerror(reason.errno) if reason.errno else str(reason)).lower()
 
 

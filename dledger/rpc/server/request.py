@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from dledger.rpc.http2.headers import Fields, MalformedHeaders, check_fields
-from dledger.rpc.wire import CONTENT_TYPE, Metadata, WireFault, metadata_of, timeout_s
+from dledger.rpc.wire import CONTENT_TYPE, Metadata, WireFault, check_encoding, metadata_of, timeout_s
 
 _PSEUDO = frozenset({b":method", b":scheme", b":path", b":authority"})
 _NEEDED = frozenset({b":method", b":scheme", b":path"})
@@ -46,6 +46,7 @@ def understand(fields: Fields) -> Request | Trailers:
     timeout: float | None = None
     try:
         metadata = metadata_of(fields)
+        check_encoding(last.get(b"grpc-encoding", b"identity"))
         if (value := last.get(b"grpc-timeout")) is not None:
             timeout = timeout_s(value)
     except WireFault as reason:
