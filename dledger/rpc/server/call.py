@@ -235,15 +235,15 @@ class ServerCall(Stream):
             self._fail(failure)
             return
         if handler.gives_stream:
-            self._run(self._streaming(work))
+            self._run(self._streaming(work), work)
         elif handler.is_quick:
             self._begin_quickly(work)
         else:
-            self._run(self._unary(work))
+            self._run(self._unary(work), work)
 
-    def _run(self, run: Coroutine[Any, Any, None]) -> None:
+    def _run(self, run: Coroutine[Any, Any, None], work: Any) -> None:
         task = self._task = asyncio.get_running_loop().create_task(run)
-        task.add_done_callback(_ended)
+        task.add_done_callback(partial(_ended, work))
 
     def _begin_quickly(self, work: Coroutine[Any, Any, Any]) -> None:
         try:
@@ -253,7 +253,7 @@ class ServerCall(Stream):
         except BaseException as failure:  # noqa: BLE001  # it must end the call, whatever it is
             self._fail(failure)
         else:
-            self._run(self._unary(_Begun(work, waits_for)))
+            self._run(self._unary(_Begun(work, waits_for)), work)
 
     async def _unary(self, work: Any) -> None:
         try:
@@ -404,9 +404,12 @@ class ServerCall(Stream):
             self._deadline = None
 
 
-def _ended(task: asyncio.Task[None]) -> None:
+def _ended(work: Any, task: asyncio.Task[None]) -> None:
     """Of a handler's task: what it failed of was told to the client, and to the log."""
-    if not task.cancelled() and (failure := task.exception()) is not None:
+    if task.cancelled():
+        if inspect.iscoroutine(work):
+            work.close()  # the call ended before the task began, so that nobody has awaited it
+    elif (failure := task.exception()) is not None:
         logger.error("a call ended in a bug", exc_info=failure)
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+import gc
+import warnings
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, NamedTuple
 
 import grpc
@@ -26,7 +29,8 @@ TEXT = b"the same words again and again; " * 100
 class _Method(NamedTuple):
     """As ``grpc.RpcMethodHandler``."""
 
-    unary_unary: Any
+    unary_unary: Any = None
+    stream_unary: Any = None
     request_streaming: bool = False
     response_streaming: bool = False
     request_deserializer: Any = None
@@ -117,3 +121,23 @@ async def test_a_method_that_there_is_not_is_refused_before_the_request_ends() -
     seen = made.take(frame(frames.HEADERS, frames.END_HEADERS, 1, heads))
     assert fields(seen)[b"grpc-status"] == b"12"
     assert not made.connection.streams
+
+
+@virtual_time
+async def test_a_call_that_is_cancelled_before_its_handler_began_leaves_no_coroutine_behind() -> None:
+    begun = []
+
+    async def count(requests: AsyncIterator[bytes], _context: ServerContext) -> bytes:
+        begun.append([each async for each in requests])
+        return b""
+
+    dispatch = Dispatch()
+    dispatch.add_methods("test", {"Echo": _Method(stream_unary=count, request_streaming=True)})
+    made = Server(dispatch=dispatch)
+    made.greet()
+    with warnings.catch_warnings(record=True) as warned:
+        made.take(frame(frames.HEADERS, frames.END_HEADERS, 1, HEADS) + frames.reset(1, frames.ErrorCode.CANCEL))
+        await asyncio.sleep(1)
+        gc.collect()
+    assert not begun
+    assert not warned
