@@ -14,6 +14,8 @@
 # make bench    our figures beside the peers' and the limits of the machine; BENCH_FLAGS="--quick" for a first look
 # make bench-all the same, the scenarios without Spark, and the table of targets: 1½ h, 80 GB of room, a quiet machine
 # make fuzz COUNT=1000000   mutated messages for every port and every decoder
+# make conformance   foreign judges of our gRPC: h2spec, gRPC's interop tests, the API in Python, Go, Java, Node.js, grpcurl.
+#               Needs Go, Maven with a Java, and Node.js; JUDGES="h2spec api" chooses
 # make proof    the long proofs, in slices, the least proved on this tree first; goes on where it was stopped, and adds up.
 #               make proof-report says what is proved: on this tree, in the last 30 days, in all;
 #               make proof-quick runs a cut of each (real-faults: make test-root); FAMILIES="crash-points corruption" chooses
@@ -32,7 +34,7 @@ SCENARIOS ?= bulk catchup failover idle groups members reads growth
 bin := .venv/bin
 pip := $(bin)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo demo-spark test test-spark spark-kills test-root test-docker check lint format soak sim liveness fuzz jepsen bench bench-all bench-gate proof proof-quick proof-report proto clean
+.PHONY: demo demo-spark test test-spark spark-kills test-root test-docker check lint format soak sim liveness fuzz conformance jepsen bench bench-all bench-gate proof proof-quick proof-report proto clean
 
 demo: .venv/.installed
 	@$(bin)/python -m dledger demo
@@ -97,6 +99,9 @@ bench-gate: .venv/.bench
 
 fuzz: .venv/.tools
 	@$(bin)/python -m tests.fuzz --count $(COUNT) --of-commit
+
+conformance: .venv/.tools
+	@$(bin)/python -m tests.conformance $(JUDGES)
 
 proof: .venv/.tools
 	@nice -n 10 $(bin)/python -m tests.proof $(FAMILIES)

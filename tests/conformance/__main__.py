@@ -57,8 +57,9 @@ async def _judged(judge: Judge, *, is_verbose: bool) -> list[Case]:
             print(f"  not judged: {case.name}: {case.skipped}")
         elif is_verbose:
             print(f"  passed: {case.name}")
-    good = sum(not case.failure and not case.skipped for case in cases)
-    print(f"{judge.name}: {good} of {len(cases)} passed in {time.monotonic() - began_s:.0f} s", flush=True)
+    applied = [case for case in cases if not case.skipped]
+    good = sum(not case.failure for case in applied)
+    print(f"{judge.name}: {good} of {len(applied)} passed in {time.monotonic() - began_s:.0f} s", flush=True)
     return cases
 
 

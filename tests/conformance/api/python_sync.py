@@ -65,9 +65,7 @@ class Checks:
         assert _failure(lambda: next(call)).code() is grpc.StatusCode.CANCELLED
 
     def refusal(self) -> None:
-        check_refusal(
-            _failure(lambda: self._stub.Get(log_pb2.GetRequest(index=FAR_INDEX), timeout=TIMEOUT_S))
-        )
+        check_refusal(_failure(lambda: self._stub.Get(log_pb2.GetRequest(index=FAR_INDEX), timeout=TIMEOUT_S)))
 
 
 def _failure(call: Callable[[], object]) -> Any:

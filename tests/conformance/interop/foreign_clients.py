@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,7 +14,13 @@ from tests.support import tls
 JAVA_SOURCES = Path(__file__).parents[1] / "api" / "java"
 JAVA_CLIENT = "io.grpc.testing.integration.TestServiceClient"
 WITHIN_S = 60.0
-SOAK = {"soak_iterations": 200, "soak_overall_timeout_seconds": 50, "soak_per_iteration_max_acceptable_latency_ms": 5_000}
+SOAK = {
+    "soak_iterations": 200,
+    "soak_overall_timeout_seconds": 50,
+    "soak_per_iteration_max_acceptable_latency_ms": 5_000,
+}
+KINDS = {"--use_tls": "TLS, ", "--use_okhttp=true": "OkHttp, "}
+"""How a case's name begins that is asked with that flag."""
 
 CASES = (
     "empty_unary",
@@ -39,7 +46,14 @@ COMPRESSION_CASES = (
     "server_compressed_unary",
     "server_compressed_streaming",
 )
-OVER_TLS = ("large_unary", "ping_pong", "custom_metadata", "timeout_on_sleeping_server", "cancel_after_first_response")
+MAIN_CASES = (
+    "large_unary",
+    "ping_pong",
+    "custom_metadata",
+    "timeout_on_sleeping_server",
+    "cancel_after_first_response",
+)
+"""Those that are asked again over another transport."""
 NOT_OURS = {
     "cacheable_unary": "it asks for GET, behind a caching proxy",
     "credentials (7 cases)": "they ask for Google's cloud",
@@ -55,7 +69,7 @@ async def judge_go() -> list[Case]:
         cases += [await _asked([program], name, port) for name in CASES]
     async with serving(tls.of_server()) as port:
         flags = ["--use_tls", "--use_test_ca", f"--ca_file={tls.CERTIFICATE}"]
-        cases += [await _asked([program], name, port, *flags) for name in OVER_TLS]
+        cases += [await _asked([program], name, port, *flags) for name in MAIN_CASES]
     return cases
 
 
@@ -65,11 +79,16 @@ async def judge_java() -> list[Case]:
     program = ["java", "-XX:TieredStopAtLevel=1", "-cp", await java_classpath(JAVA_SOURCES), JAVA_CLIENT]
     cases = [Case(name, skipped=why) for name, why in NOT_OURS.items()]
     async with serving() as port:
-        for name in (*CASES, *COMPRESSION_CASES):
-            cases.append(await _asked(program, name, port, "--use_tls=false"))
-        for name in OVER_TLS:
-            cases.append(await _asked(program, name, port, "--use_tls=false", "--use_okhttp=true"))
-    return cases
+        plain = [(name, ["--use_tls=false"]) for name in (*CASES, *COMPRESSION_CASES)]
+        okhttp = [(name, ["--use_tls=false", "--use_okhttp=true"]) for name in MAIN_CASES]
+        # A virtual machine takes a second to start: two at a time.
+        room = asyncio.Semaphore(2)
+
+        async def asked(name: str, flags: list[str]) -> Case:
+            async with room:
+                return await _asked(program, name, port, *flags)
+
+        return cases + await asyncio.gather(*[asked(name, flags) for name, flags in plain + okhttp])
 
 
 async def _asked(program: Sequence[str | Path], name: str, port: int, *flags: str) -> Case:
@@ -77,5 +96,5 @@ async def _asked(program: Sequence[str | Path], name: str, port: int, *flags: st
     if name.endswith("_soak"):
         command += [f"--{flag}={value}" for flag, value in SOAK.items()]
     ended = await run(command, within_s=WITHIN_S)
-    kind = next((word for flag, word in (("--use_tls", "TLS, "), ("--use_okhttp=true", "OkHttp, ")) if flag in flags), "")
+    kind = "".join(word for flag, word in KINDS.items() if flag in flags)
     return Case(f"{kind}{name}", f"exit {ended.code}: {ended.last_words}" if ended.code else "")
