@@ -40,7 +40,7 @@ class ClockWatch:
         record_ms = context.log.state.last_timestamp_ms
         if record_ms - agreed_ms > MAX_RECORD_LEAD_MS:
             self._warn(
-                "the last record's time is ahead of this leader's clock or a majority's, and all later records get that "
+                "the last record's time is ahead of this leader's clock or a majority's, and later records get that "
                 "time until the clocks reach it: see to the clocks",
                 record_ms - agreed_ms,
             )
