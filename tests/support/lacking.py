@@ -11,8 +11,8 @@ import pytest
 
 
 def cannot(reason: str) -> NoReturn:
-    """Skips the test; fails it in the gate, which sets the variable CI: a test that is left out proves nothing."""
-    if os.environ.get("CI"):
+    """Skips the test; fails it in the gate, which sets NO_SKIPS: a test that is left out proves nothing."""
+    if os.environ.get("NO_SKIPS"):
         pytest.fail(f"this cannot run here, and the gate may not leave it out: {reason}", pytrace=False)
     pytest.skip(reason)
 
