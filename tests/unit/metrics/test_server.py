@@ -14,8 +14,8 @@ from dledger.metrics import GroupCollector, GroupMetrics, make_registry, start_m
 from dledger.metrics import server as metrics_server
 
 
-def fetch(port: int) -> str:
-    with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as response:
+def fetch(port: int, query: str = "") -> str:
+    with urlopen(f"http://127.0.0.1:{port}/metrics{query}", timeout=5) as response:
         return str(response.read(), "utf-8")
 
 
@@ -29,6 +29,18 @@ async def test_metrics_are_served_until_the_server_is_closed() -> None:
     assert 'dledger_term{group="default",node="n0"} 3.0' in text
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", server.port), timeout=5)
+
+
+async def test_metrics_that_are_asked_for_by_name_are_served_alone() -> None:
+    registry = make_registry(GroupCollector([GroupMetrics("default", NodeId("n0"), term=3)]))
+    server = start_metrics_server(registry, "127.0.0.1", 0)
+    try:
+        text = await asyncio.to_thread(fetch, server.port, "?name[]=dledger_term")
+    finally:
+        await server.close()
+    assert [line for line in text.splitlines() if not line.startswith("#")] == [
+        'dledger_term{group="default",node="n0"} 3.0'
+    ]
 
 
 async def test_another_path_than_the_metrics_is_not_found() -> None:
