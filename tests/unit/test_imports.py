@@ -9,7 +9,7 @@ import pytest
 
 PROGRAMS = {
     "client": "import dledger; dledger.connect, dledger.connect_blocking, dledger.connect_cluster, dledger.replicate",
-    "command line": "import dledger.cli.main, dledger.cli.append, dledger.cli.get, dledger.cli.tail, dledger.cli.status",
+    "command line": "import dledger.cli.main, dledger.cli.append, dledger.cli.get, dledger.cli.status",
 }
 
 
