@@ -253,6 +253,7 @@ async def test_what_is_no_grpc_server_is_said_to_be_none() -> None:
     async def answer(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
         await writer.drain()
+        writer.close()
 
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
     channel = Channel(f"127.0.0.1:{server.sockets[0].getsockname()[1]}")
