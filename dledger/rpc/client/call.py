@@ -17,6 +17,7 @@ from dledger.rpc.wire import PREFIX_BYTES, Messages, Metadata, WireFault, is_one
 NO_GRPC = "what listens there does not speak gRPC"
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 """A message is bounded by what is asked for and by the server's limits; this bounds what a stranger may send."""
+TIME_IS_UP = "the call's time is up"
 
 
 class ClientCall(Stream):
@@ -45,7 +46,11 @@ class ClientCall(Stream):
 
     def _expire(self) -> None:
         self._clock = None
-        self.fail(RpcFailure(StatusCode.DEADLINE_EXCEEDED, "the call's time is up", is_local=True))
+        self.fail(RpcFailure(StatusCode.DEADLINE_EXCEEDED, TIME_IS_UP, is_local=True))
+
+    @property
+    def _is_overdue(self) -> bool:
+        return self._clock is not None and asyncio.get_running_loop().time() >= self._clock.when()
 
     def cancel(self) -> None:
         """Ends it; the server is told. Nothing happens when it has ended."""
@@ -117,6 +122,9 @@ class ClientCall(Stream):
             self._end(RpcFailure(StatusCode.UNAVAILABLE, text, was_sent=False, is_local=True))
             return
         status = StatusCode.UNAVAILABLE if connection.is_lost else status_of_reset(code)
+        if status is StatusCode.CANCELLED and self._is_overdue:
+            # The server keeps the same deadline, and was a moment earlier.
+            status, reason = StatusCode.DEADLINE_EXCEEDED, TIME_IS_UP
         was_sent = code is not ErrorCode.REFUSED_STREAM
         self._end(RpcFailure(status, reason, was_sent=was_sent, is_local=True))
 
