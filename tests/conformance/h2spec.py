@@ -34,13 +34,13 @@ async def _judged(program: Path, port: int, kind: str, *flags: str) -> list[Case
         ended = await run(command, within_s=WITHIN_S)
         if not report.exists():
             raise Unavailable(f"h2spec left no report: {ended.last_words}")
-        cases = [_case(kind, each) for each in ET.parse(report).getroot().iter("testcase")]
+        cases = [case_in(kind, each) for each in ET.parse(report).getroot().iter("testcase")]
     if len(cases) < LEAST_CASES:
         cases.append(Case(f"{kind}all of them", f"only {len(cases)} cases were judged"))
     return cases
 
 
-def _case(kind: str, found: ET.Element) -> Case:
+def case_in(kind: str, found: ET.Element) -> Case:
     name = f"{kind}{found.get('package')}: {found.get('classname')}"
     failure = next((each for each in found if each.tag in ("failure", "error")), None)
     if failure is not None:

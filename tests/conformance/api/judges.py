@@ -25,13 +25,13 @@ async def judge() -> list[Case]:
         cases = []
         for kind in ("python_sync", "python_aio"):
             program = [sys.executable, "-m", f"tests.conformance.api.{kind}", address]
-            cases += await _judged(f"grpcio {kind.removeprefix('python_')}", program)
+            cases += await judged(f"grpcio {kind.removeprefix('python_')}", program)
         cases += await _grpcurl(address)
-        cases += await _judged("grpc-go", [await go_program(PROGRAMS / "go"), address])
+        cases += await judged("grpc-go", [await go_program(PROGRAMS / "go"), address])
         node: list[str | Path] = ["node", await node_program(PROGRAMS / "node"), address, PROTOS, COMMON_PROTOS]
-        cases += await _judged("grpc-js", node)
+        cases += await judged("grpc-js", node)
         java = ["java", "-XX:TieredStopAtLevel=1", "-cp", await java_classpath(PROGRAMS / "java"), "ApiCheck", address]
-        cases += await _judged("grpc-java", java)
+        cases += await judged("grpc-java", java)
     return cases
 
 
@@ -48,7 +48,7 @@ async def _node() -> AsyncIterator[str]:
             await cluster.stop()
 
 
-async def _judged(kind: str, program: Sequence[str | Path]) -> list[Case]:
+async def judged(kind: str, program: Sequence[str | Path]) -> list[Case]:
     ended = await run(program, within_s=WITHIN_S)
     said = dict(_said(line) for line in ended.output.splitlines() if line.startswith(("ok ", "failed ")))
     silent = f"nothing was said of it; the program ended with {ended.code}: {ended.last_words}"
