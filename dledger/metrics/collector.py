@@ -143,7 +143,7 @@ def _add_histogram(field: str, to: HistogramMetricFamily, values: tuple[str, ...
 
 
 def _row_by_row(make: Callable[[], _AnyFamily], rows: _Rows, add: Callable[..., None]) -> _AnyFamily:
-    """A family whose samples are made as they are written, and can be gone through once.
+    """A family whose samples are made while they are written, so they can be gone through once only.
 
     Thousands of them at a time would have the garbage collector look at everything that the node has. The pauses let
     the event loop go on, which would wait for this thread at each of its steps."""
