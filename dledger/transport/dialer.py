@@ -29,7 +29,7 @@ CONNECT_TIMEOUT_S = 2.0
 LOOK_UP_PATIENCE_S = 15.0
 """For a name that was never looked up: a resolver goes on to the next nameserver after some seconds."""
 KNOWN_PATIENCE_S = 2.0
-"""For a name whose last answer is known: that one is used then."""
+"""The patience with a name whose last answer is known: then the dialler uses that answer."""
 
 
 class BackOff:
@@ -112,7 +112,7 @@ class Dialer:
             await self._wait()
 
     async def _dial(self) -> Outbound | None:
-        """A connection whose hello was accepted, or None, with a log line when the reason is a new one."""
+        """A connection after an accepted hello, or None. A new reason for a failure gives a log line."""
         why_not: tuple[str, str] | None = None
         for address in await self._addresses():
             connection = self._current = Outbound(self.peer, self._handler)

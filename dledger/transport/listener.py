@@ -1,7 +1,7 @@
 """Accepts connections of nodes, also when strangers have taken all other files of the process.
 
-The event loop's own server closes what it has no file for. This one accepts with the files that are kept back
-(common/open_files.py), so a member that comes back gets in.
+The event loop's own server closes what it has no file for. This one accepts with the files kept back for the node
+(common/open_files.py), so a returning member gets in.
 """
 
 from __future__ import annotations
