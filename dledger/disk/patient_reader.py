@@ -1,7 +1,6 @@
 """Reading a file from a device that does not give every page back.
 
-Only for a search for damage, and for files of which one good copy is enough. The end of a log must not depend on a
-device that fails.
+Only for a search for damage, or for data with a second source. The end of a log must not depend on a device that fails.
 """
 
 from __future__ import annotations

@@ -133,5 +133,5 @@ class LogReader:
         await self._frames.settle()
 
     def forget(self) -> None:
-        """What was checked before is not what is there from now on."""
+        """Checks of the past do not count any more: the bytes may change now."""
         self._frames.forget()

@@ -1,5 +1,6 @@
-"""The large frames of one segment, and the sums of their pieces: kept from when a frame is written, and in the footer
-of a sealed segment, so that one record of them costs one piece to read, at any time and wherever it lies.
+"""The large frames of one segment, and the sums of their pieces. The sums are kept from the writing of a frame on, and
+in the footer of a sealed segment. So one record of a large frame costs one piece to read, at any time and at any place
+in it.
 
 In a footer, behind the sparse index; little-endian::
 

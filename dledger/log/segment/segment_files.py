@@ -1,4 +1,4 @@
-"""The files of one log: which segments there are, which are open, and how one comes into being and goes."""
+"""The files of one log: the list of its segments, the open ones, and how a segment comes into being and goes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from dledger.log.segment.segment import (
 MAX_OPEN_SEGMENTS = 128
 """Sealed segments kept open."""
 MAX_INDEXED_SEGMENTS = 512
-"""Sealed segments whose indexes are kept in memory: of full ones, 40 to 130 MB in all."""
+"""Sealed segments with an index in memory: for full segments, 40 to 130 MB in all."""
 
 
 class SegmentFiles:
@@ -54,7 +54,7 @@ class SegmentFiles:
         """What the segments are known to lack."""
         self._pool: FilePool[Segment] = FilePool(disk, str(directory), most_idle=MAX_OPEN_SEGMENTS)
         self._indexed: OrderedDict[Segment, None] = OrderedDict()
-        """Sealed ones whose index is in memory; the least recently used comes first."""
+        """Sealed segments with their index in memory; the least recently used comes first."""
         self._made = count()
 
     @property
@@ -86,13 +86,13 @@ class SegmentFiles:
         return segments[at] if at < len(segments) else None
 
     def unwritable(self, reason: OSError) -> DLedgerError:
-        """What a caller is told of a write that ``reason`` refused, whole."""
+        """The error for a caller whose whole write was refused because of ``reason``."""
         if reason.errno in FULL:
             return error(Code.DISK_FULL, f"the disk of {self.directory} has no room: make some; nothing was appended")
         return error(Code.DISK_ERROR, f"{self.directory} cannot be written ({reason.strerror}): see to the disk")
 
     def unreadable(self, reason: OSError) -> DLedgerError:
-        """What a caller is told of a read that failed."""
+        """The error for a caller whose read failed."""
         return error(Code.DISK_ERROR, f"{self.directory} cannot be read ({reason.strerror}): see to the disk")
 
     @property
@@ -123,7 +123,7 @@ class SegmentFiles:
         return removed
 
     def _leave(self, segment: Segment) -> None:
-        """It is no part of the log any more. Who reads from it has its handle pinned, and its index."""
+        """It is no part of the log any more. A reader of it has its handle pinned, and its index."""
         segment.gone, segment.index = True, None
         self._indexed.pop(segment, None)
         self.close(segment)
@@ -177,7 +177,7 @@ class SegmentFiles:
         self._indexed.pop(segment, None)
 
     def close_all(self) -> None:
-        """Whoever still reads opens nothing anew."""
+        """A reader that goes on opens nothing anew."""
         self._pool.shut()
         for segment in self.segments:
             self.close(segment)
@@ -302,7 +302,7 @@ class SegmentFiles:
         return index, scanner
 
     def reach_of(self, segment: Segment, last: LogPoint, next_index: int) -> Reach:
-        """Where the frames of ``segment`` end in a log that ends with ``last``, before index ``next_index``."""
+        """The end of the frames of ``segment``, in a log that ends with ``last``, before index ``next_index``."""
         following = self.after(segment)
         if following is None:
             return Reach(segment.end_offset, last, next_index)
