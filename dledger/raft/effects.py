@@ -47,7 +47,7 @@ class ReadsConfirmed:
 
 @dataclass(frozen=True, slots=True)
 class FetchTail:
-    """``peer`` has frames behind the end of this log, for which it refuses its vote: they are to be fetched from it,
+    """``peer`` has frames behind the end of this log, for which it refuses its vote. They are to be fetched from it,
     and appended for as long as ``RaftNode.takes_tail``."""
 
     peer: NodeId

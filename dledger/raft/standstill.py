@@ -1,4 +1,4 @@
-"""Whether the other voters' disks work, judged by a leader whose own disk may hang."""
+"""Whether the other voters' disks work, as judged by a leader with a disk that may hang."""
 
 from __future__ import annotations
 
