@@ -110,6 +110,6 @@ class Scrubber:
 
     @property
     def _pause_s(self) -> float:
-        """Evenly over what is left of the period, by what the log takes on the disk."""
+        """Spreads the steps evenly over the rest of the period, by the log's size on the disk."""
         steps = max(1, self._log.size_bytes // STEP_BYTES)
         return min(MAX_PAUSE_S, max(STEP_BYTES / MAX_RATE_BYTES_S, min(self._left_s, self._period_s / steps)))
