@@ -84,7 +84,7 @@ class HeartbeatCoalescer:
 
     def send(self, peer: NodeId, message: Message) -> bool:
         """False when the message was dropped. True for a heartbeat, or an answer to one, that is to leave at the end of
-        the turn: if it is dropped then, it is only counted."""
+        the turn. If it is dropped then, it is only counted."""
         if isinstance(message, Heartbeat | HeartbeatResponse):
             return self._hold(peer, message)
         waiting = self._waiting.get(peer)
