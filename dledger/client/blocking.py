@@ -195,7 +195,7 @@ class BlockingNamedProducer:
         return acks
 
     def enqueue_many(self, records: Sequence[Buffer]) -> None:
-        """Appends the records; waits for room, not for the outcome: that is what ``flush`` is for, and leaving."""
+        """Appends the records. It waits for room, not for the outcome: ``flush`` does, and so does leaving."""
         self._run(self._producer.enqueue_many(as_records(records)))
 
     def enqueue_body(self, body: Buffer, count: int) -> None:
@@ -207,7 +207,7 @@ class BlockingNamedProducer:
         self._end(self._producer.flush(), tells=True)
 
     def _end(self, work: Coroutine[Any, Any, None], *, tells: bool) -> None:
-        """Also where the client was closed meanwhile: the producer knows what became of what it had been given."""
+        """Also after the client was closed meanwhile: the producer knows the outcome of everything it was given."""
         try:
             self._run(work)
         except Unavailable:

@@ -27,7 +27,7 @@ class Cluster(AsyncClient):
     """A client of a cluster, used as ``async with dledger.connect_cluster("host:port,…") as cluster:``, in one event
     loop.
 
-    All its logs share one gRPC channel a node, what is known of the nodes, and one task that keeps that new.
+    All its logs share one gRPC channel a node, the facts about the nodes, and one task that renews these.
     """
 
     def __init__(self, endpoints: str | Sequence[str], options: ClientOptions) -> None:
@@ -38,7 +38,7 @@ class Cluster(AsyncClient):
         """Logs that were replaced while they were closing."""
         self._open = False
         self._closing: asyncio.Task[None] | None = None
-        """From the first call of ``close`` on: one task, for all who call it."""
+        """From the first call of ``close`` on: one task, for all its callers."""
 
     async def __aenter__(self) -> Self:
         options = self._options

@@ -1,6 +1,6 @@
 """The idempotent producer: keeps one AppendStream to the leader, and resends until everything has its outcome.
 
-Every record has a sequence number under a producer id of the log's, so a resend after a broken stream or a failover is
+Every record has a sequence number under a producer id of the log's. So a resend after a broken stream or a failover is
 recognised and never appended twice. For the caller a failover is a delay.
 """
 
@@ -58,7 +58,7 @@ class Producer:
         self._task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """A program may cancel all tasks of its loop, this one among them: who waits is told at once."""
+        """A program may cancel all tasks of its loop, this one among them: waiting callers are told at once."""
         if task.cancelled() and not self._is_closing:
             self._identity = None
             self._queue.close(task_cancelled())
@@ -155,7 +155,7 @@ class Producer:
 
 
 class _Sender:
-    """What one stream says: everything in flight once more, then what comes."""
+    """The messages of one stream: everything in flight once more, then new batches."""
 
     def __init__(
         self, queue: AppendQueue, group: str, identity: log_pb2.InitProducerResponse, backoff: Backoff
