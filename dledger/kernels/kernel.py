@@ -1,5 +1,5 @@
-"""What a kernel is: a partial result of each batch, merged in any order and grouping; and what a check is: the same in
-shards, so that no process ever holds all of it.
+"""A kernel gives a partial result of each batch, merged in any order and grouping. A check does the same in shards, so
+no process ever holds all of it.
 
 ::
 

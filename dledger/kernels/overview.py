@@ -1,5 +1,5 @@
-"""The first look at a history, which stays small: where its rows lie, so that shards are of a size, and what the rows
-of one shard must know of the others. It grows with blocks of values, and with appends of unknown outcome.
+"""The first look at a history, which stays small. It has the places of the rows, for shards of a size, and the facts
+that one shard must know of the others' rows. It grows with blocks of values, and with appends of unknown outcome.
 
 ::
 
