@@ -48,7 +48,7 @@ class PushingBatchReader(BatchReader):
 
 
 def read_split(options: ReadOptions, split: Split) -> Iterator[pa.RecordBatch]:
-    """The split's records, as Arrow. Where they were trimmed since the plan: an error, or what is left."""
+    """The split's records, as Arrow. If some were trimmed since the plan: an error, or the rest."""
     at, end = split.start, split.end
     if at >= end:
         return

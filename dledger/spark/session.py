@@ -78,8 +78,8 @@ def local_session(name: str, *, master: str = "local[*,3]", conf: Mapping[str, s
 
 
 def _where_the_driver_is(master: str) -> dict[str, str]:
-    """The address at which workers reach this process: the one by which the master is reached. Of a manager that is
-    found in files of its own (yarn, k8s) it is Spark that knows."""
+    """The address at which workers reach this process: the one by which this process reaches the master. For a manager
+    found in files of its own (yarn, k8s), Spark knows the address."""
     kind = _MASTERS.fullmatch(master)
     if kind is None:
         raise ConfigError(f"no Spark master is {master!r}: give local[N], spark://host:port, yarn or k8s://…")
@@ -159,7 +159,7 @@ _OURS = re.compile(r"dledger\.common\.errors\.(\w+): (.*?)(?:\n|$| SQLSTATE)", r
 
 
 def sentence_of(failure: BaseException) -> DLedgerError | None:
-    """Our own refusal, out of what Spark made of it; None where there is none in it."""
+    """Our own refusal, taken out of Spark's error; None if there is none in it."""
     found = _OURS.search(str(failure))
     if found is None:
         return None
