@@ -4,13 +4,13 @@
 # make test-spark what needs Spark (500 MB, with a Java): the log as a source and a sink
 # make spark-kills KILLS=20   kill -9 of a Spark pipeline in the middle: is every record there once?
 # make test-root what needs root: loop-mounted disks that run full, hang or lose power, system calls that fail
-# make test-docker builds the image and runs docker-compose.yml, with a Docker engine of its own
+# make test-docker builds the image and runs docker-compose.yml, with a Docker engine of its own (root; says what it lacks)
 # make jepsen   five hosts, every nemesis for a moment (root); longer: .venv/bin/python -m jepsen suite --time-limit 120
 # make check    lint, types, architecture, proto
 # make soak MINUTES=5 KILL_EVERY=10
 # make sim SEEDS=2000   whole clusters under virtual time, a fault at every turn; the seeds come from the commit's hash, and
 #               its first line says how to run the same again
-# make liveness every connection graph of three and of five nodes: is there soon a leader that stays?
+# make liveness every connection graph of three and of five nodes: is there soon a leader that stays? GRAPH=341: one alone
 # make bench    our figures beside the peers' and the limits of the machine; BENCH_FLAGS="--quick" for a first look
 # make bench-all the same, the scenarios without Spark, and the table of targets: 1½ h, 80 GB of room, a quiet machine
 # make fuzz COUNT=1000000   mutated messages for every port and every decoder
@@ -80,7 +80,7 @@ sim: .venv/.tools
 	@$(bin)/python -m tests.simulation --of-commit $(SEEDS)
 
 liveness: .venv/.tools
-	@$(bin)/python -m tests.liveness
+	@$(bin)/python -m tests.liveness $(if $(GRAPH),--graph $(GRAPH))
 
 bench: .venv/.bench
 	@$(bin)/python -m bench compare $(BENCH_FLAGS)

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from dledger.cli.interrupts import cancelled_by_signals
-from dledger.cli.memory import keep_freed_memory
 from dledger.cli.options import Target, client_options, option, output_option
 from dledger.cli.output import Progress, print_fields, print_json
 from dledger.cli.record_limits import LARGEST_RECORD_BYTES, limits_for, with_whose_limit
@@ -26,6 +25,7 @@ from dledger.cli.runtime import EXIT_INTERRUPTED, EXIT_OUTPUT, complain, run
 from dledger.cli.streams import OutputError, discard_output
 from dledger.common.config import Limits
 from dledger.common.errors import MAX_QUOTED_CHARS, Code, ConfigError, DLedgerError, OutcomeUnknown, error
+from dledger.common.memory import keep_freed_memory
 
 if TYPE_CHECKING:
     from dledger.client import Acks, Log

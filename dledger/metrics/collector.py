@@ -96,6 +96,13 @@ class GroupCollector(Collector):
         self._groups = groups
         self._refresh = refresh
 
+    def describe(self) -> Iterator[Metric]:
+        """The families without samples. By their names the library finds who has what ``/metrics?name[]=`` asks for."""
+        yield from _families([], GROUP_LABELS, GAUGES, COUNTERS)
+        yield from _histograms([], GROUP_LABELS, HISTOGRAMS)
+        yield from _families([], PEER_LABELS, PEER_GAUGES, PEER_COUNTERS)
+        yield from _histograms([], PEER_LABELS, PEER_HISTOGRAMS)
+
     def collect(self) -> Iterator[Metric]:
         if self._refresh is not None:
             self._refresh()

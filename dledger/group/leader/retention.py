@@ -25,16 +25,15 @@ import logging
 from typing import NamedTuple
 
 from dledger.common.errors import Code, DLedgerError, error
-from dledger.common.limited_log import LimitedLog
 from dledger.common.types import DiskState, GroupSettings, Position, Role, TrimPoint
 from dledger.group.context import GroupContext
 from dledger.group.leader.appender import Appender
+from dledger.group.leader.clock_watch import ClockWatch
 from dledger.group.leader.control_frames import ControlFrames
 from dledger.group.leader.settings import Settings
 from dledger.log.frame.control import trim_body
 from dledger.log.frame.frame import ControlKind
 from dledger.log.log_api import Boundary
-from dledger.raft.leadership import MAX_STAMP_LEAD_MS
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +61,7 @@ class Retention:
         self._settings = settings
         self._trimming: asyncio.Task[None] | None = None
         self._next_policy_s = 0.0
-        self._limited_log = LimitedLog(logger)
+        self._clocks = ClockWatch(context)
 
     # Every node ----------------------------------------------------------------------------------------------------
 
@@ -73,11 +72,12 @@ class Retention:
         return state.trim is not None and state.trim.point.position > state.start.position
 
     def check(self) -> None:
-        """Called now and then: trims what is committed, and has the leader look at its policy."""
+        """Called now and then: trims what is committed, and has the leader look at the clocks and its policy."""
         self.on_commit()
         now_s = self._context.now_s()
         if now_s >= self._next_policy_s and self._context.role is Role.LEADER:
             self._next_policy_s = now_s + POLICY_INTERVAL_S
+            self._clocks.check()
             self._apply_policy()
 
     def on_commit(self) -> None:
@@ -221,17 +221,7 @@ class Retention:
         leadership, own_ms = self._context.core.leadership, self._context.wall_clock_ms()
         if leadership is None:
             return 0
-        agreed_ms = leadership.agreed_clock_ms(own_ms, self._context.now_ms())
-        if 0 < agreed_ms < own_ms - MAX_STAMP_LEAD_MS:
-            self._limited_log.say(
-                logging.WARNING,
-                "clock",
-                self._context.now_s(),
-                "this leader's clock is ahead of the other voters', and its records are stamped by theirs: see to it",
-                group=self._context.group,
-                ahead_ms=own_ms - agreed_ms,
-            )
-        return agreed_ms
+        return leadership.agreed_clock_ms(own_ms, self._context.now_ms())
 
     def _taken(self, boundary: Boundary | None) -> Trimmed:
         first_index = self._log.state.first_index

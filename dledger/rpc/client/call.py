@@ -14,6 +14,7 @@ from dledger.rpc.http2.stream import Stream
 from dledger.rpc.status import StatusCode, status_of_reset
 from dledger.rpc.wire import PREFIX_BYTES, Messages, Metadata, WireFault, is_one_message, prefixed
 
+NO_GRPC = "what listens there does not speak gRPC"
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 """A message is bounded by what is asked for and by the server's limits; this bounds what a stranger may send."""
 
@@ -112,7 +113,7 @@ class ClientCall(Stream):
     def on_reset(self, code: ErrorCode, reason: str) -> None:
         connection = self.connection
         if connection.fault is not None and not connection.has_settings:
-            text = "cannot be reached: what listens there does not speak gRPC"
+            text = f"cannot be reached: {NO_GRPC}"
             self._end(RpcFailure(StatusCode.UNAVAILABLE, text, was_sent=False, is_local=True))
             return
         status = StatusCode.UNAVAILABLE if connection.is_lost else status_of_reset(code)

@@ -12,7 +12,7 @@ from typing import Any
 
 from dledger.common.config import split_address
 from dledger.common.resolver import Resolver
-from dledger.rpc.client.call import StreamingCall, UnaryCall
+from dledger.rpc.client.call import NO_GRPC, StreamingCall, UnaryCall
 from dledger.rpc.client.connection import ClientConnection
 from dledger.rpc.client.dial import dial
 from dledger.rpc.client.rpc_failure import RpcFailure
@@ -54,8 +54,9 @@ class _Protocol(Http2Protocol[ClientConnection]):
         return ClientConnection(CLIENT_LIMITS, self.wants_flush, self.heard_s, self._on_removed)
 
     def _on_removed(self) -> None:
-        if self.waiting:
-            _release(self.waiting.popleft())
+        while self.waiting:
+            if _release(self.waiting.popleft()):
+                return
 
     def on_end(self, reason: str) -> None:
         if self._look is not None:
@@ -76,9 +77,12 @@ class _Protocol(Http2Protocol[ClientConnection]):
             self.connection.ping()
 
 
-def _release(waiting: asyncio.Future[None]) -> None:
-    if not waiting.done():
-        waiting.set_result(None)
+def _release(waiting: asyncio.Future[None]) -> bool:
+    """False: its call has given up."""
+    if waiting.done():
+        return False
+    waiting.set_result(None)
+    return True
 
 
 class Channel:
@@ -150,6 +154,7 @@ class Channel:
             protocol = self._protocol
             if protocol is None or not protocol.connection.takes_calls:
                 protocol = await self._before(deadline_s, self._connect())
+                self._check_fresh(protocol.connection)
             if protocol.connection.has_room:
                 return protocol.connection
             waiting = asyncio.get_running_loop().create_future()
@@ -184,6 +189,13 @@ class Channel:
         except asyncio.CancelledError:
             self._check_usable()
             raise
+
+    def _check_fresh(self, connection: ClientConnection) -> None:
+        """What was just connected may have ended already."""
+        if connection.fault is not None and not connection.has_settings:
+            raise self._unreachable(NO_GRPC)
+        if not connection.takes_calls:
+            raise self._unreachable("the connection was closed at once")
 
     def _check_usable(self) -> None:
         if self._pid != os.getpid():

@@ -16,7 +16,8 @@ def keep_freed_memory() -> None:
 
     glibc gives them back to the kernel after each, and takes them again page by page with the next: that costs a client
     a seventh of what it appends in bulk, and where a follower catches up, the appends that go on another. Nothing
-    happens where the C library has no ``mallopt``. For a process of ours; a library must not decide this for its host.
+    happens where the C library has no ``mallopt``. It holds for the whole process: dledger's own programs call it, and
+    a program that appends in bulk may; the client does not do so by itself.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
