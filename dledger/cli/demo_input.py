@@ -18,7 +18,7 @@ NOT_PYTHONS_OWN = ("site-packages", "dist-packages")
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Files whose lines become records, in this order."""
+    """Files with the lines that become records, in this order."""
 
     title: str
     files: tuple[Path, ...]

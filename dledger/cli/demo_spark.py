@@ -198,7 +198,7 @@ class SparkDemo:
         }
 
     def _compare_with_input(self, spark: SparkSession, feed: Feed) -> tuple[int, int]:
-        """Lines that the archive lacks, and records that no line accounts for."""
+        """Lines missing in the archive, and records that no line accounts for."""
         from dledger.spark.jobs import archive  # noqa: PLC0415  # not for --help
 
         table = archive.read(spark, self._out).select("index", "value").toArrow().sort_by("index")

@@ -143,7 +143,7 @@ def readmit(*, target: Target, node_id: str, as_learner: bool, dry_run: bool, ou
 
 
 async def _groups_of(target: Target, node_id: str) -> list[str]:
-    """The group that is named; else all that the node is a member of, ``meta`` first."""
+    """The named group; else all groups with the node as a member, ``meta`` first."""
     if not target.is_cluster:
         return [target.group]
     async with target.connect_cluster() as cluster:

@@ -1,4 +1,4 @@
-"""What commands share: flags with an environment variable each, and where the cluster is."""
+"""Shared by the commands: flags with an environment variable each, and the cluster's addresses."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class GroupName(_ParamType):
 
 
 class OutputOption(click.Option):
-    """-o. DLEDGER_OUTPUT is one for all commands: where it names a format that another one has, it says nothing."""
+    """-o. DLEDGER_OUTPUT is one variable for all commands: a format that only another command has is ignored."""
 
     def resolve_envvar_value(self, ctx: click.Context) -> str | None:
         value = super().resolve_envvar_value(ctx)
