@@ -1,7 +1,7 @@
 """The appends of one producer, from the call to the ack: gathered into batches, sequenced, settled in order. No IO.
 
-Nothing lingers. Calls travel together only if they had to wait: for room in the window or, once several batches are
-under way, for enough calls to be worth another batch.
+Nothing lingers. Calls travel together only if they had to wait. They wait for room in the window or, with several
+batches under way, for enough calls to be worth another.
 
 Invariants: everything in flight is sequenced without a gap, oldest first, in the order of the calls. Queued batches are
 newer than all of it and have no sequence yet. A batch in flight leaves from the front only.

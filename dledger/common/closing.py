@@ -11,8 +11,7 @@ Exit = Callable[[type[BaseException] | None, BaseException | None, TracebackType
 
 def unless_cancelled(close: Callable[[], Awaitable[None]]) -> Exit:
     """For ``AsyncExitStack.push_async_exit``: ``close`` is called after a failure too. It is not called after a
-    cancellation: the stop was given up, perhaps because a disk hangs, and ``close`` would wait for the same disk
-    again."""
+    cancellation. The stop was given up, perhaps because a disk hangs, and ``close`` would wait for that disk again."""
 
     async def leave(kind: type[BaseException] | None, _failure: object, _trace: object) -> bool:
         if kind is None or not issubclass(kind, asyncio.CancelledError):

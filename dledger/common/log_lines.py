@@ -23,7 +23,7 @@ Write = Callable[[bytes], None]
 
 
 def stderr_writer() -> Write:
-    """Writes to stderr, and blocks while its reader does not read. It does not use Python's own buffer: a thread that
+    """Writes to stderr, and blocks while its reader does not read. It passes Python's own buffer by. A thread that
     blocked in it would hold the buffer's lock, and the end of the process needs that lock."""
     stream = sys.stderr
     try:

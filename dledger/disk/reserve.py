@@ -1,7 +1,7 @@
 """Room kept for a full disk: for entries that end this state, not for entries that fill the disk.
 
-These are the term's no-op, a trim, a change of the members or the settings, the small state of a roll, and the
-beginning of a log that is reset. None is large. Without them a log on a full disk could neither be led nor be made
+These are the term's no-op, a trim, and a change of the members or the settings. The small state of a roll and the
+beginning of a reset log are others. None is large. Without them a log on a full disk could neither be led nor be made
 smaller. They may take the reserve if the device has no room. It is kept again as soon as there is some.
 
 A process keeps two on a file system. One is for the log that all others depend on. The others share the second, which

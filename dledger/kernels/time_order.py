@@ -75,8 +75,8 @@ class TimeOrderCheck:
         )
 
     def _merged(self, parts: Iterable[pa.Table]) -> pa.Table:
-        """Drops rows that can decide nothing: an index known later than a higher one, the many rows of one read, and
-        later finds at a place of the same find."""
+        """Drops rows that can decide nothing. These are an index known later than a higher one, the many rows of one
+        read, and repeated finds at one place."""
         table = joined(self.schema, parts)
         row, index, at_ns = column(table, "row"), column(table, "index"), column(table, "at_ns")
         value = column(table, "value")

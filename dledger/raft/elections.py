@@ -192,8 +192,8 @@ class Elections(NodeState):
            as its log is the furthest. By its own log it is a learner, so it would not stand.
 
         So it stands after some calls. The voters that its own log names elect it, itself not among them. Raft's proofs
-        ask no more than such a majority, and the candidate's log. (In Ongaro's dissertation, §4.2.2, a server outside
-        the members stands for the same reason.) It leads without counting itself, and hands over to a voter
+        ask no more than such a majority, and the candidate's log. In Ongaro's dissertation, §4.2.2, a server outside
+        the members stands for the same reason. It leads without counting itself, and hands over to a voter
         (group/leader/preferred.py).
         """
         if result is VoteResult.ACCEPT:

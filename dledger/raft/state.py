@@ -124,7 +124,7 @@ class NodeState:
 
     @property
     def may_vote(self) -> bool:
-        """False for a node that must not be part of a quorum: it does not stand, and votes at most for a log that is
+        """False for a node that must not be part of a quorum. It does not stand, and votes at most for a log that is
         ahead."""
         return self.vote_blockers.isdisjoint(_KEEPS_FROM_VOTING)
 

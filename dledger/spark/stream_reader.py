@@ -1,7 +1,7 @@
 """The streaming source: what was committed since the last micro-batch.
 
 Spark notes an offset before it runs the micro-batch up to it. Ours says how that is cut into tasks too. So a
-micro-batch that is run again is cut as before, even if the segments have changed: its sink sees the same rows in the
+micro-batch that is run again is cut as before, even if the segments have changed. Its sink sees the same rows in the
 same partitions.
 
 ::

@@ -108,7 +108,7 @@ class Runner(Generic[Machine]):
         return self._applier.sessions.used() if self._applier is not None else {}
 
     async def run(self) -> None:
-        """Until it is cancelled. Raises the errors after which the state machine cannot go on: those of
+        """Until it is cancelled. Raises the errors after which the state machine cannot go on. These are the errors of
         ``Applier.apply``, and CORRUPT_LOG for a state that differs elsewhere than on a node. Errors that pass by
         themselves are waited out."""
         backoff = Backoff(self._random)

@@ -11,8 +11,8 @@ The leader looks every second, with a full disk whenever it can. A target must h
 it) for a while without a break. So a node that has just come back, or comes and goes, is left alone. After a failed
 handover the leader leads on, and leaves its target alone for a time that doubles with every failure. So appends pay at
 most one election timeout for each attempt, and no lagging node is elected. The same holds for a leader with a full disk
-and for its targets. A node that took over because this leader could not tell the log's beginning is left alone so too:
-its copy may be damaged as well.
+and for its targets. A node that took over because this leader could not tell the log's beginning is left alone so too.
+Its copy may be damaged as well.
 """
 
 from __future__ import annotations

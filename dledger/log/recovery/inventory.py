@@ -84,7 +84,7 @@ def _segment_name(name: str) -> SegmentName | None:
 
 
 def _look(files: SegmentFiles, name: SegmentName, *, anew: bool = False) -> _Found:
-    """A segment as the disk has it, not as the page cache does: a failed sync leaves pages that look clean and never
+    """A segment as the disk has it, not as the page cache does. A failed sync leaves pages that look clean and never
     reached the disk. A segment with a trailer is believed without that, unless ``anew``: it got the trailer when all of
     it was durable."""
     path = str(files.directory / name.file(SEGMENT_SUFFIX))

@@ -1,6 +1,6 @@
 """Holes: places in a segment without the frames that were written there, found by every check there is.
 
-A frame has the same bytes on every node and a fixed place in its segment, so the frames missing in a hole are known
+A frame has the same bytes on every node and a fixed place in its segment. So the frames missing in a hole are known
 exactly::
 
     … good frame │ hole: [first, last], [offset, end_offset) │ next good frame …
@@ -171,8 +171,8 @@ class _Search:
         """What ``_behind`` found."""
 
     def holes(self, stopped: FrameScanner, depth: int = 0) -> list[Hole]:
-        """The holes from the place on at which ``stopped`` found no good frame: of all ways to go on, the one that
-        misses the fewest bytes."""
+        """The holes from the place on at which ``stopped`` found no good frame. Of all ways to go on, it takes the one
+        that misses the fewest bytes."""
         offset, previous, next_index = stopped.offset, stopped.previous, stopped.next_index
         best = [self.hole_to_end(offset, previous, next_index)]
         if depth == _MAX_HOLES:
