@@ -116,7 +116,7 @@ class Appender:
             if not isinstance(failure, DLedgerError):
                 raise failure
             self._fail(failure, 0)
-        # Whatever is in flight gets its outcome within the client's own timeout.
+        # Everything in flight gets its outcome within the client's own timeout.
         if self._in_flight:
             await asyncio.wait(self._in_flight)
 

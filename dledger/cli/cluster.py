@@ -178,7 +178,7 @@ class LocalCluster:
                 stdout=log,
                 stderr=log,
                 env=environment,
-                start_new_session=True,  # Ctrl-C in the terminal is for the caller alone, who stops the nodes in order
+                start_new_session=True,  # Ctrl-C in the terminal is for the caller alone: it stops the nodes in order
             )
         node.expected_to_end = False
         node.watcher = asyncio.create_task(self._watch(node, node.process), name=f"watch {node_id}")

@@ -93,7 +93,7 @@ class Archiver:
                 self._restarts += 1
                 if self._restarts > MOST_RESTARTS:
                     raise ConfigError(f"the archiver ended by itself: {last_words(self._log_file)}")
-                await self.start()  # as whoever looks after it would: a busy machine is too slow for Spark's own limits
+                await self.start()  # as its operator would: a busy machine is too slow for Spark's own limits
             if time.monotonic() > deadline:
                 raise error(Code.TIMEOUT, f"no micro-batch was archived within {PATIENCE_S:.0f} s: {self._log_file}")
             await asyncio.sleep(POLL_S)  # another process cannot be awaited: it is asked

@@ -145,7 +145,7 @@ def _with_target(command: Command, *decorators: Callable[[Any], Any]) -> Command
     @functools.wraps(command)
     def with_target(*args: Any, endpoints: str, timeout: float, group: str = DEFAULT_GROUP, **rest: Any) -> Any:
         target = Target(endpoints, group or META_GROUP, int(timeout * 1000), is_cluster=not group)
-        click.get_current_context().find_root().obj = target  # whose troubles are told where the command fails
+        click.get_current_context().find_root().obj = target  # its troubles are told if the command fails
         return command(*args, target=target, **rest)
 
     decorated: Any = with_target

@@ -150,7 +150,7 @@ def _raw(_index: int, _term: int, _timestamp_ms: int, values: Sequence[bytes]) -
 
 
 def _json_line(record: Printed) -> bytes:
-    """The bytes in base64, and as ``text`` too where they are UTF-8."""
+    """The bytes in base64, and as ``text`` too if they are UTF-8."""
     fields = {**asdict(record), "value": base64.b64encode(record.value).decode()}
     with suppress(UnicodeDecodeError):  # it is no text, and "value" has it all
         fields["text"] = record.value.decode()

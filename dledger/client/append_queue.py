@@ -71,7 +71,7 @@ class AppendQueue:
         self.in_flight: deque[PendingBatch] = deque()
         self.settled_batches = 0
         self.last_refusal: DLedgerError | None = None
-        """Why the last attempt did not work; told to callers whose time runs out meanwhile."""
+        """Why the last attempt did not work; told to callers that run out of time meanwhile."""
 
     # The caller's side ------------------------------------------------------------------------------------------
 

@@ -77,7 +77,7 @@ class ClientOptions:
 
 
 def given_endpoints(endpoints: str | Sequence[str] | None) -> str | Sequence[str]:
-    """``endpoints``, or those of the environment for None. Raises CONFIG_ERROR where there are none either."""
+    """``endpoints``, or those of the environment for None. Raises CONFIG_ERROR if there are none either."""
     if endpoints is not None:
         return endpoints
     found = os.environ.get(ENDPOINTS_VARIABLE, "")

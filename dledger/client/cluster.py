@@ -88,7 +88,7 @@ class Cluster(AsyncClient):
             await asyncio.shield(self._closing)
 
     async def end(self) -> None:
-        """Closes without waiting for any outcome, also where ``close`` is waiting for some: those are told then."""
+        """Closes without waiting for any outcome, also if ``close`` is waiting for some: those are told then."""
         if self._closing is None and not self._open:
             return
         await asyncio.gather(*(log.end() for log in (*self._logs.values(), *self._ending)))

@@ -142,7 +142,7 @@ class Getter:
             if get.deadline <= now:
                 _fail(get, self._overdue(get.index))
         if any(get.future.done() for get in self._queued):
-            # Who gave up takes no room from others, however long nobody can be asked.
+            # A caller that gave up takes no room from others, however long nobody can be asked.
             self._queued = deque(get for get in self._queued if not get.future.done())
         if self._queued or self._in_flight:
             self._timer = self._loop.call_later(TICK_S, self._tick)
@@ -161,7 +161,7 @@ class Getter:
             await self._ready()
             try:
                 await self._attempt()
-            except Exception as bug:  # whoever waits is told, once; the next stream begins anew
+            except Exception as bug:  # waiting callers are told, once; the next stream begins anew
                 logger.exception("a stream of gets ended on a bug")
                 self._end(InternalError(f"the client's gets met a bug: {bug!r}; please report it"))
 

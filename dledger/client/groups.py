@@ -95,7 +95,7 @@ class Groups(LeaderCalls):
         try:
             answer = await self.ask(lambda admin: admin.DeleteGroup, request, attempts)
         except (UnknownGroup, ChangeRefused):
-            if id > 0 and attempts.left_doubt:  # an earlier attempt, whose answer was lost, removed it
+            if id > 0 and attempts.left_doubt:  # an earlier attempt, with a lost answer, removed it
                 return GroupInfo(name, id, ())
             raise
         return GroupInfo.from_wire(answer.group)

@@ -74,7 +74,7 @@ class LeaderLocator:
             self._search = asyncio.create_task(self._ask_around(), name="dledger-find-leader")
             self._search.add_done_callback(_retrieve)
         search = self._search
-        await asyncio.wait({search})  # which a caller who is cancelled leaves to the others
+        await asyncio.wait({search})  # a cancelled caller leaves the search to the others
         if search.cancelled():
             raise client_closed()
         return self._channels.at(search.result().address)
@@ -94,7 +94,7 @@ class LeaderLocator:
                 if refusal.code in ASKS_ELSEWHERE:
                     self.lost(endpoint.address, refusal)
                 if not self._cluster.is_of_others(endpoint.address):
-                    raise  # otherwise whom the others follow by now is looked for: it is not found again
+                    raise  # otherwise the others' leader is looked for: this one is not found again
             else:
                 return endpoint
 
@@ -136,11 +136,11 @@ class LeaderLocator:
         if not address:
             raise error(Code.UNKNOWN_MEMBER, f"the group {self.group!r} has no member {node!r} with an address")
         if not self._cluster.is_of_us(address):
-            await self.ask(address)  # an address says not of whose cluster it is
+            await self.ask(address)  # an address does not tell its cluster
         return self._channels.at(address)
 
     def _address_of(self, node: str) -> str:
-        """Of a member by its id, or by the address itself; empty where nobody told of it."""
+        """Of a member by its id, or by the address itself; empty if nobody told of it."""
         known = self._book.metadata
         return (known.address_of(node) if known else "") or (node if node in self.addresses else "")
 

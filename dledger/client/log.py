@@ -120,7 +120,7 @@ class Log(AsyncClient):
             await asyncio.shield(self._closing)
 
     async def end(self) -> None:
-        """Closes without waiting for any outcome, also where ``close`` is waiting for some: those are told then."""
+        """Closes without waiting for any outcome, also if ``close`` is waiting for some: those are told then."""
         if self._closing is None and not self._open:
             return
         self._queue.close(client_closed())

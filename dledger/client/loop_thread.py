@@ -101,7 +101,7 @@ class LoopThread:
         if future is None:
             work.close()
             if self._thread is not None:
-                self._thread.join()  # so that whatever was under way has its outcome by now
+                self._thread.join()  # so that everything under way has its outcome by now
             text = f"the client is not open: use it inside `with {self._opened_by}`"
             raise error(Code.SHUTTING_DOWN, text)
         try:

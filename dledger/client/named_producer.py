@@ -258,7 +258,7 @@ class NamedProducer:
                     await self._changed.wait()
                 await self._attempt()
         except asyncio.CancelledError:
-            self._end()  # by whoever closed it, or the client
+            self._end()  # by the caller that closed it, or by the client
             raise
         except Exception as bug:
             logger.exception("a named producer ended on a bug")
@@ -286,7 +286,7 @@ class NamedProducer:
             self.settle(FORGOTTEN_INDEX, 0, 0)
             return
         try:
-            # A gap where we left none: who says so does not know the newest of the log, and learns of it.
+            # A gap where we left none: this node does not know the newest of the log, and learns of it.
             self._may_go_on(end, passes=end.code is Code.OUT_OF_ORDER)
         except DLedgerError as failure:
             self._fail(failure)

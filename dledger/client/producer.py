@@ -82,7 +82,7 @@ class Producer:
                 await self._queue.ready()
             try:
                 await self._attempt()
-            except Exception as bug:  # whoever waits is told, once; a new producer begins anew
+            except Exception as bug:  # waiting callers are told, once; a new producer begins anew
                 logger.exception("a stream of appends ended on a bug")
                 self._queue.close(InternalError(f"the client's producer met a bug: {bug!r}; please report it"))
                 self._identity = None
@@ -103,7 +103,7 @@ class Producer:
             end = await stream.hold()
             self._queue.last_refusal = end
             if end.code in ASKS_ELSEWHERE or end.code is Code.OUT_OF_ORDER:
-                # A gap where we left none: who says so does not know the newest of the log.
+                # A gap where we left none: this node does not know the newest of the log.
                 self._leaders.lost(endpoint.address, end)
             if self._settle(end):
                 return

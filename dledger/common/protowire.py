@@ -43,7 +43,7 @@ def encode_varint(value: int) -> bytes:
 
 
 def decode_varint(message: Buffer, at: int) -> tuple[int, int]:
-    """Its value, and where it ends. Raises IndexError where the message ends within it."""
+    """Its value, and where it ends. Raises IndexError if the message ends within it."""
     value = shift = 0
     while True:
         byte = message[at]

@@ -239,7 +239,7 @@ class KernelQueue:
         if not self._ended:
             return
         ended, self._ended = self._ended, []
-        for request in ended[1:]:  # by the loop: whatever one log makes of its end, the others hear of theirs
+        for request in ended[1:]:  # by the loop: the others hear of their ends, even if one log fails at its own
             self.loop.call_soon(request.tell)
         ended[0].tell()
 

@@ -41,7 +41,7 @@ class MachineStatus(NamedTuple):
     version: int = 0
     """The latest of the commands that it knows."""
     confirmed_id: int = -1
-    """The last confirmed checkpoint whose state it has, or had on its way here; −1: none."""
+    """The last confirmed checkpoint with a state that it has, or had on its way here; −1: none."""
     checkpoint_id: int = 0
     digest: bytes = b""
     """Its own, as of the BEGIN of checkpoint ``checkpoint_id``, to which it applied its way. Empty: it has none."""

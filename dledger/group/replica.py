@@ -257,7 +257,7 @@ class Replica:
         self._preferred.stop()
         self._leave_leadership(refusal)
         if self.role is not Role.FOLLOWER or self.leader_id:
-            # Whatever ended it, a host that was the master must hear that it is not any more.
+            # After any end, a host that was the master must hear that it is not any more.
             self.role, self.leader_id = Role.FOLLOWER, NOBODY
             self._host.on_role(self.group, self.role, self.term, self.leader_id)
         self.reader.close(refusal)
@@ -384,7 +384,7 @@ class Replica:
         try:
             work()
             self._effect_runner.run()
-        except Exception as failure:  # noqa: BLE001 – whatever it is, it must stop the group and be seen
+        except Exception as failure:  # noqa: BLE001 – any failure must stop the group and be seen
             self._fail_with(failure)
 
     def on_connected(self, peer: NodeId) -> None:
@@ -433,7 +433,7 @@ class Replica:
             self._commit_index.appended(header.position, header.end_index)
             self.metrics.records_appended += header.count
             self.metrics.bytes_appended += header.stored_bytes
-        # Pushed first: who is removed by these frames is to hear of it.
+        # Pushed first: a node removed by these frames is to hear of it.
         self.dispatchers.push()
         self.roster.follow_log()
 

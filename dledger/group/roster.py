@@ -25,7 +25,7 @@ class Roster:
         self._is_committed = False
         self._lines = ChangeLines(context.group, context.log)
 
-    # Who they are ------------------------------------------------------------------------------------------------
+    # The members -------------------------------------------------------------------------------------------------
 
     def follow_log(self) -> None:
         """The members are what the log's last word says, committed or not; a truncation takes it back."""

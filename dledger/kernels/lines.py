@@ -70,7 +70,7 @@ class LineKernel:
 
 
 def settled(merged: pa.Table) -> pa.Table:
-    """The partial of ``RateKernel`` that the lines amount to. Raises CONFIG_ERROR where some of them are missing."""
+    """The partial of ``RateKernel`` that the lines amount to. Raises CONFIG_ERROR if some of them are missing."""
     if (column(merged, "calls") < 0).any():
         raise ConfigError("an append was completed that was never invoked: lines are missing")
     return merged.filter(pa.array(column(merged, "calls") > 0))

@@ -124,7 +124,7 @@ class Overview:
         return Invocations(*(self._columns[name][mine] for name in ("key", "until", "least")))
 
     def earliest_known_behind(self, shard: int) -> int:
-        """When an index of a later shard than this one was first known; NEVER where there is none."""
+        """When an index of a later shard than this one was first known; NEVER if there is none."""
         if shard >= len(self.indexes.bounds):
             return NEVER
         mine = self._of(INDEXES) & (self._columns["key"] >= block_of(self.indexes.bounds[shard : shard + 1]))

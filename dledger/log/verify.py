@@ -85,7 +85,7 @@ def verify(directory: Path, group: str = DEFAULT_GROUP) -> VerifyReport:
 
 
 def dump(directory: Path, start: int = 0, group: str = DEFAULT_GROUP) -> Iterator[str]:
-    """A line for each frame from the one that holds record ``start`` on. Raises CONFIG_ERROR, and CORRUPT_LOG where the
+    """A line for each frame from the one that holds record ``start`` on. Raises CONFIG_ERROR, and CORRUPT_LOG if the
     files are not good."""
     verifier = _Verifier(OsDisk(), find_log(directory, group))
     for frame in verifier.frames():

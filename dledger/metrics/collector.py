@@ -97,7 +97,7 @@ class GroupCollector(Collector):
         self._refresh = refresh
 
     def describe(self) -> Iterator[Metric]:
-        """The families without samples. By their names the library finds who has what ``/metrics?name[]=`` asks for."""
+        """The families without samples. By their names the library finds those for ``/metrics?name[]=``."""
         yield from _families([], GROUP_LABELS, GAUGES, COUNTERS)
         yield from _histograms([], GROUP_LABELS, HISTOGRAMS)
         yield from _families([], PEER_LABELS, PEER_GAUGES, PEER_COUNTERS)

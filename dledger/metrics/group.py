@@ -33,7 +33,7 @@ class GroupMetrics:
     group: str
     node: NodeId
 
-    # Who leads.
+    # The leadership.
     has_leader: bool = False
     is_leader: bool = False
     term: int = 0

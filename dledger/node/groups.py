@@ -373,7 +373,7 @@ class Groups:
             self._peers.trust(group).tell_all()
             self._tell_members(group)
             replica.start()
-        except Exception as failure:  # noqa: BLE001 – whatever it is, the node must not go on without the group
+        except Exception as failure:  # noqa: BLE001 – after any failure, the node must not go on without the group
             self._host.on_failure(group, as_refusal(failure, group))
 
     # The end -----------------------------------------------------------------------------------------------------

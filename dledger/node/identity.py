@@ -150,7 +150,7 @@ def _take(disk: Disk, lock: Handle, data_dir: Path) -> None:
     except OSError as reason:
         if reason.errno not in FULL:
             raise error(Code.DISK_ERROR, f"{data_dir} cannot be written: {reason.strerror}") from reason
-        # Who holds the lock is a courtesy: a full disk must not keep a node from serving what it has.
+        # The pid in the lock file is a courtesy: a full disk must not keep a node from serving what it has.
 
 
 async def _opened(disk: Disk, slots: TwoSlotFile, data_dir: Path, node_id: NodeId, random: Random) -> IdentityRecord:

@@ -359,7 +359,7 @@ class Node:
 
     async def keep_peers(self) -> None:
         assert self._book is not None, "open comes first"
-        # Whoever asked may give up, and a second save must not begin beside the first.
+        # A caller may give up, and a second save must not begin beside the first.
         await asyncio.shield(self._keep(self._book.save(), "peer-book"))
 
     def on_role(self, group: str, role: Role, term: Term, leader_id: NodeId) -> None:

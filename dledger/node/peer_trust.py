@@ -68,7 +68,7 @@ class PeerTrust:
         self._save = save
         self._doubts: dict[NodeId, str] = {}
 
-    # Whom the group is made of -----------------------------------------------------------------------------------
+    # The members of the group ------------------------------------------------------------------------------------
 
     @property
     def configured(self) -> Mapping[NodeId, str]:
@@ -119,7 +119,7 @@ class PeerTrust:
         """Takes the members' final word: the disks that they admit, and the peers that are gone."""
         expected = {*self.members, *self.configured}
         for gone in sorted(self._doubts.keys() - expected - {*strangers}):
-            self._end_doubt(gone)  # whoever has the id next is another
+            self._end_doubt(gone)  # the next node with the id is another
         changed = [self._book.admit(member, _start_in(met, member.id)) for member in self.members.values()]
         changed.append(self._book.keep_only(expected))
         if any(changed):

@@ -98,7 +98,7 @@ class Peers:
     def _is_expected(self, node_id: NodeId) -> bool:
         return any(each.expects(node_id) for each in self._groups.values())
 
-    # Whom to speak with ------------------------------------------------------------------------------------------
+    # The peers to dial -------------------------------------------------------------------------------------------
 
     def _dial(self) -> None:
         addresses = dict(self._strangers)

@@ -73,12 +73,12 @@ def judge_membership(
 ) -> VoteResult:
     """Whether the candidate is heard: by the later of the two logs it must be a voter.
 
-    A candidate whose log is ahead knows every change of the members since our log ends. It stands only if that log
+    A candidate with a log ahead knows every change of the members since our log ends. It stands only if that log
     names it as a voter, or if it is a learner whose log is needed (``Elections._call``). A removed node is never ahead
     of a node that knows of the removal. Without this rule, a voter that was away during changes of the members could be
     needed for a majority, and know none of its candidates.
 
-    A learner whose log is level with ours is heard as well. It stands only because its log is needed, and our vote may
+    A learner with a log level with ours is heard as well. It stands only because its log is needed, and our vote may
     be the missing one.
     """
     if candidate == node_id:

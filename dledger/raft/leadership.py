@@ -153,7 +153,7 @@ class Leadership:
 
     def _clock_of_majority_ms(self, among: Iterable[Progress], own_ms: int, now_ms: float) -> int | None:
         """The time that a majority of the voters has reached, by the clocks of ``among`` and this node's own. None
-        where these are no majority."""
+        if these are no majority."""
         told_ms = [int(offset + now_ms) for each in among if (offset := each.clock_offset_ms) is not None]
         if self.self_votes:
             told_ms.append(own_ms)
@@ -231,8 +231,8 @@ class Leadership:
                                       ╲ answers the round, with ``keeps_lease``
 
         A majority heard the round after it was sent. Each node of it refuses its vote, also as a candidate of its own,
-        for ``election_timeout_min_ms`` on its own monotonic clock. It does so whatever else it hears. It does so over a
-        restart too, as it starts with that long a silence. Any majority that could elect another shares a voter with
+        for ``election_timeout_min_ms`` on its own monotonic clock. Nothing that it hears ends this promise, and neither
+        does a restart, as it starts with that long a silence. Any majority that could elect another shares a voter with
         it. So nobody is elected for that time. During it, this leader's commit position covers everything that was
         acknowledged to anyone.
 
@@ -270,7 +270,7 @@ class Leadership:
         transfer.is_sent = self._told_to_take = True
         return transfer.target
 
-    # Whom to rely on ---------------------------------------------------------------------------------------------
+    # Nodes to rely on --------------------------------------------------------------------------------------------
 
     def note_end(self, last: Position, now_ms: float) -> None:
         """Called with every heartbeat: where the log ends now."""

@@ -81,7 +81,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
     async def AddLearner(self, request: admin_pb2.AddLearnerRequest, caller: str) -> admin_pb2.AddLearnerResponse:  # noqa: N802
         replica, address = await self._node.find(request.group), request.peer_address
         if replica.group != META_GROUP:
-            replica.admission.check_leader()  # who leads says it, to callers who ask one after the other
+            replica.admission.check_leader()  # the leader says it, to callers that ask one node after the other
             address = await self._node.directory.address_of(NodeId(request.id), address)
         change = await replica.members.add(NodeId(request.id), address, dry_run=request.dry_run)
         await self._node.directory.tell(replica)

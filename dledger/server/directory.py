@@ -181,7 +181,7 @@ class Directory:
         return address
 
     async def _ask_for_nodes(self) -> dict[NodeId, str]:
-        """Of the leader of `meta`. Raises LEADER_NOT_READY where it cannot be asked now."""
+        """Of the leader of `meta`. Raises LEADER_NOT_READY if it cannot be asked now."""
         meta = self.meta()
         try:
             return await self._others.members_of_cluster(

@@ -124,7 +124,7 @@ class DirectoryMachine(StateMachine):
             entry = self.groups[entry.name] = entry._replace(known=known)
         return entry
 
-    # What is refused: also asked beforehand, by who only wants to know --------------------------------------------
+    # Refusals: also asked for beforehand, by a caller that only wants to know -------------------------------------
 
     def check_free(self, name: str) -> None:
         """Raises GroupRefused if a group has that name."""

@@ -56,7 +56,7 @@ class Node(node.Node):
         self.directory.on_members()
 
     def on_failure(self, group: str, failure: DLedgerError) -> None:
-        # The node ends with either of the cluster's own groups: whoever watches over it starts it again.
+        # The node ends with either of the cluster's own groups: its supervisor starts it again.
         super().on_failure(META_GROUP if group == DEFAULT_GROUP else group, failure)
 
     async def find(self, group: str) -> Replica:

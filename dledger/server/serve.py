@@ -60,7 +60,7 @@ async def serve(config: NodeConfig, *, on_ready: Callable[[Node], None] | None =
             await node.join()
             await port.start()
             stack.push_async_callback(_stop_grpc, port, health)
-            # Clients that are told so move to the next leader; those whose streams are cut would have to look for one.
+            # Clients that are told so move to the next leader; a client with a cut stream would have to look for one.
             stack.push_async_callback(node.leave)
             await _follow_health(node, health)
             _calm_collector()

@@ -24,7 +24,7 @@ class BatchReader(DataSourceReader):
         self._bounds = Bounds()
 
     def partitions(self) -> Sequence[InputPartition]:
-        """At least one: Spark reads something also where nothing is planned."""
+        """At least one: Spark reads something also if nothing is planned."""
         options = self._options
         with in_one_sentence(), opened(options.place) as origin:
             start, end = resolve_range(options, origin)

@@ -67,7 +67,7 @@ def _resolve(offset: int | str, timestamp_ms: int | None, origin: Origin, bounds
 
 
 def check_there(what: str, index: int, bounds: tuple[int, int]) -> None:
-    """Raises OutOfRange where ``index`` was trimmed, or is not there yet."""
+    """Raises OutOfRange if ``index`` was trimmed, or is not there yet."""
     first, end = bounds
     if index < first:
         raise error(

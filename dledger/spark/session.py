@@ -57,7 +57,7 @@ _CONNECT_TIMEOUT_S = 5.0
 
 def local_session(name: str, *, master: str = "local[*,3]", conf: Mapping[str, str] | None = None) -> SparkSession:
     """A session of this process; ``local[*,3]``: every core, and three attempts a task. What fails in it is told once,
-    as an exception. Raises CONFIG_ERROR without a Java, and Unavailable where no Spark master answers."""
+    as an exception. Raises CONFIG_ERROR without a Java, and Unavailable if no Spark master answers."""
     given = {**COMMON_CONF, _JAVA_OPTIONS: _SILENCE, **_where_the_driver_is(master), **(conf or {})}
     prepare_environment(given.get("spark.driver.host"))
     from pyspark.logger import PySparkLogger  # noqa: PLC0415  # after the environment is as it reads it

@@ -111,7 +111,7 @@ class Applier:
             case Confirmed():
                 return record
             case Part() | Head():
-                pass  # it tells nothing to who has the state already
+                pass  # it tells nothing to a program that has the state already
         return None
 
     def _begin(self, index: int, record: Begin) -> Begun:

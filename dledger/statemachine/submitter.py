@@ -180,7 +180,7 @@ class Submitter:
         if not waiting.answer.done():
             waiting.answer.cancel()
         elif not waiting.answer.cancelled():
-            waiting.answer.exception()  # whoever gave up does not hear of it
+            waiting.answer.exception()  # a caller that gave up does not hear of it
         if self._is_present(command.session):
             self._finished.add(command.request)
             while self._acknowledged + 1 in self._finished:
@@ -222,7 +222,7 @@ class Submitter:
             raise error(
                 Code.LEADER_NOT_READY, f"no session could be opened, and no command was appended: {unknown}"
             ) from unknown
-        # Here, and not in a callback: whoever asks before that one is called would count on from the session before.
+        # Here, and not in a callback: a caller that asks before the callback would count on from the session before.
         self._requests = self._acknowledged = 0
         self._finished.clear()
         return session

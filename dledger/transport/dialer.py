@@ -29,7 +29,7 @@ CONNECT_TIMEOUT_S = 2.0
 LOOK_UP_PATIENCE_S = 15.0
 """For a name that was never looked up: a resolver goes on to the next nameserver after some seconds."""
 KNOWN_PATIENCE_S = 2.0
-"""The patience with a name whose last answer is known: then the dialler uses that answer."""
+"""The patience with a name that was looked up before: then the dialler uses the last answer."""
 
 
 class BackOff:
@@ -95,7 +95,7 @@ class Dialer:
         """Stops dialling and closes the connection, sending what is buffered. ``on_lost`` is not called."""
         self._task.cancel()
         await asyncio.wait([self._task])
-        # One that was not accepted is aborted already, and uvloop never calls one lost whose making was cancelled.
+        # One that was not accepted is aborted already, and uvloop never calls one lost if its making was cancelled.
         if self._current is not None and self._current.is_accepted:
             await self._current.close()
 

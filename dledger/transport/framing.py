@@ -63,7 +63,7 @@ class MessageReader:
         return len(self._partial)
 
     def feed(self, data: bytes) -> Iterator[RawMessage]:
-        """The messages that ``data`` completes. Raises UNEXPECTED_ARGUMENT where the stream is none of ours."""
+        """The messages that ``data`` completes. Raises UNEXPECTED_ARGUMENT if the stream is none of ours."""
         view = memoryview(data)
         if self._partial:
             view = self._fill_up(view)

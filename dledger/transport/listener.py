@@ -81,7 +81,7 @@ class Listener:
             for accepted in self._opening.values():
                 with suppress(OSError):
                     accepted.shutdown(socket.SHUT_RDWR)  # no handshake is waited for
-        # Not cancelled: uvloop tells a protocol whose making was cancelled neither that it is made nor that it is lost.
+        # Not cancelled: after that, uvloop tells a protocol neither that it is made nor that it is lost.
         if self._opening:
             await asyncio.wait(self._opening)
         for each in sockets:

@@ -166,7 +166,7 @@ class EntryHandler:
         return self._unanswered_id is None or ask.request_id <= self._unanswered_id
 
     async def _point_at(self, position: Position) -> LogPoint | None:
-        """None outside of the log, also where it was trimmed a moment ago."""
+        """None outside of the log, also if it was trimmed a moment ago."""
         if position > self._log.last.position:
             return None
         try:

@@ -81,7 +81,7 @@ class Members:
             await self._context.confirm_leadership()  # another leader may have said otherwise since
             planned = self._planned(plan)
         if planned is not None and not dry_run:
-            # An only voter must still know whom it promoted if a power loss takes the end of its log.
+            # An only voter must still know the promoted node if a power loss takes the end of its log.
             await self._context.keep_peers()
             planned = self._planned(plan)
         if planned is None or dry_run:

@@ -140,7 +140,7 @@ class Retention:
         return taken
 
     def _check_state_kept(self, before_index: int) -> None:
-        """Raises UNSUPPORTED where the state of the group's state machine would be lost with the records."""
+        """Raises UNSUPPORTED if the state of the group's state machine would be lost with the records."""
         if before_index > self._context.machine.trim_limit:
             raise error(
                 Code.UNSUPPORTED,
@@ -148,7 +148,7 @@ class Retention:
             )
 
     def _check_states_had_room(self, before_index: int) -> None:
-        """Raises DISK_FULL where a whole segment lies before ``before_index``, and the log cannot begin behind it."""
+        """Raises DISK_FULL if a whole segment lies before ``before_index``, and the log cannot begin behind it."""
         spans = self._log.segments()
         is_whole = len(spans) > 1 and spans[0].end_index <= before_index
         if is_whole and self._context.core.disk is DiskState.FULL:

@@ -55,7 +55,7 @@ class LeadershipTransfer:
             return chosen
         # Appends written after TAKE would put this log ahead of the target's, and nobody would vote for the target.
         self._flush()
-        # What was written may have removed whom it was to go to, and a write that failed has ended the leadership.
+        # The frames just written may have removed the target, and a failed write has ended the leadership.
         chosen = self._choose(target)
         self._ended, self._target = asyncio.get_running_loop().create_future(), chosen
         try:

@@ -163,7 +163,7 @@ class Reader:
         )
 
     async def _frame_of(self, index: int, commit_index: int) -> Frame:
-        """Raises INDEX_LESS_THAN_LOCAL_BEGIN also where the log was trimmed, or begun anew, a moment ago."""
+        """Raises INDEX_LESS_THAN_LOCAL_BEGIN also if the log was trimmed, or begun anew, a moment ago."""
         await self._turn()
         self._check_closed()
         try:

@@ -116,7 +116,7 @@ class DamagedLogTruncation:
             logger.critical("the leader has another frame of the same term", extra={"position": point.position})
             return
         if mine is not None or log.last.term < point.term or self._ends_otherwise(point):
-            # Terms never fall along a log: one whose last is lower has none so high.
+            # Terms never fall along a log: if its last term is lower, no term of it is so high.
             self._part(point.position)
         if self._parts_at is not None:
             await self._lead_down(leader, ask)
@@ -185,7 +185,7 @@ class DamagedLogTruncation:
         self._on_cut()
 
     async def _good(self, position: Position) -> LogPoint | None:
-        """None where it is damaged."""
+        """None if it is damaged."""
         if position == self._log.state.start.position:
             return self._log.state.start
         try:

@@ -226,7 +226,7 @@ class RecoveringReplica:
         try:
             work()
             self._effect_runner.run()
-        except Exception as failure:  # noqa: BLE001 – whatever it is, it must stop the group and be seen
+        except Exception as failure:  # noqa: BLE001 – any failure must stop the group and be seen
             self._fail_with(failure)
 
     def _execute(self, effect: Effect) -> None:

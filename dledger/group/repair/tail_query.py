@@ -19,7 +19,7 @@ So for ``election_timeout_max_ms`` the node waits for every node that it knows, 
 That includes learners, as the cut frames may have promoted one. After that time it asks all of them once more, and goes
 by the answers. So a slow node does not hide the answers of nodes that became reachable meanwhile.
 
-**The end that a candidate must have.** The voters' logs may differ behind the cut, as a former leader may have written
+**The end that a candidate must have.** The voters' logs may differ behind the cut. A former leader may have written
 frames there for one node alone. Each log is followed to its end, as far as this node may have acknowledged its frames.
 A log that begins behind the cut is followed from its beginning. Of all these ends, a candidate must have the one that
 Raft's comparison of logs prefers (``NodeState.min_candidate_end``).

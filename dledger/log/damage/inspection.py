@@ -94,7 +94,7 @@ class Inspection:
     def _examined(self, path: str, task: asyncio.Task[None]) -> None:
         del self._under_way[path]
         if not task.cancelled():
-            task.exception()  # told to those who wait, if anybody still does
+            task.exception()  # told to those that wait, if anybody still does
 
     async def settle(self) -> None:
         """Returns when nothing is looked into any more."""

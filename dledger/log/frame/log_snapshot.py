@@ -108,7 +108,7 @@ class LogSnapshot:
         self.last_timestamp_ms = timestamp_ms
         producers = self.producers
         if count and producer_id:
-            producers.record(header)  # first: whoever writes now has not been silent for too long
+            producers.record(header)  # first: the producer that writes now has not been silent for too long
         producers.expire(timestamp_ms)
 
     def _apply_control(self, frame: Frame) -> None:

@@ -150,7 +150,7 @@ class Producers:
         return self._named if producer.name else self._anonymous
 
     def check_room(self, name: str) -> None:
-        """Raises PRODUCERS_FULL where no further name is kept."""
+        """Raises PRODUCERS_FULL if no further name is kept."""
         if name not in self._ids and len(self._named) >= MAX_NAMED:
             raise error(
                 Code.PRODUCERS_FULL,

@@ -97,7 +97,7 @@ def _fits(page: bytes, previous: LogPoint, name: SegmentName) -> bool:
     except NewerFormat:
         raise
     except DLedgerError:
-        return True  # none yet, or damaged: whoever repairs it proves the rest
+        return True  # none yet, or damaged: its repair proves the rest
     try:
         check_link(previous, name.base_index, header, head)
     except DLedgerError:

@@ -55,9 +55,9 @@ class Hole(NamedTuple):
     """Of the first record in it."""
     last: Position
     following: bytes
-    """The header of the good frame behind it; empty where it ends with the segment's frames."""
+    """The header of the good frame behind it; empty if it ends with the segment's frames."""
     end: LogPoint | None
-    """Of its last frame; None where ``following`` tells."""
+    """Of its last frame; None if ``following`` tells."""
     end_index: int | None
     """Behind its last record; None: not known."""
 

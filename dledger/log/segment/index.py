@@ -83,7 +83,7 @@ class SparseIndex:
         return self._positions[at], self._offsets[at]
 
     def block_of_index(self, index: int) -> tuple[int, int, int | None]:
-        """As ``offset_before_index``, and the offset of the next noted frame; None where none is noted behind it."""
+        """As ``offset_before_index``, and the offset of the next noted frame; None if none is noted behind it."""
         at = bisect_right(self._indexes, index) - 1
         assert at >= 0, f"record {index} lies before the segment"
         end_offset = self._offsets[at + 1] if at + 1 < len(self._offsets) else None

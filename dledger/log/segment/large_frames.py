@@ -7,7 +7,7 @@ In a footer, behind the sparse index; little-endian::
     u64 frames | u64 offset[frames] | place[frames] | u32 sum[…]      batch.body_sums of each frame
 
     place   u64 term | u64 base_index | u64 timestamp_ms | u32 frame_len | u32 count | u32 record_bytes | u32 0
-            record_bytes: the size of all records, 0 where they differ
+            record_bytes: the size of all records, 0 if they differ
 """
 
 from __future__ import annotations

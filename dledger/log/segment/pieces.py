@@ -55,7 +55,7 @@ class Body(NamedTuple):
     place: Place
     sums: Sums
     record_bytes: int
-    """The size of all its records; 0 where they differ, or nobody looked."""
+    """The size of all its records; 0 if they differ, or nobody looked."""
 
     @classmethod
     def of(cls, frame: Frame) -> Body:
@@ -95,7 +95,7 @@ class Block(NamedTuple):
 
 
 def even_record_bytes(frame: Frame) -> int:
-    """The size of all the frame's records; 0 where they differ, or are too many to look at."""
+    """The size of all the frame's records; 0 if they differ, or are too many to look at."""
     count = frame.header.count
     if not 0 < count <= MAX_EVEN_RECORDS:
         return 0
@@ -124,7 +124,7 @@ class _Pieces:
         self._data = memoryview(b"")
 
     def get(self, begin: int, end: int) -> memoryview | None:
-        """The bytes from ``begin`` to ``end``; None where they wait for the device, or do not match."""
+        """The bytes from ``begin`` to ``end``; None if they wait for the device, or do not match."""
         if (begin < self._begin or end > self._end) and not self._load(begin, end):
             return None
         return self._data[begin - self._begin : end - self._begin]

@@ -264,7 +264,7 @@ class SegmentFiles:
         return index or self.build_index(segment, handle)
 
     def build_index(self, segment: Segment, handle: Handle) -> SparseIndex:
-        """From the frames, around the holes that are known. Blocks; raises CORRUPT_LOG where there is another."""
+        """From the frames, around the holes that are known. Blocks; raises CORRUPT_LOG if there is another."""
         was_sealed = segment.sealed  # its end is known then; and it may be cut, and written on, while this reads
         end = segment.end_offset if was_sealed else segment.size_bytes
         index, scanner = self.index_around(segment, handle, end)
@@ -278,7 +278,7 @@ class SegmentFiles:
 
     def index_around(self, segment: Segment, handle: Handle, end: int) -> tuple[SparseIndex, FrameScanner]:
         """An index of the good frames before offset ``end``, but for those in holes, and where it got to. Blocks;
-        raises CORRUPT_LOG where there is another hole."""
+        raises CORRUPT_LOG if there is another hole."""
         index, read = SparseIndex(), PatientReader(self.disk, handle)
         scanner = FrameScanner(
             read, FIRST_PAGE_BYTES, end, segment.previous, segment.name.base_index, path=segment.path

@@ -104,7 +104,7 @@ def keep_twice(disk: Disk, segment: Segment) -> bool:
 
 def read_state(disk: Disk, segment: Segment, *, is_last: bool = False) -> LogSnapshot | None:
     """None when there is none, or none that is good and belongs to this segment: an older one does as well. If
-    ``is_last`` there is no older one, and EIO is raised where the device gives no copy back."""
+    ``is_last`` there is no older one, and EIO is raised if the device gives no copy back."""
     read = good_copies if is_last else _readable_copies
     for copy in _own(segment, read(disk, segment.state_path)):
         try:

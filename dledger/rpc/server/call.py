@@ -221,7 +221,7 @@ class ServerCall(Stream):
         decode = self._handler.decode
         try:
             request = decode(message) if decode is not None else message
-        except Exception as failure:  # noqa: BLE001  # whatever a decoder raises, the request is none
+        except Exception as failure:  # noqa: BLE001 # if a decoder raises anything, the request is none
             self._finish(StatusCode.INTERNAL, f"the request cannot be decoded: {failure}")
             return
         self._start(request)
@@ -250,7 +250,7 @@ class ServerCall(Stream):
             waits_for = work.send(None)
         except StopIteration as end:
             self._answer(end.value)
-        except BaseException as failure:  # noqa: BLE001  # it must end the call, whatever it is
+        except BaseException as failure:  # noqa: BLE001 # any failure must end the call
             self._fail(failure)
         else:
             self._run(self._unary(_Begun(work, waits_for)))
