@@ -12,7 +12,7 @@ from dledger.cli.records import CHUNK_BYTES, LineSplitter
 from dledger.common.errors import ConfigError
 
 LISTS_AT_LEAST = 64
-"""Also a small file comes in so many pieces, so that there is a half-way."""
+"""Even a small file comes in so many pieces, for there to be a half-way."""
 NOT_PYTHONS_OWN = ("site-packages", "dist-packages")
 
 

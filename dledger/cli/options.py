@@ -132,12 +132,12 @@ def client_options(command: Command) -> Command:
 
 
 def cluster_options(command: Command) -> Command:
-    """The same without --group, for commands about the whole cluster."""
+    """As ``client_options`` without --group, for commands about the whole cluster."""
     return _with_target(command, _ENDPOINTS, _TIMEOUT)
 
 
 def member_options(command: Command) -> Command:
-    """The same as ``client_options`` for commands that are about the whole cluster unless a group is named."""
+    """As ``client_options``, for commands that are about the whole cluster unless a group is named."""
     return _with_target(command, _ENDPOINTS, _CLUSTERS_GROUP, _TIMEOUT)
 
 

@@ -1,4 +1,5 @@
-"""The same log for programs without an event loop: the client runs in a thread of its own, any thread may call."""
+"""The log of the client for programs without an event loop: the client runs in a thread of its own, any thread may
+call."""
 
 from __future__ import annotations
 
@@ -207,7 +208,8 @@ class BlockingNamedProducer:
         self._end(self._producer.flush(), tells=True)
 
     def _end(self, work: Coroutine[Any, Any, None], *, tells: bool) -> None:
-        """Also after the client was closed meanwhile: the producer knows the outcome of everything it was given."""
+        """Waits for ``work``. If the client was closed meanwhile, the producer tells: it knows the outcome of
+        everything it was given."""
         try:
             self._run(work)
         except Unavailable:

@@ -58,7 +58,7 @@ class Log(AsyncClient):
         self._started = False
         """Whether the producer runs: from the first append on."""
         self._started_conditional = False
-        """The same of the producer of conditional appends."""
+        """Whether the producer of conditional appends was started."""
 
     async def __aenter__(self) -> Self:
         if self._shared is None:

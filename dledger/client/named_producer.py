@@ -99,7 +99,7 @@ class NamedProducer:
         self._first_sequence = sequence
         self._next_sequence = sequence
         self._waiting: deque[_Batch] = deque()
-        """Not settled, the oldest first."""
+        """The batches not settled yet, the oldest first."""
         self._changed = asyncio.Event()
         """Something was appended, or settled."""
         self._failure: DLedgerError | None = None

@@ -78,8 +78,8 @@ class Limits:
     disk_refuse_free_bytes: int = 1024 * MIB
     """With less, appends are refused with DISK_FULL, until there is more again."""
     disk_refuse_meta_free_bytes: int = 256 * MIB
-    """The same for the group `meta`, or ``disk_refuse_free_bytes`` if that is less. While users' groups are full, what
-    makes room can still be written there: the deletion of groups."""
+    """With less room the group `meta` refuses appends; ``disk_refuse_free_bytes`` counts if that is less. While users'
+    groups are full, the deletion of groups can still be written there, and makes room."""
 
     def refuse_free_bytes(self, group: str) -> int:
         """With less room than this the group refuses appends."""
@@ -98,7 +98,8 @@ class Timings:
 
     heartbeat_interval_ms: int = 125
     election_timeout_min_ms: int = 500
-    """Also how long a leader goes on without hearing a quorum (check-quorum), and how long a voter is sticky."""
+    """A follower waits at least so long for its leader before it asks for votes. A leader goes on so long without
+    hearing a quorum (check-quorum), and so long a voter is sticky."""
     election_timeout_max_ms: int = 1_000
     max_clock_drift: float = 0.05
     """With leases: by how much of itself one node's clock may run slower than another's (raft/leadership.py)."""

@@ -85,7 +85,7 @@ class DLedgerError(Exception):
         self.metadata: dict[str, str] = dict(metadata or {})
 
     def copy(self) -> DLedgerError:
-        """The same error once more, for another waiter: raised in two tasks, one would mix their tracebacks."""
+        """This error once more, for another waiter: raised in two tasks, one error would mix their tracebacks."""
         return CODES[self.code].exception(str(self), code=self.code, metadata=self.metadata)
 
     @property
@@ -243,7 +243,7 @@ class NewerFormat(DLedgerError):
         self._path = path
 
     def in_file(self, path: str) -> NewerFormat:
-        """The same error with the file's path; the first path given counts."""
+        """This error with the file's path; the first path given counts."""
         return self if self._path else NewerFormat(*self._found, path)
 
 

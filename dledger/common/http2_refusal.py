@@ -86,7 +86,8 @@ def _literal(name: str, value: str) -> bytes:
 
 
 def _string(text: str) -> bytes:
-    """Not compressed; its length in 7 bits, and from 127 on in further bytes of 7 bits each, the lowest first."""
+    """A string in HPACK, not compressed. Its length stands in 7 bits, and from 127 on in further bytes of 7 bits each,
+    the lowest first."""
     data = text.encode()
     if len(data) < _LONG:
         return bytes([len(data)]) + data

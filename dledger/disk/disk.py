@@ -106,7 +106,8 @@ class Disk(Protocol):
         ...
 
     def boot_id(self) -> str:
-        """The same as long as the machine has not lost its memory; empty if the system does not tell."""
+        """An id that stays the same as long as the machine has not lost its memory; empty if the system does not
+        tell."""
         ...
 
     def free_bytes(self, path: str) -> int:

@@ -90,7 +90,7 @@ class LogCopy:
 
     @property
     def segments(self) -> list[Segment]:
-        """Those that hold durable frames, ascending."""
+        """The segments with durable frames, ascending."""
         return self._files.segments[: self._durable.ordinal + 1]
 
     def spans(self) -> list[SegmentSpan]:

@@ -185,7 +185,8 @@ class Log(Protocol):
 
     @property
     def kept_bytes(self) -> int:
-        """The same, without segments that a trim has taken out of the log and that still lie on the disk."""
+        """The room of the log's segments on the disk, without segments that a trim has taken out and that still lie
+        there."""
         ...
 
     @property

@@ -21,7 +21,7 @@ class PeerMetrics:
     lag_frames: int = 0
     """Last position − what it acknowledged; counts on the leader only, 0 elsewhere."""
     messages_dropped: int = 0
-    """Not sent: not connected, or its buffer was full."""
+    """Messages not sent: the peer was not connected, or its buffer was full."""
     round_trip_s: Histogram = field(default_factory=Histogram)
     """From a heartbeat to its answer."""
 

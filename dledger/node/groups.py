@@ -106,7 +106,7 @@ class Groups:
         return [*self.replicas.values(), *self.recovering.values()]
 
     def has(self, group: str) -> bool:
-        """Also while its log is being repaired, or when its files cannot be opened."""
+        """Whether the group is here, also while its log is under repair, or when its files cannot be opened."""
         return group in self.replicas or group in self.recovering or group in self.unopened
 
     def get(self, group: str) -> Replica:

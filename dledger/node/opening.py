@@ -249,7 +249,8 @@ class Opener:
             )
 
     def _compare_address(self, log: FileLog | DamagedLog) -> None:
-        """Not refused: the log may lag, and the address be the one that the members have by now."""
+        """Warns if the log has another address for this node. It is not refused: the log may lag, and the members may
+        have this address by now."""
         known = next((member.peer_address for member in log.state.members if member.id == self._config.id), None)
         if known is not None and split_address(known) != split_address(self._config.peer_address):
             logger.warning(
@@ -259,7 +260,8 @@ class Opener:
             )
 
     def _compare_peers(self, log: FileLog | DamagedLog) -> None:
-        """Not refused: a restart with the line of the first start works, however the members changed since."""
+        """Warns if the configuration has other peers than the log has members. They are not refused: a restart with the
+        line of the first start works, however the members changed since."""
         configured, members = sorted(self._config.peers), sorted(member.id for member in log.state.members)
         is_told = self._config.id in configured and log.group == self._config.group  # one that joins asks the members
         if is_told and log.last.position and configured != members:

@@ -24,7 +24,7 @@ class Send(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RoleChanged:
-    """Also told when only the term or the known leader changed. A new leader appends its no-op at once."""
+    """The role changed, or only the term or the known leader. A new leader appends its no-op at once."""
 
     role: Role
     term: Term

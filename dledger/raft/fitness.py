@@ -47,7 +47,7 @@ class MemberFacts(NamedTuple):
 
     is_connected: bool
     counts: bool
-    """Not in doubt: quorums may rest on it."""
+    """Whether quorums may rest on it: its disk is not in doubt."""
     lag_frames: int | None
     """The leader's last position minus what the member holds durably; None before both logs were compared."""
     lag_ms: float = 0.0

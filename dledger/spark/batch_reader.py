@@ -39,7 +39,7 @@ class BatchReader(DataSourceReader):
 
 
 class PushingBatchReader(BatchReader):
-    """The same with filters on index and timestamp pushed down; Spark looks at each row again."""
+    """A ``BatchReader`` with filters on index and timestamp pushed down; Spark looks at each row again."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:  # noqa: N802  # Spark's name
         """Narrows the range. All are given back: a range is as coarse as the log's clock."""

@@ -49,7 +49,7 @@ BRIEF_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _SILENCE = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
 BRIEF_CONF = {_JAVA_OPTIONS: f"{BRIEF_JAVA} {_SILENCE}"}
-"""The same for a session of this process."""
+"""The options for a session of this process that lives for less than the JVM takes to optimise it."""
 
 _MASTERS = re.compile(r"local(-cluster)?(\[.*\])?|yarn|k8s://.+|spark://(?P<addresses>[^/]+)")
 _CONNECT_TIMEOUT_S = 5.0

@@ -38,7 +38,7 @@ class Checkpoints:
         self._log_bytes = 0
         """Of the records that were applied, without the parts of checkpoints."""
         self._base_bytes = 0
-        """The same as of the BEGIN of the last complete checkpoint."""
+        """``_log_bytes`` as of the BEGIN of the last complete checkpoint."""
         self._begun: OrderedDict[int, int] = OrderedDict()
         """By checkpoint that has not ended: the same as of its BEGIN."""
         self._digests: OrderedDict[int, bytes] = OrderedDict()

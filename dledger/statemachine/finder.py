@@ -34,7 +34,7 @@ class CheckpointFinder:
         self._begun: dict[int, tuple[int, int]] = {}
         """Checkpoints with a BEGIN read so far: how many parts, and pieces of the head, followed in order."""
         self._complete: dict[int, Checkpoint] = {}
-        """Those that wait to be confirmed."""
+        """Complete checkpoints that wait to be confirmed."""
 
     def feed(self, index: int, value: bytes) -> Checkpoint | None:
         """The checkpoint that the record at ``index`` makes one to restore from. Raises as ``decode``."""

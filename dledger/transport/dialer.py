@@ -72,7 +72,7 @@ class Dialer:
         self.refusal: PeerRefused | None = None
         """The last time that either side turned the other away; None again once they are connected."""
         self._current: Outbound | None = None
-        """The same, or the one being dialled, or the last one."""
+        """The present connection, or the one being dialled, or the last one."""
         self._endpoint = split_address(address)
         self._handler = handler
         self._resolver = resolver
@@ -208,7 +208,7 @@ class Dialer:
 
 
 def _in_words(reason: OSError) -> str:
-    """The same words on every event loop."""
+    """The reason in words that are the same on every event loop."""
     if isinstance(reason, ConnectionError) and reason.errno:
         return os.strerror(reason.errno)
     return reason.strerror or str(reason)

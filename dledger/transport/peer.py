@@ -55,7 +55,7 @@ class PeerStats:
     sent_messages: int = 0
     sent_bytes: int = 0
     dropped_messages: int = 0
-    """Not connected, or over ``max_buffer_bytes``."""
+    """Messages not sent: the peer was not connected, or they were over ``max_buffer_bytes``."""
 
 
 class _Packed(NamedTuple, Generic[M]):
@@ -109,7 +109,7 @@ class TcpTransport(Generic[M]):
         self._accepted: set[Inbound[M]] = set()
         """All of them: strangers too, and those that were replaced and are not gone yet."""
         self._strangers: dict[Inbound[M], None] = {}
-        """Those of them that have not said hello, the oldest first."""
+        """Accepted connections that have not said hello, the oldest first."""
         self._packed: _Packed[M] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_closing = False

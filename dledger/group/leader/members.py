@@ -20,7 +20,7 @@ Plan = Callable[[Membership], Sequence[Member] | None]
 """All members as they are to be, or None when they are so. Raises what stands in the way."""
 
 JudgingPlan = Callable[[Membership, NodeId, NodeId, Mapping[NodeId, MemberFacts], Measure], Sequence[Member] | None]
-"""The same of one node, by what its leader (the second id) knows of all others."""
+"""A plan for one node (the first id), by the facts that its leader (the second id) has about all others."""
 
 
 class Change(NamedTuple):

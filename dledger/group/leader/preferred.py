@@ -42,11 +42,11 @@ logger = logging.getLogger(__name__)
 
 LOOK_INTERVAL_S = 1.0
 HEALTHY_S = 3.0
-"""How long a target must have been eligible."""
+"""A target must have been eligible for so long."""
 RELIEF_S = 1.25
-"""The same for a leader with a full disk, which takes no appends meanwhile. A target's disk may have filled up at
-the same time, and by then the target has said so. (DiskWatch looks every second, and the next answer to a heartbeat
-tells.)"""
+"""A target must have been eligible for so long if the leader's disk is full: that leader takes no appends meanwhile. A
+target's disk may have filled up at the same time, and by then the target has said so. (DiskWatch looks every second,
+and the next answer to a heartbeat tells.)"""
 MIN_BACK_OFF_S = 5.0
 MAX_BACK_OFF_S = 300.0
 

@@ -33,7 +33,7 @@ class Scrubber:
         self._began_s = 0.0
 
     def suspect(self, positions: Sequence[Position]) -> None:
-        """These are looked at first, at once. Comes before ``start``."""
+        """The frames at these positions are looked at first, at once. Comes before ``start``."""
         self._suspected += positions
 
     def start(self) -> None:

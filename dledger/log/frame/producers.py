@@ -299,7 +299,7 @@ class FrozenProducers:
         self._producers = producers
 
     def encode(self) -> Iterator[ProducerRecord]:
-        """Those with a name first; of each kind, the least recently used first."""
+        """A record of each producer: those with a name first; of each kind, the least recently used first."""
         for producer in self._producers:
             yield producer.record()
 

@@ -142,8 +142,8 @@ class FrameReader:
         return self._checked.entry(segment, offset, index, lambda size_bytes, at: pread(handle, size_bytes, at))
 
     async def prefetch(self, indexes: Sequence[int]) -> dict[int, Entry]:
-        """Those of these records, all in the log, whose blocks were checked before. Their missing bytes are read from
-        the device together. The other records' bytes are in the page cache then, for ``of_index``."""
+        """Of the records ``indexes``, all in the log, those from blocks that were checked before. Their missing bytes
+        are read from the device together. The other records' bytes are in the page cache then, for ``of_index``."""
         begun = self._checked.generation
         found: dict[int, Entry] = {}
         brought: dict[_Range, Buffer] = {}

@@ -75,7 +75,7 @@ def _readable_copies(disk: Disk, path: str) -> list[Record]:
 
 
 def _own(segment: Segment, copies: list[Record]) -> list[Record]:
-    """Those that belong to this segment."""
+    """The copies that belong to this segment."""
     return [copy for copy in copies if copy.sequence == segment.previous.position]
 
 

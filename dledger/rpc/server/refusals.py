@@ -127,7 +127,7 @@ def unary(
 def unary_with_caller(
     method: Callable[[Service, Request, str], Awaitable[Response]],
 ) -> Callable[[Service, Request, Context], Awaitable[Response]]:
-    """The same for a method that also takes the caller's address (``caller_of``)."""
+    """As ``unary``, for a method that also takes the caller's address (``caller_of``)."""
 
     @functools.wraps(method)
     async def call(self: Service, request: Request, context: Context) -> Response:
@@ -148,7 +148,7 @@ def caller_of(peer: str) -> str:
 def streaming(
     method: Callable[[Service, Request], AsyncIterator[Response]],
 ) -> Callable[[Service, Request, Context], AsyncIterator[Response]]:
-    """The same for a method that answers with a stream; ``Request`` may be an iterator of requests."""
+    """As ``unary``, for a method that answers with a stream; ``Request`` may be an iterator of requests."""
 
     @functools.wraps(method)
     async def call(self: Service, request: Request, context: Context) -> AsyncIterator[Response]:

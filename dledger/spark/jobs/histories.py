@@ -79,7 +79,7 @@ def rows(spark: SparkSession, history: History) -> DataFrame:
 
 
 def batches(history: History) -> Iterator[pa.RecordBatch]:
-    """The same in this process."""
+    """The history's rows in batches, for a job in this process."""
     if history.is_lines:
         with history.files[0].open("rb") as file:
             while lines := list(islice(file, LINES_AT_A_TIME)):

@@ -38,7 +38,7 @@ def _partials(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def local_sums(options: dict[str, str]) -> pa.Table:
-    """The same of a log, in this process."""
+    """The partial result of all records of a log, summed up in this process."""
     read = ReadOptions.parse({**options, "columns": "timestamp,value"})
     with opened(read.place) as origin:
         start, end = resolve_range(read, origin)
