@@ -97,7 +97,7 @@ class GroupCollector(Collector):
         self._refresh = refresh
 
     def describe(self) -> Iterator[Metric]:
-        """The families without samples. By their names the library finds who has what ``/metrics?name[]=`` asks for."""
+        """The families without samples. By their names the library finds those for ``/metrics?name[]=``."""
         yield from _families([], GROUP_LABELS, GAUGES, COUNTERS)
         yield from _histograms([], GROUP_LABELS, HISTOGRAMS)
         yield from _families([], PEER_LABELS, PEER_GAUGES, PEER_COUNTERS)
@@ -150,7 +150,7 @@ def _add_histogram(field: str, to: HistogramMetricFamily, values: tuple[str, ...
 
 
 def _row_by_row(make: Callable[[], _AnyFamily], rows: _Rows, add: Callable[..., None]) -> _AnyFamily:
-    """A family whose samples are made as they are written, and can be gone through once.
+    """A family whose samples are made while they are written, so they can be gone through once only.
 
     Thousands of them at a time would have the garbage collector look at everything that the node has. The pauses let
     the event loop go on, which would wait for this thread at each of its steps."""

@@ -60,7 +60,7 @@ class Http2Protocol(asyncio.Protocol, Generic[AnyConnection]):
         self.flush()
 
     def flush(self) -> None:
-        """Writes what there is to be sent, and closes a connection that has come to its end."""
+        """Writes the output there is, and closes a connection that has come to its end."""
         transport = self._transport
         if transport is None:
             return

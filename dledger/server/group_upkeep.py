@@ -1,4 +1,4 @@
-"""What a node does about the directory of groups: it makes its groups what the directory and their logs say.
+"""A node's work on the directory of groups: it makes its groups fit the directory and their logs.
 
 ::
 
@@ -7,8 +7,8 @@
     a change of members ──▶ the group's leader tells the directory ──▶ who is new opens the group as a learner,
                                                                        and who has left drops its files
 
-A start opens what is on the disk without asking the directory. Everything else waits for it, and nothing is done by a
-state that lags behind what this node knows to be committed. A new member does not wait for the record either: the
+A start opens what is on the disk without asking the directory. Everything else waits for the directory. A state of it
+that lags behind the commits known to this node is not acted upon. A new member does not wait for the record either: the
 message of a leader calls it.
 """
 
@@ -82,9 +82,10 @@ class GroupUpkeep:
         self._changed: set[str] = set()
         """Groups with another leader, or another role of this node."""
         self._called: set[str] = set()
-        """Groups that a leader has a message for, and that are not here."""
+        """Groups that are not here, and for which a leader has a message."""
         self._called_as_of: dict[str, LogPosition] = {}
-        """Groups that were opened for such a message: what their record was of then. It may lag behind that leader."""
+        """Groups opened for such a message, with the log position of their record at that time. It may lag behind that
+        leader."""
         self._promotion: asyncio.TimerHandle | None = None
         node.add_listener(self._on_role)
         node.groups.on_called = self._on_called
@@ -211,7 +212,7 @@ class GroupUpkeep:
     # What its leaders are to do ----------------------------------------------------------------------------------
 
     async def _tell(self, entries: Sequence[GroupEntry]) -> None:
-        """The directory, who the members are of the groups that this node leads."""
+        """Tells the directory the members of the groups that this node leads."""
         for entry in entries:
             if (replica := self._groups.replicas.get(entry.key)) is not None:
                 await self.tell(entry, replica)

@@ -1,4 +1,4 @@
-"""Says in the log which clocks are wrong: this leader's, or those that stamped the last record."""
+"""Tells in the log of wrong clocks: this leader's, or the clocks that stamped the last record."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from dledger.raft.leadership import MAX_STAMP_LEAD_MS
 logger = logging.getLogger(__name__)
 
 MAX_RECORD_LEAD_MS = 60_000
-"""Of the last record's timestamp over this leader's clock, or a majority's where that is behind. More than
-``MAX_STAMP_LEAD_MS``, so that what one wrong clock may write is not told of as well."""
+"""The last record's timestamp may be so far ahead of this leader's clock, or of a majority's if that one is behind. It
+is more than ``MAX_STAMP_LEAD_MS``, so a lead that one wrong clock may write is not told of as well."""
 
 
 class ClockWatch:

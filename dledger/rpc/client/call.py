@@ -1,4 +1,4 @@
-"""Calls on the client: what is sent, what came, and how it ended."""
+"""Calls on the client: the messages sent and received, and the end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dledger.rpc.wire import PREFIX_BYTES, Messages, Metadata, WireFault, is_one
 
 NO_GRPC = "what listens there does not speak gRPC"
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
-"""A message is bounded by what is asked for and by the server's limits; this bounds what a stranger may send."""
+"""A message is bounded by the request and by the server's limits; this bounds the messages of a stranger."""
 TIME_IS_UP = "the call's time is up"
 
 

@@ -1,7 +1,7 @@
 """One call on the server: its messages come in, its handler runs, its answers go out.
 
-Handlers are those of ``grpc.aio``: ``async def`` with a request (or an iterator of requests) and a context, which
-return an answer, yield answers, or write them to the context.
+Handlers are those of ``grpc.aio``: ``async def`` with a request (or an iterator of requests) and a context. They return
+an answer, yield answers, or write them to the context.
 """
 
 from __future__ import annotations
@@ -175,8 +175,8 @@ class ServerCall(Stream):
             self._start_unary(self._inbox.popleft()[0])
 
     def _take_messages(self, found: list[bytes], size_bytes: int) -> None:
-        """The window of what a message took is given back when the handler takes it; of a message that is not whole
-        yet, at once."""
+        """A message's window is given back when the handler takes the message; at once if the message is not whole
+        yet."""
         assert self._inbox is not None
         if not found:
             self.consumed(size_bytes)
@@ -221,7 +221,7 @@ class ServerCall(Stream):
         decode = self._handler.decode
         try:
             request = decode(message) if decode is not None else message
-        except Exception as failure:  # noqa: BLE001  # whatever a decoder raises, the request is none
+        except Exception as failure:  # noqa: BLE001 # if a decoder raises anything, the request is none
             self._finish(StatusCode.INTERNAL, f"the request cannot be decoded: {failure}")
             return
         self._start(request)
@@ -250,7 +250,7 @@ class ServerCall(Stream):
             waits_for = work.send(None)
         except StopIteration as end:
             self._answer(end.value)
-        except BaseException as failure:  # noqa: BLE001  # it must end the call, whatever it is
+        except BaseException as failure:  # noqa: BLE001 # any failure must end the call
             self._fail(failure)
         else:
             self._run(self._unary(_Begun(work, waits_for)), work)
@@ -414,7 +414,7 @@ def _ended(work: Any, task: asyncio.Task[None]) -> None:
 
 
 class _Begun:
-    """A coroutine that has run up to where it first waits, and what it waits for: awaiting this goes on with it."""
+    """A coroutine that has run up to its first wait, with the object it waits for: awaiting this goes on with it."""
 
     def __init__(self, work: Coroutine[Any, Any, Any], waits_for: Any) -> None:
         self._work = work

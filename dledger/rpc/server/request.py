@@ -24,7 +24,7 @@ class Request(NamedTuple):
     fault: WireFault | None
     """Why it is no call, though good HTTP/2."""
     http_status: int
-    """200, or what a client that does not speak gRPC is answered."""
+    """200, or the answer to a client that does not speak gRPC."""
     handler: Any = None
     """What the server does for ``path``; None: it knows no such method."""
 
