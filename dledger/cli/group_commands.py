@@ -77,8 +77,12 @@ def list_groups(*, target: Target, output: str) -> None:
     if output == "json":
         print_json({"groups": [each.as_dict() for each in groups]})
         return
-    rows = [[each.name, each.id, ",".join(each.voters), ",".join(each.learners) or "-"] for each in groups]
-    click.echo(table(("name", "id", "voters", "learners"), rows))
+    click.echo(table(("name", "id", "voters", "learners", "state"), map(_group_row, groups)))
+
+
+def _group_row(info: GroupInfo) -> list[Any]:
+    state = "being deleted" if info.is_being_deleted else "-"
+    return [info.name, info.id, ",".join(info.voters), ",".join(info.learners) or "-", state]
 
 
 async def _list(target: Target) -> list[GroupInfo]:
@@ -124,7 +128,8 @@ def delete(*, target: Target, name: str, yes: bool, force: bool, dry_run: bool, 
     """Deletes a group and all its records on every node, for good. The name may be used again, for another group.
 
     Asks before on a terminal, and says how many records are lost. The group's log is sealed first, for which a majority
-    of its voters must be there; until then the name is not free.
+    of its voters must be there. When the command has ended well, the group acknowledges nothing any more, and its name
+    is free.
     """
     found = run(_look(target, name))
     if not dry_run:

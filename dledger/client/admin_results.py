@@ -48,6 +48,8 @@ class GroupInfo(NamedTuple):
     """The voters it was made with, each with its disk at that time."""
     members: tuple[Member, ...] = ()
     """As the leader of the group told the directory last: a moment after each change."""
+    is_being_deleted: bool = False
+    """Its deletion was asked for: it goes as soon as a majority of its voters has sealed its log."""
 
     @property
     def voters(self) -> tuple[str, ...]:
@@ -63,11 +65,13 @@ class GroupInfo(NamedTuple):
         """For JSON: the documented fields."""
         founders = [{"id": each.id, "peer_address": each.peer_address} for each in self.founders]
         members = [{"id": each.id, "peer_address": each.peer_address, "voter": each.voter} for each in self.members]
-        return {"name": self.name, "id": self.id, "founders": founders, "members": members}
+        fields = {"name": self.name, "id": self.id, "founders": founders, "members": members}
+        return fields | {"is_being_deleted": self.is_being_deleted}
 
     @staticmethod
     def from_wire(group: admin_pb2.GroupInfo) -> GroupInfo:
-        return GroupInfo(group.name, group.id, members_from_wire(group.founders), members_from_wire(group.members))
+        founders, members = members_from_wire(group.founders), members_from_wire(group.members)
+        return GroupInfo(group.name, group.id, founders, members, group.is_being_deleted)
 
 
 class TrimResult(NamedTuple):

@@ -76,26 +76,32 @@ class Groups(LeaderCalls):
         dry_run: bool = False,
         timeout_ms: float | None = None,
     ) -> GroupInfo:
-        """Removes a group and all its records from every node, for good. Returns what it was.
+        """Removes a group and all its records from every node, for good. Returns what it was, when its log is sealed:
+        the group acknowledges no append any more, and its name is free.
 
-        ``id``: only the group of that id, as ``describe`` tells it; 0: whichever has the name by now. With an id, a
-        call is made again if its answer was lost; if the group is gone by then, nothing tells its founders. Without one
-        it is not: by then the name may belong to another group. ``force``: for a group without a quorum; its log cannot
+        ``id``: only the group of that id, as ``describe`` tells it; 0: the group that has the name now. A call whose
+        answer was lost is made again, for the same id. ``force``: for a group without a quorum; its log cannot
         be sealed first. Its members may acknowledge records until they hear of the removal, and those are gone.
 
-        Raises UnknownGroup, ChangeRefused (the id is another one), Unsupported (``default`` and ``meta`` stay),
-        OutcomeUnknown.
+        Raises UnknownGroup, ChangeRefused (the id is another one), Unsupported (``default`` and ``meta`` stay). Raises
+        OutcomeUnknown, and what keeps the log from being sealed: the deletion may go on by itself then.
         """
         check_group(name)
         check_flag("dry_run", dry_run)
         check_flag("force", force)
         check_amount("id", id)
-        request = admin_pb2.DeleteGroupRequest(name=name, dry_run=dry_run, id=id, force=force)
-        attempts = self.attempts(timeout_ms, repeatable=dry_run or id > 0)
+        attempts = self.attempts(timeout_ms)
+        request = admin_pb2.DeleteGroupRequest(name=name, dry_run=True, id=id, force=force)
+        found = GroupInfo.from_wire((await self.ask(lambda admin: admin.DeleteGroup, request, attempts)).group)
+        if dry_run:
+            return found
+        request = admin_pb2.DeleteGroupRequest(name=name, id=found.id, force=force)
         try:
-            answer = await self.ask(lambda admin: admin.DeleteGroup, request, attempts)
+            await self.ask(lambda admin: admin.DeleteGroup, request, attempts)
         except (UnknownGroup, ChangeRefused):
-            if id > 0 and attempts.left_doubt:  # an earlier attempt, with a lost answer, removed it
-                return GroupInfo(name, id, ())
-            raise
-        return GroupInfo.from_wire(answer.group)
+            if attempts.reason is None:  # else an earlier attempt has removed it
+                raise
+        except OutcomeUnknown as unknown:
+            if not isinstance(unknown.__cause__, UnknownGroup | ChangeRefused):  # no id is used twice: it is gone
+                raise
+        return found

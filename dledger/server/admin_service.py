@@ -258,7 +258,9 @@ def _is_removed(node: Node, replica: Replica) -> bool:
 
 def _group_info(entry: GroupEntry) -> admin_pb2.GroupInfo:
     founders, members = map(member_record, entry.founders), map(member_record, entry.members)
-    return admin_pb2.GroupInfo(name=entry.name, id=entry.id, founders=founders, members=members)
+    return admin_pb2.GroupInfo(
+        name=entry.name, id=entry.id, founders=founders, members=members, is_being_deleted=entry.is_sealing
+    )
 
 
 def _words(vote_blockers: Iterable[VoteBlocker]) -> list[str]:

@@ -35,6 +35,9 @@ from dledger.v1.directory_pb2 import RecordMembersCommand
 
 logger = logging.getLogger(__name__)
 
+SEAL_WAIT_S = 4.0
+"""How long a deletion waits for the group's own leader: less than a client gives one attempt."""
+
 MAX_GROUPS = 200
 """Of a cluster, beside the two that it begins with."""
 
@@ -143,12 +146,13 @@ class Directory:
         return await self.submit(create_command(name, founders))
 
     async def delete(self, name: str, group_id: int = 0, *, force: bool = False, dry_run: bool = False) -> GroupEntry:
-        """Begins the removal of a group; returns when the directory has it. The group takes no append any more once its
-        own leader has sealed it. With ``force`` nothing waits for that: its members may acknowledge records until they
-        hear of the removal, and those are gone.
+        """Removes a group; returns when its log is sealed and its record is gone. No append is acknowledged after that.
+        With ``force`` nothing waits for the seal: members of the group may acknowledge records until they hear of the
+        removal, and those are gone.
 
         Raises UNKNOWN_GROUP, CHANGE_REFUSED for a ``group_id`` of another group, UNSUPPORTED for the cluster's own
-        groups, and the errors of an append.
+        groups, and the errors of an append. Raises LEADER_NOT_READY if the log cannot be sealed now; the removal then
+        goes on by itself, as soon as a majority of the group's voters is there.
         """
         await self.barrier()
         with said_to_callers():
@@ -157,7 +161,21 @@ class Directory:
             return entry
         if not entry.is_sealing:
             entry = await self.submit(seal_command(entry))
-        return await self.submit(remove_command(entry)) if force else entry
+        if force:
+            return await self.submit(remove_command(entry))
+        await self._removed(entry)
+        return entry
+
+    async def _removed(self, entry: GroupEntry) -> None:
+        """Returns when the record of the group is gone. Raises LEADER_NOT_READY after ``SEAL_WAIT_S``."""
+        try:
+            async with asyncio.timeout(SEAL_WAIT_S):
+                while entry.id not in self.machine.removed_ids:
+                    await self._runner.wait_applied(self._runner.applied_index + 1)
+        except TimeoutError:
+            voters = ", ".join(each.id for each in entry.members if each.voter)
+            text = f"{quoted(entry.name)} is being deleted, as soon as a majority of its voters ({voters}) is there"
+            raise error(Code.LEADER_NOT_READY, f"{text} to seal its log; force does not wait for them") from None
 
     async def record_members(self, command: RecordMembersCommand) -> None:
         """What a group's leader tells of its members is in the directory when it returns. Raises UNKNOWN_GROUP, and
@@ -261,8 +279,9 @@ class Directory:
         )
 
     async def check_exists(self, name: str) -> None:
-        """Raises UNKNOWN_GROUP if there surely is no group of that name. Only the leader of `meta` can tell, by a
-        linearizable read. Other nodes may not have heard of it yet, and this returns."""
+        """Raises UNKNOWN_GROUP if there surely is no group of that name, and GROUP_SEALED if it is being removed. Only
+        the leader of `meta` can tell, by a linearizable read. Other nodes may not have heard of it yet, and this
+        returns."""
         replica = self._node.groups.replicas.get(META_GROUP)
         if replica is None or replica.role is not Role.LEADER:
             return
@@ -271,8 +290,11 @@ class Directory:
         except DLedgerError as failure:
             logger.debug("whether the group exists is not known", extra={"group": name, "why": failure})
             return
-        if name not in self.machine.groups:
+        entry = self.machine.groups.get(name)
+        if entry is None:
             raise self.refusal(name) if name == DEFAULT_GROUP else no_group(name)
+        if entry.is_sealing:
+            raise error(Code.GROUP_SEALED, f"the group {quoted(name)} is being removed, and takes no record any more")
 
     def refusal(self, name: str) -> DLedgerError:
         """The refusal of a caller that asks this node for a group that is not here."""

@@ -70,7 +70,11 @@ class Node(node.Node):
 
     async def find_for_users(self, group: str) -> Replica:
         """As ``user_replica``, and sure of what there is not."""
-        return self._for_users(await self.find(group))
+        try:
+            return self.user_replica(group)
+        except DLedgerError as refusal:
+            await self.check_exists(group, refusal)
+            raise
 
     async def check_exists(self, group: str, refusal: DLedgerError) -> None:
         """Raises UNKNOWN_GROUP if that is why the group was refused."""
@@ -84,6 +88,9 @@ class Node(node.Node):
 
     def _for_users(self, replica: Replica) -> Replica:
         machine, name = replica.settings.current.machine, self.groups.name_of(replica.group)
+        if replica.settings.current.is_sealed:
+            # Another group may have the name by now: this node hears of it later than others.
+            raise error(Code.NOT_HERE, f"the group {name!r} on {self.config.id} is being removed: ask another")
         if machine or replica.group == META_GROUP:
             raise error(
                 Code.UNSUPPORTED,

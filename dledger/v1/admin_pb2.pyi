@@ -245,9 +245,12 @@ class GroupInfo(_message.Message):
     ID_FIELD_NUMBER: _builtins.int
     FOUNDERS_FIELD_NUMBER: _builtins.int
     MEMBERS_FIELD_NUMBER: _builtins.int
+    IS_BEING_DELETED_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     id: _builtins.int
     """Never used twice."""
+    is_being_deleted: _builtins.bool
+    """Its deletion was asked for: it goes as soon as a majority of its voters has sealed its log."""
     @_builtins.property
     def founders(self) -> _containers.RepeatedCompositeFieldContainer[_raft_pb2.MemberRecord]:
         """The voters that it was made with, each with the disk that it had."""
@@ -263,10 +266,11 @@ class GroupInfo(_message.Message):
         id: _builtins.int = ...,
         founders: _abc.Iterable[_raft_pb2.MemberRecord] | None = ...,
         members: _abc.Iterable[_raft_pb2.MemberRecord] | None = ...,
+        is_being_deleted: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["founders", b"founders", "id", b"id", "members", b"members", "name", b"name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["founders", b"founders", "id", b"id", "is_being_deleted", b"is_being_deleted", "members", b"members", "name", b"name"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

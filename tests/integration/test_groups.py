@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -10,6 +11,8 @@ import grpc
 import pytest
 import pytest_asyncio
 
+from dledger.client import Log, connect_cluster
+from dledger.common.errors import DLedgerError
 from dledger.common.types import DEFAULT_GROUP, META_GROUP
 from dledger.v1 import admin_pb2
 from tests.integration.nodes import Nodes, Refusal, eventually, refusal_in, running
@@ -31,6 +34,31 @@ async def create(nodes: Nodes, name: str, *members: str) -> admin_pb2.GroupInfo:
 
 async def delete(nodes: Nodes, name: str, *, force: bool = False) -> None:
     await of_meta(nodes, "DeleteGroup", admin_pb2.DeleteGroupRequest(name=name, force=force))
+
+
+async def test_nothing_is_acknowledged_behind_a_deletion(nodes: Nodes) -> None:
+    """What is appended while the group goes is acknowledged before, or refused."""
+    async with connect_cluster(nodes.cluster.endpoints) as cluster:
+        for attempt in range(3):
+            await cluster.groups.create("short-lived")
+            log = cluster.log("short-lived")
+            await log.append(b"first")
+            loop, is_deleted = asyncio.get_running_loop(), asyncio.Event()
+            late: list[int] = []
+
+            async def go_on(log: Log = log, is_deleted: asyncio.Event = is_deleted, late: list[int] = late) -> None:
+                while True:
+                    was_deleted = is_deleted.is_set()
+                    ack = await log.append(b"more", timeout_ms=2_000)
+                    if was_deleted:
+                        late.append(ack.index)
+
+            writers = [loop.create_task(go_on()) for _ in range(4)]
+            await cluster.groups.delete("short-lived")
+            is_deleted.set()
+            outcomes = await asyncio.gather(*writers, return_exceptions=True)
+            assert all(isinstance(each, DLedgerError) for each in outcomes), outcomes
+            assert not late, f"acknowledged behind deletion {attempt}"
 
 
 async def of_meta(nodes: Nodes, method: str, request: object) -> admin_pb2.CreateGroupResponse:
@@ -150,7 +178,10 @@ async def test_a_group_without_a_quorum_is_removed_by_force_alone(nodes: Nodes) 
     await append(nodes, "stuck", b"x")
     key = f"stuck.{group.id}"
     await nodes.terminate("n2")
-    await delete(nodes, "stuck")
+    leader_id = await leader_of(nodes, META_GROUP)
+    with pytest.raises(grpc.aio.AioRpcError, match="is being deleted, as soon as a majority of its voters") as failure:
+        await nodes[leader_id].admin.DeleteGroup(admin_pb2.DeleteGroupRequest(name="stuck"), timeout=10)
+    assert refusal_in(failure.value).reason == "LEADER_NOT_READY"
     assert (await refused(nodes, "CreateGroup", admin_pb2.CreateGroupRequest(name="stuck"))).reason == "GROUP_EXISTS"
     await delete(nodes, "stuck", force=True)
     await eventually(lambda: _lacks(nodes, key, ["n1"]), "it is removed from the one that runs")

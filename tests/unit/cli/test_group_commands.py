@@ -21,7 +21,7 @@ def test_a_group_is_made(dledger: Run, fake: FakeLog) -> None:
     outcome = dledger("group", "create", "b", "--members", "n1, n2", "--dry-run", "-o", "json", log=fake)
     founders = [{"id": "n1", "peer_address": "n1:2"}, {"id": "n2", "peer_address": "n2:2"}]
     members = [{**each, "voter": True} for each in founders]
-    told = {"name": "b", "id": 2, "founders": founders, "members": members, "dry_run": True}
+    told = {"name": "b", "id": 2, "founders": founders, "members": members, "is_being_deleted": False, "dry_run": True}
     assert outcome.last_json == told
     assert dledger("group", "create", "b", "--dry-run", log=fake).out.startswith(b"dry-run name=b ")
     groups = fake.cluster.groups
@@ -53,11 +53,11 @@ def test_a_bad_name_is_wrong_usage(dledger: Run, fake: FakeLog, arguments: list[
 
 
 def test_groups_are_listed(dledger: Run, fake: FakeLog) -> None:
-    assert dledger("group", "list", log=fake).out.decode().split() == ["name", "id", "voters", "learners"]
+    assert dledger("group", "list", log=fake).out.decode().split() == ["name", "id", "voters", "learners", "state"]
     fake.cluster.groups.make("orders")
     fake.cluster.groups.make("audit", ["n2"])
     lines = dledger("group", "list", log=fake).out.decode().splitlines()
-    assert [line.split() for line in lines[1:]] == [["audit", "2", "n2", "-"], ["orders", "1", "n0,n1", "-"]]
+    assert [line.split() for line in lines[1:]] == [["audit", "2", "n2", "-", "-"], ["orders", "1", "n0,n1", "-", "-"]]
     told = dledger("group", "list", "-o", "json", log=fake).last_json
     assert [each["name"] for each in told["groups"]] == ["audit", "orders"]
 

@@ -91,8 +91,9 @@ class FakeAdmin(admin_pb2_grpc.AdminServiceServicer):
             answer = make()
         except DLedgerError as refusal:
             await abort(context, refusal)
-        if faults.drop_admin_answers:
+        if faults.drop_admin_answers and not getattr(request, "dry_run", False):
             faults.drop_admin_answers -= 1
+            faults.on_dropped()
             await context.abort(grpc.StatusCode.UNAVAILABLE, "the answer was lost")
         return answer
 

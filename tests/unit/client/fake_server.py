@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -79,7 +80,8 @@ class Faults:
     refuse_admin: list[Code] = field(default_factory=list)
     """The next operations on the cluster are refused with these."""
     drop_admin_answers: int = 0
-    """So many operations are done, and the connection breaks instead of the answer."""
+    """So many operations are done, and the connection breaks instead of the answer. None that is a dry run."""
+    on_dropped: Callable[[], object] = lambda: None
     knows_no_names: bool = False
     """As servers of an earlier version, which hand out a new producer whatever its name."""
     silent: frozenset[str] = frozenset()

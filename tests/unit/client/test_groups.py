@@ -23,6 +23,7 @@ from dledger.common.errors import (
     Unsupported,
 )
 from dledger.common.types import Consistency
+from dledger.v1 import admin_pb2
 from tests.unit.client.fake_server import FakeCluster
 from tests.unit.client.test_closing import CALLS, Call
 
@@ -121,14 +122,14 @@ async def test_a_next_leader_that_knows_the_group_does_not_settle_who_made_it(
         await whole.groups.create("orders")
 
 
-async def test_a_deletion_whose_answer_was_lost_is_not_made_again(cluster: FakeCluster, whole: client.Cluster) -> None:
-    """By then the name may belong to another group."""
-    await whole.groups.create("orders")
+async def test_a_deletion_whose_answer_was_lost_is_made_again_of_that_group_alone(
+    cluster: FakeCluster, whole: client.Cluster
+) -> None:
+    first = await whole.groups.create("orders")
     cluster.faults.drop_admin_answers = 1
-    with pytest.raises(OutcomeUnknown):
-        await whole.groups.delete("orders")
-    await whole.groups.create("orders")
-    assert list(cluster.groups) == ["orders"]
+    cluster.faults.on_dropped = lambda: cluster.groups.setdefault("orders", admin_pb2.GroupInfo(name="orders", id=99))
+    assert (await whole.groups.delete("orders")).id == first.id
+    assert [each.id for each in cluster.groups.values()] == [99], "the next group of that name stays"
 
 
 async def test_the_directory_is_asked_of_whoever_leads_it(cluster: FakeCluster, whole: client.Cluster) -> None:
