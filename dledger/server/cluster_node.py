@@ -1,4 +1,5 @@
-"""A member of a cluster inside your own program, with all groups of the cluster. ``dledger serve`` runs the same class.
+"""A member of a cluster, with all groups of the cluster. ``dledger serve`` puts its ports in front of it, and
+``dledger.Node`` is the same inside of a program.
 
 Its own log is the group `default`; every call takes another group by name. The group `meta` is founded from the
 configuration and holds the directory of groups; its first leader founds `default` on the same members.
@@ -20,6 +21,7 @@ from dledger.disk.disk import Disk
 from dledger.group.replica import Replica
 from dledger.node import node
 from dledger.server.directory import Directory
+from dledger.server.forwarding import Forwarder
 from dledger.transport.transport_api import Transport
 
 
@@ -35,11 +37,14 @@ class Node(node.Node):
         random: Random | None = None,
         wall_clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
         others: OtherNodes | None = None,
+        forwarder: Forwarder | None = None,
     ) -> None:
+        """``others`` and ``forwarder`` are the ways to other nodes' API, which a simulation replaces too."""
         random = random or Random()  # seeded by the operating system
         config = replace(config, group=META_GROUP)
         super().__init__(config, disk=disk, transport=transport, random=random, wall_clock_ms=wall_clock_ms)
         self.directory = Directory(self, random, others or OtherNodes())
+        self.forwarder = forwarder or Forwarder(self)
         self.groups.unnamed = DEFAULT_GROUP
         self.groups.refusal = self.directory.refusal
 
@@ -48,8 +53,25 @@ class Node(node.Node):
         self.directory.start()
 
     async def stop(self) -> None:
+        await self.forwarder.close()
         await self.directory.stop()
         await super().stop()
+
+    # The others, for calls that are sent on (Map) ----------------------------------------------------------------
+
+    @property
+    def own_address(self) -> str:
+        return self.config.client_address
+
+    def members_to_ask(self, group: str, refusal: DLedgerError) -> list[Member]:
+        if refusal.code is not Code.NOT_LEADER:
+            return self.directory.members_of(self.groups.name_of(self.groups.key_of(group)))
+        replica = self.groups.replicas.get(self.groups.key_of(group))
+        members = replica.log.state.members if replica is not None else ()
+        return [each for each in members if each.id == refusal.metadata.get("leader_id")]
+
+    def addresses_of(self, member: Member) -> list[str]:
+        return self.directory.addresses_of([member])
 
     def on_members(self, group: str, members: Sequence[Member], *, is_committed: bool) -> None:
         super().on_members(group, members, is_committed=is_committed)

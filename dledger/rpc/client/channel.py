@@ -84,8 +84,17 @@ def _release(waiting: asyncio.Future[None]) -> None:
 class Channel:
     """Of one event loop, and one process."""
 
-    def __init__(self, address: str, *, resolver: Resolver | None = None, ssl: SSLContext | None = None) -> None:
+    def __init__(
+        self,
+        address: str,
+        *,
+        resolver: Resolver | None = None,
+        ssl: SSLContext | None = None,
+        metadata: CallMetadata = (),
+    ) -> None:
+        """``metadata``: of every call."""
         self.address = address
+        self._metadata = metadata
         self._host, self._port = split_address(address)
         self._resolver = resolver or Resolver()
         self._ssl = ssl
@@ -129,7 +138,7 @@ class Channel:
         block = self._blocks.get(path)
         if block is None:
             method = _POST_HTTPS if self._ssl is not None else _POST_HTTP
-            block = self._blocks[path] = method + b"".join(
+            block = method + b"".join(
                 literal(name, value)
                 for name, value in (
                     (b":path", path.encode()),
@@ -140,6 +149,8 @@ class Channel:
                     (b"user-agent", f"grpc-dledger/{__version__}".encode()),
                 )
             )
+            block += metadata_block(self._metadata)
+            self._blocks[path] = block
         if metadata:
             block += metadata_block(metadata)
         return block if timeout_s is None else block + literal(b"grpc-timeout", timeout_field(timeout_s))
