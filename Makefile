@@ -5,16 +5,18 @@
 # make spark-kills KILLS=20   kill -9 of a Spark pipeline in the middle: is every record there once?
 # make test-clients what needs Go, Node.js, Maven and a network: the programs of docs/clients, while a leader is killed
 # make test-root what needs root: loop-mounted disks that run full, hang or lose power, system calls that fail
-# make test-docker builds the image and runs docker-compose.yml, with a Docker engine of its own
+# make test-docker builds the image and runs docker-compose.yml, with a Docker engine of its own (root; says what it lacks)
 # make jepsen   five hosts, every nemesis for a moment (root); longer: .venv/bin/python -m jepsen suite --time-limit 120
 # make check    lint, types, architecture, proto
 # make soak MINUTES=5 KILL_EVERY=10
 # make sim SEEDS=2000   whole clusters under virtual time, a fault at every turn; the seeds come from the commit's hash, and
 #               its first line says how to run the same again
-# make liveness every connection graph of three and of five nodes: is there soon a leader that stays?
+# make liveness every connection graph of three and of five nodes: is there soon a leader that stays? GRAPH=341: one alone
 # make bench    our figures beside the peers' and the limits of the machine; BENCH_FLAGS="--quick" for a first look
 # make bench-all the same, the scenarios without Spark, and the table of targets: 1½ h, 80 GB of room, a quiet machine
 # make fuzz COUNT=1000000   mutated messages for every port and every decoder
+# make conformance   foreign judges of our gRPC: h2spec, gRPC's interop tests, the API in Python, Go, Java, Node.js, grpcurl.
+#               Needs Go, Maven with a Java, and Node.js; JUDGES="h2spec api" chooses
 # make proof    the long proofs, in slices, the least proved on this tree first; goes on where it was stopped, and adds up.
 #               make proof-report says what is proved: on this tree, in the last 30 days, in all;
 #               make proof-quick runs a cut of each (real-faults: make test-root); FAMILIES="crash-points corruption" chooses
@@ -33,7 +35,7 @@ SCENARIOS ?= bulk catchup failover idle groups members reads growth
 bin := .venv/bin
 pip := $(bin)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo demo-spark test test-clients test-spark spark-kills test-root test-docker check lint format soak sim liveness fuzz jepsen bench bench-all bench-gate proof proof-quick proof-report proto clean
+.PHONY: demo demo-spark test test-clients test-spark spark-kills test-root test-docker check lint format soak sim liveness fuzz conformance jepsen bench bench-all bench-gate proof proof-quick proof-report proto clean
 
 demo: .venv/.installed
 	@$(bin)/python -m dledger demo
@@ -84,7 +86,7 @@ sim: .venv/.tools
 	@$(bin)/python -m tests.simulation --of-commit $(SEEDS)
 
 liveness: .venv/.tools
-	@$(bin)/python -m tests.liveness
+	@$(bin)/python -m tests.liveness $(if $(GRAPH),--graph $(GRAPH))
 
 bench: .venv/.bench
 	@$(bin)/python -m bench compare $(BENCH_FLAGS)
@@ -101,6 +103,9 @@ bench-gate: .venv/.bench
 
 fuzz: .venv/.tools
 	@$(bin)/python -m tests.fuzz --count $(COUNT) --of-commit
+
+conformance: .venv/.tools
+	@$(bin)/python -m tests.conformance $(JUDGES)
 
 proof: .venv/.tools
 	@nice -n 10 $(bin)/python -m tests.proof $(FAMILIES)

@@ -42,6 +42,7 @@ from dledger.common.errors import (
     Unsupported,
     WrongExpectedIndex,
 )
+from dledger.common.memory import keep_freed_memory
 from dledger.common.types import Ack, Consistency, Durability, Entry, Role
 from dledger.version import __version__
 
@@ -115,6 +116,7 @@ __all__ = [
     "connect_blocking",
     "connect_cluster",
     "connect_cluster_blocking",
+    "keep_freed_memory",
     "replicate",
 ]
 

@@ -6,9 +6,9 @@ import os
 import sys
 
 from bench.drivers.python_load import Call, serve_stdin
-from dledger.cli.memory import keep_freed_memory
 from dledger.cli.runtime import run
 from dledger.client import connect
+from dledger.common.memory import keep_freed_memory
 
 
 async def load(endpoints: str) -> None:

@@ -78,8 +78,8 @@ async def _serve(port: int) -> None:
 
 
 if __name__ == "__main__":
-    from dledger.cli.memory import keep_freed_memory
     from dledger.cli.runtime import run
+    from dledger.common.memory import keep_freed_memory
 
     os.environ.setdefault("GRPC_EXPERIMENTS", GRPC_ENGINE)
     keep_freed_memory()

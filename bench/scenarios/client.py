@@ -18,10 +18,10 @@ from typing import Any
 import click
 
 from dledger.cli.measure import Measurement, measure_calls
-from dledger.cli.memory import keep_freed_memory
 from dledger.cli.output import print_json
 from dledger.cli.runtime import run
 from dledger.client import connect
+from dledger.common.memory import keep_freed_memory
 
 FILL_INFLIGHT = 16
 RECORDS_A_CALL = 250_000

@@ -1,4 +1,4 @@
-"""``dledger admin``: what an operator does to a running cluster. This module: who leads."""
+"""``dledger admin``: an operator's commands on a running cluster. This module: the leadership."""
 
 from __future__ import annotations
 

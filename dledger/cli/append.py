@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from dledger.cli.interrupts import cancelled_by_signals
-from dledger.cli.memory import keep_freed_memory
 from dledger.cli.options import Target, client_options, option, output_option
 from dledger.cli.output import Progress, print_fields, print_json
 from dledger.cli.record_limits import LARGEST_RECORD_BYTES, limits_for, with_whose_limit
@@ -26,21 +25,22 @@ from dledger.cli.runtime import EXIT_INTERRUPTED, EXIT_OUTPUT, complain, run
 from dledger.cli.streams import OutputError, discard_output
 from dledger.common.config import Limits
 from dledger.common.errors import MAX_QUOTED_CHARS, Code, ConfigError, DLedgerError, OutcomeUnknown, error
+from dledger.common.memory import keep_freed_memory
 
 if TYPE_CHECKING:
     from dledger.client import Acks, Log
 
 BATCHES_IN_FLIGHT = 8
 ALONE_ABOVE_BYTES = Limits().max_record_bytes
-"""What servers take by default. Behind a larger record nothing is sent until it is taken: where it is refused, whoever
-makes it smaller goes on with its line, and nothing of what follows is in the log."""
+"""What servers take by default. Behind a larger record nothing is sent until it is taken. If it is refused, the user
+makes it smaller and goes on with its line. Nothing behind it is in the log."""
 STDIN = 0
 
 
 @dataclass(slots=True)
 class Tally:
-    """What became of the records so far. ``read`` are those taken from the input, ``submitted`` those of them that were
-    handed to the client, ``refused`` those of these that are surely not in the log."""
+    """The outcomes of the records so far. ``read`` are those taken from the input. ``submitted`` are those of them that
+    were handed to the client. ``refused`` are those of the submitted that surely are not in the log."""
 
     read: int = 0
     input_ended: bool = False
@@ -116,7 +116,7 @@ class Appender:
             if not isinstance(failure, DLedgerError):
                 raise failure
             self._fail(failure, 0)
-        # Whatever is in flight gets its outcome within the client's own timeout.
+        # Everything in flight gets its outcome within the client's own timeout.
         if self._in_flight:
             await asyncio.wait(self._in_flight)
 
@@ -139,11 +139,12 @@ class Appender:
                 await asyncio.wait((call,))  # what follows would rest on an index that this one may not get
 
     def _expected(self) -> dict[str, int]:
-        """What the next batch expects: the index behind what was acknowledged. Nothing else is under way then."""
+        """The index that the next batch expects: the one behind the acknowledged records. Nothing else is under way
+        then."""
         return {} if self._expect_index is None else {"expect_index": self._expect_index + self._tally.acknowledged}
 
     def _placed(self, refusal: DLedgerError, sent: Sent) -> DLedgerError:
-        """Of a record that is too large: with the line that it stands on, and whose limit it is."""
+        """For a record that is too large: the refusal with the record's line, and with the owner of the limit."""
         explained = with_whose_limit(refusal)
         if explained is refusal or not self._is_lines:
             return explained
@@ -249,7 +250,7 @@ def append(
 
 
 def _as_meant(text: str) -> str:
-    """What to type for a record, or a file, that was given without its flag."""
+    """The command to type for a record, or a file, given without its flag."""
     short = text if len(text) <= MAX_QUOTED_CHARS else "TEXT"
     told = f"a record stands behind -d, or comes on stdin: dledger append -d {shlex.quote(short)}"
     if os.access(text, os.R_OK):
@@ -303,8 +304,8 @@ def _say_what_is_waited_for(tally: Tally, target: Target, progress: Progress) ->
 
 
 def _open(file: str) -> int:
-    """To read from. Opening a FIFO would wait for its writer where no signal is heard: the loop waits for it instead,
-    as for what it writes."""
+    """To read from. Opening a FIFO would wait for its writer, with no signal heard. So the loop waits for the writer
+    instead, as it does for the data."""
     descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK)
     os.set_blocking(descriptor, True)
     return descriptor
@@ -327,8 +328,8 @@ def _size(descriptor: int) -> int | None:
 
 
 def _report(tally: Tally, output: str, seconds: float, *, failed: bool) -> None:
-    """Prints what came of it. Where that cannot be written it is said on stderr instead, with an exit code of its own
-    unless there is a graver one."""
+    """Prints the outcome. If it cannot be written it is said on stderr instead, with an exit code of its own unless
+    there is a graver one."""
     try:
         _print_report(tally, output, seconds, failed=failed)
     except OutputError as reason:

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dledger.cli.measure import Measurement, measure_calls, show, ticker
-from dledger.cli.memory import keep_freed_memory
 from dledger.cli.options import Seconds, Target, client_options, option, output_option
 from dledger.cli.record_limits import LARGEST_RECORD_BYTES, limits_for, with_whose_limit
 from dledger.cli.runtime import run
 from dledger.common.errors import Code, DLedgerError, error
+from dledger.common.memory import keep_freed_memory
 
 if TYPE_CHECKING:
     from dledger.client import Log

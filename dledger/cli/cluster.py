@@ -2,7 +2,7 @@
 
 ``dledger dev``, ``dledger demo``, the soak and the tests all run their nodes with this. A node's output goes to
 ``DIR/<id>.log``, beside its data. The nodes hang on a lifeline (lifeline.py): they end with the process that runs them,
-also by kill -9, and also those that somebody revived by hand with ``serve_command``.
+also by kill -9. So do nodes that somebody revived by hand with ``serve_command``.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class LocalNode:
     peer_port: int
     data_dir: Path
     joins: bool = False
-    """Whether it came later: it asks the others who the members are."""
+    """Whether it came later: it asks the others for the members."""
     process: asyncio.subprocess.Process | None = None
     watcher: asyncio.Task[None] | None = field(default=None, repr=False)
     expected_to_end: bool = False
@@ -73,7 +73,7 @@ class LocalNode:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """A cluster that has a leader and whose nodes all answer."""
+    """A cluster with a leader, in which all nodes answer."""
 
     leader: str
     term: int
@@ -86,7 +86,7 @@ OnExit = Callable[[LocalNode, int], None]
 class LocalCluster:
     """``nodes`` nodes n0, n1 … in ``data``; node i's peer port is ``port`` + 10·i (0: a free block).
 
-    ``add`` brings more. Whoever the members are by now: a node that ends is told of, and can be brought back.
+    ``add`` brings more. The members may change: a node that ends is told of in any case, and can be brought back.
     """
 
     def __init__(
@@ -178,7 +178,7 @@ class LocalCluster:
                 stdout=log,
                 stderr=log,
                 env=environment,
-                start_new_session=True,  # Ctrl-C in the terminal is for the caller alone, who stops the nodes in order
+                start_new_session=True,  # Ctrl-C in the terminal is for the caller alone: it stops the nodes in order
             )
         node.expected_to_end = False
         node.watcher = asyncio.create_task(self._watch(node, node.process), name=f"watch {node_id}")
@@ -217,8 +217,8 @@ class LocalCluster:
     async def wait_ready(self, timeout_s: float = 30.0) -> Ready:
         """Waits until there is a leader, and every member that is a node of this cluster answers.
 
-        Members that run elsewhere, and nodes that were removed, are not waited for. Raises the failure of a node that
-        ended meanwhile, as its log tells it, or TIMEOUT.
+        Members that run elsewhere, and removed nodes, are not waited for. Raises the failure of a node that ended
+        meanwhile, as its log tells it, or TIMEOUT.
         """
         from dledger.client import connect  # noqa: PLC0415  # gRPC is slow to import: start the nodes first
 
@@ -258,7 +258,7 @@ class LocalCluster:
 
 
 def last_words(log_file: Path) -> str:
-    """What a process that ended said last, without the "dledger: " in front."""
+    """The last words of a process that ended, without the "dledger: " in front."""
     lines = log_file.read_text(errors="replace").splitlines() if log_file.exists() else []
     said = next((line for line in reversed(lines) if line.strip()), f"it left nothing in {log_file}")
     return said.removeprefix("dledger: ")

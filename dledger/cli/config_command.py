@@ -108,7 +108,7 @@ def effective(context: click.Context, flags: dict[str, Any]) -> list[Setting]:
 
 
 def _values(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Of the node, as it would use them; None where nothing is said and no default can be told."""
+    """Of the node, as it would use them; None if nothing is said and no default can be told."""
     values = {key: settings.get(key, LOGS.get(key)) for key in KEYS if key not in SECTIONS}
     values["peers"] = format_peers(settings["peers"]) if settings.get("peers") else None
     values["durability"] = settings.get("durability", Durability.FSYNC).value

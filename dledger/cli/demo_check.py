@@ -14,9 +14,9 @@ _IDENTITY_BYTES = 8
 
 
 class Verdict(NamedTuple):
-    """``lost``: input lines that are not where their ack said. ``duplicated``: records that no ack accounts for.
+    """``lost``: input lines that are not at the index in their ack. ``duplicated``: records that no ack accounts for.
 
-    ``out_of_order``: lines whose ack did not come behind the ack of the line before.
+    ``out_of_order``: lines with an ack that did not come behind the ack of the line before.
     """
 
     lost: int = 0

@@ -12,13 +12,13 @@ from dledger.cli.records import CHUNK_BYTES, LineSplitter
 from dledger.common.errors import ConfigError
 
 LISTS_AT_LEAST = 64
-"""Also a small file comes in so many pieces, so that there is a half-way."""
+"""Even a small file comes in so many pieces, for there to be a half-way."""
 NOT_PYTHONS_OWN = ("site-packages", "dist-packages")
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Files whose lines become records, in this order."""
+    """Files with the lines that become records, in this order."""
 
     title: str
     files: tuple[Path, ...]

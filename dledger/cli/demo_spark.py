@@ -93,7 +93,7 @@ class Archiver:
                 self._restarts += 1
                 if self._restarts > MOST_RESTARTS:
                     raise ConfigError(f"the archiver ended by itself: {last_words(self._log_file)}")
-                await self.start()  # as whoever looks after it would: a busy machine is too slow for Spark's own limits
+                await self.start()  # as its operator would: a busy machine is too slow for Spark's own limits
             if time.monotonic() > deadline:
                 raise error(Code.TIMEOUT, f"no micro-batch was archived within {PATIENCE_S:.0f} s: {self._log_file}")
             await asyncio.sleep(POLL_S)  # another process cannot be awaited: it is asked
@@ -198,7 +198,7 @@ class SparkDemo:
         }
 
     def _compare_with_input(self, spark: SparkSession, feed: Feed) -> tuple[int, int]:
-        """Lines that the archive lacks, and records that no line accounts for."""
+        """Lines missing in the archive, and records that no line accounts for."""
         from dledger.spark.jobs import archive  # noqa: PLC0415  # not for --help
 
         table = archive.read(spark, self._out).select("index", "value").toArrow().sort_by("index")

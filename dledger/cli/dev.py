@@ -61,7 +61,7 @@ def dev(
 
 
 def _check_data(data: Path, nodes: int) -> None:
-    """Raises CONFIG_ERROR where ``data`` holds another number of nodes: those beyond its members would be refused."""
+    """Raises CONFIG_ERROR if ``data`` holds another number of nodes: those beyond its members would be refused."""
     known = [place for place in data.glob("n*") if place.is_dir() and any(place.iterdir())]
     if known and len(known) != nodes:
         raise ConfigError(

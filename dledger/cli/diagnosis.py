@@ -1,4 +1,4 @@
-"""What is wrong with a cluster, and what to do: one judgement behind ``health``, ``status`` and commands that fail."""
+"""The troubles of a cluster and their remedies: one judgement behind ``health``, ``status`` and commands that fail."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def _removed(node: NodeStatus) -> str:
 
 
 def refused(found: ClusterStatus, node: NodeStatus) -> list[str]:
-    """The nodes that say that ``node`` does not speak with them, or they not with it."""
+    """The nodes that refuse ``node``, or are refused by it, by their own word."""
     return [each.id for each in found.nodes if any(node.id == refusal.id for refusal in each.refused_by)]
 
 

@@ -182,7 +182,7 @@ async def _describe(target: Target, name: str) -> _Described:
 
 
 async def _look(target: Target, name: str) -> _Described:
-    """What a deletion would take; raises what would refuse it."""
+    """The group that a deletion would take; raises the error that would refuse the deletion."""
     async with _telling(target) as cluster:
         return await _described(cluster, await cluster.groups.delete(name, dry_run=True))
 
@@ -198,7 +198,7 @@ async def _described(cluster: Cluster, info: GroupInfo) -> _Described:
 
 @asynccontextmanager
 async def _telling(target: Target) -> AsyncIterator[Cluster]:
-    """The cluster at ``target``; whatever its operations on groups wait for is shown."""
+    """The cluster at ``target``; the waits of its operations on groups are shown."""
     async with target.connect_cluster() as cluster:
         with Waiting() as waiting:
             cluster.groups.on_wait = waiting.tell

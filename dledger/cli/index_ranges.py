@@ -11,9 +11,9 @@ is the only form for times of day, which hold colons themselves. A place is
 * ``@-15m``   the same, for the time fifteen minutes ago;
 * ``latest``  the last record, as ``-1``.
 
-A number alone is one record; ``+5``, ``-10``, ``@t`` and ``@-15m`` alone reach to the end. What lies outside the log
-is left out, as in Python. A start behind the log's end, or below its beginning, is refused when it was named by its
-index: then the caller counts on records that are not there. A range that is written backwards is refused.
+A number alone is one record; ``+5``, ``-10``, ``@t`` and ``@-15m`` alone reach to the end. What lies outside the log is
+left out, as in Python. A start behind the log's end, or below its beginning, is refused when it was named by its index.
+The caller counts on missing records then. A range that is written backwards is refused.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ NUMBERS = (signal.SIGINT, signal.SIGTERM)
 def cancelled_by_signals(on_first: Callable[[], object]) -> Iterator[None]:
     """Either signal cancels the current task; ``on_first`` is called before the first.
 
-    What the task awaits while it ends is cut short by the next signal, which cancels it once more. A signal that the
+    While the task ends, the next signal cancels it once more, and so cuts short anything it awaits. A signal that the
     process was started to ignore, as a job behind a script's & is, stays ignored.
     """
     loop, task = asyncio.get_running_loop(), asyncio.current_task()

@@ -1,4 +1,4 @@
-"""``dledger serve --join``: a node that is no member yet asks the cluster who its members are."""
+"""``dledger serve --join``: a node that is no member yet asks the cluster for its members."""
 
 from __future__ import annotations
 

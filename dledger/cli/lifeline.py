@@ -1,7 +1,8 @@
-"""Ends a node when the process that it belongs to is gone, however that ended.
+"""Ends a node when the process it belongs to is gone, for any reason.
 
 The owner holds an exclusive lock on a file for as long as it lives; its nodes wait for that lock. The kernel gives it
-up with the owner, kill -9 included, on every POSIX system, and also for nodes that somebody else started in its place.
+up with the owner, kill -9 included, on every POSIX system. This counts too for nodes that somebody else started in its
+place.
 """
 
 from __future__ import annotations

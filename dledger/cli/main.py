@@ -27,7 +27,7 @@ SECTIONS = {
 }
 
 ALSO = {"members": ("status", "status"), "help": ("main", "help_command"), "version": ("main", "version_command")}
-"""Names that --help does not show, each with the module and the name of its command: what users type first."""
+"""Names not shown by --help, each with the module and the name of its command: users try these first."""
 
 BEHIND_COMMANDS = frozenset({"--endpoints", "--group", "--timeout", "--output", "-o"})
 """Options of many commands, which some users write in front of the command."""

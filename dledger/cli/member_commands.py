@@ -26,12 +26,12 @@ dry_run_option = option("--dry-run", env="DRY_RUN", is_flag=True, help="Check ev
 
 
 def change_options(command: Command) -> Command:
-    """What every change of a group takes."""
+    """The options of every change of a group."""
     return dry_run_option(output_option("text", "json")(client_options(command)))
 
 
 def change_of_members_options(command: Command) -> Command:
-    """The same for changes of the cluster, or of a group that is named."""
+    """The options of every change of the cluster, or of a named group."""
     return dry_run_option(output_option("text", "json")(member_options(command)))
 
 
@@ -143,7 +143,7 @@ def readmit(*, target: Target, node_id: str, as_learner: bool, dry_run: bool, ou
 
 
 async def _groups_of(target: Target, node_id: str) -> list[str]:
-    """The group that is named; else all that the node is a member of, ``meta`` first."""
+    """The named group; else all groups with the node as a member, ``meta`` first."""
     if not target.is_cluster:
         return [target.group]
     async with target.connect_cluster() as cluster:

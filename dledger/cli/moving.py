@@ -24,12 +24,12 @@ class Move(NamedTuple):
 
 
 def plan_move(group: GroupInfo, node_id: str, loads: Mapping[str, int], away: Collection[str] = ()) -> Move:
-    """Who takes the place of ``node_id``. ``loads``: of how many groups each other node is a member; ``away``: those of
-    them that cannot be reached now.
+    """The node that takes the place of ``node_id``. ``loads``: of how many groups each other node is a member;
+    ``away``: those of them that cannot be reached now.
 
-    Nobody does where ``node_id`` does not vote, or where an even number of voters becomes an odd one: so it is where an
-    earlier run was interrupted. A learner that is there already comes first, then the node with the fewest groups. One
-    that is away comes last: it is waited for, rather than that the group loses a voter.
+    There is none if ``node_id`` does not vote, or if an even number of voters becomes an odd one: so an interrupted run
+    leaves it. A learner that is there already comes first, then the node with the fewest groups. A node that is away
+    comes last: it is waited for, rather than that the group loses a voter.
     """
     if node_id not in group.voters or len(group.voters) % 2 == 0:
         return Move(group.name, node_id, None)

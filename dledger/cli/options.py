@@ -1,4 +1,4 @@
-"""What commands share: flags with an environment variable each, and where the cluster is."""
+"""Shared by the commands: flags with an environment variable each, and the cluster's addresses."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class GroupName(_ParamType):
 
 
 class OutputOption(click.Option):
-    """-o. DLEDGER_OUTPUT is one for all commands: where it names a format that another one has, it says nothing."""
+    """-o. DLEDGER_OUTPUT is one variable for all commands: a format that only another command has is ignored."""
 
     def resolve_envvar_value(self, ctx: click.Context) -> str | None:
         value = super().resolve_envvar_value(ctx)
@@ -132,12 +132,12 @@ def client_options(command: Command) -> Command:
 
 
 def cluster_options(command: Command) -> Command:
-    """The same without --group, for commands about the whole cluster."""
+    """As ``client_options`` without --group, for commands about the whole cluster."""
     return _with_target(command, _ENDPOINTS, _TIMEOUT)
 
 
 def member_options(command: Command) -> Command:
-    """The same as ``client_options`` for commands that are about the whole cluster unless a group is named."""
+    """As ``client_options``, for commands that are about the whole cluster unless a group is named."""
     return _with_target(command, _ENDPOINTS, _CLUSTERS_GROUP, _TIMEOUT)
 
 
@@ -145,7 +145,7 @@ def _with_target(command: Command, *decorators: Callable[[Any], Any]) -> Command
     @functools.wraps(command)
     def with_target(*args: Any, endpoints: str, timeout: float, group: str = DEFAULT_GROUP, **rest: Any) -> Any:
         target = Target(endpoints, group or META_GROUP, int(timeout * 1000), is_cluster=not group)
-        click.get_current_context().find_root().obj = target  # whose troubles are told where the command fails
+        click.get_current_context().find_root().obj = target  # its troubles are told if the command fails
         return command(*args, target=target, **rest)
 
     decorated: Any = with_target

@@ -12,7 +12,7 @@ from dledger.common.errors import ConfigError
 
 LOOPBACK = "127.0.0.1"
 LOWEST, HIGHEST = 10_000, 32_000
-"""Below the ports that Linux hands to outgoing connections, so that none of those can take one between look and use."""
+"""Below the ports that Linux hands to outgoing connections, so none of those can take one between look and use."""
 ATTEMPTS = 200
 
 
@@ -36,7 +36,7 @@ def busy_port(ports: list[int]) -> int | None:
 
 
 def free_base(nodes: int, chance: random.Random | None = None) -> int:
-    """A base port whose whole block is free now. Raises CONFIG_ERROR when none was found."""
+    """A base port with its whole block free now. Raises CONFIG_ERROR when none was found."""
     chance = chance or random.SystemRandom()
     span = DEV_PORT_STEP * nodes
     for _ in range(ATTEMPTS):

@@ -1,4 +1,4 @@
-"""What ``get`` and ``tail`` share: which copy to read, how far it reaches, and printing it."""
+"""Shared by ``get`` and ``tail``: the copy to read, how far it reaches, and printing it."""
 
 from __future__ import annotations
 

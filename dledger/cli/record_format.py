@@ -1,7 +1,7 @@
 """How ``get`` and ``tail`` print a record: as a line, as raw bytes, as JSON, or by a format in kcat's style.
 
-A format is text in which ``%`` and a letter stand for a part of the record (``PARTS``), and a backslash for a
-character that cannot be typed (``\\n``, ``\\t`` …). Nothing is added: a line ends only where the format says ``\\n``.
+A format is text with ``%`` and a letter for each part of the record (``PARTS``). A backslash stands for a character
+that cannot be typed (``\\n``, ``\\t`` …). Nothing is added: a line ends only where the format says ``\\n``.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ PARTS: dict[str, Part] = {
     "E": lambda record: b"%d" % record.term,
     "%": lambda _: b"%",
 }
-"""By kcat's letters, but for the two that it has not: D, and E for the term, which Kafka calls an epoch."""
+"""By kcat's letters, but for two unknown to kcat: D, and E for the term, which Kafka calls an epoch."""
 PARTS_HELP = "%o index, %s record, %S its size, %T time in ms, %D date and time, %E term, %% a percent sign"
 
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "e": "\x1b", "0": "\0", "\\": "\\"}
@@ -150,7 +150,7 @@ def _raw(_index: int, _term: int, _timestamp_ms: int, values: Sequence[bytes]) -
 
 
 def _json_line(record: Printed) -> bytes:
-    """The bytes in base64, and as ``text`` too where they are UTF-8."""
+    """The bytes in base64, and as ``text`` too if they are UTF-8."""
     fields = {**asdict(record), "value": base64.b64encode(record.value).decode()}
     with suppress(UnicodeDecodeError):  # it is no text, and "value" has it all
         fields["text"] = record.value.decode()

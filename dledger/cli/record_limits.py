@@ -16,7 +16,7 @@ _WHOSE = {
 
 
 def limits_for(record_bytes: int) -> Limits:
-    """A client's limits that leave it to the servers whether they take records of that size."""
+    """A client's limits for records of that size: the servers decide whether they take them."""
     usual = Limits()
     return Limits(
         max_record_bytes=max(usual.max_record_bytes, record_bytes),
@@ -25,7 +25,7 @@ def limits_for(record_bytes: int) -> Limits:
 
 
 def with_whose_limit(refusal: DLedgerError) -> DLedgerError:
-    """Of something that is too large: with whose limit that is, and what to do. Any other refusal as it is."""
+    """For something too large: the refusal with the owner of the limit, and with advice. Any other refusal as it is."""
     whose = _WHOSE.get(refusal.code)
     if whose is None:
         return refusal

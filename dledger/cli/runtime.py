@@ -36,7 +36,7 @@ EXIT_INTERRUPTED = 130
 
 
 class ReaderGoneError(Exception):
-    """Whoever read our output has had enough: not a failure. Click ends the process with 1 for a BrokenPipeError."""
+    """The reader of our output has had enough: not a failure. Click ends the process with 1 for a BrokenPipeError."""
 
 
 def run(coroutine: Coroutine[Any, Any, Result]) -> Result:

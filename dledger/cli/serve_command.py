@@ -10,11 +10,11 @@ import click
 
 from dledger.cli.join import joining
 from dledger.cli.lifeline import stop_when_released
-from dledger.cli.memory import keep_freed_memory
 from dledger.cli.options import node_logging_options, option
 from dledger.cli.runtime import run
 from dledger.common.config_file import CHOICES, load_config_file, node_config, parse_peers
 from dledger.common.logs import setup_logging
+from dledger.common.memory import keep_freed_memory
 from dledger.common.types import Durability
 
 

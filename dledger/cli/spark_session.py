@@ -20,7 +20,7 @@ NEEDED = ("pyspark", *NEEDED_LOCALLY)
 
 
 def require_extra(needed: Sequence[str] = NEEDED) -> None:
-    """Raises CONFIG_ERROR where Spark is not installed."""
+    """Raises CONFIG_ERROR if Spark is not installed."""
     missing = [name for name in needed if find_spec(name) is None]
     if missing:
         raise ConfigError(f"dledger spark needs {missing[0]}: pip install 'dledger[spark]'")

@@ -1,4 +1,4 @@
-"""``dledger status`` and ``dledger health``: who leads, how far everyone is."""
+"""``dledger status`` and ``dledger health``: the leader, and how far every node is."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def health(*, target: Target, output: str) -> int:
 
 
 def judge(found: ClusterStatus) -> dict[str, Any]:
-    """Whether appends can be acknowledged: a leader that answers, and a majority of the voters that counts."""
+    """Whether appends can be acknowledged: a leader answers, and a majority of the voters counts."""
     reachable = sum(node.reachable for node in found.voters)
     voters = len(found.voters)
     fields: dict[str, Any] = {
@@ -152,7 +152,7 @@ def _state(found: ClusterStatus, node: NodeStatus) -> str:
 
 
 def _node_row(found: ClusterStatus, node: NodeStatus) -> list[object]:
-    """A node of the cluster, whatever group told of it."""
+    """A node of the cluster, from whichever group told of it."""
     state = _state(found, node)
     if not node.reachable:
         return [node.id, state, _votes(node), *["-"] * 6, node.address or "-", "-", "-"]

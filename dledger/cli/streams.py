@@ -1,4 +1,4 @@
-"""Standard streams as they may be inherited: closed, full, or read by somebody who has had enough."""
+"""Standard streams as they may be inherited: closed, full, or with a reader that has had enough."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ STDIN, STDOUT, STDERR = 0, 1, 2
 
 
 def fill_closed_streams() -> frozenset[int]:
-    """Puts /dev/null where a standard stream is closed, so that no other file gets its number. Returns which were.
+    """Puts /dev/null in place of a closed standard stream, so that no other file gets its number. Returns the streams
+    that were closed.
 
-    What had been closed stays of no use: reading stdin and writing to stdout fail with EBADF. What goes to stderr is
-    dropped.
+    They stay of no use: reading stdin and writing to stdout fail with EBADF. Output to stderr is dropped.
     """
     closed = set()
     for descriptor, mode in ((STDIN, os.O_WRONLY), (STDOUT, os.O_RDONLY), (STDERR, os.O_WRONLY)):
@@ -62,7 +62,7 @@ class _Complaints(io.FileIO):
 
 
 def guard_streams() -> None:
-    """From now on stdout raises OutputError where it cannot be written, and stderr drops what it cannot take."""
+    """From now on stdout raises OutputError if it cannot be written, and stderr drops anything it cannot take."""
     sys.stdout = _over(_Output(sys.stdout.fileno(), "w", closefd=False), sys.stdout)
     sys.stderr = _over(_Complaints(sys.stderr.fileno(), "w", closefd=False), sys.stderr)
 

@@ -65,7 +65,7 @@ SIZE_BYTES = Quantity("size", SIZE_UNITS_BYTES, "10GiB")
 
 
 def format_duration(duration_ms: int) -> str:
-    """What ``DURATION_MS`` reads, in the largest unit that says it exactly below a week: 72h, 90s."""
+    """The text that ``DURATION_MS`` reads, in the largest exact unit below a week: 72h, 90s."""
     for unit in ("h", "m", "s", "ms"):
         if duration_ms and duration_ms % DURATION_UNITS_MS[unit] == 0:
             return f"{duration_ms // DURATION_UNITS_MS[unit]}{unit}"

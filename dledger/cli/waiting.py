@@ -56,7 +56,7 @@ class Waiting:
 
 @asynccontextmanager
 async def telling(target: Target) -> AsyncIterator[tuple[Log, Waiting]]:
-    """The log at ``target``; whatever its admin operations wait for is shown."""
+    """The log at ``target``; the waits of its admin operations are shown."""
     async with target.connect() as log:
         with Waiting() as waiting:
             log.admin.on_wait = waiting.tell
@@ -66,8 +66,9 @@ async def telling(target: Target) -> AsyncIterator[tuple[Log, Waiting]]:
 async def once_it_passes(
     ask: Callable[[float], Awaitable[MembershipChange]], timeout_ms: float, waiting: Waiting
 ) -> MembershipChange:
-    """Asks (with the milliseconds left) until the leader does it, while a refusal says that it passes by itself: the
-    node is not connected yet, or lags. Raises DeadlineExceeded with the last refusal after ``timeout_ms``."""
+    """Asks (with the milliseconds left) until the leader does it, while a refusal says that it passes by itself. So
+    it is when the node is not connected yet, or lags. Raises DeadlineExceeded with the last refusal after
+    ``timeout_ms``."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_ms / 1000
     while True:

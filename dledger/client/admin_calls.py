@@ -1,4 +1,4 @@
-"""What an operator does to a running group: leadership, members, settings, and what the log keeps."""
+"""An operator's operations on a running group: leadership, members, settings and retention."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 class Admin(LeaderCalls):
     """``log.admin``: the operations of AdminService, as coroutines.
 
-    Each is asked of the leader, follows the leadership, and waits for what passes by itself (an election, a handover,
-    another change under way) until its deadline; it returns once its outcome is committed. A refusal changed nothing.
-    OutcomeUnknown: it was asked for and no answer came; look at ``log.status()``, or ask again: all but a
-    ``transfer_leadership`` without a target may be asked twice.
+    Each is asked of the leader, and follows the leadership. Until its deadline it waits for obstacles that pass by
+    themselves (an election, a handover, another change under way). It returns once its outcome is committed. A refusal
+    changed nothing. OutcomeUnknown: the request was made and no answer came. Look at ``log.status()``, or ask again.
+    All operations may be asked twice, but for a ``transfer_leadership`` without a target.
 
     With ``dry_run`` everything is checked as if it were to be done, and nothing is.
     """
@@ -52,9 +52,10 @@ class Admin(LeaderCalls):
     async def set_preferred(
         self, priorities: Mapping[str, int], *, dry_run: bool = False, timeout_ms: float | None = None
     ) -> GroupSettings:
-        """Who should lead: the member of the highest priority that is healthy and close. Empty: whoever leads.
+        """Sets which member should lead: the one of the highest priority among the healthy and close ones. Empty: none
+        is preferred.
 
-        Replaces what was said before. Raises UnknownMember, InvalidRequest.
+        Replaces the earlier priorities. Raises UnknownMember, InvalidRequest.
         """
         check_priorities(priorities)
         check_flag("dry_run", dry_run)
@@ -71,8 +72,8 @@ class Admin(LeaderCalls):
         """Adds a node that replicates and does not vote. ``peer_address``: host:port for nodes.
 
         To the group ``meta``: makes it a node of the cluster; it becomes a voter there by itself while there are fewer
-        than five. To another group: a node of the cluster, whose address may be left out. Raises UnknownMember for one
-        that is none.
+        than five. To another group: a node of the cluster; its address may be left out. Raises UnknownMember if it is
+        none.
         """
         check_text("peer_address", peer_address)
         _check_member(node_id, dry_run)
@@ -105,7 +106,8 @@ class Admin(LeaderCalls):
     async def readmit(
         self, node_id: str, *, dry_run: bool = False, timeout_ms: float | None = None
     ) -> MembershipChange:
-        """Takes a member whose disk is another one, or an older state, as a learner again; ``promote`` it then."""
+        """Takes a member with another disk, or with an older state of its disk, as a learner again; ``promote`` it
+        then."""
         _check_member(node_id, dry_run)
         request = admin_pb2.ReadmitMemberRequest(group=self._group, id=node_id, dry_run=dry_run)
         attempts = self.attempts(timeout_ms)

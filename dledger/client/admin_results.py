@@ -19,7 +19,7 @@ class MembershipChange(NamedTuple):
     position: int
     """Of the frame that says so, committed; 0 when nothing was changed: a dry run, or it was so already."""
     may_be_earlier: bool = False
-    """It was so already, and an earlier attempt of the same call, whose answer was lost, may be what made it so."""
+    """It was so already. An earlier attempt of the same call, with a lost answer, may have made it so."""
 
     @property
     def voters(self) -> tuple[str, ...]:
@@ -39,13 +39,13 @@ class MembershipChange(NamedTuple):
 
 
 class GroupInfo(NamedTuple):
-    """A group as the directory of groups has it. Who leads it, and how far its members are, says ``Log.status``."""
+    """A group as the directory of groups has it. ``Log.status`` tells its leader, and how far its members are."""
 
     name: str
     id: int
     """Never used twice: a group that was deleted and made again has another one."""
     founders: tuple[Member, ...]
-    """The voters that it was made with, each with the disk that it had."""
+    """The voters it was made with, each with its disk at that time."""
     members: tuple[Member, ...] = ()
     """As the leader of the group told the directory last: a moment after each change."""
 

@@ -1,10 +1,10 @@
 """The appends of one producer, from the call to the ack: gathered into batches, sequenced, settled in order. No IO.
 
-Nothing lingers: what travels together is what waited, for room in the window or, once several batches are under way,
-for as much as makes another one worth its while.
+Nothing lingers. Calls travel together only if they had to wait. They wait for room in the window or, with several
+batches under way, for enough calls to be worth another.
 
-Invariants: everything in flight is sequenced without a gap, oldest first, in the order of the calls; what is queued is
-newer than all of it and has no sequence yet; a batch in flight leaves from the front only.
+Invariants: everything in flight is sequenced without a gap, oldest first, in the order of the calls. Queued batches are
+newer than all of it and have no sequence yet. A batch in flight leaves from the front only.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ BODY_OVERHEAD_BYTES = 8
 GATHER_BYTES = 1 << 20
 """A gathering batch is sealed at about this size."""
 SHARED_BYTES = 400_000
-"""Whole calls that wait share a batch up to this size: nodes spend half as much time on three batches of 132 KB that
-travel as one. With larger ones no more is won, and too few are under way at a time."""
+"""Whole calls that wait share a batch up to this size. Nodes spend half as much time on three batches of 132 KB if
+these travel as one. With larger ones no more is won, and too few are under way at a time."""
 EAGER_BATCHES = 4
 """With so many under way, whole calls wait until they fill a batch, or one is answered."""
 
@@ -71,7 +71,7 @@ class AppendQueue:
         self.in_flight: deque[PendingBatch] = deque()
         self.settled_batches = 0
         self.last_refusal: DLedgerError | None = None
-        """Why the last attempt did not work; told to whoever runs out of time meanwhile."""
+        """Why the last attempt did not work; told to callers that run out of time meanwhile."""
 
     # The caller's side ------------------------------------------------------------------------------------------
 
@@ -197,8 +197,8 @@ class AppendQueue:
         return False
 
     def take(self) -> PendingBatch | None:
-        """The next batch to send, sequenced and in flight from now on; None when there is none, when the window is
-        full, and when what there is waits for more.
+        """The next batch to send, sequenced and in flight from now on. None when there is none, when the window is
+        full, or when the queued calls wait for more.
 
         The caller writes it at once: from here on its outcome counts as unknown until it is answered.
         """
@@ -348,7 +348,7 @@ class AppendQueue:
         await asyncio.wait({self._drained}, timeout=timeout_s)
 
     def close(self, reason: DLedgerError) -> None:
-        """Ends every call: what was sent is of unknown outcome, what was not fails with ``reason``."""
+        """Ends every call: batches that were sent are of unknown outcome, the others fail with ``reason``."""
         self.abandon(reason)
         self.refuse_queued(reason)
         if self._timer is not None:
@@ -384,7 +384,8 @@ def _join(whole: asyncio.Future[Acks], spans: Sequence[asyncio.Future[AckSpan]])
 
 
 def _partial(failures: Sequence[BaseException], acknowledged: int) -> BaseException:
-    """The error of a call whose batches fared differently: unknown as soon as one of them is, or one was appended."""
+    """The error of a call with batches of different outcomes: unknown as soon as one of them is, or one was
+    appended."""
     unknown = next((failure for failure in failures if isinstance(failure, OutcomeUnknown)), None)
     if acknowledged and unknown is None:
         text = f"{acknowledged} of the call's records were appended, the rest was not: {failures[0]}"

@@ -1,4 +1,5 @@
-"""What a caller gives, checked before anything is queued: what cannot be served is refused at the call."""
+"""Checks of a caller's arguments, before anything is queued: an argument that cannot be served is refused at the
+call."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ def check_index(index: object) -> None:
 
 
 def check_amount(name: str, amount: object, *, least: int = 0, most: int = MAX_INDEX) -> None:
-    """Raises UNEXPECTED_ARGUMENT for what is no number of that kind."""
+    """Raises UNEXPECTED_ARGUMENT unless ``amount`` is such a number."""
     if not is_int(amount) or not least <= amount <= most:
         raise InvalidRequest(f"{name} is {amount!r}: give an int from {least} to {most}")
 
@@ -48,7 +49,7 @@ def is_timeout_ms(timeout_ms: object) -> bool:
 
 
 def check_text(name: str, text: object) -> None:
-    """Raises UNEXPECTED_ARGUMENT for what is no str, or none that can be sent."""
+    """Raises UNEXPECTED_ARGUMENT unless ``text`` is a str that can be sent."""
     if not isinstance(text, str):
         raise InvalidRequest(f"{name} is {text!r}: give a str")
     try:
@@ -96,7 +97,7 @@ def check_producer(name: object, epoch: object, sequence: object) -> None:
 
 
 def check_priorities(priorities: object) -> None:
-    """Raises UNEXPECTED_ARGUMENT unless they say of nodes' ids who should lead rather than others."""
+    """Raises UNEXPECTED_ARGUMENT unless they give a priority to each of some nodes' ids."""
     if not isinstance(priorities, Mapping):
         raise InvalidRequest(f"priorities is {priorities!r}: give a dict of nodes' ids, each with its priority")
     for node, priority in priorities.items():

@@ -1,4 +1,5 @@
-"""The same log for programs without an event loop: the client runs in a thread of its own, any thread may call."""
+"""The log of the client for programs without an event loop: the client runs in a thread of its own, any thread may
+call."""
 
 from __future__ import annotations
 
@@ -195,7 +196,7 @@ class BlockingNamedProducer:
         return acks
 
     def enqueue_many(self, records: Sequence[Buffer]) -> None:
-        """Appends the records; waits for room, not for the outcome: that is what ``flush`` is for, and leaving."""
+        """Appends the records. It waits for room, not for the outcome: ``flush`` does, and so does leaving."""
         self._run(self._producer.enqueue_many(as_records(records)))
 
     def enqueue_body(self, body: Buffer, count: int) -> None:
@@ -207,7 +208,8 @@ class BlockingNamedProducer:
         self._end(self._producer.flush(), tells=True)
 
     def _end(self, work: Coroutine[Any, Any, None], *, tells: bool) -> None:
-        """Also where the client was closed meanwhile: the producer knows what became of what it had been given."""
+        """Waits for ``work``. If the client was closed meanwhile, the producer tells: it knows the outcome of
+        everything it was given."""
         try:
             self._run(work)
         except Unavailable:

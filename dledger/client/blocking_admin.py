@@ -35,7 +35,7 @@ class BlockingAdmin:
     def set_preferred(
         self, priorities: Mapping[str, int], *, dry_run: bool = False, timeout_ms: float | None = None
     ) -> GroupSettings:
-        """Who should lead."""
+        """Sets which member should lead."""
         return self._call(lambda admin: admin.set_preferred(priorities, dry_run=dry_run, timeout_ms=timeout_ms))
 
     def add_learner(

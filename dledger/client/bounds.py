@@ -1,4 +1,4 @@
-"""Where the log begins and ends, what the refusal of a record that nobody can have says; and how it is cut."""
+"""The log's beginning and end, as the refusal of an impossible record tells them; and how the log is cut."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def find_bounds(
 
 
 async def ask_bounds(endpoint: Endpoint, group: str, consistency: Consistency, timeout_ms: float) -> tuple[int, int]:
-    """As one node says. Who answers linearizably was the leader meanwhile: a majority has confirmed it."""
+    """As one node says. A node that answers linearizably was the leader meanwhile: a majority has confirmed it."""
     request = log_pb2.GetRequest(group=group, index=NO_INDEX, consistency=WIRE_CONSISTENCY[consistency])
     try:
         await unary(endpoint, endpoint.stub(LogStubs).log.Get, request, timeout_ms)

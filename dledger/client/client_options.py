@@ -19,7 +19,7 @@ ENDPOINTS_VARIABLE = "DLEDGER_ENDPOINTS"
 DEFAULT_TIMEOUT_MS = 10_000
 DEFAULT_MAX_PENDING_BYTES = 64 * MIB
 DEFAULT_BATCHES_IN_FLIGHT = 8
-"""Measured: single appends gather into one batch a round trip whatever it is; ready-made batches gain up to here."""
+"""Measured: single appends gather into one batch a round trip at any setting; ready-made batches gain up to here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class ClientOptions:
 
     group: str = DEFAULT_GROUP
     cluster_id: str = ""
-    """The only cluster that is meant; empty: the one that the endpoints are of."""
+    """The only cluster to be used; empty: the cluster of the endpoints."""
     timeout_ms: float = DEFAULT_TIMEOUT_MS
     """The default deadline of every call."""
     max_pending_bytes: int = DEFAULT_MAX_PENDING_BYTES
@@ -52,8 +52,8 @@ class ClientOptions:
             raise ConfigError(f"max_pending_bytes is {self.max_pending_bytes}: it must hold one batch at least")
 
     def _check_limits(self) -> None:
-        """What no server can be told to take is sent to none: beyond it the log does not know a retry for one, and gRPC
-        ends a whole stream for one message."""
+        """A size that no server can be told to take is sent to none. Beyond it the log does not know a retry for one,
+        and gRPC ends a whole stream for one message."""
         for name, most in (
             ("max_record_bytes", MAX_IN_ONE_MESSAGE_BYTES),
             ("max_batch_bytes", MAX_IN_ONE_MESSAGE_BYTES),
@@ -77,7 +77,7 @@ class ClientOptions:
 
 
 def given_endpoints(endpoints: str | Sequence[str] | None) -> str | Sequence[str]:
-    """``endpoints``, or those of the environment for None. Raises CONFIG_ERROR where there are none either."""
+    """``endpoints``, or those of the environment for None. Raises CONFIG_ERROR if there are none either."""
     if endpoints is not None:
         return endpoints
     found = os.environ.get(ENDPOINTS_VARIABLE, "")
@@ -87,8 +87,8 @@ def given_endpoints(endpoints: str | Sequence[str] | None) -> str | Sequence[str
 
 
 def parse_endpoints(endpoints: str | Sequence[str]) -> list[str]:
-    """host:port, comma-separated or in a list. Raises UNEXPECTED_ARGUMENT for what is no text, CONFIG_ERROR for what is
-    no address."""
+    """host:port, comma-separated or in a list. Raises UNEXPECTED_ARGUMENT unless it is text, CONFIG_ERROR for text that
+    is no address."""
     check_endpoints(endpoints)
     listed = endpoints.split(",") if isinstance(endpoints, str) else list(endpoints)
     for address in listed:

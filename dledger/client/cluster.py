@@ -27,7 +27,7 @@ class Cluster(AsyncClient):
     """A client of a cluster, used as ``async with dledger.connect_cluster("host:port,…") as cluster:``, in one event
     loop.
 
-    All its logs share one gRPC channel a node, what is known of the nodes, and one task that keeps that new.
+    All its logs share one gRPC channel a node, the facts about the nodes, and one task that renews these.
     """
 
     def __init__(self, endpoints: str | Sequence[str], options: ClientOptions) -> None:
@@ -38,7 +38,7 @@ class Cluster(AsyncClient):
         """Logs that were replaced while they were closing."""
         self._open = False
         self._closing: asyncio.Task[None] | None = None
-        """From the first call of ``close`` on: one task, for all who call it."""
+        """From the first call of ``close`` on: one task, for all its callers."""
 
     async def __aenter__(self) -> Self:
         options = self._options
@@ -88,7 +88,7 @@ class Cluster(AsyncClient):
             await asyncio.shield(self._closing)
 
     async def end(self) -> None:
-        """Closes without waiting for any outcome, also where ``close`` is waiting for some: those are told then."""
+        """Closes without waiting for any outcome, also if ``close`` is waiting for some: those are told then."""
         if self._closing is None and not self._open:
             return
         await asyncio.gather(*(log.end() for log in (*self._logs.values(), *self._ending)))

@@ -34,7 +34,7 @@ class FollowerInfo:
     lag_frames: int
     connected: bool
     counts: bool = False
-    """Whether the leader's quorum may rest on it: a voter whose disk is not in doubt."""
+    """Whether the leader's quorum may rest on it: it is a voter, and its disk is not in doubt."""
     voter: bool = True
 
 
@@ -53,7 +53,7 @@ class DiskInfo:
 
 @dataclass(frozen=True, slots=True)
 class PeerRefusal:
-    """Another node that does not speak with this one, or it not with that: by which code, and why."""
+    """Another node that refuses this one, or is refused by it, with the code and the reason."""
 
     id: str
     code: str
@@ -85,8 +85,9 @@ class NodeStatus:
     reachable: bool = False
     voter: bool = True
     counts: bool | None = None
-    """Whether the leader's quorum may rest on it: a voter whose disk is not in doubt (it is another one, or an older
-    state, than the one admitted: readmit it). None when there is no leader that says so."""
+    """Whether the leader's quorum may rest on it: it is a voter, and its disk is not in doubt. A disk in doubt is
+    another one, or an older state, than the admitted one: readmit the node. None when there is no leader that says
+    so."""
     lag_frames: int | None = None
     """Behind the leader's log, as the leader knows it; None when it does not, or there is no leader."""
     disk: DiskInfo = DiskInfo()
@@ -94,7 +95,7 @@ class NodeStatus:
     damaged_frames: int = 0
     """Stored frames that are damaged: not served, and asked of the other nodes."""
     repair_stuck: bool = False
-    """Nobody who was asked has a good copy of some of them."""
+    """No node that was asked has a good copy of some of them."""
     groups: int = 0
     """How many groups it has a replica of, this one included."""
     groups_led: int = 0
@@ -111,7 +112,7 @@ class NodeStatus:
     vote_blockers: tuple[str, ...] = ()
     """Why it does not stand for election, or does not vote either: clauses such as "its log is damaged"."""
     founders_missing: tuple[str, ...] = ()
-    """Of a node with an empty log: whom it has to meet, as new as itself, before a cluster is founded."""
+    """Of a node with an empty log: the nodes that it has to meet, as new as itself, before a cluster is founded."""
     refused_by: tuple[PeerRefusal, ...] = ()
     """Nodes that it cannot speak with, by their word or its own."""
     problem: str = ""
@@ -132,7 +133,7 @@ class NodeStatus:
 
 @dataclass(frozen=True, slots=True)
 class ClusterStatus:
-    """The group. ``leader`` is the id of the node that leads, else of the one that most believe to lead, or None."""
+    """The group. ``leader`` is the id of the leading node, else of the node that most believe to lead, or None."""
 
     group: str
     term: int
@@ -166,7 +167,7 @@ class ClusterStatus:
 
     @property
     def voters(self) -> tuple[NodeStatus, ...]:
-        """The members whose votes make a majority."""
+        """The members with a vote: a majority of them decides."""
         return tuple(node for node in self.nodes if node.voter)
 
     @property
@@ -177,7 +178,7 @@ class ClusterStatus:
 
     @property
     def full(self) -> tuple[NodeStatus, ...]:
-        """The voters whose disk takes no appends."""
+        """The voters with a disk that takes no appends."""
         return tuple(node for node in self.voters if node.reachable and not node.disk.takes_appends)
 
     @property
@@ -187,7 +188,7 @@ class ClusterStatus:
 
     @property
     def doubted(self) -> tuple[NodeStatus, ...]:
-        """The voters that do not count: whose disk is in doubt."""
+        """The voters that do not count: their disk is in doubt."""
         return tuple(node for node in self.voters if node.counts is False)
 
     @property
@@ -200,7 +201,7 @@ class ClusterStatus:
 async def cluster_status(channels: Channels, leaders: LeaderLocator, group: str, timeout_ms: float) -> ClusterStatus:
     """Asks every member. Raises Unavailable, or DeadlineExceeded, only if no endpoint answers at all.
 
-    Half of the time is for hearing who the members are, so that some is left to ask them.
+    Half of the time is for learning the members, so some is left to ask them.
     """
     deadline = Deadline(timeout_ms)
     metadata = await leaders.newest_metadata(timeout_ms / 2)
@@ -216,7 +217,7 @@ async def cluster_status(channels: Channels, leaders: LeaderLocator, group: str,
 
 
 def _strangers(metadata: Metadata, leaders: LeaderLocator) -> list[str]:
-    """Whom the client knows beside the members: while nobody leads one of them may be a node that was removed."""
+    """The nodes that the client knows beside the members: while nobody leads one of them may be a removed node."""
     if metadata.leader_id is not None:
         return []
     return [address for address in leaders.addresses if not any(address == each.address for each in metadata.members)]
@@ -237,7 +238,8 @@ def _summary(metadata: Metadata, nodes: list[NodeStatus], group: str) -> Cluster
 
 
 def _as_the_leader_sees(node: NodeStatus, leader: NodeStatus) -> NodeStatus:
-    """With what only the leader can tell: whether it votes now, whether that counts, and how far it lags."""
+    """Adds the facts that only the leader has: whether the node votes now, whether its vote counts, and how far it
+    lags."""
     lags = {follower.id: follower.lag_frames for follower in leader.followers} | {leader.id: 0}
     votes = {member.id: member.voter for member in leader.members}
     voter = votes.get(NodeId(node.id), node.voter)

@@ -1,4 +1,4 @@
-"""What the logs of one client share: a channel a node, what is known of the cluster, and one task that keeps it new."""
+"""Shared by the logs of one client: a channel a node, the facts about the cluster, and one task that renews them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from dledger.client.metadata import Metadata
 
 REFRESH_INTERVAL_S = 5.0
-"""How often each group's leader is asked who the members are, so that a client that needs nothing else is not left
-behind when they are replaced one by one."""
+"""How often each group's leader is asked for the members. So a client that needs nothing else is not left behind when
+they are replaced one by one."""
 
 
 class Connections:
@@ -35,7 +35,7 @@ class Connections:
 
 
 class Refreshed(Protocol):
-    """A group whose members are asked for again and again."""
+    """A group with members to be asked for again and again."""
 
     async def newest_metadata(self) -> Metadata: ...
 
@@ -83,7 +83,7 @@ class Refresher:
                     await group.newest_metadata()
 
     async def _next(self) -> Refreshed | None:
-        """Whose turn it is, when it has come; None: nobody's, after all."""
+        """The group whose turn it is, when it has come; None: no group's, after all."""
         deadline_s = asyncio.get_running_loop().time() + REFRESH_INTERVAL_S / max(1, len(self._turns))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(deadline_s):

@@ -1,6 +1,6 @@
 """Gets, coalesced: concurrent calls share the messages of one GetStream, a few of which are in flight.
 
-A get changes nothing, so whatever goes wrong it is asked again, of whoever can answer then, until its time runs out.
+A get changes nothing. So after any failure it is asked again, of a node that can answer then, until its time runs out.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 WINDOW = 4
 """Messages in flight."""
 MOST_QUEUED = 100_000
-"""Gets that wait to be asked; those that were given up count for a tick at most."""
+"""Gets that wait to be asked; those given up count for a tick at most."""
 MOST_INDEXES = 512
 """Indexes in one message, at most; fewer when the records seen are large."""
 ANSWER_BYTES = 4 << 20
@@ -80,7 +80,7 @@ class Getter:
         return not self._task.done()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """A program may cancel all tasks of its loop, this one among them: who waits is told at once."""
+        """A program may cancel all tasks of its loop, this one among them: waiting callers are told at once."""
         if task.cancelled() and not self._is_closing:
             self._end(task_cancelled())
 
@@ -142,7 +142,7 @@ class Getter:
             if get.deadline <= now:
                 _fail(get, self._overdue(get.index))
         if any(get.future.done() for get in self._queued):
-            # Who gave up takes no room from others, however long nobody can be asked.
+            # A caller that gave up takes no room from others, however long nobody can be asked.
             self._queued = deque(get for get in self._queued if not get.future.done())
         if self._queued or self._in_flight:
             self._timer = self._loop.call_later(TICK_S, self._tick)
@@ -161,7 +161,7 @@ class Getter:
             await self._ready()
             try:
                 await self._attempt()
-            except Exception as bug:  # whoever waits is told, once; the next stream begins anew
+            except Exception as bug:  # waiting callers are told, once; the next stream begins anew
                 logger.exception("a stream of gets ended on a bug")
                 self._end(InternalError(f"the client's gets met a bug: {bug!r}; please report it"))
 
@@ -187,7 +187,7 @@ class Getter:
         await asyncio.sleep(self._backoff.next_s())
 
     def _passes(self, code: Code) -> bool:
-        """Whether to ask again. Of a node that was asked by name, a word that it is the wrong one will not pass."""
+        """Whether to ask again. If a node was asked by name and says it is the wrong one, this will not pass."""
         return code in PASSING and not (self._node is not None and code in NOT_THIS_NODE)
 
     # What one stream says -----------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Which groups a cluster has: made, listed and deleted through the directory that the group ``meta`` holds."""
+"""The groups of a cluster: made, listed and deleted through the directory in the group ``meta``."""
 
 from __future__ import annotations
 
@@ -78,11 +78,10 @@ class Groups(LeaderCalls):
     ) -> GroupInfo:
         """Removes a group and all its records from every node, for good. Returns what it was.
 
-        ``id``: only the group of that id, as ``describe`` tells it; 0: whichever has the name by now. With an id a call
-        whose answer was lost is made again; if the group is gone by then, nothing tells its founders. Without one it is
-        not: by then the name may belong to another group.
-        ``force``: for a group without a quorum, whose log cannot be sealed first. Its members may acknowledge records
-        until they hear of the removal, and those are gone.
+        ``id``: only the group of that id, as ``describe`` tells it; 0: whichever has the name by now. With an id, a
+        call is made again if its answer was lost; if the group is gone by then, nothing tells its founders. Without one
+        it is not: by then the name may belong to another group. ``force``: for a group without a quorum; its log cannot
+        be sealed first. Its members may acknowledge records until they hear of the removal, and those are gone.
 
         Raises UnknownGroup, ChangeRefused (the id is another one), Unsupported (``default`` and ``meta`` stay),
         OutcomeUnknown.
@@ -96,7 +95,7 @@ class Groups(LeaderCalls):
         try:
             answer = await self.ask(lambda admin: admin.DeleteGroup, request, attempts)
         except (UnknownGroup, ChangeRefused):
-            if id > 0 and attempts.left_doubt:  # an earlier attempt, whose answer was lost, removed it
+            if id > 0 and attempts.left_doubt:  # an earlier attempt, with a lost answer, removed it
                 return GroupInfo(name, id, ())
             raise
         return GroupInfo.from_wire(answer.group)

@@ -38,7 +38,7 @@ class LeaderCalls:
         self._rng = rng
         self._check_open = check_open
         self.on_wait: Callable[[DLedgerError], None] | None = None
-        """Told of each refusal that is waited out, for those who show what takes so long."""
+        """Told of each refusal that is waited out, to show why the call takes so long."""
 
     def attempts(self, timeout_ms: float | None, *, repeatable: bool = True) -> Attempts:
         """What is ``repeatable`` may be asked again although it may have been done. Raises UNEXPECTED_ARGUMENT."""

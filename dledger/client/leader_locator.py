@@ -1,4 +1,4 @@
-"""Who leads, and where: a cache that is filled by asking around and emptied by every sign that it is wrong."""
+"""The leader and its address: a cache that is filled by asking around and emptied by every sign of an error."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 ASK_TIMEOUT_MS = 1_000
-"""How long one node may take to say who leads."""
+"""How long one node may take to name the leader."""
 MOST_HOPS = 3
-"""From a node that heard of an earlier leader to that one, and on to the next."""
+"""From a node that heard of an earlier leader to this leader, and on to the next."""
 
 
 class _Leader(NamedTuple):
@@ -34,7 +34,7 @@ class _Leader(NamedTuple):
 
 
 def _retrieve(search: asyncio.Task[_Leader]) -> None:
-    """A search that fails after everybody who waited for it was cancelled is no news."""
+    """If a search fails after all its waiting callers were cancelled, this is no news."""
     if not search.cancelled():
         search.exception()
 
@@ -52,8 +52,8 @@ class LeaderLocator:
         self._leader: _Leader | None = None
         self._suspect: _Leader | None = None
         self._pointed_at = ""
-        """Where the last leader said that the next one is: to be asked first, as an address alone says not of whose
-        cluster it is."""
+        """The next leader's address, by the last leader's word. It is asked first of all, and before it counts: an
+        address alone does not tell its cluster."""
         self._search: asyncio.Task[_Leader] | None = None
 
     @property
@@ -64,8 +64,8 @@ class LeaderLocator:
     async def find(self) -> Endpoint:
         """The leader, from the cache or by one round of questions that all callers share.
 
-        Raises Unavailable when nobody who answers knows a leader, or nobody answers: ask again after a moment; and
-        what ``check`` raises, as all of these questions do.
+        Raises Unavailable when no answering node knows a leader, or no node answers: ask again after a moment. Raises
+        the errors of ``check``, as all of these questions do.
         """
         self.check()
         if self._leader is not None:
@@ -74,17 +74,17 @@ class LeaderLocator:
             self._search = asyncio.create_task(self._ask_around(), name="dledger-find-leader")
             self._search.add_done_callback(_retrieve)
         search = self._search
-        await asyncio.wait({search})  # which a caller who is cancelled leaves to the others
+        await asyncio.wait({search})  # a cancelled caller leaves the search to the others
         if search.cancelled():
             raise client_closed()
         return self._channels.at(search.result().address)
 
     async def find_for_appends(self) -> Endpoint:
-        """As ``find``, of a leader that was asked anew of which cluster it is: it may have been emptied since, and have
-        founded another one at its address, whose log would take what is meant for ours.
+        """As ``find``, but the leader is asked anew for its cluster. It may have been emptied since, and have founded
+        another cluster at its address. Then its log would take records meant for ours.
 
-        What remains is the moment between that answer and what is sent then, and reads: they trust the cache until the
-        members are asked for again.
+        Two gaps remain. One is the moment between that answer and the next request. The other is reads: they trust the
+        cache until the members are asked for again.
         """
         while True:
             endpoint = await self.find()
@@ -94,7 +94,7 @@ class LeaderLocator:
                 if refusal.code in ASKS_ELSEWHERE:
                     self.lost(endpoint.address, refusal)
                 if not self._cluster.is_of_others(endpoint.address):
-                    raise  # otherwise whom the others follow by now is looked for: it is not found again
+                    raise  # otherwise the others' leader is looked for: this one is not found again
             else:
                 return endpoint
 
@@ -104,8 +104,8 @@ class LeaderLocator:
         return self._closed or self._channels.closed
 
     def check(self) -> None:
-        """Raises what makes asking again of no use: SHUTTING_DOWN once the client was closed, UNKNOWN_CLUSTER once the
-        endpoints that it was given turned out to be of two clusters."""
+        """Raises the error that makes asking again useless. It is SHUTTING_DOWN once the client was closed,
+        UNKNOWN_CLUSTER once its endpoints turned out to be of two clusters."""
         if self.closed:
             raise client_closed()
         if self._cluster.conflict is not None:
@@ -125,7 +125,7 @@ class LeaderLocator:
         return self._channels.at(address)
 
     async def route(self, node: str | None, consistency: Consistency) -> Endpoint:
-        """Whom to ask: the node named (an id, or host:port), else the leader, or anyone for a committed read."""
+        """The node to ask: the one named (an id, or host:port), else the leader, or any node for a committed read."""
         if node is None:
             return await (self.find() if consistency is Consistency.LINEARIZABLE else self.any_node())
         self.check()
@@ -136,11 +136,11 @@ class LeaderLocator:
         if not address:
             raise error(Code.UNKNOWN_MEMBER, f"the group {self.group!r} has no member {node!r} with an address")
         if not self._cluster.is_of_us(address):
-            await self.ask(address)  # an address says not of whose cluster it is
+            await self.ask(address)  # an address does not tell its cluster
         return self._channels.at(address)
 
     def _address_of(self, node: str) -> str:
-        """Of a member by its id, or by the address itself; empty where nobody told of it."""
+        """Of a member by its id, or by the address itself; empty if nobody told of it."""
         known = self._book.metadata
         return (known.address_of(node) if known else "") or (node if node in self.addresses else "")
 
@@ -183,7 +183,7 @@ class LeaderLocator:
         return best
 
     async def _followed(self, metadata: Metadata, teller: str) -> tuple[Metadata, bool]:
-        """What the leader says that ``metadata`` names, and whether it takes itself for the leader."""
+        """Asks the leader named by ``metadata``. Returns its answer, and whether it takes itself for the leader."""
         for _ in range(MOST_HOPS):
             leader = metadata.address_of(metadata.leader_id)
             if leader in ("", teller):
@@ -259,7 +259,7 @@ class LeaderLocator:
         return stale
 
     def _in_order(self) -> list[str]:
-        """The leader, or who was pointed at, first; the one we suspect last."""
+        """The leader, or the node that the last one pointed at, first; the suspected one last."""
         suspect = self._suspect.address if self._suspect else ""
         leader = self._leader.address if self._leader else self._pointed_at
         known = dict.fromkeys([*([leader] if leader else []), *self.addresses])

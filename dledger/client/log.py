@@ -54,11 +54,11 @@ class Log(AsyncClient):
         self._entered = 0
         """How many ``async with`` blocks of a shared log are under way."""
         self._closing: asyncio.Task[None] | None = None
-        """From the first call of ``close`` on: one task, for all who call it."""
+        """From the first call of ``close`` on: one task, for all its callers."""
         self._started = False
         """Whether the producer runs: from the first append on."""
         self._started_conditional = False
-        """The same of the producer of conditional appends."""
+        """Whether the producer of conditional appends was started."""
 
     async def __aenter__(self) -> Self:
         if self._shared is None:
@@ -76,7 +76,7 @@ class Log(AsyncClient):
         self._leaders = LeaderLocator(self._connections, group)
         self._queue = self._new_queue(options.max_batches_in_flight)
         self._producer = Producer(self._queue, self._leaders, group, self._rng)
-        # Conditional appends have a producer of their own with one batch in flight: a refused one takes no sequence, so
+        # Conditional appends have a producer of their own with one batch in flight. A refused one takes no sequence, so
         # nothing may be under way behind it.
         self._conditional_queue = self._new_queue(1)
         self._conditional_producer = Producer(self._conditional_queue, self._leaders, group, self._rng)
@@ -108,10 +108,10 @@ class Log(AsyncClient):
         """Waits for the outcomes of pending appends, those under a name too, at most the default timeout; then all
         that is left fails.
 
-        What was sent by then and not answered raises OutcomeUnknown, what was not sent Unavailable (SHUTTING_DOWN),
-        and so does every other call that waits. Whoever closes the client too waits for the same; who is cancelled
-        meanwhile ends his own waiting only. Of a log that shares its connections, a call that a node is answering goes
-        on to its end.
+        Records sent by then and not answered raise OutcomeUnknown. Records that were not sent raise Unavailable
+        (SHUTTING_DOWN), and so does every other call that waits. A caller that closes the client too waits for the
+        same; a caller that is cancelled meanwhile ends its own waiting only. If this log shares its connections, a call
+        that a node is answering goes on to its end.
         """
         if self._open:
             self._open = self._started = self._started_conditional = False
@@ -120,7 +120,7 @@ class Log(AsyncClient):
             await asyncio.shield(self._closing)
 
     async def end(self) -> None:
-        """Closes without waiting for any outcome, also where ``close`` is waiting for some: those are told then."""
+        """Closes without waiting for any outcome, also if ``close`` is waiting for some: those are told then."""
         if self._closing is None and not self._open:
             return
         self._queue.close(client_closed())
@@ -149,16 +149,16 @@ class Log(AsyncClient):
     async def append(self, record: bytes, *, expect_index: int | None = None, timeout_ms: float | None = None) -> Ack:
         """Appends one record, and says where it is once a majority holds it durably.
 
-        It is appended once, however often the client has to send it. Calls that run side by side, by
-        ``asyncio.gather`` or in a TaskGroup, are appended in the order in which they begin.
-        Raises UNEXPECTED_ARGUMENT (not bytes), RECORD_TOO_LARGE, PendingFull (``max_pending_bytes`` wait),
-        DeadlineExceeded (not appended), OutcomeUnknown (perhaps appended, perhaps later), or the log's refusal. A call
-        that is cancelled before it is sent is not appended.
+        It is appended once, however often the client has to send it. Calls that run side by side, by ``asyncio.gather``
+        or in a TaskGroup, are appended in the order of their beginning. Raises UNEXPECTED_ARGUMENT (not bytes),
+        RECORD_TOO_LARGE, PendingFull (``max_pending_bytes`` wait), DeadlineExceeded (not appended), OutcomeUnknown
+        (perhaps appended, perhaps later), or the log's refusal. A call that is cancelled before it is sent is not
+        appended.
 
-        With ``expect_index`` the append is conditional: unless the record gets that index, it raises
-        WrongExpectedIndex, whose ``next_index`` is the true one. That is exact over retries and failovers. Conditional
-        appends are made one after the other. They have no order with unconditional ones that wait at the same time:
-        await those first.
+        With ``expect_index`` the append is conditional: it raises WrongExpectedIndex unless the record gets that index.
+        The ``next_index`` of the error is the true one. That is exact over retries and failovers. Conditional appends
+        are made one after the other. They have no order with unconditional ones that wait at the same time: await those
+        first.
         """
         return await self.enqueue(record, expect_index=expect_index, timeout_ms=timeout_ms)
 
@@ -168,8 +168,8 @@ class Log(AsyncClient):
         """Appends the records as one atomic batch with consecutive indexes; raises as ``append``. Other calls that wait
         at the same time may share the batch; each has its own outcome.
 
-        A call over ``max_batch_bytes`` travels as several batches; if only some of them are known to be appended the
-        error is OutcomeUnknown, and its metadata's ``acknowledged`` counts the records that are.
+        A call over ``max_batch_bytes`` travels as several batches. If only some of them are known to be appended, the
+        error is OutcomeUnknown. The ``acknowledged`` in its metadata counts the appended records.
 
         ``expect_index``: as for ``append``, of the first record. Such a call is one batch, or BATCH_TOO_LARGE.
         """
@@ -178,9 +178,9 @@ class Log(AsyncClient):
     def enqueue(
         self, record: bytes, *, expect_index: int | None = None, timeout_ms: float | None = None
     ) -> asyncio.Future[Ack]:
-        """As ``append``, for many at a time without a task for each: takes the record now, in the order of the calls,
-        and returns a future of its ack. Raises at once UNEXPECTED_ARGUMENT, RECORD_TOO_LARGE and PendingFull; the
-        future raises the rest."""
+        """As ``append``, for many at a time without a task for each. It takes the record now, in the order of the
+        calls, and returns a future of its ack. Raises at once UNEXPECTED_ARGUMENT, RECORD_TOO_LARGE and PendingFull;
+        the future raises the rest."""
         if expect_index is not None:
             return self._conditional(expect_index).append(record, timeout_ms, expect_index=expect_index)
         if not self._started:
@@ -264,7 +264,7 @@ class Log(AsyncClient):
         """The committed record at ``index``. Calls that run side by side share messages.
 
         Linearizable: it sees every append acknowledged before it begins. ``node`` (an id or an address) asks that node.
-        Raises UNEXPECTED_ARGUMENT (what can be no index), PendingFull, OutOfRange, Unavailable, DeadlineExceeded;
+        Raises UNEXPECTED_ARGUMENT (no possible index), PendingFull, OutOfRange, Unavailable, DeadlineExceeded. Raises
         NotLeader only for a ``node`` that does not lead.
         """
         self._check_open()
@@ -289,11 +289,11 @@ class Log(AsyncClient):
     ) -> AsyncGenerator[Batch]:
         """The records from ``start`` to ``end`` (exclusive) in order, by the batches they were appended in.
 
-        Without ``end``: to the commit index confirmed at the call, or, with COMMITTED consistency, to the one that the
-        node asked first knew of; with ``follow``, for as long as the caller likes. A read ends without an error only
-        there, or at ``end`` if that comes first: a node that takes over and knows of fewer commits is waited for.
+        Without ``end``: to the commit index confirmed at the call. With COMMITTED consistency this is the commit index
+        known to the node asked first. With ``follow``: for as long as the caller likes. A read ends without an error
+        only there, or at ``end`` if this comes first. A node that takes over and knows of fewer commits is waited for.
         Goes on by itself after a failover, without a gap or a double. ``timeout_ms`` bounds the wait for the next
-        batch, except for what a follower waits because nothing is appended.
+        batch. A follower's wait while nothing is appended does not count.
         """
         lists = self.read_lists(start, end, follow=follow, consistency=consistency, node=node, timeout_ms=timeout_ms)
         try:
@@ -359,7 +359,8 @@ class Log(AsyncClient):
         return await find_bounds(self._leaders, self._options.group, consistency, timeout_ms, self._rng)
 
     async def segments(self, *, node: str | None = None, timeout_ms: float | None = None) -> list[SegmentInfo]:
-        """How the log is cut into segments on ``node``, or on any one: for those who share a range of it among them.
+        """How the log is cut into segments on ``node``, or on any node: for callers that share a range of it among
+        them.
 
         A hint: the next roll or trim changes it. Raises Unavailable, UnknownMember.
         """

@@ -26,7 +26,7 @@ _BODY = tag_of(log_pb2.Batch.BODY_FIELD_NUMBER)
 
 
 def encode_append(head: log_pb2.AppendStreamRequest, body: Buffer) -> bytes:
-    """``head``, which has no body, with ``body``: what AppendStreamRequest.SerializeToString would give."""
+    """``head``, which has no body, with ``body``: the same bytes as from AppendStreamRequest.SerializeToString."""
     return b"".join((head.SerializeToString(), _APPENDED_BODY, encode_varint(len(body)), body))
 
 

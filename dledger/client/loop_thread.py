@@ -45,8 +45,8 @@ class LoopThread:
         self._thread: threading.Thread | None = None
         self._process = os.getpid()
         self._handing_over = threading.RLock()
-        """So that whatever a thread hands to the loop is there before the loop is told to stop. Whoever holds it may
-        collect a reader that was forgotten, which hands something over as well."""
+        """With it, work that a thread hands over reaches the loop before the loop is told to stop. The thread that
+        holds it may collect a forgotten reader, and this hands something over as well."""
 
     def open(self) -> None:
         """Starts the thread, and the client in it."""
@@ -101,7 +101,7 @@ class LoopThread:
         if future is None:
             work.close()
             if self._thread is not None:
-                self._thread.join()  # so that whatever was under way has its outcome by now
+                self._thread.join()  # so that everything under way has its outcome by now
             text = f"the client is not open: use it inside `with {self._opened_by}`"
             raise error(Code.SHUTTING_DOWN, text)
         try:
@@ -122,7 +122,7 @@ class LoopThread:
         return None
 
     def hand_over(self, work: Coroutine[Any, Any, object]) -> None:
-        """Runs it, and does not wait: whoever forgets a reader may be any thread, the loop's too."""
+        """Runs it, and does not wait: a reader may be forgotten in any thread, the loop's too."""
         if self._process != os.getpid():
             work.close()
             return  # a thread that was not forked may have held the lock, and nobody gives it back here
@@ -134,8 +134,8 @@ class LoopThread:
 
 
 async def _end_what_is_left(client: Client) -> None:
-    """Calls of other threads that are still under way, and a close that was interrupted: they learn from the
-    client that it has ended, which knows what was sent. Only who goes on nevertheless is cancelled."""
+    """Ends calls of other threads that are still under way, and an interrupted close. They learn from the client that
+    it has ended, and it knows the records it sent. Only a task that goes on nevertheless is cancelled."""
     ending = asyncio.create_task(client.end(), name="dledger-end")
     await asyncio.wait({ending, *_others()}, timeout=END_S)
     tasks = _others()

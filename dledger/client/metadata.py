@@ -1,4 +1,4 @@
-"""Who is in each group and where it can be reached, as far as this client was told."""
+"""The members of each group and their addresses, as far as this client was told."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ class Metadata(NamedTuple):
 
 
 class ClusterBook:
-    """What all logs of one client share: which cluster it is, and where its nodes are, whichever group told of them."""
+    """Shared by all logs of one client: the cluster, and its nodes' addresses, from whichever group told of them."""
 
     def __init__(self, endpoints: Sequence[str], cluster_id: str = "") -> None:
-        """``cluster_id``: the only cluster that is meant; empty: the one that the endpoints turn out to be of."""
+        """``cluster_id``: the only cluster to be used; empty: the cluster that the endpoints turn out to be of."""
         self.endpoints = tuple(endpoints)
         self.groups: dict[str, Metadata] = {}
         """The newest that was told of each group."""
@@ -67,9 +67,9 @@ class ClusterBook:
         self._cluster_id = cluster_id
         self._cluster_is_given = bool(cluster_id)
         self._of_us: set[str] = set()
-        """Who has said that it is of our cluster."""
+        """The addresses of nodes that said they are of our cluster."""
         self._of_others: set[str] = set()
-        """Who said last that it is of another."""
+        """The addresses of nodes that said last they are of another one."""
         self.conflict: DLedgerError | None = None
         """Why this client can be of no use: it was given the endpoints of two clusters."""
 
@@ -80,8 +80,8 @@ class ClusterBook:
         return list(dict.fromkeys([*self.endpoints, *members]))
 
     def learn(self, group: str, told: Metadata, teller: str) -> tuple[Metadata, bool]:
-        """Takes in what the node at ``teller`` says of a group. Returns it, with the addresses that it does not know
-        filled in, and whether it is news: not of an earlier term than what was told before.
+        """Takes in the metadata of a group from the node at ``teller``. Returns it, with its unknown addresses filled
+        in, and whether it is news: not of an earlier term than the known one.
 
         Raises UNKNOWN_CLUSTER for a node of another cluster than the one given, or the first that a node was of:
         indexes mean nothing there.
@@ -103,7 +103,7 @@ class ClusterBook:
         return address in self._of_us
 
     def is_of_others(self, address: str) -> bool:
-        """Whether the node there has said that it is of another cluster: it may have been emptied, while the others
+        """Whether the node there has said that it is of another cluster. It may have been emptied, while the others
         still take it for one of ours."""
         return address in self._of_others
 
@@ -130,8 +130,8 @@ class ClusterBook:
         raise refusal
 
     def _was_given_for_ours(self, teller: str) -> bool:
-        """Whether only the caller takes it for one of ours: it never said so, and it is no member's address, whose node
-        may have been emptied. Which of the two clusters is meant nobody can tell then."""
+        """Whether only the caller takes it for one of ours. It never said so, and it is no member's address. (A node at
+        a member's address may have been emptied.) Nobody can tell then which of the two clusters is meant."""
         is_member = any(member.address == teller for told in self.groups.values() for member in told.members)
         return teller in self.endpoints and teller not in self._of_us and not is_member
 
@@ -148,8 +148,8 @@ class ClusterBook:
 class AddressBook:
     """Every address that may lead to one group: members come and go, and the endpoints given may all be gone one day.
 
-    A member is struck out only when the leader does not name it any more: a node that lags, or was removed itself,
-    tells of members as they were.
+    A member is struck out only when the leader does not name it any more. A node that lags, or was removed itself,
+    still names former members.
     """
 
     def __init__(self, cluster: ClusterBook, group: str) -> None:
@@ -169,7 +169,7 @@ class AddressBook:
         return list(dict.fromkeys([*self._learned, *self.cluster.addresses]))
 
     def learn(self, told: Metadata, teller: str) -> Metadata:
-        """Takes in what the node at ``teller`` says; returns it, with the addresses that it does not know filled in.
+        """Takes in the metadata from the node at ``teller``; returns it with its unknown addresses filled in.
 
         Raises UNKNOWN_CLUSTER as ``ClusterBook.learn``.
         """

@@ -1,4 +1,4 @@
-"""A client that is used in the wrong way says what to write, where Python would only say what is missing."""
+"""Errors for a client used in the wrong way: they say how to write it. Python would only name the missing part."""
 
 from __future__ import annotations
 

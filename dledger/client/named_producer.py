@@ -1,9 +1,10 @@
-"""A producer under a name: what one process appended, another one finds appended.
+"""A producer under a name: the records that one process appended, another one finds appended.
 
-A name stands for the same producer for as long as the log knows it (seven days without an append, by the log's time).
-Whoever opens it with an **epoch** and makes the same calls as somebody before, in the same order, appends only what
-that one did not get to. A higher epoch begins anew, and ends every lower one. So a job that may be run again, by itself
-or by a scheduler, takes its own number for the epoch: appended exactly once, however often it died.
+A name stands for the same producer for as long as the log knows it (seven days without an append, by the log's time). A
+caller may open it with the same **epoch** as one before, and make the same calls in the same order. Then it appends
+only the records that the one before did not get to. A higher epoch begins anew, and ends every lower one. So a job that
+may be run again, by itself or by a scheduler, takes its own number for the epoch. Its records are appended exactly
+once, however often it died.
 """
 
 from __future__ import annotations
@@ -66,10 +67,10 @@ class _Batch:
 class NamedProducer:
     """Used as ``async with log.producer("name", epoch=7) as producer:``; leaving waits for everything appended.
 
-    Calls must be made in the same order, with the same records, by everybody who opens the same name and epoch: what
-    differs under a known sequence is SEQUENCE_CONFLICT. After a failure nothing more is appended; open it again, with
-    the same epoch, to go on. When the client is closed it waits as for other appends; what has no outcome then is
-    OutcomeUnknown if it was sent, and SHUTTING_DOWN if not, as is every append from then on.
+    All callers that open the same name and epoch must make the same calls in the same order, with the same records. A
+    difference under a known sequence is SEQUENCE_CONFLICT. After a failure nothing more is appended; open it again,
+    with the same epoch, to go on. When the client is closed it waits as for other appends. A record without an outcome
+    then is OutcomeUnknown if it was sent, SHUTTING_DOWN if not. Every later append is SHUTTING_DOWN too.
     """
 
     def __init__(
@@ -98,7 +99,7 @@ class NamedProducer:
         self._first_sequence = sequence
         self._next_sequence = sequence
         self._waiting: deque[_Batch] = deque()
-        """Not settled, the oldest first."""
+        """The batches not settled yet, the oldest first."""
         self._changed = asyncio.Event()
         """Something was appended, or settled."""
         self._failure: DLedgerError | None = None
@@ -107,7 +108,7 @@ class NamedProducer:
         self._closed: DLedgerError | None = None
         """Why nothing more is taken: it was left, or the client is closed. No failure of what was appended before."""
         self._confirmed = ""
-        """Who was confirmed as the leader since this was opened, and so knows all that was appended before."""
+        """The leader confirmed since this was opened: it knows everything that was appended before."""
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -136,8 +137,8 @@ class NamedProducer:
             await self._stop(error(Code.SHUTTING_DOWN, f"producer {self.name!r} was closed"))
 
     async def close(self, timeout_s: float) -> None:
-        """For a client that is closed: takes nothing more, waits for the outcomes of what was appended, at most
-        ``timeout_s``, and ends what is left."""
+        """For a client that is closed: takes nothing more, waits for the outcomes of appends, at most ``timeout_s``,
+        and ends the rest."""
         self._refuse_more(client_closed())
         try:
             with contextlib.suppress(TimeoutError):
@@ -147,7 +148,7 @@ class NamedProducer:
             await self._stop(client_closed())
 
     def give_up(self) -> None:
-        """For a client that ends at once: what waits has its outcome now."""
+        """For a client that ends at once: all waiting records have their outcome now."""
         self._refuse_more(client_closed())
         self._end()
 
@@ -170,13 +171,13 @@ class NamedProducer:
 
     async def append_many(self, records: Sequence[Buffer]) -> Acks:
         """Appends the records in order, as one batch or, beyond ``max_batch_bytes``, as several; returns when a
-        majority holds them durably. An index of ``FORGOTTEN_INDEX`` says that the record was in the log already, so
-        long ago that the log does not tell its index any more. Raises what the producer failed of."""
+        majority holds them durably. An index of ``FORGOTTEN_INDEX`` says that the record was in the log already, too
+        long ago for the log to know its index. Raises the error of which the producer failed."""
         return Acks([await span for span in await self.enqueue_many(records)])
 
     async def enqueue_many(self, records: Sequence[Buffer]) -> list[asyncio.Future[AckSpan]]:
-        """As ``append_many``, for many calls at a time: waits for room in the window, not for the outcome. That is what
-        the futures are for, one a batch, and ``flush``."""
+        """As ``append_many``, for many calls at a time: waits for room in the window, not for the outcome. The futures,
+        one a batch, tell the outcome, and so does ``flush``."""
         bodies = build_bodies(records, self._limits.max_record_bytes, self._limits.max_batch_bytes)
         return [await self.enqueue_body(body, count) for body, count in bodies]
 
@@ -205,13 +206,13 @@ class NamedProducer:
         return settled
 
     async def flush(self) -> None:
-        """Returns when everything appended so far is in the log. Raises what the producer failed of; OutcomeUnknown
-        where something had been sent by then."""
+        """Returns when everything appended so far is in the log. Raises the error of which the producer failed;
+        OutcomeUnknown if something had been sent by then."""
         await self._settled()
         self.check()
 
     def check(self) -> None:
-        """Raises, of what has its outcome, what ``flush`` would."""
+        """Raises as ``flush`` would, for everything that has its outcome."""
         if refusal := self._doubt or self._failure:
             raise refusal.copy()
         self._check_entered()
@@ -257,7 +258,7 @@ class NamedProducer:
                     await self._changed.wait()
                 await self._attempt()
         except asyncio.CancelledError:
-            self._end()  # by whoever closed it, or the client
+            self._end()  # by the caller that closed it, or by the client
             raise
         except Exception as bug:
             logger.exception("a named producer ended on a bug")
@@ -285,7 +286,7 @@ class NamedProducer:
             self.settle(FORGOTTEN_INDEX, 0, 0)
             return
         try:
-            # A gap where we left none: who says so does not know the newest of the log, and learns of it.
+            # A gap where we left none: this node does not know the newest of the log, and learns of it.
             self._may_go_on(end, passes=end.code is Code.OUT_OF_ORDER)
         except DLedgerError as failure:
             self._fail(failure)
@@ -344,13 +345,13 @@ class NamedProducer:
             self._fail(self._closed or client_closed())
 
     def _note_what_was_sent(self, *, in_doubt: bool) -> None:
-        """A stream has ended: with nothing that says what became of it, or with a refusal of all that it carried."""
+        """A stream has ended: without a word on its batches' outcomes, or with a refusal of all of them."""
         for batch in self._waiting:
             batch.doubtful |= batch.sent and in_doubt
             batch.sent = False
 
     def _fail(self, failure: DLedgerError) -> None:
-        """Ends everything that waits: with ``failure``, which says that it was not appended, where that is so."""
+        """Ends all waiting batches: with ``failure``, if they surely were not appended, else with OutcomeUnknown."""
         if self._failure is None:
             self._failure = failure
         is_said_of_it = failure.code in SAYS_ITSELF
@@ -368,7 +369,7 @@ class NamedProducer:
 
 
 class _Sender:
-    """What one stream says: everything that waits once more, then what comes."""
+    """The messages of one stream: all waiting batches once more, then new ones."""
 
     def __init__(self, producer: NamedProducer) -> None:
         self._producer = producer
@@ -408,6 +409,6 @@ class _Sender:
 
 
 def _retrieve(settled: asyncio.Future[AckSpan]) -> None:
-    """Who does not look at the future is told by ``flush``."""
+    """A caller that does not look at the future is told by ``flush``."""
     if not settled.cancelled():
         settled.exception()

@@ -1,12 +1,12 @@
-"""What an append becomes before it is acknowledged: a record and a future in a batch that will travel as one.
+"""An append before it is acknowledged: a record and a future in a batch that will travel as one.
 
 ::
 
     gathering ──seal──▶ sealed ──first write──▶ sent ──answer──▶ settled
        │ its calls' time runs out: DeadlineExceeded     │ its calls' time runs out: OutcomeUnknown, the batch stays
 
-Single records gather in one batch. Each ``append_many`` is a batch, and those that wait together travel as the *parts*
-of the first one: what a batch costs beside its bytes is then paid once.
+Single records gather in one batch. Each ``append_many`` is a batch, and those that wait travel together as the *parts*
+of the first one. So the cost of a batch, beside its bytes, is paid once.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _is_done = asyncio.Future.done
 
 
 class PendingBatch:
-    """Records that travel together, and who waits for them: a future a record, or one for the whole.
+    """Records that travel together, and their waiting callers: a future a record, or one for the whole.
 
     Invariants: ``len(futures) == len(records)`` while it gathers; once ``sent``, body, parts, count and base_sequence
     never change until the batch is settled or taken back by ``take_apart``.
@@ -64,7 +64,7 @@ class PendingBatch:
         self.deadline = deadline
         self.timeout_ms = timeout_ms
         self.records: list[bytes] = []
-        """What is to be sent; kept beside the body only where that has parts too."""
+        """The records to be sent; kept beside the body only if the body has parts too."""
         self.parts: list[PendingBatch] = []
         self.futures: list[asyncio.Future[Ack]] = []
         self.whole: asyncio.Future[AckSpan] | None = None
@@ -90,7 +90,7 @@ class PendingBatch:
         self.body_bytes += other.body_bytes
 
     def seal(self) -> None:
-        """Builds the body of what was gathered, without the calls that were cancelled meanwhile. Once."""
+        """Builds the body of the gathered records, without calls cancelled meanwhile. Once."""
         if self.body:
             return
         if any(map(_is_cancelled, self.futures)):

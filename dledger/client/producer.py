@@ -1,6 +1,6 @@
 """The idempotent producer: keeps one AppendStream to the leader, and resends until everything has its outcome.
 
-Every record has a sequence number under a producer id of the log's, so a resend after a broken stream or a failover is
+Every record has a sequence number under a producer id of the log's. So a resend after a broken stream or a failover is
 recognised and never appended twice. For the caller a failover is a delay.
 """
 
@@ -58,7 +58,7 @@ class Producer:
         self._task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """A program may cancel all tasks of its loop, this one among them: who waits is told at once."""
+        """A program may cancel all tasks of its loop, this one among them: waiting callers are told at once."""
         if task.cancelled() and not self._is_closing:
             self._identity = None
             self._queue.close(task_cancelled())
@@ -82,7 +82,7 @@ class Producer:
                 await self._queue.ready()
             try:
                 await self._attempt()
-            except Exception as bug:  # whoever waits is told, once; a new producer begins anew
+            except Exception as bug:  # waiting callers are told, once; a new producer begins anew
                 logger.exception("a stream of appends ended on a bug")
                 self._queue.close(InternalError(f"the client's producer met a bug: {bug!r}; please report it"))
                 self._identity = None
@@ -103,7 +103,7 @@ class Producer:
             end = await stream.hold()
             self._queue.last_refusal = end
             if end.code in ASKS_ELSEWHERE or end.code is Code.OUT_OF_ORDER:
-                # A gap where we left none: who says so does not know the newest of the log.
+                # A gap where we left none: this node does not know the newest of the log.
                 self._leaders.lost(endpoint.address, end)
             if self._settle(end):
                 return
@@ -155,7 +155,7 @@ class Producer:
 
 
 class _Sender:
-    """What one stream says: everything in flight once more, then what comes."""
+    """The messages of one stream: everything in flight once more, then new batches."""
 
     def __init__(
         self, queue: AppendQueue, group: str, identity: log_pb2.InitProducerResponse, backoff: Backoff

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 SILENCE_S = 2.0
-"""A node that sends nothing for so long is left, for whoever leads then."""
+"""A node that sends nothing for so long is left, for the present leader."""
 
 
 class Range(NamedTuple):
@@ -79,7 +79,7 @@ class Reader:
         self._address = ""
         self.next_index = wanted.start
         self._in_trouble = False
-        """Nothing came since a stream broke: who follows is patient from then on, not since the last append."""
+        """Nothing came since a stream broke: a follower's patience counts from then on, not since the last append."""
 
     async def batches(self) -> AsyncGenerator[list[Batch]]:
         """The batches of the range, in lists: those that came together. Raises when nothing can be had for the timeout,
@@ -107,7 +107,7 @@ class Reader:
         return self._end is not None and self.next_index >= self._end
 
     def _may_end(self) -> bool:
-        """Whether a stream that ended well has given what was promised; one that follows has not."""
+        """Whether a stream that ended well has given all it promised; one that follows has not."""
         return not self._wanted.follow and (self._promised is None or self.next_index >= self._promised)
 
     async def _go_on(self) -> None:
@@ -147,7 +147,8 @@ class Reader:
         return answer
 
     async def _find_node(self) -> Endpoint:
-        """Whom to ask; raises in time. As long as nobody is found a follower is in trouble, from the first call on."""
+        """The node to ask; raises in time. As long as none is found a follower is in trouble, from the first call
+        on."""
         if self._wanted.follow and not self._in_trouble:
             self._calls.renew()
         try:
@@ -159,7 +160,7 @@ class Reader:
     async def _patiently(self, reading: asyncio.Future[Any]) -> None:
         """Returns when ``reading`` is done; raises when it is time to ask elsewhere.
 
-        Who follows waits for as long as nothing is appended, and makes sure meanwhile that no other node leads by now.
+        A follower waits for as long as nothing is appended. Meanwhile it makes sure that no other node leads by now.
         """
         wanted = self._wanted
         while True:
@@ -197,9 +198,9 @@ class Reader:
         await self._calls.pause()
 
     def _accept(self, answer: ReadMessage) -> list[Batch]:
-        """Checks the batches, drops what was had or not asked, and notes where to go on.
+        """Checks the batches, drops records that it had or did not ask for, and notes where to go on.
 
-        Without an end, the commit index of the first answer is where a read ends, whatever breaks in between.
+        Without an end, a read ends at the commit index of the first answer, even if streams break in between.
         """
         if self._promised is None and not self._wanted.follow:
             promised = max(answer.commit_index + 1, self.next_index)
@@ -234,7 +235,8 @@ class Reader:
         return Batch(base_index, head.count, head.term, head.timestamp_ms, body, *source)
 
     def hang_up(self) -> None:
-        """Ends the stream under way. Who waits for it goes on with another, or learns that the client was closed."""
+        """Ends the stream under way. A reader that waits for it goes on with another, or learns that the client was
+        closed."""
         if self._call is not None:
             self._call.cancel()
             self._call = None

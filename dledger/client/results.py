@@ -12,7 +12,7 @@ from dledger.common.batch import Buffer, build_body, record_at, records_of
 from dledger.common.types import Ack, Entry
 
 FORGOTTEN_INDEX = -1
-"""Of records that were appended so long ago that the log does not tell any more where they are."""
+"""The index of records appended too long ago for the log to know their place any more."""
 
 _make_ack = partial(tuple.__new__, Ack)
 
@@ -103,7 +103,7 @@ class Batch:
 
     ``body`` is as drawn in dledger.common.batch: the two buffers of an Arrow binary array. Its checksum has been
     verified. It is read-only, and may be a view of the message that brought it, of about 1 MiB: ``bytes(batch.body)``
-    lets go of that.
+    lets go of the message.
     """
 
     base_index: int
@@ -112,7 +112,7 @@ class Batch:
     timestamp_ms: int
     body: Buffer
     producer_id: int = 0
-    """Who appended it; 0: nobody in particular."""
+    """The producer that appended it; 0: none."""
     producer_epoch: int = 0
     base_sequence: int = 0
     """The producer's sequence of the first record."""
@@ -151,7 +151,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class SegmentInfo:
-    """Records ``base_index`` to ``end_index`` (exclusive), which lie in one file of the node that was asked."""
+    """Records ``base_index`` to ``end_index`` (exclusive), in one file of the node that was asked."""
 
     base_index: int
     end_index: int

@@ -19,7 +19,7 @@ STAGGER_S = 0.1
 
 
 class Asker(Protocol):
-    """Whose questions they are."""
+    """The asker of the round's questions."""
 
     group: str
 
@@ -40,7 +40,7 @@ class Asker(Protocol):
 class Round:
     """Asks the addresses in turn, staggered, and gives out what they answer as it comes.
 
-    ``meets``: all at once, and nothing is given out before those that are quick have said of which cluster they are.
+    ``meets``: all are asked at once, and nothing is given out before the quick ones have named their cluster.
     """
 
     def __init__(self, asker: Asker, addresses: Sequence[str], *, meets: bool) -> None:
@@ -107,8 +107,8 @@ class Round:
             self._answered.append((metadata, address))
 
     def nobody(self) -> DLedgerError:
-        """Why the round brought nothing: the client's end, a refusal that will not pass, no leader that can be asked,
-        or nobody there."""
+        """Why the round brought nothing: the client's end, a refusal that will not pass, no leader to be asked, or
+        nobody there."""
         self._asker.check()
         refusals = list(self._refusals.values())
         for refusal in refusals:
@@ -136,7 +136,7 @@ class Round:
         return "; ".join(" ".join(filter(None, (", ".join(alike[reason]), reason))) for reason in alike)
 
     def _place(self, address: str) -> int:
-        """Where it stands among those that the asker knows: callers list them in an order that means something."""
+        """Its place among the addresses of the asker: callers list them in an order with a meaning."""
         known = self._asker.addresses
         return known.index(address) if address in known else len(known)
 

@@ -34,7 +34,7 @@ class ServiceStub:
 
 
 class LogStubs:
-    """Both services; and the streams, where those that carry batches have messages that ``log_client_wire`` encodes."""
+    """Both services, and the streams. For streams with batches, ``log_client_wire`` encodes the messages."""
 
     def __init__(self, channel: Channel) -> None:
         self.append_stream = channel.stream_stream(APPEND_STREAM, None, log_pb2.AppendStreamResponse.FromString)

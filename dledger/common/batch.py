@@ -53,8 +53,9 @@ def build_body(records: Sequence[bytes]) -> bytes:
 
 
 def body_sums(body: Buffer) -> array[int] | None:
-    """Of a large body the CRC-32C from its beginning up to the end of each 8 KiB piece: the last is the body's own, and
-    any two neighbours tell whether the piece between is good. None for others. Costs little more than the last."""
+    """The running CRC-32C of a large body: from its beginning up to the end of each 8 KiB piece. The last one is the
+    body's own checksum, and two neighbours tell whether the piece between them is good. None for smaller bodies. Costs
+    little more than the body's checksum alone."""
     if len(body) < LARGE_BODY_BYTES:
         return None
     sums, view, crc = array("I"), memoryview(body), 0
@@ -72,8 +73,8 @@ def as_record(record: object) -> bytes:
 
 
 def as_records(records: Iterable[object]) -> tuple[bytes, ...]:
-    """What a caller gave to be appended at once, in a form that he cannot change any more, and whose lengths are its
-    bytes (a view of wider items counts those). Raises UNEXPECTED_ARGUMENT unless all are bytes-like."""
+    """The records of one append, copied so far as the caller could still change them. The length of each is its number
+    of bytes (a view of wider items counts those). Raises UNEXPECTED_ARGUMENT unless all are bytes-like."""
     if isinstance(records, str | bytes | bytearray | memoryview) or not isinstance(records, Iterable):
         text = f"records is a {type(records).__name__}: give a list of bytes, one for each record"
         raise error(Code.UNEXPECTED_ARGUMENT, text)
@@ -109,8 +110,8 @@ def check_body(body: Buffer, count: int, max_record_bytes: int) -> None:
 def _ascend(offsets: memoryview, count: int) -> bool:
     """Whether no offset is negative or below the one before, all ``count`` comparisons in one subtraction.
 
-    The offsets are the 32-bit lanes of one large integer. With its sign bit set, a lane that is not below the one it is
-    taken from keeps that bit, and borrows nothing from its neighbour either way.
+    The offsets are the 32-bit lanes of one large integer. Each lane's sign bit is set before the subtraction. A lane
+    keeps that bit if it is not below the one subtracted from it. It borrows nothing from its neighbour either way.
     """
     signs = _signs(count)
     lanes = int.from_bytes(offsets, "little")

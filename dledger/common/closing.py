@@ -1,4 +1,4 @@
-"""Closing many parts, each whatever becomes of the others."""
+"""Closing many parts: a failure of one does not keep the others from being closed."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ Exit = Callable[[type[BaseException] | None, BaseException | None, TracebackType
 
 
 def unless_cancelled(close: Callable[[], Awaitable[None]]) -> Exit:
-    """For ``AsyncExitStack.push_async_exit``: ``close`` also after a failure. Not when the stop was given up, for it
-    would wait again for what it was given up for: a disk that hangs."""
+    """For ``AsyncExitStack.push_async_exit``: ``close`` is called after a failure too. It is not called after a
+    cancellation. The stop was given up, perhaps because a disk hangs, and ``close`` would wait for that disk again."""
 
     async def leave(kind: type[BaseException] | None, _failure: object, _trace: object) -> bool:
         if kind is None or not issubclass(kind, asyncio.CancelledError):

@@ -19,13 +19,14 @@ MIB = 1 << 20
 GRPC_PORT_OFFSET = 1
 HTTP_PORT_OFFSET = 2
 MAX_IN_ONE_MESSAGE_BYTES = 8 * MIB
-"""Of a batch, of what is pushed, and of what is read: a message has up to one of the latter two and a batch that goes
-beyond, which is half of what nodes and gRPC let pass."""
+"""Upper bound for ``max_batch_bytes``, ``push_message_bytes`` and ``read_message_bytes``. A message holds at most one
+push or read plus one batch (16 MiB): half of what gRPC and peers accept."""
 MAX_MACHINE_RECORD_BYTES = 4 * MIB
-"""Of a record in the log of a state machine that runs on the nodes, whatever ``max_record_bytes`` is."""
+"""Upper bound of a record in the log of a state machine that runs on the nodes. ``max_record_bytes`` has no say
+there."""
 MAX_STREAM_BATCHES = 64
-"""Of a producer the log knows the last so many batches: of more under way, a retry of the first could not be answered
-with its index."""
+"""The log remembers so many batches of each producer, the newest ones. With more under way, a retry of the first could
+not be answered with its index."""
 MAX_MEMBERS = 128
 """Of a group, learners too: each node keeps what it knows of every other."""
 NODE_ID = re.compile(r"[A-Za-z0-9_.-]{1,255}")
@@ -36,7 +37,7 @@ _PORT = re.compile(r"[0-9]{1,5}")
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What is refused, with which code, and where memory ends."""
+    """The bounds of sizes, queues and memory, and the error code of a request beyond them."""
 
     max_record_bytes: int = 1 * MIB
     """RECORD_TOO_LARGE above."""
@@ -54,20 +55,20 @@ class Limits:
     push_window_bytes: int = 16 * MIB
     """Bytes in flight to one follower."""
     max_transfer_lag_frames: int = 1_000
-    """FALL_BEHIND_TOO_MUCH above: a node further behind is not handed the leadership. Nor is one that lacks frames
-    which were written more than ``election_timeout_max_ms`` ago: they may be large."""
+    """FALL_BEHIND_TOO_MUCH above: a node further behind is not handed the leadership. Nor is a node that lacks frames
+    older than ``election_timeout_max_ms``: they may be large."""
     push_message_bytes: int = 1 * MIB
     """About how much one APPEND message carries."""
     catch_up_bytes_per_s: int = 208 * MIB
-    """By so much a second a follower that was away gains on the leader while there are appends; without any, by as much
-    as it can."""
+    """By so much a second a follower that was away gains on the leader while there are appends. Without appends it
+    catches up as fast as it can."""
     read_message_bytes: int = 1 * MIB
     """About how much one ReadResponse carries."""
     tail_cache_bytes: int = 16 * MIB
     """The newest frames kept in memory."""
     page_cache_bytes: int = 64 * MIB
-    """Of the segments behind the active one, so much of what was just written stays in the page cache, for readers
-    that lag; what is read later comes from the disk, and is cached by the kernel as it sees fit."""
+    """So much of the newest data in the segments behind the active one stays in the page cache, for readers that lag.
+    Older data is read from the disk, and the kernel caches it as it sees fit."""
     segment_max_bytes: int = 64 * MIB
     """Segments grow from 64 KiB to this."""
     segment_max_frames: int = 100_000
@@ -77,8 +78,8 @@ class Limits:
     disk_refuse_free_bytes: int = 1024 * MIB
     """With less, appends are refused with DISK_FULL, until there is more again."""
     disk_refuse_meta_free_bytes: int = 256 * MIB
-    """The same for the group `meta`, or ``disk_refuse_free_bytes`` if that is less. While users' groups are full, what
-    makes room can still be written there: the deletion of groups."""
+    """With less room the group `meta` refuses appends; ``disk_refuse_free_bytes`` counts if that is less. While users'
+    groups are full, the deletion of groups can still be written there, and makes room."""
 
     def refuse_free_bytes(self, group: str) -> int:
         """With less room than this the group refuses appends."""
@@ -97,7 +98,8 @@ class Timings:
 
     heartbeat_interval_ms: int = 125
     election_timeout_min_ms: int = 500
-    """Also how long a leader goes on without hearing a quorum (check-quorum), and how long a voter is sticky."""
+    """A follower waits at least so long for its leader before it asks for votes. A leader goes on so long without
+    hearing a quorum (check-quorum), and so long a voter is sticky."""
     election_timeout_max_ms: int = 1_000
     max_clock_drift: float = 0.05
     """With leases: by how much of itself one node's clock may run slower than another's (raft/leadership.py)."""
@@ -114,8 +116,8 @@ class Timings:
     sync_interval_ms: int = 50
     """How often ``durability = interval`` syncs."""
     disk_timeout_ms: int = 700
-    """A leader whose fdatasync is under way for longer gives up the leadership until it comes back, unless the others'
-    disks stand still as well (group/disk_watch.py)."""
+    """A leader gives up the leadership when its fdatasync takes longer, until the disk is back. It keeps the leadership
+    if the others' disks stand still as well (group/disk_watch.py)."""
     scrub_period_s: int = 7 * 24 * 3600
     """Every frame of the log is read and checked once in so many seconds."""
     stop_timeout_ms: int = 5_000
@@ -133,8 +135,8 @@ class NodeConfig:
     address: str = ""
     """This node's own host:port for nodes, where ``peers`` does not say it: it joins."""
     group: str = DEFAULT_GROUP
-    """The group that a ``dledger.node.node.Node`` founds from ``peers``. ``dledger.Node`` and ``dledger serve`` found
-    `meta`, whatever this says."""
+    """The group that a ``dledger.node.node.Node`` founds from ``peers``. ``dledger.Node`` and ``dledger serve`` ignore
+    this name and found `meta`."""
     listen: str = ""
     """The address to bind; the peer address's host by default."""
     grpc_port: int | None = None
@@ -202,7 +204,8 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 def check_reachable(address: str) -> None:
-    """Of an address that others are told. Raises CONFIG_ERROR for one that is none, or where one can only listen."""
+    """Checks an address that is told to others. Raises CONFIG_ERROR unless it is an address, and for one to listen on
+    only (0.0.0.0)."""
     host, _ = split_address(address)
     with suppress(ValueError):  # a name
         if ip_address(host).is_unspecified:

@@ -109,7 +109,8 @@ def check_numbers(limits: Limits, timings: Timings) -> None:
 
 
 def _check_data_dir(data_dir: object) -> None:
-    """It, or what it would be made in, is a directory that this process may write to."""
+    """The data directory, or the nearest existing directory above it, is a directory in which this process may
+    write."""
     if not isinstance(data_dir, Path):
         raise ConfigError(f"data_dir is {data_dir!r}: give a pathlib.Path")
     place = data_dir.absolute()

@@ -73,7 +73,8 @@ class Code(Enum):
 
 
 class DLedgerError(Exception):
-    """Base of every error raised on purpose. ``code`` says which, ``str()`` is one sentence: what, and what to do."""
+    """Base of every error raised on purpose. ``code`` names the kind of error. ``str()`` is one sentence: the problem,
+    and the way to solve it."""
 
     code: Code = Code.INTERNAL_ERROR
 
@@ -84,7 +85,7 @@ class DLedgerError(Exception):
         self.metadata: dict[str, str] = dict(metadata or {})
 
     def copy(self) -> DLedgerError:
-        """The same error once more, for another waiter: raised in two tasks, one would mix their tracebacks."""
+        """This error once more, for another waiter: raised in two tasks, one error would mix their tracebacks."""
         return CODES[self.code].exception(str(self), code=self.code, metadata=self.metadata)
 
     @property
@@ -94,7 +95,7 @@ class DLedgerError(Exception):
 
 
 class NotLeader(DLedgerError):
-    """The node asked does not lead. ``leader_id`` and ``leader_address`` say who does, or are empty."""
+    """The node asked does not lead. ``leader_id`` and ``leader_address`` name the leader, or are empty."""
 
     code = Code.NOT_LEADER
 
@@ -108,7 +109,7 @@ class NotLeader(DLedgerError):
 
 
 class Unavailable(DLedgerError):
-    """Nobody can answer now: no leader, a handover, a node that stops, an endpoint that cannot be reached."""
+    """Nobody can answer now: no leader, a handover, a node that stops, an endpoint out of reach."""
 
     code = Code.NETWORK_ERROR
 
@@ -242,7 +243,7 @@ class NewerFormat(DLedgerError):
         self._path = path
 
     def in_file(self, path: str) -> NewerFormat:
-        """The same error, which says where; the first word on that counts."""
+        """This error with the file's path; the first path given counts."""
         return self if self._path else NewerFormat(*self._found, path)
 
 

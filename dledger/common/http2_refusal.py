@@ -1,7 +1,7 @@
-"""Answers gRPC on a port that does not speak it: each call is refused with a status and a sentence (RFC 9113).
+"""Answers gRPC on a port of another protocol: each call is refused with a status and a sentence (RFC 9113).
 
-A client of gRPC that was given the wrong one of a node's ports would hear no more than that the connection closed. No
-HTTP/2 is understood here but where a call begins. No IO: bytes in, bytes out.
+Without this answer, a gRPC client with the wrong one of a node's ports would only see its connection closed. Of HTTP/2
+only the beginning of a call is understood here. No IO: bytes in, bytes out.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from struct import Struct
 HTTP2_BEGINNING = b"PRI * HTTP/2.0"
 """Of every HTTP/2 client's connection (section 3.4)."""
 WRONG_PORT = re.compile(r"that is \S+'s (peer|metrics) port; clients: \S+")
-"""What clients are told that have taken the wrong port; they know it by these words."""
+"""The refusal told to clients on the wrong port; the client library knows it by these words."""
 MAX_BUFFERED_BYTES = 64 * 1024
 """Of a frame that is not complete; more is no call of a client's."""
 
@@ -30,7 +30,8 @@ _LONG, _MORE = 0x7F, 0x80
 
 
 def wrong_port(node_id: str, port: str, client_address: str) -> str:
-    """For a client that reached the ``port`` ("peer" or "metrics") of a node whose clients use ``client_address``."""
+    """The refusal for a client on the ``port`` ("peer" or "metrics") of a node. Clients of that node use
+    ``client_address``."""
     return f"that is {node_id}'s {port} port; clients: {client_address}"
 
 
@@ -85,7 +86,8 @@ def _literal(name: str, value: str) -> bytes:
 
 
 def _string(text: str) -> bytes:
-    """Not compressed; its length in 7 bits, and from 127 on in further bytes of 7 bits each, the lowest first."""
+    """A string in HPACK, not compressed. Its length stands in 7 bits, and from 127 on in further bytes of 7 bits each,
+    the lowest first."""
     data = text.encode()
     if len(data) < _LONG:
         return bytes([len(data)]) + data

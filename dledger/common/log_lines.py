@@ -1,8 +1,8 @@
-"""Lines of a log that a thread of their own writes: whoever does not read them holds nobody up.
+"""Lines of a log, written by a thread of their own: a reader of stderr that stands still holds nobody up.
 
-A pipe that is not read is full after 64 KiB, and a write to it blocks: with the event loop's thread the whole node
-would stand still. So lines wait in a queue. When that is full, further ones are dropped and counted, and the count is
-the first line that is written again.
+A pipe that is not read is full after 64 KiB, and a write to it blocks. If the event loop's thread wrote it, the whole
+node would stand still. So lines wait in a queue. When that is full, further lines are dropped and counted. The count is
+the first line written afterwards.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ Write = Callable[[bytes], None]
 
 
 def stderr_writer() -> Write:
-    """Writes to stderr, and blocks while its reader does not read. Python's own buffer is passed by: a thread that
-    blocked in it would hold its lock, which the end of the process needs."""
+    """Writes to stderr, and blocks while its reader does not read. It passes Python's own buffer by. A thread that
+    blocked in it would hold the buffer's lock, and the end of the process needs that lock."""
     stream = sys.stderr
     try:
         descriptor = stream.fileno()

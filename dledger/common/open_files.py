@@ -1,8 +1,8 @@
-"""The limit of open files, and those that a node keeps back for itself.
+"""The limit of open files, and the files kept back for the node itself.
 
-Whoever connects takes a file, and clients that leak connections take all there are. A node must be able to roll its
-log, and to speak to its peers, then too. So the process lowers its own limit by ``KEPT_BACK``. What the node itself
-needs is opened above it: for the moment of that one call the limit is raised again.
+Every client that connects takes a file, and clients that leak connections take all there are. Even then the node must
+be able to roll its log and to speak to its peers. So the process lowers its own limit by ``KEPT_BACK``. The node opens
+its own files above that limit: for the moment of that one call the limit is raised again.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Messages put together and taken apart by hand around what is large in them: a batch's body.
+"""Messages put together and taken apart by hand around their large part, a batch's body.
 
-protobuf copies a body two or three times, a large one into fresh pages (half a millisecond for 512 KiB). As the last
-field of its message, where ours put it, it can as well be joined to the encoded rest, and be looked at in place::
+protobuf copies a body two or three times, a large one into fresh pages (half a millisecond for 512 KiB). In our
+messages the body is the last field. So it can be joined to the encoded rest, and be looked at in place::
 
     the other fields, encoded by protobuf | tag of the body (length-delimited) | varint len(body) | body
 
-Whatever is not of that shape is protobuf's.
+A message of any other shape is left to protobuf.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def encode_varint(value: int) -> bytes:
 
 
 def decode_varint(message: Buffer, at: int) -> tuple[int, int]:
-    """Its value, and where it ends. Raises IndexError where the message ends within it."""
+    """Its value, and where it ends. Raises IndexError if the message ends within it."""
     value = shift = 0
     while True:
         byte = message[at]
@@ -55,7 +55,8 @@ def decode_varint(message: Buffer, at: int) -> tuple[int, int]:
 
 
 def last_field(message: Buffer, start: int, end: int, wanted_tag: int) -> Span | None:
-    """Where the field with that tag lies in the message from ``start`` to ``end``; None unless it is its last."""
+    """The place of the field with the tag ``wanted_tag`` in the message from ``start`` to ``end``; None unless it is
+    the last field."""
     at = start
     try:
         while at < end:

@@ -1,8 +1,8 @@
 """Looks up the addresses of names, however long a nameserver takes.
 
-The event loop's own look-ups share four threads, and one that its caller has given up goes on in its thread: a few
-names that nobody answers for keep all others waiting. So each name that is looked up has a thread of its own, and one
-look-up under way. Who stops waiting takes nothing away: the answer is there for whoever asks next.
+The event loop's own look-ups share four threads, and a look-up that its caller has given up goes on in its thread. A
+few names without an answer would then keep all others waiting. So each name has a thread of its own, and at most one
+look-up under way. A caller that stops waiting does not end the look-up: the next caller gets its answer.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Resolver:
         return host in self._known
 
     async def resolve(self, host: str, patience_s: float) -> Sequence[str]:
-        """The addresses of ``host``. An answer that takes longer than ``patience_s`` is not waited for: then the last
-        one is given, or TimeoutError raised where there was none. Raises OSError for a name that has no address."""
+        """The addresses of ``host``. If the answer takes longer than ``patience_s``, the last known answer is given.
+        Raises TimeoutError if there is none. Raises OSError for a name that has no address."""
         if _is_address(host):
             return (host,)
         answer = self._under_way.get(host) or self._begin(host)

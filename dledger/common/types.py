@@ -28,8 +28,8 @@ _GROUP_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 MAX_INDEX = (1 << 63) - 1
 """The last index there can be."""
 MAX_START_NONCES = 256
-"""How many of its last starts a node keeps the nonces of. A peer that missed more starts than these cannot tell any
-more whether they follow from the one that it knows."""
+"""A node keeps the nonces of so many of its last starts. A peer that missed more starts cannot tell any more whether
+the newest one follows from the start it knows."""
 
 
 def check_group_name(name: str) -> None:
@@ -39,7 +39,8 @@ def check_group_name(name: str) -> None:
 
 
 def group_key(name: str, group_id: int) -> str:
-    """What nodes call a group among themselves and in their directories: another key for each group that ever was."""
+    """The key of a group, in messages between nodes and in their directories: a different one for each group that ever
+    was."""
     return name if name in (META_GROUP, DEFAULT_GROUP) else f"{name}.{group_id}"
 
 
@@ -50,7 +51,7 @@ def id_of(key: str) -> int | None:
 
 
 def is_key_of(key: str, name: str) -> bool:
-    """Whether ``key`` is that of a group called ``name``, where ``name`` may also be the key itself."""
+    """Whether ``key`` belongs to a group called ``name``; ``name`` may also be the key itself."""
     return name in (key, key.rpartition(".")[0])
 
 
@@ -78,7 +79,7 @@ class Durability(Enum):
 
 
 class DiskState(IntEnum):
-    """What a node's disk is good for, in the order of severity; group/disk_watch.py says what follows from each."""
+    """The use of a node's disk, in the order of severity; group/disk_watch.py tells the consequences."""
 
     OK = 0
     LOW = 1
@@ -140,8 +141,8 @@ class Member(NamedTuple):
     node_uuid: bytes = b""
     """The only disk to be trusted under this id; empty: whichever was met first."""
     admitted_start_count: int = 0
-    """The start of that disk which a change of the members admitted: earlier ones are not trusted. 0: none did; the
-    leader knew that disk when it made another change."""
+    """The start of the disk ``uuid`` admitted by a change of the members: earlier starts are not trusted. 0: no change
+    admitted it; the leader knew that disk when it made another change."""
     admitted_start_nonce: int = 0
     """Of that start; 0: any."""
 
@@ -178,7 +179,7 @@ class GroupSettings(NamedTuple):
     retention_max_bytes: int = 0
     """A log larger than this loses its oldest segments; 0: no limit."""
     machine: str = ""
-    """The state machine whose log this is: nobody else appends to it or trims it. Empty: none."""
+    """The state machine that owns this log: nobody else appends to it or trims it. Empty: none."""
     is_sealed: bool = False
     """No record is appended any more, for good: the group is being removed."""
 

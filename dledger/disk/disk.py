@@ -1,8 +1,8 @@
-"""The disk as the log sees it: everything that a simulation, or a test that breaks things, replaces.
+"""The disk as the log sees it. A simulation, or a test that breaks things, replaces exactly this.
 
 Primitives are synchronous, do one system call each and raise ``OSError`` as it comes. Three ways lead off the event
-loop: a ``Syncer``, by which a log's group commits wait; ``run`` for other work that may block; and ``run_urgent`` for
-votes and terms, which never wait behind either.
+loop. A log's group commits wait by a ``Syncer``. Other work that may block uses ``run``. Votes and terms use
+``run_urgent``, which never waits behind either.
 """
 
 # Primitives are system calls by name, on paths as the operating system takes them:
@@ -28,7 +28,7 @@ Result = TypeVar("Result")
 _IOV_MAX = os.sysconf("SC_IOV_MAX") if "SC_IOV_MAX" in os.sysconf_names else 1024
 _THREADS = 4
 _URGENT_THREADS = 16
-"""Made when they are needed. A node that dies has all groups that it led vote at once on the others, and syncs that are
+"""Made when they are needed. When a node dies, all groups that it led vote at once on the other nodes. Syncs that are
 under way together share a flush of the device."""
 _NOT_CACHED = (errno.EAGAIN, errno.EOPNOTSUPP)
 PAGE_BYTES = 4096
@@ -41,7 +41,8 @@ class Disk(Protocol):
     """Files and directories. Paths are absolute or relative as the operating system takes them."""
 
     def open(self, path: str, *, create: bool = False, exclusive: bool = False, read_only: bool = False) -> Handle:
-        """``create`` makes a file that is not there; with ``exclusive`` one that is raises ``FileExistsError``."""
+        """``create`` makes the file if it is missing. With ``exclusive``, a file that exists raises
+        ``FileExistsError``."""
         ...
 
     def close(self, handle: Handle) -> None: ...
@@ -105,7 +106,8 @@ class Disk(Protocol):
         ...
 
     def boot_id(self) -> str:
-        """The same as long as the machine has not lost its memory; empty where the system does not tell."""
+        """An id that stays the same as long as the machine has not lost its memory; empty if the system does not
+        tell."""
         ...
 
     def free_bytes(self, path: str) -> int:
@@ -144,8 +146,8 @@ async def run_to_the_end(disk: Disk, job: Callable[[], Result], *, urgent: bool 
 
 
 def make_directories(disk: Disk, path: Path) -> None:
-    """Makes ``path`` and what is missing above it, durably; also where a process that was killed had made it, and had
-    not synced that."""
+    """Makes ``path`` and its missing parents, durably. A killed process may have made a directory without syncing it,
+    so an existing one is synced too."""
     if disk.exists(str(path)):
         with contextlib.suppress(PermissionError):  # where it is not to be opened, no process of ours made it
             disk.fsync_directory(str(path.parent))

@@ -2,7 +2,7 @@
 
 A log has thousands of files, and a process may have few open. ``FilePool`` opens a file at its first use. Of the files
 that may be closed again it keeps the most recently used ones. A **pin** keeps a file open while a thread works with its
-handle, or while an asynchronous operation is under way; a file that is to be closed meanwhile is closed by its last
+handle, or while an asynchronous operation is under way. A file that is to be closed meanwhile is closed by its last
 ``unpin``.
 """
 

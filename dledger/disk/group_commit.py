@@ -1,11 +1,11 @@
 """Group commit: one fdatasync in flight, and what is written meanwhile rides on the next.
 
-A group is everything that was written when its fdatasync begins. It covers all files with unsynced writes, oldest
-first, and the directory if a file came into being, so a group across a roll counts as one.
+A group is everything written by the time its fdatasync begins. It covers all files with unsynced writes, oldest first,
+and the directory if a file came into being. So a group across a roll counts as one.
 
 An owner may keep a mark on the disk that says how far everything is durable (``WriteMark``). The mark of the last
-completed group is written along with the next one if the last mark is a few milliseconds old, or alone after some
-idling. So a mark never names what no completed sync covers.
+completed group is written along with the next one if the last mark is a few milliseconds old. After some idling it is
+written alone. So a mark never names what no completed sync covers.
 
 The first error is final: after a failed fdatasync the kernel takes the pages for clean, and a second one would succeed
 without them.
@@ -30,7 +30,8 @@ Pinned_contra = TypeVar("Pinned_contra", contravariant=True)
 
 
 class Written(NamedTuple, Generic[File, Tag]):
-    """The end of what was written at some moment: the newest entry's number, and where in which file it ends."""
+    """The end of the entries written at some moment: the newest entry's number, the file, and the offset at which it
+    ends there."""
 
     file: File
     sequence: int
@@ -75,7 +76,7 @@ class GroupCommit(Generic[File, Tag]):
         on_synced: Callable[[int], None],
     ) -> None:
         """``directory`` holds the files. ``end`` is durable and marked. ``on_synced`` is told of every completed sync,
-        whatever the durability."""
+        with any durability."""
         self._files = files
         self._directory = directory
         self._syncer = syncer
@@ -153,7 +154,8 @@ class GroupCommit(Generic[File, Tag]):
 
     @property
     def synced_sequence(self) -> int:
-        """Up to where an fdatasync has completed: without fsync less than what was told as durable."""
+        """The last entry covered by a completed fdatasync. Without fsync, entries beyond it may already be called
+        durable."""
         return self._synced.sequence
 
     def uses(self, file: File) -> bool:

@@ -1,6 +1,6 @@
-"""Reading where a device does not give every page back.
+"""Reading a file from a device that does not give every page back.
 
-Only for what looks for damage, or for a copy that will do: where a log ends must not depend on a device that fails.
+Only for a search for damage, or for data with a second source. The end of a log must not depend on a device that fails.
 """
 
 from __future__ import annotations

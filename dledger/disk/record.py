@@ -25,7 +25,7 @@ from dledger.common.batch import Buffer, crc32c
 from dledger.common.errors import NewerFormat
 
 READMIT = "give the node an empty data directory, then 'dledger admin readmit ID'"
-"""What to do about a directory that is damaged beyond what a node repairs."""
+"""The advice for a directory with more damage than a node repairs."""
 
 RECORD_HEADER_BYTES = 24
 RECORD_VERSION = 1
@@ -54,7 +54,7 @@ class RecordKind(IntEnum):
 
 
 class Record(NamedTuple):
-    """A record whose checksum was right."""
+    """A record with a good checksum."""
 
     sequence: int
     payload: bytes

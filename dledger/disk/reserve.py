@@ -1,11 +1,11 @@
-"""Room that is kept for a full disk: for what ends it, not for what fills it.
+"""Room kept for a full disk: for entries that end this state, not for entries that fill the disk.
 
-The term's no-op, a trim, a change of the members or the settings, the small state of a roll, the beginning of a log
-that is reset: none is large. Without them a log on a disk that something else has filled could neither be led nor be
-made smaller. They may take the reserve if the device has no room. It is kept again as soon as there is some.
+These are the term's no-op, a trim, and a change of the members or the settings. The small state of a roll and the
+beginning of a reset log are others. None is large. Without them a log on a full disk could neither be led nor be made
+smaller. They may take the reserve if the device has no room. It is kept again as soon as there is some.
 
-A process keeps two on a file system: one for the log that all others depend on, and one for the others together, which
-grows with them. So a hundred logs that are led anew on a full disk leave the first one its room.
+A process keeps two on a file system. One is for the log that all others depend on. The others share the second, which
+grows with their number. So a hundred logs that are led anew on a full disk leave the first one its room.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Reserve:
 
 
 class Reserves:
-    """The reserve of the log that all others depend on, and the one that the others share."""
+    """The reserve of the log on which all others depend, and the reserve shared by the others."""
 
     def __init__(self, disk: Disk, directory: Path, first: str) -> None:
         """``first`` names that log."""

@@ -1,6 +1,6 @@
 """RoomWatch: how much room a file system has, looked at once for all logs that stand on it.
 
-What the device says (ENOSPC, a quota) is a fact, whatever the watermarks say: it stands until room is proven by taking
+A refusal by the device (ENOSPC, a quota) is a fact, even above the watermarks. It stands until room is proven by taking
 some (``Reserve.prove``).
 """
 
@@ -42,7 +42,7 @@ class RoomWatch:
         self._is_known = False
 
     def state_below(self, refuse_free_bytes: int) -> DiskState:
-        """OK, LOW or FULL, for a log that refuses appends when there is less room than that."""
+        """OK, LOW or FULL, for a log that refuses appends below ``refuse_free_bytes``."""
         if self.is_refused or (self._is_known and self.free_bytes < refuse_free_bytes):
             return DiskState.FULL
         is_low = self._is_known and self.free_bytes < self._limits.disk_warn_free_bytes
@@ -54,7 +54,8 @@ class RoomWatch:
 
     def look(self) -> bool:
         """Asks for the free space, if that is due. True: room is to be proven as well, and the caller is to call
-        ``prove``: once at the start, which also makes the reserve, and while the device is known to be full."""
+        ``prove``. That is so once at the start, which also makes the reserve, and while the device is known to be
+        full."""
         now_s = self._loop.time()
         if now_s < self._next_look_s:
             return False

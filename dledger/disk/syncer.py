@@ -9,8 +9,8 @@
 In the kernel's hands no thread of ours takes part, so no completion waits for the interpreter's lock. Under load that
 is a third of an fdatasync's time.
 
-Each request is one log's, with an error of its own: a failed sync is told to the log whose files it covered, and to no
-other. What must not wait for data at all, votes and terms, does not come here: see ``Disk.run_urgent``.
+Each request is one log's, with an error of its own. A failed sync is told only to the log whose files it covered. Votes
+and terms must not wait for data at all, so they do not come here: see ``Disk.run_urgent``.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class Syncer(Protocol):
     Costs nothing while nothing is asked of it."""
 
     def sync(self, handles: Sequence[Handle], directories: Sequence[str], on_done: OnSynced) -> None:
-        """fdatasync of each file, then fsync of each directory; then, on the event loop, ``on_done`` with the first
-        error, after which nothing more was tried, or None. The files stay open until then."""
+        """Syncs each file (fdatasync), then each directory (fsync), then calls ``on_done`` on the event loop. Its
+        argument is the first error, after which nothing more was tried, or None. The files stay open until then."""
         ...
 
     def close(self) -> None:
@@ -72,7 +72,7 @@ class CanSync(Protocol):
 
 
 class SyncPool:
-    """Makes the syncers of a process, which share what works for them."""
+    """Makes the syncers of a process, with shared threads and a shared kernel queue."""
 
     def __init__(self, disk: CanSync) -> None:
         self._threads = SyncThreads(disk)
@@ -220,7 +220,7 @@ class KernelQueue:
             return False
 
     def wait(self) -> None:
-        """Blocks until some request has ended. Who asked for it is told in a later turn of the loop."""
+        """Blocks until some request has ended. The requester is told in a later turn of the loop."""
         self._context.process_events(KERNEL_REQUESTS, 1, -1)
         self.loop.call_soon(self._tell)
 
@@ -239,7 +239,7 @@ class KernelQueue:
         if not self._ended:
             return
         ended, self._ended = self._ended, []
-        for request in ended[1:]:  # by the loop: whatever one log makes of its end, the others hear of theirs
+        for request in ended[1:]:  # by the loop: the others hear of their ends, even if one log fails at its own
             self.loop.call_soon(request.tell)
         ended[0].tell()
 

@@ -108,9 +108,9 @@ class TwoSlotFile:
         return True
 
     def _settle(self, handle: Handle) -> None:
-        """Makes what is read from now on equal to what the disk has. A failed sync leaves pages that look clean and are
-        not on the disk, so the page cache is dropped. A killed process leaves bytes, or a name, that are not synced
-        yet, so both are synced: never may both copies be unsynced at a time."""
+        """Makes later reads of the page cache equal to the disk. A failed sync leaves pages that look clean and are not
+        on the disk, so the page cache is dropped. A killed process may leave bytes, or a name, that are not synced yet.
+        So both are synced: never may both copies be unsynced at a time."""
         self._disk.drop_cache(handle)
         self._disk.fdatasync(handle)
         self._disk.fsync_directory(str(Path(self.path).parent))

@@ -67,7 +67,7 @@ class Admission:
         self._room.check_room()
 
     def not_leader(self) -> DLedgerError:
-        """NOT_LEADER, with who leads and where."""
+        """NOT_LEADER, with the leader's id and address."""
         asked = self._asked
         leader_id = asked.leader_id if asked.leader_id != asked.config.id else NOBODY
         address = self._host.client_address(leader_id) if leader_id else ""
@@ -86,7 +86,8 @@ class Admission:
         return error(Code.LEADER_NOT_READY, f"{text}{f': {why}' if why else ''}; try again after a moment")
 
     def why_stalled(self) -> str:
-        """Why nothing is committed, as far as a leader knows: who is away, or full; empty when it knows no reason."""
+        """Why nothing is committed, as far as a leader knows: the members that are away, or full; empty when it knows
+        no reason."""
         leadership = self._asked.core.leadership
         if leadership is None:
             return ""

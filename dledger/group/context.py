@@ -57,12 +57,12 @@ class GroupContext(Protocol):
         ...
 
     async def owe_catch_up(self) -> None:
-        """Before something is cut that this node may have acknowledged, and that may be committed: it does not vote
-        until a leader has caught it up, nor after a restart. Raises DISK_FULL or DISK_ERROR."""
+        """Notes a debt, durably, before a cut of frames that this node may have acknowledged and that may be committed.
+        The node does not vote until a leader has caught it up, nor after a restart. Raises DISK_FULL or DISK_ERROR."""
         ...
 
     def start_of(self, peer: NodeId) -> NodeStart | None:
-        """Which disk ``peer`` has, and which start of it this is, by its own word; None before its first hello."""
+        """The disk of ``peer`` and its present start, by its own word; None before its first hello."""
         ...
 
     def disk_of(self, node_id: NodeId) -> bytes:
@@ -74,7 +74,7 @@ class GroupContext(Protocol):
         ...
 
     def on_lost_frames(self, peer: NodeId) -> None:
-        """``peer`` does not have what it acknowledged, and that was committed: no quorum rests on it any more."""
+        """``peer`` lacks committed frames that it had acknowledged: no quorum rests on it any more."""
         ...
 
     def on_message(self, sender: NodeId, message: Message) -> None:
@@ -95,8 +95,8 @@ class GroupContext(Protocol):
         ...
 
     async def confirm_leadership(self) -> None:
-        """Returns once a quorum has said, since the call, that nobody else leads: before anybody is told that things
-        are so already. Raises NOT_LEADER, LEADER_NOT_READY."""
+        """Returns once a quorum has said, since the call, that no other node leads. Awaited before a caller is told
+        that nothing is left to be done. Raises NOT_LEADER, LEADER_NOT_READY."""
         ...
 
     def cluster_id_or_new(self) -> str: ...
@@ -137,7 +137,7 @@ class GroupContext(Protocol):
         ...
 
     def guard(self, work: Callable[[], None]) -> None:
-        """Does ``work``, and then what the core wants; whatever it raises stops this node and is seen."""
+        """Does ``work``, and then carries out the core's effects. Any exception stops this node and is seen."""
         ...
 
     def fail(self, code: Code, message: str) -> None:

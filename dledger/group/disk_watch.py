@@ -1,4 +1,4 @@
-"""DiskWatch: what one group does about its file system's room (disk/room.py), and a disk that does not come back.
+"""DiskWatch: one group's answer to its file system's room (disk/room.py), and to a disk that does not come back.
 
 ============  ======================================  ==================================================================
 state         what                                    what follows
@@ -14,11 +14,11 @@ hung          an fdatasync under way for longer       a leader steps down, if th
 
 Each is left by itself when its cause is gone, and each change is one line in the log.
 
-An fdatasync waits off the event loop, so a node whose disk hangs there still speaks, and must give up its leadership
-by itself. Where the others' disks stand still as well, as those that share a device do when it is asked for too much,
-an election helps nobody: the leader stays, and goes on where it was as soon as they come back. A **pwritev** that hangs
-stops the event loop, the whole process: it sends no heartbeats, and its peers elect another within an election timeout.
-An fdatasync that **fails** is the log's to report, and ends the process.
+An fdatasync waits off the event loop. So a node with a disk that hangs there still speaks, and must give up its
+leadership by itself. Disks that share a device stand still together when it is asked for too much. Then an election
+helps nobody. The leader stays, and goes on where it was as soon as they come back. A **pwritev** that hangs stops the
+event loop, the whole process: it sends no heartbeats, and its peers elect another within an election timeout. An
+fdatasync that **fails** is the log's to report, and ends the process.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 
 class DiskWatch:
-    """``room`` is shared by all groups on the file system; the group that finds that room is to be proven does it."""
+    """``room`` is shared by all groups on the file system. The group that finds a proof of room to be due makes it."""
 
     def __init__(self, context: GroupContext, room: RoomWatch) -> None:
         self._context = context

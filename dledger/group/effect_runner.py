@@ -174,8 +174,8 @@ class EffectRunner:
         self._timer = None
         if self._barrier is not None:
             return  # the timer is armed again when the barrier falls
-        # A loop may fire a timer a rounding error early; taken for an early call it would be armed again at once, for
-        # ever where the clock moves with the timers alone.
+        # A loop may fire a timer early by a rounding error. Taken for an early call, the timer would be armed again at
+        # once. That would never end if the clock moves with the timers alone.
         now_ms = max(self._loop.time() * 1000, self._armed_ms)
         if now_ms < self._core.deadline_ms:
             self._arm()

@@ -1,4 +1,4 @@
-"""What a group is ended with when something fails that was not to fail."""
+"""The error with which a group is ended after an unexpected failure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The numbers that are read from the parts at a scrape, so that an append does not pay for them."""
+"""The numbers read from the parts at a scrape, so an append does not pay for them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What one group on one node may have lost, kept durably beside its log.
 
-A debt belongs to one group: what another group's log says neither causes it nor settles it. Every debt that a start
-finds is durable before the node speaks in that group (``begin_start``).
+A debt belongs to one group: what another group's log says neither causes it nor settles it. Every debt found by a start
+is durable before the node speaks in that group (``begin_start``).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ GROUP_RECORD_SLOT_BYTES = 2 * SLOT_BYTES
 
 
 class GroupRecord:
-    """The debts of one group on one node, and with whom its log begins."""
+    """The debts of one group on one node, and the members with which its log begins."""
 
     def __init__(
         self, slots: TwoSlotFile, payload: GroupPayload, durability: Durability, *, tail_is_unknown: bool
@@ -49,8 +49,9 @@ class GroupRecord:
         must_exist: bool = False,
     ) -> GroupRecord:
         """The record in ``directory``. Makes one with ``founders`` when there is none. Comes before the hard state and
-        the log. Raises CORRUPT_LOG when it is missing although it ``must_exist`` or something of the group is there, or
-        when both copies are bad; DISK_FULL or DISK_ERROR when it cannot be read or made."""
+        the log. Raises CORRUPT_LOG when both copies are bad. Raises it too when there is no record although it
+        ``must_exist``, or something of the group is there. Raises DISK_FULL or DISK_ERROR when it cannot be read or
+        made."""
         slots = TwoSlotFile(
             disk, str(directory / GROUP_RECORD_NAME), RecordKind.GROUP, slot_bytes=GROUP_RECORD_SLOT_BYTES
         )
@@ -100,7 +101,7 @@ class GroupRecord:
         await self._save()
 
     def log_is_synced(self) -> None:
-        """All frames of the log are durable now, whatever durability they were written under. So the record may name
+        """All frames of the log are durable now, with whichever durability they were written. So the record may name
         the durability of this start. It becomes durable with the next save."""
         self._payload.durability = self._durability.value
 
@@ -118,7 +119,8 @@ class GroupRecord:
         return self._payload.debt_is_new
 
     async def owe_catch_up(self) -> None:
-        """From now on, whatever the log says of how it was closed; durable. Raises DISK_FULL or DISK_ERROR."""
+        """The debt counts from now on, even if the log says that it was closed in order; durable. Raises DISK_FULL or
+        DISK_ERROR."""
         self._payload.owes_catch_up, self._payload.debt_is_new = True, False
         await self._save()
 
@@ -131,13 +133,13 @@ class GroupRecord:
 
     @property
     def cut_behind(self) -> LogPoint | None:
-        """Where the log ended when an earlier start cut it first; None where that one did not come to say so."""
+        """The end of the log when an earlier start cut it first; None if that start did not come to note it."""
         found = self._payload.cut_behind
         is_known = self._payload.HasField("cut_behind")
         return LogPoint(Position(found.position), Term(found.term), found.chain) if is_known else None
 
     async def lose_tail(self, cut_behind: LogPoint) -> None:
-        """The end of the log was cut behind that point, and nobody was asked yet what was there; durable. Raises
+        """The end of the log was cut behind that point, and no node was asked yet for the frames there; durable. Raises
         DISK_FULL or DISK_ERROR."""
         if self._payload.tail_is_unknown and self.cut_behind == cut_behind:
             return
@@ -147,8 +149,7 @@ class GroupRecord:
         await self._save()
 
     async def tail_is_known(self) -> None:
-        """What the others have behind the end of the log that was cut is here; durable. Raises DISK_FULL or
-        DISK_ERROR."""
+        """The others' frames behind the end of the cut log are here; durable. Raises DISK_FULL or DISK_ERROR."""
         self.tail_is_unknown = self._payload.tail_is_unknown = False
         self._payload.ClearField("cut_behind")
         await self._save()

@@ -31,9 +31,9 @@ class HardStateStore:
     async def open(cls, disk: Disk, directory: Path, *, must_exist: bool = False) -> HardStateStore:
         """The hard state of the group in ``directory``, made when the directory is new. Must come before the log.
 
-        Raises CORRUPT_LOG when both copies are bad, or when there is none although it ``must_exist`` or there is a log:
-        the node has promised what nobody knows any more, and must not vote. Raises DISK_FULL or DISK_ERROR when it
-        cannot be made.
+        Raises CORRUPT_LOG when both copies are bad. Raises it too when there is none although it ``must_exist`` or
+        there is a log. Nobody knows any more what the node has promised, so it must not vote. Raises DISK_FULL or
+        DISK_ERROR when it cannot be made.
         """
         if must_exist and not disk.exists(str(directory / "hard_state")):
             raise error(

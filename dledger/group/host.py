@@ -36,11 +36,12 @@ class Host(Protocol):
     def on_role(self, group: str, role: Role, term: Term, leader_id: NodeId) -> None: ...
 
     def known_peers(self, group: str) -> AbstractSet[NodeId]:
-        """Whom the group may ask: its members, strangers of the same cluster, and whom it met in an earlier life."""
+        """The nodes that the group may ask: its members, strangers of the same cluster, and nodes met in an earlier
+        life."""
         ...
 
     def start_of(self, peer: NodeId) -> NodeStart | None:
-        """Which disk ``peer`` has, and which start of it this is, by its own word; None before its first hello."""
+        """The disk of ``peer`` and its present start, by its own word; None before its first hello."""
         ...
 
     def disk_of(self, group: str, node_id: NodeId) -> bytes:
@@ -57,21 +58,21 @@ class Host(Protocol):
         ...
 
     def on_lost_frames(self, group: str, peer: NodeId) -> None:
-        """``peer`` does not have what it acknowledged, and that was committed."""
+        """``peer`` lacks committed frames that it had acknowledged."""
         ...
 
     async def owe_catch_up(self, group: str) -> None:
-        """Before something is cut that this node may have acknowledged, and that may be committed: durable when it
-        returns. Raises DISK_FULL or DISK_ERROR."""
+        """Notes a debt before a cut of frames that this node may have acknowledged and that may be committed: durable
+        when it returns. Raises DISK_FULL or DISK_ERROR."""
         ...
 
     def on_caught_up(self, group: str) -> None:
-        """The debt, of that or of an unclean stop without fsync, is settled: when that is durable the replica is told
-        (``on_debt_settled``)."""
+        """The debt is settled, be it from a cut or from an unclean stop without fsync. When that is durable the replica
+        is told (``on_debt_settled``)."""
         ...
 
     def on_tail_known(self, group: str) -> None:
-        """What the others have behind the end of the log that a start cut is here, and durable."""
+        """After a cut by a start, the others' frames behind the end of the log are here, and durable."""
         ...
 
     def on_stuck(self, group: str, why: Damaged) -> None:

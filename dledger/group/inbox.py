@@ -1,4 +1,4 @@
-"""Inbox: what arrives from other nodes goes to the part that it is for."""
+"""Inbox: hands each message of another node to the part it is meant for."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Inbox:
         self._heartbeat_sent_s: dict[NodeId, float] = {}
         self._limited_log = LimitedLog(logger)
         self._takes: list[tuple[TakeLeadership, LogPoint]] = []
-        """Each TAKE to be looked at again once all that has arrived is taken, and where the log ended when it came."""
+        """Each TAKE to be looked at again once all arrived messages are taken, and the end of the log when it came."""
 
     def heartbeat_sent(self, peer: NodeId) -> None:
         """For the round trip that the metrics show."""
@@ -113,9 +113,9 @@ class Inbox:
         logger.debug(event, extra={"group": self._context.group, "peer": peer, **said})
 
     def _on_take_leadership(self, sender: NodeId, message: TakeLeadership, now_ms: float) -> None:
-        """A process that stood still finds a TAKE of long ago, and behind it what its leader did when it had given that
-        handover up. So what has arrived is taken first, and the TAKE is void where the log grew by it: while it counts,
-        the leader appends nothing."""
+        """A process that stood still finds an old TAKE. Behind it lie messages from after its leader had given that
+        handover up. So the arrived messages are taken first, and the TAKE is void if they made the log grow. While a
+        TAKE counts, the leader appends nothing."""
         last = self._context.log.last
         for at, (awaited, end) in enumerate(self._takes):
             if awaited is message:

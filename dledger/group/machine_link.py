@@ -1,4 +1,4 @@
-"""MachineLink: what a group knows of the state machine on its log. The machine itself stands above (statemachine/).
+"""MachineLink: a group's knowledge of the state machine on its log. The machine itself stands above (statemachine/).
 
 ::
 
@@ -41,7 +41,7 @@ class MachineStatus(NamedTuple):
     version: int = 0
     """The latest of the commands that it knows."""
     confirmed_id: int = -1
-    """The last confirmed checkpoint whose state it has, or had on its way here; −1: none."""
+    """The last confirmed checkpoint with a state that it has, or had on its way here; −1: none."""
     checkpoint_id: int = 0
     digest: bytes = b""
     """Its own, as of the BEGIN of checkpoint ``checkpoint_id``, to which it applied its way. Empty: it has none."""
@@ -81,7 +81,7 @@ class MachineLink:
         self._term_index = 0
         """Of the first record behind the no-op of this leader's term."""
         self._reported: tuple[object, ...] = ()
-        """To whom, in which term, and of what the last report was."""
+        """The last report: its receiver, its term and its content."""
         self._next_report_s = 0.0
         self._limited_log = LimitedLog(logger)
         self.is_checkpointing = False
@@ -108,8 +108,8 @@ class MachineLink:
         return self.status.confirmed_id if self.has_machine else MAX_INDEX
 
     def max_record_bytes(self, frames: Iterable[Frame] = ()) -> int:
-        """A state machine's records have a limit of their own, whatever the users' is. It holds for ``frames``, too,
-        when one of these may say that there is a state machine."""
+        """A state machine's records have a limit of their own, even if the users' is lower. It holds for ``frames``,
+        too, when one of these may say that there is a state machine."""
         limit = self._context.config.limits.max_record_bytes
         has_machine = self.has_machine or any(each.header.attributes == ControlKind.SETTINGS for each in frames)
         return max(limit, MAX_MACHINE_RECORD_BYTES) if has_machine else limit

@@ -1,9 +1,9 @@
 """One node's share of one group: the decisions (raft/), the log (log/) and the way to the others, tied together.
 
-Everything runs on one event loop and in one order: messages, the timer and what became durable go into the core; the
-EffectRunner does what the core wants, persisting before it speaks. The parts: Appender (the leader's intake),
-EntryDispatcher (one task per follower), EntryHandler (a follower's side), QuorumAckChecker, Reader,
-LeadershipTransfer, Inbox.
+Everything runs on one event loop and in one order. Messages, the timer and the durable position go into the core. The
+EffectRunner carries out the core's effects, persisting before it speaks. The parts: Appender (the leader's intake),
+EntryDispatcher (one task per follower), EntryHandler (a follower's side), QuorumAckChecker, Reader, LeadershipTransfer,
+Inbox.
 """
 
 from __future__ import annotations
@@ -162,9 +162,10 @@ class Replica:
         await self._host.owe_catch_up(self.group)
 
     def ask_for_tail(self, cut_behind: LogPoint) -> None:
-        """This start, or an earlier one, cut something behind that point: it votes as before when it has asked whom it
-        knows what was there. So does a learner: it may have been promoted there; and one that the only voter is by what
-        is left, as others may have been. Comes before ``start``."""
+        """This start, or an earlier one, cut the log behind ``cut_behind``. The node votes as before once it has asked
+        all nodes that it knows for the frames there. A learner asks too, as these frames may have promoted it. So does
+        a node that is the only voter by the rest of the log, as these frames may have added others. Comes before
+        ``start``."""
         self.core.lose_tail()
         self._tail_query = TailQuery(
             self,
@@ -208,8 +209,8 @@ class Replica:
             self._tail_query.start()
 
     async def leave(self) -> None:
-        """Stops taking appends, drains and hands the leadership over. Never raises. What was asked before it is still
-        answered, and who asks now is told to ask another."""
+        """Stops taking appends, drains and hands the leadership over. Never raises. Earlier requests are still
+        answered, and later ones are told to ask another node."""
         if not self.is_stopping:
             self.is_stopping = True
             if self.role is Role.LEADER and self.failure is None:
@@ -228,8 +229,8 @@ class Replica:
                 closing.push_async_exit(unless_cancelled(close))
 
     async def step_aside(self, why: Damaged) -> None:
-        """Ends for a ``RecoveringReplica``: what was promised is durable, and the log closed in order. Raises what kept
-        that from being so, and then nothing may stand here any more."""
+        """Ends for a ``RecoveringReplica``: all promises are durable, and the log closed in order. Raises the error
+        that prevented this, and then nothing may take this replica's place."""
         self._is_shut = True
         self._handler.stop()
         await self._effect_runner.settle()
@@ -240,7 +241,7 @@ class Replica:
             raise failure
 
     def suspect(self, damaged: Sequence[DamagedRange]) -> None:
-        """What another replica that stood here before knew to be damaged. Comes before ``start``."""
+        """Takes over the damage known to the replica that stood here before. Comes before ``start``."""
         self._scrubber.suspect([each.first for each in damaged])
 
     def _shut(self, refusal: DLedgerError) -> None:
@@ -256,7 +257,7 @@ class Replica:
         self._preferred.stop()
         self._leave_leadership(refusal)
         if self.role is not Role.FOLLOWER or self.leader_id:
-            # Whatever ended it, a host that was the master must hear that it is not any more.
+            # After any end, a host that was the master must hear that it is not any more.
             self.role, self.leader_id = Role.FOLLOWER, NOBODY
             self._host.on_role(self.group, self.role, self.term, self.leader_id)
         self.reader.close(refusal)
@@ -383,7 +384,7 @@ class Replica:
         try:
             work()
             self._effect_runner.run()
-        except Exception as failure:  # noqa: BLE001 – whatever it is, it must stop the group and be seen
+        except Exception as failure:  # noqa: BLE001 – any failure must stop the group and be seen
             self._fail_with(failure)
 
     def on_connected(self, peer: NodeId) -> None:
@@ -432,7 +433,7 @@ class Replica:
             self._commit_index.appended(header.position, header.end_index)
             self.metrics.records_appended += header.count
             self.metrics.bytes_appended += header.stored_bytes
-        # Pushed first: who is removed by these frames is to hear of it.
+        # Pushed first: a node removed by these frames is to hear of it.
         self.dispatchers.push()
         self.roster.follow_log()
 
@@ -504,9 +505,9 @@ class Replica:
             self.on_leader_commit(position)
 
     def on_leader_commit(self, position: Position) -> None:
-        """After a loss: when all that a leader has committed is here and durable, a frame of its own term at the end of
-        it, then so is whatever this node acknowledged before and others rely on. The leader has heard where this log
-        ends now, or it may commit by what was acknowledged before the loss."""
+        """Ends a loss, if all frames that a leader has committed are here and durable, the last one of its own term.
+        Then everything that this node acknowledged before, and that others rely on, is here and durable too. The leader
+        must have heard where this log ends now. Else it may commit by acknowledgements from before the loss."""
         core = self.core
         if (core.may_vote and self._tail_query is None) or not self._has_caught_up(position):
             return
@@ -576,8 +577,8 @@ class Replica:
             self.guard(self._maintain)
 
     def _maintain(self) -> None:
-        """Appends and reads that waited too long, answers that are overdue, a no-op refused; the disk's state, trims,
-        and whom the leadership should go to."""
+        """Looks after late appends and reads, overdue answers, a refused no-op, the disk's state, trims, and the node
+        that should lead."""
         if self.role is Role.LEADER:
             self._maintain_leadership()
         self.disk_watch.check()

@@ -1,5 +1,5 @@
-"""The members as this node's log has them, kept the same in the core, in the leader's dispatchers, and at the node,
-which dials them and judges their disks (node/peer_trust.py)."""
+"""The members as this node's log has them. They are kept the same in the core, in the leader's dispatchers, and at the
+node. The node dials them and judges their disks (node/peer_trust.py)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Roster:
         self._is_committed = False
         self._lines = ChangeLines(context.group, context.log)
 
-    # Who they are ------------------------------------------------------------------------------------------------
+    # The members -------------------------------------------------------------------------------------------------
 
     def follow_log(self) -> None:
         """The members are what the log's last word says, committed or not; a truncation takes it back."""
@@ -75,7 +75,7 @@ class Roster:
         self._context.guard(lambda: self._core.set_may_found(may_found, self._context.now_ms()))
 
     def trust(self, peer: NodeId) -> None:
-        """``peer`` is what it was: what it acknowledges from now on counts."""
+        """``peer`` has its known disk again: its acknowledgements count from now on."""
         self._context.guard(partial(self._compare_anew, self._core.trust, peer))
 
     def forget(self, peer: NodeId) -> None:

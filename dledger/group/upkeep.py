@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 
 class Upkeep:
-    """Calls what was added at every multiple of ``interval_ms`` on the loop's clock: when leaders send heartbeats, so
-    that an idle node wakes up once. What is called must not raise. Costs nothing while there is nothing to call."""
+    """Calls the added work at every multiple of ``interval_ms`` on the loop's clock. Leaders send heartbeats at that
+    time too, so an idle node wakes up once. The work must not raise. Costs nothing while there is nothing to call."""
 
     def __init__(self, interval_ms: int) -> None:
         self._interval_s = interval_ms / 1000

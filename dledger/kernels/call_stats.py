@@ -16,7 +16,7 @@ from dledger.kernels.rates import OUTCOMES, SLOT_NS, acknowledged_slots, latency
 
 SLOTS_PER_S: Final = 1_000_000_000 // SLOT_NS
 SHARES: Final = {"p50": 0.5, "p99": 0.99, "max": 1.0}
-"""The latencies that are told, and the share of the acknowledged calls that took no longer."""
+"""The latencies told: the share of the acknowledged calls that took no longer."""
 ACKNOWLEDGED: Final = OUTCOMES.index(OK)
 WORDS: Final = ("ok", "failed", "unknown")
 """What ``OUTCOMES`` are called here."""
@@ -25,7 +25,7 @@ Numbers = npt.NDArray[np.float64]
 
 
 class Course(NamedTuple):
-    """What was when, in steps of whole seconds; NaN where no call was acknowledged."""
+    """The course over time, in steps of whole seconds; NaN if no call was acknowledged."""
 
     begin_s: Numbers
     """Of each step, since the first append was invoked."""
@@ -65,8 +65,9 @@ def call_summary(merged: pa.Table) -> dict[str, Any]:
 
 
 def availability(slots: Column, begin: int, end: int) -> dict[str, Any]:
-    """The share of the seconds from ``begin`` to ``end`` with one of the ``slots``, and the longest time without:
-    before the first and behind the last one, too. A last second that was half over counts, less of one does not."""
+    """The share of the seconds from ``begin`` to ``end`` with one of the ``slots``, and the longest time without. The
+    times before the first and behind the last one count, too. A last second that was half over counts, less of one does
+    not."""
     whole_seconds = max(round((end - begin) / SLOTS_PER_S), 1)
     busy = np.unique((slots - begin) // SLOTS_PER_S)
     waits = np.diff(np.concatenate([[begin - 1], slots, [end]])) - 1

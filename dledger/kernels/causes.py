@@ -29,8 +29,8 @@ NUMBERS = ("premature",)
 
 
 class CauseCheck:
-    """``premature``: a process's append that was invoked after a read had returned a value of it, as the last one of a
-    run; a process's appends follow each other, so the others of the run had been invoked before."""
+    """``premature``: a process's append, invoked after a read had returned a value of it, as the last one of a run. A
+    process's appends follow each other, so the others of the run had been invoked before."""
 
     name: ClassVar[str] = "causes"
     schema: ClassVar[pa.Schema] = pa.schema([(name, pa.int64()) for name in ("row", "low", "high", "at_ns")])
@@ -50,7 +50,7 @@ class CauseCheck:
         )
 
     def cut(self, rows: pa.Table, overview: Overview) -> tuple[pa.Table, Column]:
-        """What was found goes where its last value is."""
+        """A found row goes to the shard of its last value."""
         found = picked(rows, column(rows, "row") == FOUND)
         invoked, shard = overview.values.cut(picked(rows, column(rows, "row") == INVOKED), "low", "high")
         return pa.concat_tables([invoked, found]), np.append(shard, overview.values.of(column(found, "high") - 1))

@@ -45,7 +45,7 @@ def check_history(
     tell: Callable[[str, float], None] = lambda _what, _share: None,
 ) -> dict[str, Findings]:
     """Every check's findings on a history that is read twice. What memory does not hold waits in TMPDIR. ``tell`` hears
-    what is being done and how much of it is, 0 to 1, or less than 0 where nobody knows."""
+    the present step and its share done, 0 to 1, or less than 0 if it is unknown."""
     tell("a first look", -1)
     overview = Overview(whole_partial(OverviewKernel(), read()), rows_a_shard)
     done = 0

@@ -1,8 +1,8 @@
 """The frames of several nodes' logs compared: index, term and chain of each, gaps, divergence and rot.
 
-Frames are summed up by blocks of positions, whatever segments they lie in: how many, and a sum of hashes over
-position, term, index and chain that does not depend on the order. Where all nodes have the same sums of a block they
-have the same frames, for a chain says everything before it. The few blocks whose sums differ are looked at frame by
+Frames are summed up by blocks of positions, in whichever segments they lie. A block has their number, and a sum of
+hashes over position, term, index and chain; the order does not matter. If all nodes have the same sums of a block they
+have the same frames, for a chain says everything before it. The few blocks with differing sums are looked at frame by
 frame (audit.py).
 
 ::

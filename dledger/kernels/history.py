@@ -1,4 +1,4 @@
-"""What was done and what came of it: the columns of a history. One row is one append, or a run of one read's records.
+"""Operations and their outcomes: the columns of a history. One row is one append, or a run of one read's records.
 
 ::
 
@@ -11,8 +11,8 @@
     beside these: call (which of the process's), term, node (that was asked; empty: the leader), error (a code)
 
 Values are numbers of 64 bits: the process that appended it (above 2^40), and its how manieth it was. A row stands for
-``count`` consecutive values at ``count`` consecutive indexes, so a batch is one row, and so is what a read found of it.
-A read has a row for each run, or one with count 0 when it found nothing; all of them carry the read's own range.
+``count`` consecutive values at ``count`` consecutive indexes. So a batch is one row, and so is a read's part of it. A
+read has a row for each run, or one with count 0 when it found nothing; all of them carry the read's own range.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def column(batch: pa.RecordBatch | pa.Table, name: str) -> Column:
 
 
 def where(batch: pa.RecordBatch | pa.Table, *, kind: str | tuple[str, ...], outcome: str = OK) -> Mask:
-    """The rows of that kind (or one of those) with that outcome."""
+    """The rows of one kind (or one of several) with one outcome."""
     kinds = (kind,) if isinstance(kind, str) else kind
     chosen = pc.and_(
         pc.is_in(batch.column("kind"), value_set=pa.array(kinds, pa.string())),
@@ -91,7 +91,7 @@ def value_text(value: int) -> str:
 
 
 def attempts(batch: pa.RecordBatch | pa.Table) -> Mask:
-    """The appends, whatever came of them."""
+    """The appends, with any outcome."""
     return np.asarray(pc.equal(batch.column("kind"), APPEND).to_numpy(zero_copy_only=False), dtype=np.bool_)
 
 
@@ -118,5 +118,5 @@ def joined(schema: pa.Schema, tables: Iterable[pa.Table]) -> pa.Table:
 
 
 def picked(table: pa.Table, chosen: Mask | Column) -> pa.Table:
-    """The rows where ``chosen`` holds, or those at the places that it names."""
+    """The rows for which ``chosen`` holds, or those at the places in it."""
     return table.filter(pa.array(chosen)) if chosen.dtype == np.bool_ else table.take(pa.array(chosen))

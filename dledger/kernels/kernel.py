@@ -1,5 +1,5 @@
-"""What a kernel is: a partial result of each batch, merged in any order and grouping; and what a check is: the same in
-shards, so that no process ever holds all of it.
+"""A kernel gives a partial result of each batch, merged in any order and grouping. A check does the same in shards, so
+no process ever holds all of it.
 
 ::
 
@@ -64,7 +64,7 @@ class Check(Protocol):
         """The rows of a batch with the columns of ``HISTORY_SCHEMA``."""
 
     def cut(self, rows: pa.Table, overview: Overview) -> tuple[pa.Table, Column]:
-        """The same rows, split where they lie in several shards; and the shard of each."""
+        """The rows, each split if it lies in several shards; and the shard of each."""
 
     def summary(self, rows: pa.Table, overview: Overview, shard: int) -> pa.Table:
         """A table of ``SUMMARY`` for all the rows of one shard."""

@@ -1,13 +1,12 @@
-"""A history that is still what was recorded, a line of JSON for each event of an append, summed up as ``RateKernel``
-does.
+"""A history as it was recorded, a line of JSON for each event of an append, summed up as ``RateKernel`` does.
 
 ::
 
     {"type":"invoke","process":3,"call":17,"ns":120,"value":3298534883336,"count":2}
     {"type":"ok","process":3,"call":17,"ns":190,"invoked":120,"value":3298534883336,"count":2,"index":41,"term":2}
 
-An append that was invoked and has no other line is of unknown outcome. No line need be beside its other one to tell:
-an invocation counts as one of unknown outcome, a completion takes that back and counts as what it says.
+An append that was invoked and has no other line is of unknown outcome. No line need be beside its other one. An
+invocation counts as one of unknown outcome. A completion takes this back and counts with its own outcome.
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ class LineKernel:
 
 
 def settled(merged: pa.Table) -> pa.Table:
-    """The partial of ``RateKernel`` that the lines amount to. Raises CONFIG_ERROR where some of them are missing."""
+    """The partial of ``RateKernel`` that the lines amount to. Raises CONFIG_ERROR if some of them are missing."""
     if (column(merged, "calls") < 0).any():
         raise ConfigError("an append was completed that was never invoked: lines are missing")
     return merged.filter(pa.array(column(merged, "calls") > 0))

@@ -29,7 +29,7 @@ class Piece(NamedTuple):
 
 @dataclass
 class Audit:
-    """What was found. ``rot`` counts frames, ``gaps`` missing ones, ``diverged`` nodes whose frames differ."""
+    """The findings. ``rot`` counts frames, ``gaps`` missing ones, ``diverged`` nodes with differing frames."""
 
     nodes: int = 0
     frames: int = 0
@@ -41,7 +41,7 @@ class Audit:
     gaps: int = 0
     diverged: int = 0
     unreadable: int = 0
-    """Nodes whose files cannot be opened as a log."""
+    """Nodes with files that cannot be opened as a log."""
     examples: list[str] = field(default_factory=list)
 
     @property
@@ -59,8 +59,8 @@ class Audit:
 
 
 def require_logs(directories: Sequence[Path]) -> None:
-    """Before anything is begun: raises CONFIG_ERROR for a directory without a log. One whose log cannot be opened is
-    the audit's to tell of."""
+    """Before anything is begun: raises CONFIG_ERROR for a directory without a log. The audit itself tells of a log that
+    cannot be opened."""
     for directory in directories:
         find_log(directory)
 

@@ -1,5 +1,5 @@
-"""The first look at a history, which stays small: where its rows lie, so that shards are of a size, and what the rows
-of one shard must know of the others. It grows with blocks of values, and with appends of unknown outcome.
+"""The first look at a history, which stays small. It has the places of the rows, for shards of a size, and the facts
+that one shard must know of the others' rows. It grows with blocks of values, and with appends of unknown outcome.
 
 ::
 
@@ -124,7 +124,7 @@ class Overview:
         return Invocations(*(self._columns[name][mine] for name in ("key", "until", "least")))
 
     def earliest_known_behind(self, shard: int) -> int:
-        """When an index of a later shard than this one was first known; NEVER where there is none."""
+        """When an index of a later shard than this one was first known; NEVER if there is none."""
         if shard >= len(self.indexes.bounds):
             return NEVER
         mine = self._of(INDEXES) & (self._columns["key"] >= block_of(self.indexes.bounds[shard : shard + 1]))

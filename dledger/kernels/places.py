@@ -1,8 +1,8 @@
 """One value per index, for ever, over all acknowledgements and reads, and what the final log looks like.
 
-A row is a run, keyed by (role, whose, offset = first_value − first_index): ``told`` by an acknowledgement or a read, or
-``final``, found by that process's read at the end, and told by it. What the shards' logs are together is told by where
-each begins and ends:
+A row is a run, keyed by (role, whose, offset = first_value − first_index). It is ``told`` by an acknowledgement or a
+read. Or it is ``final``: found by that process's read at the end, and told by it. The shards' logs together are told by
+the beginning and the end of each:
 
 ::
 

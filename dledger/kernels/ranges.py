@@ -1,6 +1,6 @@
-"""What each read showed of the range that it said it showed: every index once.
+"""The records that each read showed of the range it names: every index once.
 
-A row is a read, or what of it lay in one batch: the range, and how many records its rows hold.
+A row is a read, or the part of it in one batch: the range, and how many records its rows hold.
 """
 
 from __future__ import annotations

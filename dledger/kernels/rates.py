@@ -1,7 +1,7 @@
 """How much happened when, and how long it took: counts by time and latency, for pictures and for availability.
 
-The partial is a histogram: for each slot of time in which appends ended, each outcome and each class of latency, how
-many calls and how many records. Slots are 10 ms; a latency's class is 8 to the octave.
+The partial is a histogram. It has the number of calls and records for each slot of time in which appends ended, each
+outcome and each class of latency. Slots are 10 ms; a latency's class is 8 to the octave.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ def running_maximum(is_new_key: Mask, values: Column) -> Column:
 
 
 def changes(*keys: Column) -> Mask:
-    """Of sorted rows, those whose key is not the one before's; never the first."""
+    """Of sorted rows, those with another key than the row before; never the first."""
     changed = np.zeros(len(keys[0]), dtype=np.bool_)
     for key in keys:
         changed[1:] |= key[1:] != key[:-1]

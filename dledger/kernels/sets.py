@@ -1,4 +1,4 @@
-"""The set model: what was attempted and acknowledged against what is there in the end.
+"""The set model: the values attempted and acknowledged against those that are there in the end.
 
 A row is an interval of values, under what is known of them:
 
@@ -13,8 +13,8 @@ A row is an interval of values, under what is known of them:
     final         a process   0                             its read at the end did
     finished      a process   0                             its read at the end was completed (start: 0 or 1, see below)
 
-A shard must know of every read at the end, also of one that shows nothing of it: ``finished`` stands in each of them,
-and is counted in one, where it starts at 0.
+A shard must know of every read at the end, also of one that shows nothing of it. So ``finished`` stands in each shard,
+and is counted in the one in which it starts at 0.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ def block_of(numbers: Column) -> Column:
 
 
 def blocks_of(start: Column, end: Column) -> tuple[Column, Column]:
-    """The blocks that each interval touches; and which interval it is. An empty one touches none."""
+    """The blocks that each interval touches, each with the number of its interval. An empty one touches none."""
     first, last = block_of(start), block_of(end - 1)
     return _each(first, np.where(end > start, last - first + 1, 0))
 

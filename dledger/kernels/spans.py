@@ -1,4 +1,4 @@
-"""Partial results that are spans of whole numbers, each in a role, and joined where one goes on as another ends."""
+"""Partial results that are spans of whole numbers, each in a role. A span is joined to one that begins at its end."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class Spill:
         return sorted({*self._held, *self._files})
 
     def add(self, key: str, table: pa.Table) -> None:
-        """``key`` names a file. Raises CONFIG_ERROR where TMPDIR cannot take it."""
+        """``key`` names a file. Raises CONFIG_ERROR if TMPDIR cannot take it."""
         self._held[key].append(table)
         self._held_bytes += table.nbytes
         if self._held_bytes <= self._limit_bytes:

@@ -28,10 +28,10 @@ CONFLICTS, SPANS = range(2)
 
 
 class TermCheck:
-    """The terms of records that were found or acknowledged, where they are known.
+    """The terms of found or acknowledged records, as far as they are known.
 
     * two_terms: indexes that were told to be of more than one term;
-    * falling_terms: terms whose last index lies at or behind an index of a higher one.
+    * falling_terms: terms with a last index at or behind an index of a higher one.
     """
 
     name: ClassVar[str] = "terms"

@@ -1,7 +1,7 @@
 """Order in real time: what happens after something was known happens behind it.
 
-An index is **known** from the moment an append of it is acknowledged, or a read that shows it returns. After that, an
-append that is invoked gets a higher index, and a linearizable read that is invoked shows the index.
+An index is **known** from the moment an append of it is acknowledged, or a read that shows it returns. After that, a
+later append gets a higher index, and a later linearizable read shows the index.
 
 ::
 
@@ -46,9 +46,9 @@ NUMBERS = ("reordered", "stale")
 
 
 class TimeOrderCheck:
-    """Appends and reads that run behind what was known.
+    """Appends and reads that run behind a known index.
 
-    * reordered: an append invoked when an index was known that got a lower one, or that very one;
+    * reordered: an append with a lower index than one known when it was invoked, or with the same;
     * stale: a linearizable read that ended below an index known when it was invoked.
     """
 
@@ -75,8 +75,8 @@ class TimeOrderCheck:
         )
 
     def _merged(self, parts: Iterable[pa.Table]) -> pa.Table:
-        """Drops what can decide nothing: an index known later than a higher one, the many rows of one read, and what
-        was found where it had been found before."""
+        """Drops rows that can decide nothing. These are an index known later than a higher one, the many rows of one
+        read, and repeated finds at one place."""
         table = joined(self.schema, parts)
         row, index, at_ns = column(table, "row"), column(table, "index"), column(table, "at_ns")
         value = column(table, "value")

@@ -1,7 +1,7 @@
-"""A copy of one node's files, or the files of one that runs: its committed records, read where they lie.
+"""A copy of one node's files, or the files of a running node: its committed records, read in place.
 
-Read-only. How far the records are committed the files say themselves (the commit hint), a little late: what the node
-committed last, a copy of its files may not know of.
+Read-only. The files themselves tell how far the records are committed (the commit hint), a little late. So a copy of
+the files may miss the node's latest commits.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class CopiedFrame(NamedTuple):
 
 
 class Sight(NamedTuple):
-    """What stands where a frame should."""
+    """The bytes at a place for a frame: a good frame, or ``problem``."""
 
     position: int
     """The frame's own; where its header cannot be read, the one it should have."""
@@ -48,8 +48,8 @@ class LogCopy:
     """The files as they were when it was made. Blocks; not bound to any event loop."""
 
     def __init__(self, directory: Path, group: str = DEFAULT_GROUP) -> None:
-        """``directory``: a node's, or one group's. Raises CONFIG_ERROR where no log of ``group`` is, CORRUPT_LOG where
-        the files are not one behind the other."""
+        """``directory``: a node's, or one group's. Raises CONFIG_ERROR if no log of ``group`` is there, CORRUPT_LOG if
+        segments are missing between the files."""
         self.directory = find_log(directory, group)
         self._disk = OsDisk()
         self._files = SegmentFiles(self._disk, self.directory, "")
@@ -58,7 +58,7 @@ class LogCopy:
         self.commit_position = min(self._durable.commit_hint, self._durable.point.position)
 
     def _take_inventory(self) -> Durable:
-        """Again where a node that runs changed its files meanwhile."""
+        """Begins again if a running node changed its files meanwhile."""
         for attempts_left in reversed(range(ATTEMPTS)):
             try:
                 names = self._disk.listdir(str(self.directory))
@@ -78,7 +78,7 @@ class LogCopy:
 
     @cached_property
     def end_index(self) -> int:
-        """One past the last record that is known to be committed. Raises CORRUPT_LOG where that cannot be read."""
+        """One past the last record known to be committed. Raises CORRUPT_LOG if that record cannot be read."""
         for segment in reversed(self.segments):
             if segment.previous.position > self.commit_position:
                 continue
@@ -90,11 +90,11 @@ class LogCopy:
 
     @property
     def segments(self) -> list[Segment]:
-        """Those that hold durable frames, ascending."""
+        """The segments with durable frames, ascending."""
         return self._files.segments[: self._durable.ordinal + 1]
 
     def spans(self) -> list[SegmentSpan]:
-        """Which committed records each segment holds; those that hold none are left out."""
+        """The committed records in each segment; segments without any are left out."""
         segments = self.segments
         ends = [*(each.name.base_index for each in segments[1:]), self.end_index]
         found = []
@@ -106,7 +106,7 @@ class LogCopy:
         return found
 
     def read(self, start: int, end: int) -> Iterator[Frame]:
-        """The data frames that hold records ``start`` to ``end`` (exclusive), which must be there.
+        """The data frames with the records from ``start`` to ``end`` (exclusive). All of these must be in the files.
 
         Raises INDEX_LESS_THAN_LOCAL_BEGIN, INDEX_OUT_OF_RANGE, and CORRUPT_LOG with file and offset.
         """
@@ -130,7 +130,7 @@ class LogCopy:
 
     def frames_of(self, segment: Segment) -> Iterator[CopiedFrame]:
         """The frames of one segment up to the commit position, each checked: checksums, links, positions, indexes.
-        Raises CORRUPT_LOG where one that was durable is not good."""
+        Raises CORRUPT_LOG if a frame is bad that was durable once."""
         with self._files.reading(segment) as handle:
             scanner = self._files.scanner(segment, handle)
             for offset, frame in scanner:
@@ -143,8 +143,8 @@ class LogCopy:
                 raise corrupt(segment.path, scanner.offset, scanner.reason or "frames are missing")
 
     def look_at(self, segment: Segment) -> Iterator[Sight]:
-        """Every frame of one segment up to the commit position, good or not: what follows a bad body is looked at too,
-        what follows a bad header cannot be found."""
+        """Every frame of one segment up to the commit position, good or not. Frames behind a bad body are looked at
+        too. Frames behind a bad header cannot be found."""
         previous, next_index, offset = segment.previous, segment.name.base_index, FIRST_PAGE_BYTES
         with self._files.reading(segment) as handle:
             read = _Window(self._disk, handle)

@@ -1,4 +1,4 @@
-"""Removing the end of a log so that a crash at any moment leaves the old end, or the new one, or something between that
+"""Removing the end of a log. A crash at any moment leaves the old end, or the new one, or something between them that
 recovery reads as a log."""
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ def cut(
     unsynced: Sequence[Segment] = (),
     commit_hint: int,
 ) -> None:
-    """Removes everything behind ``point``, whose frame ends at ``end_offset`` of ``segment``. Blocks; durable after.
+    """Removes everything behind ``point``; the frame of ``point`` ends at ``end_offset`` of ``segment``. Blocks;
+    durable after.
 
     In this order:
 
@@ -52,7 +53,7 @@ def cut(
 
 
 def zero(disk: Disk, handle: Handle, start: int, end: int) -> None:
-    """Zeros what is not zero already: room that was never written stays so."""
+    """Writes zeros over all bytes that are not zero yet: room that was never written stays so."""
     for offset in range(start, end, _CHUNK_BYTES):
         chunk = disk.pread(handle, min(_CHUNK_BYTES, end - offset), offset)
         zeros = bytes(len(chunk))

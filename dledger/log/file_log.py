@@ -335,7 +335,7 @@ class FileLog:
     async def _trim_point(self, to: TrimPoint) -> TrimPoint:
         """The trim point that this log has at the position of ``to``.
 
-        ``to`` itself if this log begins further on by now. Also if that frame is damaged here: no node may have it any
+        ``to`` itself if this log begins further on by now. Also if that frame is damaged here. No node may have it any
         more, and the chain proves ``to`` when the frames behind it are repaired.
         """
         try:
@@ -462,7 +462,7 @@ class FileLog:
             self._files.close_all()
 
     def _finish_rolls(self) -> None:
-        """Seals what an earlier start left unsealed, but for a segment that is yet to be repaired."""
+        """Seals segments that an earlier start left unsealed, but not one that waits for its repair."""
         for old, new in pairwise(self._files.segments):
             if not (old.sealed or self._sealer.owes(old) or self._files.damage.of(old)):
                 self._sealer.rolled(Roll(old, new, None))

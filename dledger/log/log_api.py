@@ -1,7 +1,7 @@
 """What the rest asks of a log. ``FileLog`` (file_log.py) and ``MemoryLog`` (testing) are the two that exist.
 
 Threads: everything here is called from, and calls back on, one event loop. Blocking work happens in the disk's own
-worker threads, behind the ``Disk`` that was handed in (disk.py), so that a simulation can replace it.
+worker threads, behind the ``Disk`` handed in (disk.py). So a simulation can replace it.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class Log(Protocol):
         ...
 
     def roll(self) -> None:
-        """The next frame that is appended begins a new segment, so that the log can be trimmed to right before it."""
+        """The next frame appended begins a new segment, so the log can be trimmed to the place right before it."""
         ...
 
     async def truncate(self, after: Position) -> None:
@@ -158,8 +158,8 @@ class Log(Protocol):
         ...
 
     async def reset(self, log_state: bytes) -> None:
-        """Drops all frames, durably: the log goes on behind the point that ``log_state`` (what another node's
-        ``state_at_start`` gave) ends at, with the state it tells.
+        """Drops all frames, durably. The log goes on behind the point at which ``log_state`` ends, with the state in
+        it: another node's ``state_at_start``.
 
         The same rules hold as for ``truncate``. Raises CORRUPT_LOG, and nothing has changed, when ``log_state`` cannot
         be read, is of another group, or does not end behind ``last``.
@@ -171,7 +171,7 @@ class Log(Protocol):
         ...
 
     def boundaries(self) -> list[Boundary]:
-        """Where the log may be trimmed, ascending; what is written to now is never before one."""
+        """The points to which the log may be trimmed, ascending. The segment that is written to now always stays."""
         ...
 
     def segments(self) -> list[SegmentSpan]:
@@ -180,12 +180,13 @@ class Log(Protocol):
 
     @property
     def size_bytes(self) -> int:
-        """What all segments take on the disk, room that is reserved included."""
+        """The room of all segments on the disk, reserved room included."""
         ...
 
     @property
     def kept_bytes(self) -> int:
-        """Of these, without segments that a trim has taken out of the log, and that are still to leave the disk."""
+        """The room of the log's segments on the disk, without segments that a trim has taken out and that still lie
+        there."""
         ...
 
     @property
@@ -242,7 +243,7 @@ class Log(Protocol):
         ...
 
     async def scrub(self, position: Position) -> Position:
-        """Checks a piece of what is stored, from ``position`` on, as the device has it; what is bad is one of
+        """Checks a piece of the stored log, from ``position`` on, as the device has it. Bad frames are among
         ``damaged`` then. Returns the position to go on with, beyond ``last`` when nothing is left. Raises DISK_ERROR.
         """
         ...

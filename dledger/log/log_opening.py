@@ -1,9 +1,8 @@
-"""Opening a log: what a crash explains is cut off, what it cannot explain is rot and stops the start.
+"""Opening a log: damage explained by a crash is cut off; any other damage is rot and stops the start.
 
-The durable part of a log reaches up to the newest sync mark, and over every sealed segment, as a trailer is written
-only when the next segment is durable. A bad frame, first page or file in that part was good once. The start is refused
-with CORRUPT_LOG, and nothing is changed. Behind that part, the log ends before the first bad frame, and the rest is
-zeroed.
+The durable part of a log reaches up to the newest sync mark, and over every sealed segment. (A trailer is written only
+when the next segment is durable.) A bad frame, first page or file in that part was good once. The start is refused with
+CORRUPT_LOG, and nothing is changed. Behind that part, the log ends before the first bad frame, and the rest is zeroed.
 
 A frame, a record or a segment of a newer format version is neither torn nor rotten. The start is refused with
 UNSUPPORTED_VERSION, and nothing is changed.
@@ -136,8 +135,8 @@ def _check_beginning(files: SegmentFiles) -> None:
 
 
 def _settle_beginning(files: SegmentFiles, names: Sequence[str]) -> None:
-    """Syncs the origin of the first segment if older files are still there. After a trim that was killed, or whose sync
-    failed, only the page cache may hold that origin. The disk must hold it before older segments are removed."""
+    """Syncs the origin of the first segment if older files are still there. After a killed trim, or a failed sync, only
+    the page cache may hold that origin. The disk must hold it before older segments are removed."""
     first = files.segments[0]
     if any(name is not None and name < first.name for name in map(parse_name, names)):
         write_origin(files.disk, first)
@@ -156,7 +155,7 @@ def _create(files: SegmentFiles, limits: Limits, members: Sequence[Member]) -> _
 
 
 def _remove_leftovers(files: SegmentFiles, names: Sequence[str]) -> None:
-    """Files that a crash left before they had a meaning, or after, and small states whose segment is gone."""
+    """Removes files that a crash left before they had a meaning, or after, and small states without a segment."""
     known = {each.name for each in files.segments}
     for name in names:
         segment_name = parse_name(name)
@@ -230,7 +229,7 @@ def _rewrite(files: SegmentFiles, durable: Durable, replayed: ReplayedSegment) -
 
 
 def _settle_segments(files: SegmentFiles, replay: Replay) -> None:
-    """What the open log knows of each segment: the ends of those that are not sealed, and their indexes."""
+    """Notes each segment's end, if it is not sealed, and its index."""
     for each in replay.replayed:
         if each.segment in files.segments and not each.segment.sealed:
             segment = each.segment

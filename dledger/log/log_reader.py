@@ -100,7 +100,7 @@ class LogReader:
                 raise begins_later(f"position {position}", self._state())
             if position == start.position:
                 return start
-            # What is said of a point binds this node: it is said of what the files hold, whatever memory holds.
+            # A word about a point binds this node: it must be true of the files, not only of memory.
             return (await self._frames.from_position(position, 1))[0].header.point
 
         return await self.undisturbed(attempt)
@@ -133,5 +133,5 @@ class LogReader:
         await self._frames.settle()
 
     def forget(self) -> None:
-        """What was checked before is not what is there from now on."""
+        """Checks of the past do not count any more: the bytes may change now."""
         self._frames.forget()

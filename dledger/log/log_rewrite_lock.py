@@ -1,4 +1,4 @@
-"""Frames that are replaced, segments that leave: one change at a time, and whoever read meanwhile begins again."""
+"""Replacing frames and removing segments: one change at a time. A reader that read meanwhile begins again."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 
 class LogRewriteLock:
-    """``lock`` is held by whoever takes segments out of the log, or must find them there."""
+    """``lock`` is held by a task that takes segments out of the log, or that must find them there."""
 
     def __init__(self, group: str) -> None:
         self.lock = asyncio.Lock()

@@ -1,5 +1,4 @@
-"""Beginning a log anew behind a point that lies beyond its end, so that a crash at any moment leaves the old log or the
-new one.
+"""Beginning a log anew behind a point beyond its end. A crash at any moment leaves the old log or the new one.
 
 In this order:
 

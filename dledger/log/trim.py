@@ -57,8 +57,8 @@ class Collector:
         self._under_way: asyncio.Task[None] | None = None
 
     def begin(self) -> None:
-        """Segments below the log's start leave the disk in the background, those that nobody uses: to be called after a
-        trim, and when one of them is not in use any more."""
+        """Begins to remove, in the background, segments below the log's start that nobody uses. To be called after a
+        trim, and when such a segment is not in use any more."""
         if self._under_way is None and self._new_first() > 0:
             name = f"collect-{self._files.group}"
             self._under_way = asyncio.get_running_loop().create_task(self._collect_all(), name=name)
@@ -127,8 +127,8 @@ class Collector:
 
 
 def _tells_its_state(files: SegmentFiles, segment: Segment, members: Sequence[Member]) -> bool:
-    """Sees to it that a small state lies beside the segment, where there is room twice: older frames tell it as long
-    as they are good, and are about to go. Returns whether there is any. Blocks. Raises OSError."""
+    """Sees to it that a small state lies beside the segment, twice if there is room. Older frames tell it as long as
+    they are good, and they are about to go. Returns whether there is any. Blocks. Raises OSError."""
     if keep_twice(files.disk, segment):
         return True
     try:

@@ -1,7 +1,7 @@
-"""Every frame of one node's files, checked where they lie: for ``dledger log verify`` and ``dledger log dump``.
+"""Every frame of one node's files, checked in place: for ``dledger log verify`` and ``dledger log dump``.
 
-Read-only, also beside a live node, whose log grows, rolls and may be truncated meanwhile: what looks bad is looked at
-again before it is called so.
+Read-only, also beside a live node. Its log grows, rolls and may be truncated meanwhile, so a bad place is looked at
+again before it is called bad.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ATTEMPTS = 3
 
 @dataclass(frozen=True, slots=True)
 class BadPlace:
-    """Where stored bytes are not what was written."""
+    """A place at which the stored bytes differ from the written ones."""
 
     file: str
     offset: int
@@ -70,7 +70,7 @@ class VerifyReport:
 
 def verify(directory: Path, group: str = DEFAULT_GROUP) -> VerifyReport:
     """Checks every frame of ``group`` in ``directory``, a node's data directory or a group's own. Raises
-    UNSUPPORTED_VERSION for what a newer program wrote, and CONFIG_ERROR when that log is not in it."""
+    UNSUPPORTED_VERSION for files of a newer program, and CONFIG_ERROR if the log of ``group`` is not there."""
     directory = find_log(directory, group)
     disk = OsDisk()
     for _ in range(_ATTEMPTS):
@@ -85,7 +85,7 @@ def verify(directory: Path, group: str = DEFAULT_GROUP) -> VerifyReport:
 
 
 def dump(directory: Path, start: int = 0, group: str = DEFAULT_GROUP) -> Iterator[str]:
-    """A line for each frame from the one that holds record ``start`` on. Raises CONFIG_ERROR, and CORRUPT_LOG where the
+    """A line for each frame from the one that holds record ``start`` on. Raises CONFIG_ERROR, and CORRUPT_LOG if the
     files are not good."""
     verifier = _Verifier(OsDisk(), find_log(directory, group))
     for frame in verifier.frames():
@@ -164,7 +164,7 @@ class _Verifier:
             raise corrupt(first.state_path, 0, "the small state that the log begins with is missing or damaged")
 
     def frames(self) -> Iterator[Frame]:
-        """The good frames, in order. Raises CORRUPT_LOG at the first that is bad where no crash explains it."""
+        """The good frames, in order. Raises CORRUPT_LOG at the first bad frame that no crash explains."""
         files = self._files
         names = self._disk.listdir(str(files.directory))
         files.group = group_of(self._disk, files.directory, names)
@@ -210,8 +210,8 @@ class _Verifier:
 
 
 def group_of(disk: Disk, directory: Path, names: list[str]) -> str:
-    """Whose log it is, as the first segment says; the directory's name when that cannot be read, which is found out
-    later."""
+    """The group of the log, from its first segment. If that cannot be read, the directory's name: the error is found
+    out later."""
     first = min(name for name in names if name.endswith(SEGMENT_SUFFIX) and parse_name(name))
     handle = disk.open(str(directory / first), read_only=True)
     try:

@@ -96,6 +96,13 @@ class GroupCollector(Collector):
         self._groups = groups
         self._refresh = refresh
 
+    def describe(self) -> Iterator[Metric]:
+        """The families without samples. By their names the library finds those for ``/metrics?name[]=``."""
+        yield from _families([], GROUP_LABELS, GAUGES, COUNTERS)
+        yield from _histograms([], GROUP_LABELS, HISTOGRAMS)
+        yield from _families([], PEER_LABELS, PEER_GAUGES, PEER_COUNTERS)
+        yield from _histograms([], PEER_LABELS, PEER_HISTOGRAMS)
+
     def collect(self) -> Iterator[Metric]:
         if self._refresh is not None:
             self._refresh()
@@ -143,7 +150,7 @@ def _add_histogram(field: str, to: HistogramMetricFamily, values: tuple[str, ...
 
 
 def _row_by_row(make: Callable[[], _AnyFamily], rows: _Rows, add: Callable[..., None]) -> _AnyFamily:
-    """A family whose samples are made as they are written, and can be gone through once.
+    """A family whose samples are made while they are written, so they can be gone through once only.
 
     Thousands of them at a time would have the garbage collector look at everything that the node has. The pauses let
     the event loop go on, which would wait for this thread at each of its steps."""

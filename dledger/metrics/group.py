@@ -1,7 +1,7 @@
-"""What is counted for one group on one node: plain fields that whoever knows sets, without a lock and without a call.
+"""The counts of one group on one node: plain fields, set without a lock and without a call by the part that knows them.
 
-Everything runs on the event loop; the scraper's thread only reads. Gauges that would have to be set on every append
-need not be: ``GroupCollector`` calls ``refresh`` at a scrape, and that is the time to copy them.
+Everything runs on the event loop; the scraper's thread only reads. Some gauges would have to be set on every append.
+They are set at a scrape instead: ``GroupCollector`` calls ``refresh`` first.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class PeerMetrics:
     lag_frames: int = 0
     """Last position − what it acknowledged; counts on the leader only, 0 elsewhere."""
     messages_dropped: int = 0
-    """Not sent: not connected, or its buffer was full."""
+    """Messages not sent: the peer was not connected, or its buffer was full."""
     round_trip_s: Histogram = field(default_factory=Histogram)
     """From a heartbeat to its answer."""
 
@@ -33,7 +33,7 @@ class GroupMetrics:
     group: str
     node: NodeId
 
-    # Who leads.
+    # The leadership.
     has_leader: bool = False
     is_leader: bool = False
     term: int = 0
@@ -62,7 +62,7 @@ class GroupMetrics:
     torn_bytes_cut: int = 0
     """What recovery cut behind the last sync mark."""
     corruptions_found: int = 0
-    """Frames that did not match their checksums where a crash cannot explain it."""
+    """Frames with wrong checksums in a place that a crash cannot explain."""
 
     damaged_frames: int = 0
     """Known to be damaged and not repaired yet."""

@@ -1,6 +1,6 @@
 """/metrics over HTTP, in threads of its own: a slow scraper never holds up the log.
 
-Few connections at a time, and none for long: a request has a deadline as a whole, and when all places are taken the
+Connections are few, and none stays for long. A request has a deadline as a whole, and when all places are taken the
 oldest connection makes room. So strangers take neither threads nor files from the log, nor a scraper's place.
 """
 
@@ -34,7 +34,7 @@ PATHS = frozenset({"/metrics", "/favicon.ico"})
 MAX_CONNECTIONS = 32
 """For a further one the oldest is closed."""
 REQUEST_TIMEOUT_S = 5.0
-"""A connection that has not been answered for so long is closed, whatever it says meanwhile."""
+"""A connection that has not been answered for so long is closed, even if it goes on sending."""
 
 
 class _Handler(WSGIRequestHandler):

@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 
 class LogPosition(NamedTuple):
-    """How far a group's log was committed when somebody said who its members are."""
+    """How far a group's log was committed when a node told its members."""
 
     position: Position
     term: Term
@@ -48,7 +48,7 @@ class LogPosition(NamedTuple):
 
 
 class Groups:
-    """Made before the node opens its data directory; ``begin`` hands over what that opens.
+    """Made before the node opens its data directory; ``begin`` hands over the parts made from the directory.
 
     Groups are opened and removed one after the other, under ``changing``. ``host`` is told of a group that cannot go on
     because its log could not be opened anew.
@@ -57,18 +57,19 @@ class Groups:
     def __init__(self, config: NodeConfig, disk: Disk, host: Host) -> None:
         self.replicas: dict[str, Replica] = {}
         self.recovering: dict[str, RecoveringReplica] = {}
-        """Groups whose log is being repaired before it can be opened; then they are among ``replicas``."""
+        """Groups with a log under repair, before it can be opened; then they are among ``replicas``."""
         self.unopened: dict[str, DLedgerError] = {}
-        """Groups whose files are here and could not be opened, and why."""
+        """Groups with files here that could not be opened, and why."""
         self.metrics: dict[str, GroupMetrics] = {}
         self.names: dict[str, str] = {}
-        """Of groups that are known to others by another name than here: name → what it is called here."""
+        """Groups that others know by another name than this node: their name → the name here."""
         self.unnamed = config.group
         """Which group an empty name means."""
         self.refusal: Callable[[str], DLedgerError] = self._unknown
-        """What is said of a name that no group here has."""
+        """The refusal of a name that no group here has."""
         self.on_called: Callable[[str, Term], bool] = lambda *_: False
-        """Told of a leader's message, and its term, for a group that is not here; whether somebody sees to that."""
+        """Told of a leader's message, and its term, for a group that is not here. Returns whether somebody sees to
+        that."""
         self.changing = asyncio.Lock()
         """Held by a step of the node's start too; its stop waits for it."""
         self.is_stopped = False
@@ -105,7 +106,7 @@ class Groups:
         return [*self.replicas.values(), *self.recovering.values()]
 
     def has(self, group: str) -> bool:
-        """Also while its log is being repaired, or when its files cannot be opened."""
+        """Whether the group is here, also while its log is under repair, or when its files cannot be opened."""
         return group in self.replicas or group in self.recovering or group in self.unopened
 
     def get(self, group: str) -> Replica:
@@ -123,7 +124,7 @@ class Groups:
         return replica
 
     def present(self, group: str) -> AnyReplica:
-        """Also one whose log is being repaired. Raises UNKNOWN_GROUP."""
+        """The group's replica, also while its log is under repair. Raises UNKNOWN_GROUP."""
         key = self.key_of(group)
         found = self.replicas.get(key) or self.recovering.get(key)
         if found is None:
@@ -131,12 +132,12 @@ class Groups:
         return found
 
     def key_of(self, name: str) -> str:
-        """What the group that others call so is called here."""
+        """The name here of the group that others call ``name``."""
         name = name or self.unnamed
         return self.names.get(name, name)
 
     def name_of(self, key: str) -> str:
-        """What others call the group that is called so here."""
+        """The others' name for the group called ``key`` here."""
         return next((name for name, known in self.names.items() if known == key), key)
 
     def record(self, group: str) -> GroupRecord:
@@ -145,7 +146,7 @@ class Groups:
 
     @property
     def cluster_id(self) -> str:
-        """Empty until the first leader's no-op, which carries it, is committed: an uncommitted one may yet be cut, and
+        """Empty until the first leader's no-op, which carries it, is committed. An uncommitted one may yet be cut, and
         a node must not be turned away for it."""
         minted = (each.log.state.cluster_id for each in self.all() if each.core.commit_position > 0)
         return next(filter(None, minted), self._config.cluster_id)
@@ -193,7 +194,7 @@ class Groups:
         )
 
     async def _open_or_leave(self, group: str) -> None:
-        """A group whose files cannot be used does not keep the others from going on. A disk that is full or fails does:
+        """A group with unusable files does not keep the others from going on. A disk that is full or fails does:
         another start may find it mended."""
         try:
             await self._open_one(group)
@@ -249,12 +250,12 @@ class Groups:
 
     async def open(self, group: str, founders: Sequence[Member]) -> None:
         """Opens a group that is not on this disk yet, and takes part in it. ``founders`` are its first members, each
-        with the disk that the record of the group names: this node votes in an empty log only if it is one of them, and
+        with the disk named in the record of the group. This node votes in an empty log only if it is one of them, and
         never dropped the group. It joins as a learner when it is not, or when its disk is in an older state. Returns at
         once when the group is open already. May be called again after it raised.
 
-        Raises UNKNOWN_GROUP for a group that was removed for good, LEADER_NOT_READY before the cluster has its id, and
-        what opening raises: DISK_FULL, DISK_ERROR, CORRUPT_LOG.
+        Raises UNKNOWN_GROUP for a group removed for good, LEADER_NOT_READY before the cluster has its id. Raises the
+        errors of opening: DISK_FULL, DISK_ERROR, CORRUPT_LOG.
         """
         async with self.changing:
             self.check_wanted()
@@ -297,11 +298,11 @@ class Groups:
             await self._remove_files(group)
 
     async def drop(self, group: str, as_of: LogPosition) -> bool:
-        """Removes the replica of a group that this node is no member of any more, by the part of the group's log that
-        is committed up to ``as_of``. Its files go; a member again, the node begins with an empty log.
+        """Removes the replica of a group if this node is no member any more, by the group's log committed up to
+        ``as_of``. Its files go; a member again, the node begins with an empty log.
 
-        False, and nothing is done, while that is not the last word: this log has a later change of the members, this
-        node leads, or its log is being repaired. Raises DISK_FULL or DISK_ERROR, and is to be called again then."""
+        Returns False, and does nothing, while that is not the last word. This log has a later change of the members,
+        this node leads, or its log is under repair. Raises DISK_FULL or DISK_ERROR, and is to be called again then."""
         async with self.changing:
             assert group != self._config.group, "the founding group stays"
             replica = self.replicas.get(group)
@@ -314,7 +315,7 @@ class Groups:
             return True
 
     def _dropped(self) -> list[str]:
-        """Groups whose files are to go, if the node ended before they went."""
+        """Groups with files yet to be removed, if the node ended before they went."""
         return [group for group in self._identity.dropped_groups if group not in self._identity.groups]
 
     async def _close(self, group: str) -> None:
@@ -372,7 +373,7 @@ class Groups:
             self._peers.trust(group).tell_all()
             self._tell_members(group)
             replica.start()
-        except Exception as failure:  # noqa: BLE001 – whatever it is, the node must not go on without the group
+        except Exception as failure:  # noqa: BLE001 – after any failure, the node must not go on without the group
             self._host.on_failure(group, as_refusal(failure, group))
 
     # The end -----------------------------------------------------------------------------------------------------
@@ -382,13 +383,13 @@ class Groups:
         await asyncio.gather(*(replica.leave() for replica in self.replicas.values()))
 
     async def stop(self) -> None:
-        """Every replica, whatever fails of the others; the last failure is raised."""
+        """Stops every replica, even if others fail to stop; the last failure is raised."""
         async with AsyncExitStack() as closing:
             for replica in self.replicas.values():
                 closing.push_async_exit(unless_cancelled(replica.stop))
 
     async def stop_recovering(self) -> None:
-        """The replicas whose log is being repaired, and what was opening one anew."""
+        """Stops the replicas with a log under repair, and the tasks that open one anew."""
         for recovering in self.recovering.values():
             await recovering.stop()
         if self._reopening:

@@ -84,7 +84,7 @@ class HeartbeatCoalescer:
 
     def send(self, peer: NodeId, message: Message) -> bool:
         """False when the message was dropped. True for a heartbeat, or an answer to one, that is to leave at the end of
-        the turn: if it is dropped then, it is only counted."""
+        the turn. If it is dropped then, it is only counted."""
         if isinstance(message, Heartbeat | HeartbeatResponse):
             return self._hold(peer, message)
         waiting = self._waiting.get(peer)
@@ -126,7 +126,7 @@ class HeartbeatCoalescer:
             self._send(peer, HeartbeatResponseBatch(tuple(answers)) if len(answers) > 1 else answers[0])
 
     def _batch_of(self, rows: tuple[Heartbeat, ...]) -> HeartbeatBatch:
-        """The same object for every peer that gets the same, so it is encoded once."""
+        """One object for every peer that gets the same rows, so it is encoded once."""
         last = self._last_batch
         if last is None or last.rows != rows:
             last = self._last_batch = HeartbeatBatch(rows)

@@ -1,8 +1,9 @@
-"""Who a data directory belongs to, which line of starts it has behind it, and which groups are in it.
+"""The owner of a data directory, the line of starts behind it, and the groups in it.
 
 The first start mints a uuid, and every start durably raises a counter and draws a nonce before it speaks with anyone.
-Peers remember all three (peer_book.py), and the nonces of the last starts are kept and told: a node whose disk was
-wiped, copied, or restored from an old backup is not taken for the one that made promises, however often it restarts.
+Peers remember all three (peer_book.py), and the nonces of the last starts are kept and told. A node's disk may be
+wiped, copied, or restored from an old backup. However often it restarts then, it is not taken for the node that made
+promises.
 """
 
 from __future__ import annotations
@@ -54,9 +55,9 @@ class Identity:
         return NodeStart(self._record.node_uuid, self._record.start_count, tuple(self._record.start_nonces))
 
     async def begin_start(self) -> None:
-        """Makes this a new start, durably, before the node speaks with anyone. One that ends before it does made no
-        promise, and is none: a node that fails to start again and again, as a file is bad or its port taken, does not
-        use up the nonces that prove where it comes from. Raises DISK_FULL or DISK_ERROR."""
+        """Makes this a new start, durably, before the node speaks with anyone. A start that ends before this made no
+        promise, and does not count. A node may fail to start again and again, for a bad file or a taken port. It does
+        not use up the nonces that prove its past. Raises DISK_FULL or DISK_ERROR."""
         self._record.start_count += 1
         self._record.start_nonces.append(self._random.getrandbits(64))
         del self._record.start_nonces[:-MAX_START_NONCES]
@@ -64,8 +65,8 @@ class Identity:
 
     @property
     def groups(self) -> tuple[str, ...]:
-        """Whose record, hard state and log were made here, by this start or an earlier one. If one of those is missing
-        now, it was lost: a node that began anew would vote against its own promises."""
+        """Groups with a record, a hard state and a log made here, by this start or an earlier one. If one of those is
+        missing now, it was lost: a node that began anew would vote against its own promises."""
         return tuple(self._record.groups)
 
     @property
@@ -117,9 +118,9 @@ class Identity:
 async def open_identity(disk: Disk, data_dir: Path, node_id: NodeId, random: Random) -> Identity:
     """Takes the data directory for this process. ``Identity.begin_start`` comes before it speaks with anyone.
 
-    Raises CONFIG_ERROR when the directory is in use, belongs to another node or is none to be written to, CORRUPT_LOG
-    when both copies of the identity are bad or it is missing beside a log, UNSUPPORTED_VERSION for a directory of the
-    first format, DISK_FULL or DISK_ERROR when the disk fails.
+    Raises CONFIG_ERROR when the directory is in use, belongs to another node or cannot be written. Raises CORRUPT_LOG
+    when both copies of the identity are bad, or it is missing beside a log. Raises UNSUPPORTED_VERSION for a directory
+    of the first format, DISK_FULL or DISK_ERROR when the disk fails.
     """
     try:
         make_directories(disk, data_dir)
@@ -149,7 +150,7 @@ def _take(disk: Disk, lock: Handle, data_dir: Path) -> None:
     except OSError as reason:
         if reason.errno not in FULL:
             raise error(Code.DISK_ERROR, f"{data_dir} cannot be written: {reason.strerror}") from reason
-        # Who holds the lock is a courtesy: a full disk must not keep a node from serving what it has.
+        # The pid in the lock file is a courtesy: a full disk must not keep a node from serving what it has.
 
 
 async def _opened(disk: Disk, slots: TwoSlotFile, data_dir: Path, node_id: NodeId, random: Random) -> IdentityRecord:

@@ -1,11 +1,12 @@
 """A node: one process's identity, its way to the others, and its replica of each group that it has.
 
-The node opens and closes groups as it is told (``Node.groups``), and at a start whatever is on its disk. One group,
-``NodeConfig.group``, is founded from the configuration's peers; its first leader mints the cluster's id, so no other
+The node opens and closes groups as it is told (``Node.groups``), and at a start all those on its disk. One group,
+``NodeConfig.group``, is founded from the configuration's peers. Its first leader mints the cluster's id, so no other
 group is opened before that is committed.
 
-This is also the embedded form: a host program makes a ``Node`` in its own event loop, is told of role changes, and
-appends and reads without a network in between. ``dledger serve`` puts gRPC and /metrics in front of the same class.
+This is also the embedded form: a host program makes a ``Node`` in its own event loop. The program is told of role
+changes, and appends and reads without a network in between. ``dledger serve`` puts gRPC and /metrics in front of the
+same class.
 """
 
 from __future__ import annotations
@@ -114,8 +115,9 @@ class Node:
         """Opens the data directory, recovers the log and joins the others.
 
         Returns also while damaged frames that a start needs are still being repaired from the others. Raises
-        CONFIG_ERROR (directory in use or another node's, port in use; started before) and CORRUPT_LOG (rot that nobody
-        is there to repair, or beyond repair: nothing is cut); SHUTTING_DOWN when it is stopped meanwhile.
+        CONFIG_ERROR: the directory is in use or another node's, a port is in use, or the node was started before.
+        Raises CORRUPT_LOG for rot beyond repair, or with nobody there to repair it: nothing is cut. Raises
+        SHUTTING_DOWN when it is stopped meanwhile.
         """
         self._check_new()
         try:
@@ -126,7 +128,7 @@ class Node:
             raise
 
     async def open(self) -> None:
-        """The first half of ``start``: nobody hears of this node yet. ``stop`` has to follow, whatever happens."""
+        """The first half of ``start``: nobody hears of this node yet. ``stop`` has to follow, also after an error."""
         self._check_new()
         self._failed = asyncio.get_running_loop().create_future()
         async with self.groups.changing:
@@ -208,8 +210,8 @@ class Node:
         await self.groups.leave()
 
     async def stop(self) -> None:
-        """Drains, hands leaderships over, syncs, closes: every part, whatever fails of the others; the last failure is
-        raised. Safe to call again."""
+        """Drains, hands leaderships over, syncs, closes: every part, even if others fail; the last failure is raised.
+        Safe to call again."""
         if self.groups.is_stopped:
             return
         self.groups.is_stopped = True
@@ -250,7 +252,7 @@ class Node:
         return self.groups.get(group)
 
     async def find(self, group: str) -> Replica:
-        """As ``replica``; a node with a directory of groups asks that what there is not."""
+        """As ``replica``; a node with a directory of groups asks the directory for a group that is not here."""
         return self.replica(group)
 
     # The log, for a host program ---------------------------------------------------------------------------------
@@ -346,7 +348,8 @@ class Node:
 
     @property
     def founders_missing(self) -> list[NodeId]:
-        """Whom a node with an empty log has to meet, as new as itself, before it takes part in founding a cluster."""
+        """The nodes that a node with an empty log has yet to meet, as new as itself, before it takes part in founding a
+        cluster."""
         return self._peers.founders_missing if self._peers is not None else []
 
     def disk_of(self, group: str, node_id: NodeId) -> bytes:
@@ -356,7 +359,7 @@ class Node:
 
     async def keep_peers(self) -> None:
         assert self._book is not None, "open comes first"
-        # Whoever asked may give up, and a second save must not begin beside the first.
+        # A caller may give up, and a second save must not begin beside the first.
         await asyncio.shield(self._keep(self._book.save(), "peer-book"))
 
     def on_role(self, group: str, role: Role, term: Term, leader_id: NodeId) -> None:
@@ -406,8 +409,8 @@ class Node:
             replica.on_disconnected(peer)
 
     def local_identity(self) -> PeerIdentity:
-        # Asked for with every message. It stays as it is from the first frame of a known cluster on, and not before: a
-        # node that went on calling itself new would let emptied disks found another cluster beside the log it holds.
+        # Asked for with every message. It stays as it is from the first frame of a known cluster on, and not before. If
+        # a node went on calling itself new, emptied disks could found another cluster beside the log it holds.
         known = self._local_identity
         if known is not None and known.cluster_id and not known.is_new:
             return known

@@ -36,7 +36,7 @@ AnyReplica = Replica | RecoveringReplica
 
 
 class GroupFiles(NamedTuple):
-    """What stays open over all replicas that a group has here, one after the other."""
+    """The files that stay open over all replicas of a group here, one after the other."""
 
     record: GroupRecord
     saver: HardStateStore
@@ -45,7 +45,7 @@ class GroupFiles(NamedTuple):
 
 
 class Opener:
-    """Of one node's groups. ``on_repaired`` is told of a group whose log can be opened now (``reopen``)."""
+    """Of one node's groups. ``on_repaired`` is told of a group when its log can be opened (``reopen``)."""
 
     def __init__(
         self,
@@ -78,17 +78,17 @@ class Opener:
         self._files: dict[str, GroupFiles] = {}
         """Of the groups that were opened."""
         self._suspected: dict[str, list[DamagedRange]] = {}
-        """Of groups whose log was closed: what was known to be damaged in it."""
+        """By group with a closed log: the damage known in it."""
 
     def record(self, group: str) -> GroupRecord:
         """Of a group that was opened."""
         return self._files[group].record
 
     async def open(self, group: str, founders: Sequence[Member] | None = None) -> AnyReplica:
-        """``founders`` are the members that an empty log begins with, if it is not what the group's record says.
+        """``founders`` are the first members of an empty log, if they differ from the group's record.
 
-        Raises CORRUPT_LOG where promises are lost, what is missing is not known, or nobody is there to repair it;
-        CONFIG_ERROR, UNSUPPORTED_VERSION, DISK_FULL and DISK_ERROR."""
+        Raises CORRUPT_LOG if promises are lost, if the missing frames are not known, or if nobody is there to repair
+        them. Raises CONFIG_ERROR, UNSUPPORTED_VERSION, DISK_FULL and DISK_ERROR."""
         directory = self.directory(group)
         must_exist = group in self._identity.groups  # made here by an earlier start
         kept = () if group == self._config.group else founders or ()  # the founding group's are in the configuration
@@ -157,8 +157,8 @@ class Opener:
             return await self._open_log(group, files, must_exist=must_exist)
         except CorruptLog as refusal:
             log = await self._open_damaged(group, files, refusal)
-            # What is damaged may have gone on behind the sync mark, where a frame that is gone looks like room that was
-            # never used: the others are asked when it is repaired.
+            # A damaged log may have gone on behind the sync mark, and a lost frame there looks like room that was never
+            # used. So the others are asked once it is repaired.
             files.record.tail_is_unknown = True
             return log
 
@@ -187,7 +187,7 @@ class Opener:
         return log
 
     def _others(self, log: FileLog | DamagedLog) -> set[NodeId]:
-        """Whom this node knows in the group, by its log or, where that was lost, since it met them."""
+        """The nodes known in the group, by its log or, if the log lost them, from earlier meetings."""
         known = {member.id for member in log.state.members} | self._book.of(log.group).node_ids
         return known - {NodeId(self._config.id)}
 
@@ -249,7 +249,8 @@ class Opener:
             )
 
     def _compare_address(self, log: FileLog | DamagedLog) -> None:
-        """Not refused: the log may lag, and the address be the one that the members have by now."""
+        """Warns if the log has another address for this node. It is not refused: the log may lag, and the members may
+        have this address by now."""
         known = next((member.peer_address for member in log.state.members if member.id == self._config.id), None)
         if known is not None and split_address(known) != split_address(self._config.peer_address):
             logger.warning(
@@ -259,7 +260,8 @@ class Opener:
             )
 
     def _compare_peers(self, log: FileLog | DamagedLog) -> None:
-        """Not refused: a restart with the line of the first start works, whatever became of the members since."""
+        """Warns if the configuration has other peers than the log has members. They are not refused: a restart with the
+        line of the first start works, however the members changed since."""
         configured, members = sorted(self._config.peers), sorted(member.id for member in log.state.members)
         is_told = self._config.id in configured and log.group == self._config.group  # one that joins asks the members
         if is_told and log.last.position and configured != members:
@@ -270,10 +272,10 @@ class Opener:
 
 
 async def _owes_catch_up(record: GroupRecord, log: FileLog, *, is_alone: bool) -> bool:
-    """Whether what this node acknowledged may be gone. Not when only the process died, for what it wrote is in the
-    machine's memory; nor when the stop before the power loss was in order. ``is_alone``: it never met another, so that
-    nobody relies on it. What was cut by another's word is owed whatever the log says now: it may be of a time before
-    there were others."""
+    """Whether frames that this node acknowledged may be gone. Not when only the process died, for its writes are in the
+    machine's memory. Nor when the stop before the power loss was in order. ``is_alone``: it never met another node, so
+    nobody relies on it. A cut by another node's word is owed in any case: the log may be of a time before there were
+    others."""
     if record.debt_is_new:
         is_none = log.recovery.clean_stop or is_alone
         await (record.settle_debt() if is_none else record.owe_catch_up())
@@ -281,9 +283,10 @@ async def _owes_catch_up(record: GroupRecord, log: FileLog, *, is_alone: bool) -
 
 
 async def _cut_behind(log: Log, earlier: LogPoint | None) -> LogPoint:
-    """The last point that this node surely has of what it acknowledged: the end of its log, unless an ``earlier`` start
-    cut it before that and has taken, by nobody's word, what others have there. A leader that took ``earlier`` back, or
-    trimmed it, had all that was committed; what is trimmed was so itself."""
+    """Up to this point the node surely has everything that it acknowledged. It is the end of its log, unless a start
+    before cut the log at ``earlier``. That start may have taken others' frames behind ``earlier`` by no leader's word.
+    If a leader cut ``earlier`` from this log, or trimmed it, then the leader had all committed frames. (A trimmed point
+    was committed itself.)"""
     last, start = log.last, log.state.start
     if earlier is None or earlier.position >= last.position:
         return last

@@ -1,9 +1,9 @@
-"""What a node durably remembers of its peers, group by group, and what makes it doubt one.
+"""A node's durable memory of its peers, group by group, and its reasons to doubt one.
 
 A vote or an acknowledgement is a promise that one disk made in one group. A peer is **in doubt** in a group while its
-word about its disk does not fit what that group knows: another disk, an older state of the known one, or a disk that
-lost what it had acknowledged there. The members in the group's log have the last word: they end the doubt about a disk
-that they admit. Nothing that one group knows, forgets or admits changes what another group holds of the same peer.
+word about its disk does not fit the group's memory. It has another disk, or an older state of the known one, or a disk
+that lost acknowledged frames. The members in the group's log have the last word: they end the doubt about a disk that
+they admit. Nothing known, forgotten or admitted in one group changes another group's record of the same peer.
 
 All groups share one file, as a peer's restart changes what each of them knows. Most groups know the same of a peer, so
 each distinct record is stored once, and a group refers to its records by number.
@@ -91,7 +91,8 @@ class GroupPeers:
         return [self._peers[each] for each in sorted(self._peers)]
 
     def doubt(self, member: Member, start: NodeStart) -> str | None:
-        """Why no quorum may rest on ``member``, who is at ``start`` by its own word. None: nothing is against it."""
+        """Why no quorum may rest on ``member``; ``start`` is its present start by its own word. None: nothing is
+        against it."""
         admitted = member.node_uuid
         if admitted and start.node_uuid != admitted:
             return _has_another_disk(member.id, start, admitted)
@@ -120,7 +121,7 @@ class GroupPeers:
         """Takes the start that ``doubt`` has just found nothing against. True when the book changed. Raises
         UNEXPECTED_MEMBER when it is full.
 
-        A disk that an uncommitted change admits replaces the one known once that is committed (``admit``).
+        A disk admitted by an uncommitted change replaces the known one once the change is committed (``admit``).
         """
         known = self._peers.get(member.id)
         if known is None:
@@ -143,7 +144,7 @@ class GroupPeers:
         return self._put(_record(member, start))
 
     def mark_lost_frames(self, member: Member) -> bool:
-        """``member`` lost frames that it had acknowledged and that were committed. True when the book changed."""
+        """``member`` lost committed frames that it had acknowledged. True when the book changed."""
         known = self._peers.get(member.id)
         if known is None or known.lost_frames:
             return False
@@ -157,7 +158,7 @@ class GroupPeers:
         return known is not None and known.lost_frames and not _is_admitted_anew(member, known)
 
     def keep_only(self, node_ids: Collection[NodeId]) -> bool:
-        """Forgets all others: should they be added again, that admits them with whatever disk they have then. True
+        """Forgets all other peers. If one of them is added again, the change admits it with any disk it has then. True
         when the book changed."""
         gone = self._peers.keys() - set(node_ids)
         for node_id in gone:
@@ -200,7 +201,7 @@ def is_before(member: Member, start: NodeStart) -> bool:
 
 def _follows(start: NodeStart, known: PeerRecord) -> bool:
     """Whether ``start`` is the one known, or has it behind it. An older state of the disk, started often enough, has
-    the higher count in the end, but never the nonce that was drawn in the meantime."""
+    the higher count in the end. But it never has the nonce drawn in the meantime."""
     is_later = start.start_count >= known.start_count
     return is_later and (not known.start_nonce or start.nonce_of(known.start_count) == known.start_nonce)
 

@@ -1,8 +1,8 @@
-"""What one group holds of its peers: whose disk kept its promises, and who may take part in founding the group.
+"""One group's trust in its peers: in the disks that kept their promises, and in the nodes that may found the group.
 
-Doubt follows the disk (peer_book.py). A peer in doubt still receives everything; no quorum of the group rests on it
-until the known disk comes back or the group's members admit the disk that it has. Each group judges for itself: a
-readmission in one group says nothing in another.
+Doubt follows the disk (peer_book.py). A peer in doubt still receives everything, but no quorum of the group rests on
+it. The doubt ends when the known disk comes back, or when the group's members admit the present one. Each group judges
+for itself: a readmission in one group says nothing in another.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class TrustListener(Protocol):
         ...
 
     def trust(self, peer: NodeId) -> None:
-        """``peer`` is what it was: what it acknowledges from now on counts."""
+        """``peer`` has its known disk again: its acknowledgements count from now on."""
         ...
 
     def forget(self, peer: NodeId) -> None:
@@ -41,8 +41,8 @@ class TrustListener(Protocol):
 class PeerTrust:
     """Of one group. ``listener`` is the replica that the group has now; it is told of every change.
 
-    ``configured`` are the peers of the node's configuration, for the group that is founded from them; a group whose
-    record names its founders has none. ``save`` makes what the book holds durable.
+    ``configured`` are the peers of the node's configuration, for the group founded from them. It is empty for a group
+    with founders in its record. ``save`` makes the book durable.
     """
 
     def __init__(
@@ -68,16 +68,17 @@ class PeerTrust:
         self._save = save
         self._doubts: dict[NodeId, str] = {}
 
-    # Whom the group is made of -----------------------------------------------------------------------------------
+    # The members of the group ------------------------------------------------------------------------------------
 
     @property
     def configured(self) -> Mapping[NodeId, str]:
-        """Whom to speak with by the configuration. Once the log names this node as a member, it knows better."""
+        """The nodes to speak with by the configuration. Once the log names this node as a member, the log knows
+        better."""
         return {} if self._node_id in self.members else self._configured
 
     @property
     def addresses(self) -> dict[NodeId, str]:
-        """Everybody that this group needs to reach, and where."""
+        """All nodes that this group needs to reach, and their addresses."""
         return {
             **self.configured,
             **self.leaving,
@@ -86,7 +87,7 @@ class PeerTrust:
 
     @property
     def known(self) -> frozenset[NodeId]:
-        """Whom the group met, in this life or an earlier one."""
+        """The nodes that the group met, in this life or an earlier one."""
         return self._book.node_ids
 
     def expects(self, node_id: NodeId) -> bool:
@@ -100,8 +101,8 @@ class PeerTrust:
         *,
         is_committed: bool,
     ) -> None:
-        """What the group's log says of the members. ``is_committed``: nobody can take it back. ``met`` is what every
-        peer of the node last said of itself; ``strangers`` are those of them that no group knows."""
+        """Takes the members by the group's log. ``is_committed``: nobody can take it back. ``met``: each peer of the
+        node, as it last described itself. ``strangers``: those among them known to no group."""
         before, self.members = self.members, {member.id: member for member in members}
         if is_committed:
             self.leaving.clear()
@@ -115,10 +116,10 @@ class PeerTrust:
                 self._set_doubt(member.id, f"{member.id} lost frames that were committed")
 
     def _settle(self, met: Mapping[NodeId, PeerIdentity], strangers: Collection[NodeId]) -> None:
-        """Takes what the members say for good: whom they admit with which disk, and who is gone."""
+        """Takes the members' final word: the disks that they admit, and the peers that are gone."""
         expected = {*self.members, *self.configured}
         for gone in sorted(self._doubts.keys() - expected - {*strangers}):
-            self._end_doubt(gone)  # whoever has the id next is another
+            self._end_doubt(gone)  # the next node with the id is another
         changed = [self._book.admit(member, _start_in(met, member.id)) for member in self.members.values()]
         changed.append(self._book.keep_only(expected))
         if any(changed):
@@ -158,7 +159,7 @@ class PeerTrust:
         return b"" if node_id in self._doubts else self._book.disk_of(node_id)
 
     def lost_frames(self, node_id: NodeId) -> None:
-        """It does not have what it acknowledged, and that was committed: its disk is not to be trusted."""
+        """The peer lacks committed frames that it had acknowledged: its disk is not to be trusted."""
         if self._book.mark_lost_frames(self._member(node_id)):
             self._save()
         self._set_doubt(node_id, f"{node_id} lost frames that it had acknowledged and that were committed")

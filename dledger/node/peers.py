@@ -1,7 +1,7 @@
-"""Whom a node speaks with: whom it dials, whose hello it accepts, and what each peer last said of itself.
+"""The peers of a node: those that it dials, those with an accepted hello, and the last word of each about itself.
 
-A node dials the members of all its groups, by the groups' own logs. A group whose log does not name this node yet asks
-the peers of the configuration. What a peer's disk is worth is each group's own judgement (peer_trust.py).
+A node dials the members of all its groups, by the groups' own logs. If a group's log does not name this node yet, the
+peers of the configuration are asked. Each group judges a peer's disk for itself (peer_trust.py).
 """
 
 from __future__ import annotations
@@ -91,14 +91,14 @@ class Peers:
         self._dial()
 
     def _forget_gone(self) -> None:
-        """Peers that no group expects any more: whoever has one of their ids next is another."""
+        """Forgets peers that no group expects any more: the next node with one of their ids is another."""
         for gone in [each for each in self._met if each not in self._strangers and not self._is_expected(each)]:
             del self._met[gone]
 
     def _is_expected(self, node_id: NodeId) -> bool:
         return any(each.expects(node_id) for each in self._groups.values())
 
-    # Whom to speak with ------------------------------------------------------------------------------------------
+    # The peers to dial -------------------------------------------------------------------------------------------
 
     def _dial(self) -> None:
         addresses = dict(self._strangers)
@@ -120,8 +120,8 @@ class Peers:
         self._transport.set_peers(dict(self._targets))
 
     def follow_leader(self, group: str, leader_id: NodeId) -> None:
-        """Who leads the group, or nobody. A stranger has something to say as long as some group hears no leader, or
-        that stranger leads."""
+        """Notes the leader of the group, or nobody. A stranger has something to say as long as some group hears no
+        leader, or that stranger leads."""
         self._groups[group].leader_id = leader_id
         leaders = {each.leader_id for each in self._groups.values()}
         if NodeId("") not in leaders and self._strangers.keys() - leaders:
@@ -129,10 +129,10 @@ class Peers:
             self._dial()
 
     def _admit_stranger(self, identity: PeerIdentity) -> bool:
-        """Whether a node that no log here knows may speak nevertheless. A node that was away while members came is
-        known to the leader and does not know it: while it is cut off from the leader of a group, it hears whoever is of
-        its cluster, or has a disk that it knew before its log lost who that is. Votes and logs of such a node are for
-        raft/ and the chain to guard, as always."""
+        """Whether a node unknown to all logs here may speak nevertheless. Members may have come while this node was
+        away: the leader knows them, and this node does not. So while it is cut off from the leader of a group, it hears
+        any node of its cluster. It also hears a node if it knew that node's disk before its log was lost. Votes and
+        logs of such a node are for raft/ and the chain to guard, as always."""
         if all(self._hears_leader(each) for each in self._groups.values()):
             return False
         cluster_id = self._told_cluster_id() or self._cluster_id_of_configured()
@@ -161,10 +161,10 @@ class Peers:
     # Hellos ------------------------------------------------------------------------------------------------------
 
     def check(self, identity: PeerIdentity, cluster_id: str) -> None:
-        """Judges a hello. Raises PeerRefused for a node of another cluster, an unknown one, or one with our own id, or
-        with the id of one that is connected; one that is not what it was may speak, but no quorum rests on it.
+        """Judges a hello. Raises PeerRefused for a node of another cluster, for an unknown one, and for one with our
+        own id or a connected node's. A peer with another disk than before may speak, but no quorum rests on it.
 
-        ``cluster_id``: the one that is ours for sure, or empty.
+        ``cluster_id``: ours if it is known for sure, else empty.
         """
         node_id = identity.node_id
         if node_id == self._node_id:
@@ -221,8 +221,8 @@ class Peers:
 
     @property
     def founders_missing(self) -> list[NodeId]:
-        """Those of the configuration that this node has not met as new as itself. Until there is none an empty log may
-        be one that was lost: a majority of emptied disks would found another cluster beside the one that was."""
+        """The configured nodes that this node has not met yet, or not as new as itself. While there is one, an empty
+        log may be a lost one. A majority of emptied disks would found another cluster beside the former."""
         return [
             each
             for each in sorted(self._configured)
@@ -230,7 +230,8 @@ class Peers:
         ]
 
     def known_peers(self, group: str) -> AbstractSet[NodeId]:
-        """Whom the group may ask: its members, strangers of the same cluster, and whom it met in an earlier life."""
+        """The nodes that the group may ask: its members, strangers of the same cluster, and nodes met in an earlier
+        life."""
         trust = self._groups[group]
         return (trust.addresses.keys() | self._strangers.keys() | trust.known) - {self._node_id}
 
@@ -239,7 +240,7 @@ class Peers:
         return self._met.get(node_id)
 
     def start_of(self, node_id: NodeId) -> NodeStart | None:
-        """Which disk it has, and which start of it this is, by its own word; None before it ever said hello."""
+        """The node's disk and its present start, by its own word; None before its first hello."""
         identity = self._met.get(node_id)
         return start_of(identity) if identity is not None else None
 

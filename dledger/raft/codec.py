@@ -1,9 +1,9 @@
 """Message between nodes ⇄ dledger.v1.PeerMessage and log frames: the one place that knows both.
 
-Every message carries the cluster, the group, the term and, where only a leader speaks so, the leader; ``decode`` checks
-that they fit the connection. Frames are neither copied nor changed. Their checksums are verified here, before anybody
-else sees them. Whether they link to the log is for the owner of the log to check. A RESET's small state may be far
-larger than a header, so it follows as raw bytes too, under the checksum it is stored with.
+Every message carries the cluster, the group and the term. A message that only a leader sends carries the leader too.
+``decode`` checks that they fit the connection. Frames are neither copied nor changed. Their checksums are verified
+here, before anybody else sees them. Whether they link to the log is for the owner of the log to check. A RESET's small
+state may be far larger than a header, so it follows as raw bytes too, under the checksum it is stored with.
 
 ``_KINDS`` is the table of all messages. A new one takes a message class, a message in raft.proto, a pair of functions
 and a row.
@@ -91,9 +91,9 @@ def encode(message: PeerMessage, *, cluster_id: str, sender: NodeId) -> Encoded:
 def decode(header: Buffer, body: Buffer, *, cluster_id: str, sender: NodeId) -> PeerMessage:
     """The message that ``sender`` sent. Its frames share the memory of ``body``.
 
-    Raises UNEXPECTED_ARGUMENT for what is not a message of this version, UNKNOWN_CLUSTER and UNEXPECTED_MEMBER for one
-    of another cluster or leader, CORRUPT_LOG for a damaged frame or small state. An empty ``cluster_id``, here or
-    there, is one that is not known yet, and fits all.
+    Raises UNEXPECTED_ARGUMENT unless it is a message of this version. Raises UNKNOWN_CLUSTER or UNEXPECTED_MEMBER for a
+    message of another cluster or leader. Raises CORRUPT_LOG for a damaged frame or small state. An empty
+    ``cluster_id``, here or there, is one that is not known yet, and fits all.
     """
     try:
         outer = Pb.FromString(header)  # type: ignore[arg-type]  # any buffer, and without a copy

@@ -24,7 +24,7 @@ class Send(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RoleChanged:
-    """Also told when only the term or the known leader changed. A new leader appends its no-op at once."""
+    """The role changed, or only the term or the known leader. A new leader appends its no-op at once."""
 
     role: Role
     term: Term
@@ -47,7 +47,7 @@ class ReadsConfirmed:
 
 @dataclass(frozen=True, slots=True)
 class FetchTail:
-    """``peer`` has frames behind the end of this log, for which it refuses its vote: they are to be fetched from it,
+    """``peer`` has frames behind the end of this log, for which it refuses its vote. They are to be fetched from it,
     and appended for as long as ``RaftNode.takes_tail``."""
 
     peer: NodeId

@@ -1,7 +1,7 @@
 """How a vote is judged, and how a candidate counts. DLedger's stages, made safe.
 
 * **WAIT_TO_REVOTE**: a pre-vote for term + 1. It persists nothing, changes nothing at either side, resets no timer and
-  raises no term: an isolated node asks for ever and its term stands still.
+  raises no term. So an isolated node asks for ever and its term stands still.
 * **WAIT_TO_VOTE_NEXT**: a quorum would vote for us: term + 1 and the vote for ourselves are persisted, then we ask.
 
 (Ongaro's dissertation, §9.6, calls the first a Pre-Vote; §6.4.1 and §4.2.3 discuss the stickiness.)
@@ -42,8 +42,8 @@ class Ballot:
             self._answers.setdefault(voter, result)
 
     def record_in_doubt(self, voter: NodeId, result: VoteResult) -> None:
-        """Notes the answer of a voter in doubt. It counts for nothing. But if that voter refuses for the end of the
-        candidate's log, the frames which the candidate lacks may admit the voter's disk, so they are worth fetching."""
+        """Notes the answer of a voter in doubt. It counts for nothing. But if it refuses for the end of the candidate's
+        log, the frames missing there may admit the voter's disk. So they are worth fetching."""
         if voter in self._membership.voters and result in BY_LOG:
             self._ahead_in_doubt.add(voter)
 
@@ -73,13 +73,13 @@ def judge_membership(
 ) -> VoteResult:
     """Whether the candidate is heard: by the later of the two logs it must be a voter.
 
-    A candidate whose log is ahead knows what became of the members since our log ends. It stands only if that log has
-    it as a voter, or if it is a learner whose log is needed (``Elections._call``). A removed node is never ahead of a
-    node that knows of the removal. Without this rule, a voter that was away while the members changed could be needed
-    for a majority in which it knows nobody.
+    A candidate with a log ahead knows every change of the members since our log ends. It stands only if that log
+    names it as a voter, or if it is a learner whose log is needed (``Elections._call``). A removed node is never ahead
+    of a node that knows of the removal. Without this rule, a voter that was away during changes of the members could be
+    needed for a majority, and know none of its candidates.
 
-    A learner whose log is level with ours is heard as well. It stands only because its log is needed, and our vote may
-    be the one that it lacks.
+    A learner with a log level with ours is heard as well. It stands only because its log is needed, and our vote may
+    be the missing one.
     """
     if candidate == node_id:
         return VoteResult.UNEXPECTED_LEADER

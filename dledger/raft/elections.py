@@ -1,4 +1,5 @@
-"""How a node comes to lead: it asks for votes, judges those who ask for its own, and hears how it ended.
+"""How a node comes to lead: it asks for votes, judges the candidates that ask for its own, and hears how the election
+ended.
 
 How one request is judged, and how answers are counted, is in election.py, without a node around it.
 """
@@ -14,7 +15,7 @@ from dledger.raft.messages import NOBODY, TakeLeadership, VoteRequest, VoteRespo
 from dledger.raft.state import NodeState, VoteBlocker
 
 ROUNDS_BEFORE_FETCH = 2
-"""Pre-votes without a leader after which a candidate asks for the frames that it lacks."""
+"""After so many pre-votes without a leader, a candidate asks for the frames missing in its log."""
 
 
 class Elections(NodeState):
@@ -64,7 +65,7 @@ class Elections(NodeState):
         """The member to fetch missing frames from.
 
         ``ahead`` are the voters that refused for the end of this log. They are asked in turn, as the frames may be
-        damaged at one of them. Every third time another member is asked: a voter may have refused for an end that it
+        damaged at one of them. Every third time another member is asked. A voter may have refused for an end that it
         only heard of (``min_candidate_end``), and not hold the frames itself.
         """
         thirds, step = divmod(self._fetches, 3)
@@ -81,15 +82,15 @@ class Elections(NodeState):
 
     @property
     def takes_tail(self) -> bool:
-        """Whether frames that another node has behind the end of this log may be appended to it, without a leader.
+        """Whether frames of another node, behind the end of this log, may be appended to it without a leader.
 
-        A candidate whose log is not complete enough fetches what it lacks, once others had their chance. It may be the
-        only node with links to a majority, and then nobody else can ever be elected (Omni-Paxos calls this a
-        constrained election).
+        A candidate with an incomplete log fetches the missing frames, once others had their chance. It may be the only
+        node with links to a majority, and then nobody else can ever be elected (Omni-Paxos calls this a constrained
+        election).
 
-        This is safe. The frames are part of what some leader wrote, so the logs stay what Raft lets them be. They count
-        neither as committed nor as acknowledged (``matched_position`` stays). A leader may cut them like any other
-        tail. No frame is taken of a term that this node has not heard of.
+        This is safe. Some leader wrote these frames, so the log stays one that Raft allows. They count neither as
+        committed nor as acknowledged (``matched_position`` stays). A leader may cut them like any other tail. No frame
+        is taken of a term that this node has not heard of.
         """
         return self._may_stand and self.leadership is None and self.leader_id == NOBODY
 
@@ -171,10 +172,11 @@ class Elections(NodeState):
         A log that is ahead may have promoted this learner, or admitted this disk, so the vote may be needed. If that
         log did neither, the candidate does not count the vote.
 
-        A candidate that is refused for its log may fetch what it lacks (``takes_tail``). A learner refuses so, because
-        the shorter log may still have it as a voter, and may need the frames that made it a learner. Another disk
-        refuses so only for committed frames, which every leader must have. For other frames the candidate must not
-        expect a vote: it would fetch frames that bind it, and get no vote when it is level.
+        A candidate that is refused for its log may fetch the missing frames (``takes_tail``). A learner refuses for the
+        log because the shorter log may still have it as a voter. Then it may need the frames that made it a learner.
+        Another disk refuses for the log only if committed frames are missing, which every leader must have. For other
+        frames the candidate must not expect a vote. It would fetch frames that bind it, and get no vote when it is
+        level.
         """
         return self.keeps_promises if candidate_is_ahead else self.is_voter
 
@@ -190,8 +192,8 @@ class Elections(NodeState):
            as its log is the furthest. By its own log it is a learner, so it would not stand.
 
         So it stands after some calls. The voters that its own log names elect it, itself not among them. Raft's proofs
-        ask no more than such a majority, and the candidate's log. (In Ongaro's dissertation, §4.2.2, a server that is
-        no member any more stands for the same reason.) It leads without counting itself, and hands over to a voter
+        ask no more than such a majority, and the candidate's log. In Ongaro's dissertation, §4.2.2, a server outside
+        the members stands for the same reason. It leads without counting itself, and hands over to a voter
         (group/leader/preferred.py).
         """
         if result is VoteResult.ACCEPT:
@@ -200,8 +202,9 @@ class Elections(NodeState):
         return result
 
     def _is_sticky(self, request: VoteRequest, now_ms: float) -> bool:
-        """A node that hears its leader refuses others, unless that leader itself hands over in its own term. With
-        leases it keeps what it promised whatever it heard since, also what it may have promised before it started."""
+        """A node that hears its leader refuses other candidates, unless that leader itself hands over in its own term.
+        With leases it keeps its promise even if it has lost its leader since. It also keeps a promise that it may have
+        given before it started."""
         if request.term < self.term:
             return False
         if self.leader_id and request.transfer_leader_id == self.leader_id and request.term == self.term + 1:
@@ -218,8 +221,8 @@ class Elections(NodeState):
     # Handing over ------------------------------------------------------------------------------------------------
 
     def on_take_leadership(self, leader: NodeId, message: TakeLeadership, now_ms: float) -> None:
-        """The leader hands over: stand at once, without asking first whether it pays. Not with a disk that would take
-        no appends, whatever the leader knew of it."""
+        """The leader hands over: stand at once, without asking first whether it pays. A node does not stand if its disk
+        would take no appends, even if the leader did not know of it."""
         from_my_leader = leader == self.leader_id and message.term == self.term
         if (
             from_my_leader

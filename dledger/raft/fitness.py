@@ -1,4 +1,4 @@
-"""Whom a leader can rely on: one measure for all that rests on another node, be it a majority, a stop or a handover.
+"""The nodes on which a leader can rely: one measure for a majority, a stop and a handover.
 
 ::
 
@@ -21,7 +21,8 @@ from dledger.common.types import DiskState, NodeStart
 
 
 class Need(Enum):
-    """What a node may lack, in the order in which it is looked for. The value is what an operator waits for."""
+    """The needs that a node may not meet, in the order in which they are checked. The value names the condition for
+    which an operator waits."""
 
     CONNECTION = "connection"
     ANSWER = "answer"
@@ -35,7 +36,7 @@ class Need(Enum):
 
 
 class Lack(NamedTuple):
-    """The first of its needs that is not met, and what is the matter: it goes on where the node's id ends."""
+    """The first need that is not met, and the words about it: they go on where the node's id ends."""
 
     need: Need
     why: str
@@ -46,7 +47,7 @@ class MemberFacts(NamedTuple):
 
     is_connected: bool
     counts: bool
-    """Not in doubt: quorums may rest on it."""
+    """Whether quorums may rest on it: its disk is not in doubt."""
     lag_frames: int | None
     """The leader's last position minus what the member holds durably; None before both logs were compared."""
     lag_ms: float = 0.0
@@ -73,8 +74,7 @@ class Measure(NamedTuple):
     max_silence_ms: float
     max_lag_frames: int
     max_lag_ms: float
-    """Frames may be large. A node that lacks frames which were written longer ago takes long to catch up, however few
-    they are."""
+    """Frames may be large. A node that lacks frames written longer ago takes long to catch up, however few they are."""
 
     @classmethod
     def of(cls, limits: Limits, timings: Timings) -> Self:
@@ -122,7 +122,8 @@ class Measure(NamedTuple):
         return None
 
     def follows(self, facts: MemberFacts) -> bool:
-        """Whether it may yet acknowledge what was written: it takes what there is room for, and catches up."""
+        """Whether it may yet acknowledge the frames written by now: it takes as many as it has room for, and catches
+        up."""
         lack = self.lack(facts)
         return lack is None or lack.need in (Need.DISK, Need.COMPARED, Need.CATCH_UP)
 

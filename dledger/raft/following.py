@@ -17,7 +17,7 @@ from dledger.raft.messages import PushResult
 
 
 class LedDown(NamedTuple):
-    """The last COMPARE whose answer sent the leader of ``term`` further down, past frames that were damaged at that
+    """The last COMPARE after which the leader of ``term`` went further down, past frames that were damaged at that
     time.
 
     The leader may still be on its way down, below frames that are repaired by now and equal to its own. ``request_id``

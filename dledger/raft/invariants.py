@@ -1,5 +1,5 @@
-"""What must hold whatever happens. Checked where the state changes, in production too: an assertion that fails stops
-the node before it can harm the log (the shell logs it and halts the group).
+"""The invariants of Raft. They are checked in production too, as the state changes. An assertion that fails stops the
+node before it can harm the log (the shell logs it and halts the group).
 """
 
 from __future__ import annotations

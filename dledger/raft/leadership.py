@@ -32,15 +32,15 @@ class Transfer:
 
 
 MAX_STAMP_LEAD_MS = 10_000
-"""Of a record's timestamp over the clocks of a majority of the voters. A leader whose own clock is further ahead warns
-of it."""
+"""A record's timestamp may be so far ahead of the clocks of a majority of the voters. A leader with a clock further
+ahead warns of it."""
 
 
 class Leadership:
     """Created with the term and thrown away with it, so nothing of an old term is ever counted.
 
-    The leader is usually a voter and counts itself. Where its own removal, or demotion, was appended it leads on, and
-    where a learner had to stand (``Elections._call``) it leads; everything is counted among the others then.
+    The leader is usually a voter and counts itself. It leads on after its own removal, or demotion, was appended. It
+    may also lead as a learner that had to stand (``Elections._call``). Everything is counted among the others then.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Leadership:
         self.transfer: Transfer | None = None
         self.confirmed_round = 0
         self.needs_machine = False
-        """The group has a state machine: who leads must have its state."""
+        """The group has a state machine: a leader must have its state."""
         self._group = group
         self._term = term
         self._node_id = node_id
@@ -80,7 +80,8 @@ class Leadership:
         """Rounds and when they were sent, from the last one that may be the lease's on."""
         self._lease_round = 0
         self._ends: deque[tuple[float, Position]] = deque([(now_ms, last)])
-        """When, and where the log ended then: as far back as it matters who lacks what was there."""
+        """Times, and the log's end at each of them. They go back as far as it matters that a follower lacks frames of
+        that time."""
         self._told_to_take = False
         self._agreed_offset_ms: float | None = None
         """The wall clock that a majority has reached, less this node's monotonic one: as it was last known."""
@@ -91,7 +92,7 @@ class Leadership:
     # Followers ---------------------------------------------------------------------------------------------------
 
     def set_membership(self, membership: Membership, last: Position, now_ms: float) -> None:
-        """Of those who stay everything stays known, unless another disk was admitted under the id."""
+        """Members that stay keep their ``Progress``, unless another disk was admitted under the id."""
         before = self._membership.members
         self._membership = membership
         followers = {}
@@ -103,7 +104,8 @@ class Leadership:
         self.followers = followers
 
     def forget(self, peer: NodeId, last: Position, now_ms: float) -> None:
-        """``peer`` is not the disk it was, or is it again: whatever it said is void, and it is compared anew."""
+        """``peer`` has another disk than before, or the former one again: its earlier answers are void, and it is
+        compared anew."""
         if peer in self.followers:
             self.followers[peer] = self._new_progress(peer, last, now_ms)
 
@@ -144,14 +146,14 @@ class Leadership:
         return len(heard) + self.self_votes >= self._membership.majority
 
     def agreed_clock_ms(self, own_ms: int, now_ms: float) -> int:
-        """A wall clock that no single wrong one moves ahead: the time that a majority of the voters has reached, each
-        by its own clock, but never later than ``own_ms``, this node's. 0 unless a majority was heard lately."""
+        """A wall clock that no single wrong clock moves ahead: the time reached by a majority of the voters, each by
+        its own clock. It is never later than ``own_ms``, this node's clock. 0 unless a majority was heard lately."""
         heard = [each for each in self._counting() if not self.measure.is_silent(now_ms - each.contact_ms)]
         return min(own_ms, self._clock_of_majority_ms(heard, own_ms, now_ms) or 0)
 
     def _clock_of_majority_ms(self, among: Iterable[Progress], own_ms: int, now_ms: float) -> int | None:
         """The time that a majority of the voters has reached, by the clocks of ``among`` and this node's own. None
-        where these are no majority."""
+        if these are no majority."""
         told_ms = [int(offset + now_ms) for each in among if (offset := each.clock_offset_ms) is not None]
         if self.self_votes:
             told_ms.append(own_ms)
@@ -166,9 +168,9 @@ class Leadership:
                 self.followers[peer].clock_offset_ms = offset_ms
 
     def stamp_ms(self, own_ms: int, now_ms: float) -> int:
-        """The time for records that are appended now: this node's wall clock, but at most ``MAX_STAMP_LEAD_MS`` ahead
-        of the time that a majority of the voters has reached. A timestamp never runs back, so one of a clock that is
-        years ahead would be the time of every later record."""
+        """The time for records that are appended now: this node's wall clock. It is at most ``MAX_STAMP_LEAD_MS`` ahead
+        of the time reached by a majority of the voters. A timestamp never runs back, so a clock that is years ahead
+        would set the time of every later record."""
         agreed_ms = self._clock_of_majority_ms(self._counting(), own_ms, now_ms)
         if agreed_ms is not None:
             self._agreed_offset_ms = agreed_ms - now_ms
@@ -177,8 +179,8 @@ class Leadership:
         return min(own_ms, int(self._agreed_offset_ms + now_ms) + MAX_STAMP_LEAD_MS)
 
     def forgive(self, late_ms: float, now_ms: float) -> None:
-        """This process stood still for ``late_ms``: its followers get that time again. The lease does not, nor does who
-        was heard since."""
+        """This process stood still for ``late_ms``: its followers get that time again. The lease does not get it, nor
+        does a follower that was heard since."""
         for progress in self.followers.values():
             progress.contact_ms = min(progress.contact_ms + late_ms, now_ms)
 
@@ -219,7 +221,7 @@ class Leadership:
 
     @property
     def lease_until_ms(self) -> float:
-        """Until when nobody else can have been elected, by this node's clock; −inf when that cannot be said.
+        """No other node can have been elected before this time, by this node's clock; −inf when no such time is known.
 
         ::
 
@@ -228,20 +230,21 @@ class Leadership:
             voter            ╲ heard ├───────── election_timeout_min ─────────────────┤ votes again
                                       ╲ answers the round, with ``keeps_lease``
 
-        A majority heard the round after it was sent, and each of it refuses its vote, also as a candidate of its own,
-        for ``election_timeout_min_ms`` on its own monotonic clock: whatever else it hears, and over a restart, as it
-        starts with that long a silence. Any majority that could elect another shares a voter with it. So nobody is
-        elected for that time, in which this leader's commit position covers everything that was acknowledged to anyone.
+        A majority heard the round after it was sent. Each node of it refuses its vote, also as a candidate of its own,
+        for ``election_timeout_min_ms`` on its own monotonic clock. Nothing that it hears ends this promise, and neither
+        does a restart, as it starts with that long a silence. Any majority that could elect another shares a voter with
+        it. So nobody is elected for that time. During it, this leader's commit position covers everything that was
+        acknowledged to anyone.
 
-        The bound: no voter's clock gains on the leader's by more than ``max_clock_drift``. That is, while a voter's
-        clock advances by t, the leader's advances by at least t × (1 − drift); it holds where each clock's rate is
-        within drift ÷ 2 of the true one. A quartz drifts by less than 0.02 %, ntpd slews the monotonic clock by at most
-        0.05 %; chrony by up to 8 %, so where leases are on set its maxslewrate to 20000 (ppm) or less. A clock that
+        The bound: no voter's clock gains on the leader's by more than ``max_clock_drift``. So while a voter's clock
+        advances by t, the leader's advances by at least t × (1 − drift). This holds if each clock's rate is within
+        drift ÷ 2 of the true one. A quartz drifts by less than 0.02 %, and ntpd slews the monotonic clock by at most
+        0.05 %. chrony slews it by up to 8 %, so with leases on set its maxslewrate to 20000 (ppm) or less. A clock that
         stands still while its machine is suspended, or migrated alive, breaks any bound.
 
-        Members that change meanwhile break nothing. The majorities of members that follow one another share a voter;
-        who knows of members that this leader appended since has heard it since; and a leader that is no voter any more
-        has no lease, as a sole remaining voter need not wait.
+        Members that change meanwhile break nothing. The majorities before and after one change share a voter. A node
+        that knows of members appended since by this leader has heard it since. A leader that is no voter any more has
+        no lease, as a sole remaining voter need not wait.
 
         A handover lifts the voters' promise, so the lease ends where one begins. A TAKE that was sent may be obeyed
         late: then there is none in this term again.
@@ -260,14 +263,14 @@ class Leadership:
         self.transfer = Transfer(target, deadline_ms)
 
     def take_transfer(self, last: Position) -> NodeId | None:
-        """Whom to tell now that it shall take the leadership: the target holds everything and was not told yet."""
+        """The target that is to be told now to take the leadership: it holds everything and was not told yet."""
         transfer = self.transfer
         if transfer is None or transfer.is_sent or self.followers[transfer.target].match < last:
             return None
         transfer.is_sent = self._told_to_take = True
         return transfer.target
 
-    # Whom to rely on ---------------------------------------------------------------------------------------------
+    # Nodes to rely on --------------------------------------------------------------------------------------------
 
     def note_end(self, last: Position, now_ms: float) -> None:
         """Called with every heartbeat: where the log ends now."""
@@ -277,8 +280,8 @@ class Leadership:
             self._ends.popleft()
 
     def others_go_on(self, now_ms: float) -> bool:
-        """Whether the other voters' disks do their work, and have for as long as they would be given to do none: where
-        this leader's stands still, they could do without it. False where too few are there to elect another."""
+        """Whether the other voters' disks work, and have worked for longer than a standstill may last. Then they can do
+        without this leader, if its disk stands still. False if too few are there to elect another leader."""
         return self._others.go_on(now_ms)
 
     def _lag_ms(self, match: Position, now_ms: float) -> float:
@@ -351,8 +354,8 @@ class Leadership:
         return min(order, key=lambda peer: (-priority_of(peer), -self.followers[peer].match), default=None)
 
     def preferred(self, among: Iterable[NodeId], settings: GroupSettings) -> NodeId | None:
-        """Who should lead instead of this node: the highest priority above its own; the smallest lag among equals.
-        Instead of one that is no voter: anybody."""
+        """The node that should lead instead of this one: the highest priority above its own; the smallest lag among
+        equals. If this leader is no voter, any voter of ``among`` will do."""
         own_priority = settings.priority_of(self._node_id) if self.self_votes else -1
         return self.closest((peer for peer in among if settings.priority_of(peer) > own_priority), settings)
 

@@ -1,11 +1,11 @@
-"""Who belongs to a group: voters decide, learners only listen. And what may become of them, one change at a time.
+"""The members of a group: voters decide, learners only listen. And their changes, one at a time.
 
-A ``plan_*`` function looks at the members and at what the leader knows of them, and returns all members as they are to
-be, or None when they are so already; or it raises, saying what stands in the way. It changes nothing: a leader appends
-what was planned as a MEMBERSHIP frame, once ``RaftNode.check_change`` lets it.
+A ``plan_*`` function looks at the members and at the leader's facts about them. It returns all members after the
+change, or None when nothing is to be changed. It raises if something stands in the way, and says so. It changes
+nothing: a leader appends the plan as a MEMBERSHIP frame, once ``RaftNode.check_change`` lets it.
 
-Only one voter comes or goes with a change, so any majority before it and any majority after it share a voter. That is
-why one change suffices (Ongaro's dissertation, §4.1), as long as the one before is committed, and the leader has
+Only one voter comes or goes with a change, so any majority before it and any majority after it share a voter. So one
+change suffices (Ongaro's dissertation, §4.1), under two conditions. The change before is committed, and the leader has
 committed something of its own term: ``RaftNode.check_change`` says why.
 """
 
@@ -51,7 +51,7 @@ class Membership:
 
 
 def plan_add(membership: Membership, node_id: NodeId, peer_address: str) -> tuple[Member, ...] | None:
-    """``node_id`` as a learner. None: it is a member at that address already, in whatever role.
+    """``node_id`` as a learner. None: it is a member at that address already, in either role.
 
     Raises UNEXPECTED_ARGUMENT: no id, no address, or one of them is another's; CHANGE_REFUSED: there are MAX_MEMBERS.
     """
@@ -87,8 +87,8 @@ def plan_promote(
 ) -> tuple[Member, ...] | None:
     """A learner as a voter, under the disk it has now. None: it is one already.
 
-    ``facts`` of all others than the leader. Raises UNKNOWN_MEMBER; CHANGE_REFUSED when it is not fit, for with its vote
-    needed at once appends would wait for it, or when no majority of the voters would be.
+    ``facts`` of all others than the leader. Raises UNKNOWN_MEMBER. Raises CHANGE_REFUSED when it is not fit, as appends
+    would wait for a vote that is needed at once. Raises CHANGE_REFUSED too when no majority of the voters would be fit.
     """
     member = membership.get(node_id)
     if member.voter:
@@ -126,10 +126,10 @@ def plan_remove(
 ) -> tuple[Member, ...] | None:
     """The members without ``node_id``. None: it is no member.
 
-    ``facts`` of all others than the leader. A leader that is to be removed is checked here like any other, and must
-    then hand the leadership over, for the next leader to remove it. Were it to append its own removal and stop there,
-    nobody could be elected: its log would be the longest, and it would not stand any more. Raises CHANGE_REFUSED when
-    no voter would remain, or no majority of those that remain is fit; UNEXPECTED_ARGUMENT: nobody can have that id.
+    ``facts`` of all others than the leader. A leader that is to be removed is checked here like any other. It must then
+    hand the leadership over, for the next leader to remove it. If it appended its own removal and stopped there, nobody
+    could be elected. Its log would be the longest, and it would not stand any more. Raises CHANGE_REFUSED when no voter
+    would remain, or no majority of the remaining voters is fit. Raises UNEXPECTED_ARGUMENT if no node can have that id.
     """
     _check_id(node_id)
     member = membership.members.get(node_id)
@@ -143,8 +143,8 @@ def plan_remove(
 def plan_readmit(
     membership: Membership, node_id: NodeId, leader_id: NodeId, facts: Mapping[NodeId, MemberFacts], measure: Measure
 ) -> tuple[Member, ...] | None:
-    """A member whose disk is another one, or an older state, as a learner with the disk it has now. None: it is not
-    in doubt, and has the disk that was admitted.
+    """A member with another disk, or an older state of its disk, becomes a learner with its present disk. None: it is
+    not in doubt, and has the disk that was admitted.
 
     ``facts`` of all others than the leader. Raises UNKNOWN_MEMBER; CHANGE_REFUSED when it leads, is not connected, or
     was a voter and no majority of those that remain is fit.
@@ -212,5 +212,5 @@ def _check_majority(
 
 
 def _refused(why: str, **metadata: str) -> DLedgerError:
-    """``waits_for`` in the metadata: it passes by itself, so that whoever asks may wait for it."""
+    """``waits_for`` in the metadata: the obstacle passes by itself, so the caller may wait for it."""
     return error(Code.CHANGE_REFUSED, why, **metadata)

@@ -16,8 +16,8 @@ from dledger.log.frame.frame import Frame
 NOBODY = NodeId("")
 
 MAX_TERM_LEAP = 1 << 32
-"""A term so far above this node's is not believed: as many elections take a century, and a term near the end of its
-64 bits, taken over once, would leave no room for another."""
+"""A term so far above this node's is not believed: as many elections take a century. If a node took over a term near
+the end of its 64 bits, no room would be left for another."""
 
 
 class VoteResult(IntEnum):
@@ -63,7 +63,8 @@ class PushResult(IntEnum):
 class VoteRequest:
     """Asks for a vote in ``term``. A pre-vote (WAIT_TO_REVOTE) asks whether one would be given, and changes nothing.
 
-    ``transfer_leader_id`` names the leader that handed over in ``term`` − 1, and lifts stickiness at those who hear it.
+    ``transfer_leader_id`` names the leader that handed over in ``term`` − 1, and lifts stickiness at the voters that
+    hear it.
     """
 
     group: str
@@ -132,12 +133,12 @@ class Compare:
 
 @dataclass(frozen=True, slots=True)
 class CompareResponse:
-    """SUCCESS: it does; ``position`` is the follower's last one. INCONSISTENT_STATE: ``position`` is the highest one at
-    or below the point asked whose term ``position_term`` does not exceed the point's: compare there.
+    """SUCCESS: it does; ``position`` is the follower's last one. INCONSISTENT_STATE: compare at ``position``. It is the
+    highest one at or below the point asked with a term, ``position_term``, that does not exceed the point's.
 
     ``admits_loss``: the follower knows that frames it acknowledged are damaged, or were given up. Until a leader has
-    brought them back it votes by the end that it had, as far as it knows that, or not at all: its disk need not be
-    doubted for what ``position`` says.
+    brought them back, it votes by its former end, or not at all if it does not know that end. So its disk need not
+    be doubted because of ``position``.
     """
 
     group: str
@@ -230,15 +231,15 @@ class FetchResult(IntEnum):
     DAMAGED = 3
     """I have it, and it is damaged here too; or I may have had it, and lost it."""
     OTHER_LOG = 4
-    """What I have there does not follow the chain that was named."""
+    """My frames there do not follow the chain in the request."""
     BUSY = 5
     """I am answering you, or too many others: ask again later."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """Any node to any other, whatever their roles: give me your frames behind ``previous``, up to position
-    ``last_wanted``, about ``max_bytes`` of them. It says nothing of terms and leaders: chains prove what is right."""
+    """Any node to any other, in any role: give me your frames behind ``previous``, up to position ``last_wanted``,
+    about ``max_bytes`` of them. It says nothing of terms and leaders: chains prove what is right."""
 
     group: str
     term: Term
@@ -303,7 +304,7 @@ Message = (
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatBatch:
-    """What one node sends to another in one turn of its event loop: the heartbeats of all groups that it leads.
+    """The heartbeats of all groups that one node leads, sent to another node in one turn of the event loop.
 
     Each row counts for its own group, term and round alone.
     """

@@ -13,7 +13,7 @@ class Patience:
     """How long to wait for one follower's next answer (``wait_ms``).
 
     The wait doubles when an answer is late, so a distant or slow node gets its time. An acknowledged push shortens it
-    again to ``MARGIN`` times what that push took, but never below the first wait.
+    again to ``MARGIN`` times the time of that push, but never below the first wait.
     """
 
     __slots__ = ("_first_ms", "wait_ms")

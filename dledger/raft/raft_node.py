@@ -1,8 +1,8 @@
 """One node's decisions in one group: terms, votes, leadership, commit. No IO, no clock, no randomness of its own.
 
-Inputs are messages, the passing of time and what became durable; ``take_effects`` returns what is to be done about
-them, in order. Time is the caller's monotonic clock in milliseconds. It stands on two others: what a node is
-(state.py), and how it comes to lead (elections.py). What a leader alone knows is in leadership.py.
+Inputs are messages, the passing of time and the growth of the durable log. ``take_effects`` returns the effects to be
+carried out, in order. Time is the caller's monotonic clock in milliseconds. It stands on two others: the state of a
+node (state.py), and how it comes to lead (elections.py). The leader's own knowledge is in leadership.py.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class RaftNode(Elections):
             self.deadline_ms = self._election_deadline(now_ms)
 
     def _forgive_lateness(self, now_ms: float) -> bool:
-        """A timer that fires late says that this process stood still, not that the leader is gone: what has arrived
-        meanwhile is taken first, and the timer armed once more. Load alone never elects."""
+        """A timer that fires late shows that this process stood still, not that the leader is gone. So the messages
+        that arrived meanwhile are taken first, and the timer is armed once more. Load alone never elects."""
         late_ms = now_ms - self.deadline_ms
         if late_ms < self._timings.heartbeat_interval_ms / 2 or self._forgave_lateness:
             self._forgave_lateness = False
@@ -78,8 +78,8 @@ class RaftNode(Elections):
         """Any message of a leader. False when it is not (any more) to be obeyed: answer it with our own term.
 
         A leader need not be among the members known here: it may be the newer one. The vote of its term is given to it
-        if it was not given yet. Nobody else can win the term, and so a disk that forgot whom it voted for, and was
-        admitted anew by this leader, cannot vote a second time.
+        if it was not given yet. Nobody else can win the term. So a disk that forgot its vote, and was admitted anew by
+        this leader, cannot vote a second time.
         """
         if term < self.term or sender == self.node_id:
             return False
@@ -114,11 +114,11 @@ class RaftNode(Elections):
     def answer_if_steady(
         self, sender: NodeId, message: Heartbeat, now_ms: float, wall_clock_ms: int
     ) -> HeartbeatResponse | None:
-        """The answer to a heartbeat that changes nothing here but when the leader was heard. None: it may change more,
-        nothing was done, and it is for ``on_heartbeat``.
+        """The answer to a heartbeat that changes only the time at which the leader was last heard. None: it may change
+        more, nothing was done, and it is for ``on_heartbeat``.
 
-        It does what ``on_heartbeat`` would, without an effect: term, vote, leader and commit position stay, so there is
-        nothing to make durable before the answer leaves.
+        The answer equals that of ``on_heartbeat``, without an effect. Term, vote, leader and commit position stay, so
+        nothing must become durable before the answer leaves.
         """
         is_steady = (
             sender == self.leader_id
@@ -138,8 +138,8 @@ class RaftNode(Elections):
         return HeartbeatResponse(self.group, self.term, message.round, keeps_lease, self.disk, now_wall_ms, may_vote)
 
     def hear_follower(self, sender: NodeId, term: Term, now_ms: float) -> Leadership | None:
-        """Any answer to a leader's message. The leadership, when the answer belongs to it. What a node says that is no
-        member (any more) changes nothing."""
+        """Any answer to a leader's message. The leadership, when the answer belongs to it. An answer of a node that is
+        no member (any more) changes nothing."""
         if sender not in self.membership.members:
             return None
         if term > self.term:
@@ -158,8 +158,8 @@ class RaftNode(Elections):
             self._take_round(leadership, sender, answer.round, keeps_lease=answer.keeps_lease)
 
     def take_if_steady(self, sender: NodeId, answer: HeartbeatResponse, now_ms: float) -> bool:
-        """Takes an answer in this leader's term that confirms no round and no lease which the follower had not
-        confirmed before. False: nothing was done, and it is for ``on_heartbeat_response``."""
+        """Takes an answer in this leader's term if the follower had already confirmed its round, and its lease. False:
+        nothing was done, and it is for ``on_heartbeat_response``."""
         leadership = self.leadership
         if leadership is None or answer.term != self.term:
             return False
@@ -174,7 +174,7 @@ class RaftNode(Elections):
         leases the leader may go on answering reads behind it, and nobody asks before the time that was promised.
 
         The others see it at the same instant, and in all groups that it led. So they ask one after the other, in an
-        order that each group has for itself: whoever is first has won before the next one asks, as a rule.
+        order that each group has for itself. As a rule the first one has won before the next one asks.
         """
         if peer != self.leader_id or self.leadership is not None or self._lease_reads:
             return
@@ -207,8 +207,8 @@ class RaftNode(Elections):
         self.is_compared = True
 
     def on_reset(self, point: LogPoint) -> None:
-        """The follower's log was replaced by one that begins, and ends, behind ``point``, where its leader's begins:
-        that is committed."""
+        """The follower's log was replaced by an empty one behind ``point``, at which its leader's log begins. So
+        ``point`` is committed."""
         assert self._log.last == point, f"the log was reset to {point} and ends at {self._log.last}"
         self.on_matched(point.position)
         self._commit(point.position)
@@ -243,11 +243,11 @@ class RaftNode(Elections):
         """Raises LEADER_NOT_READY or CHANGE_PENDING unless a leader may append a MEMBERSHIP frame now; the last one is
         at ``members_position``.
 
-        One change at a time: a majority of the members before a change and one of those after it share a voter, which
-        does not hold across two changes. And not before something of this term is committed: another leader may have
-        appended a change that this one does not know, to the same members, and two changes that each differ by one
-        voter from what was before may have majorities that share none (Ongaro's erratum to single-server changes,
-        2015). With a frame of this term committed by a majority no such other change can be committed any more.
+        One change at a time: a majority of the members before a change and one of those after it share a voter. Across
+        two changes that does not hold. And not before something of this term is committed. Another leader may have
+        changed the same members, unknown to this one. Two changes that each differ by one voter from the same members
+        may have majorities without a common voter (Ongaro's erratum to single-server changes, 2015). With a frame of
+        this term committed by a majority no such other change can be committed any more.
         """
         if not self.is_ready:
             raise error(
@@ -257,8 +257,8 @@ class RaftNode(Elections):
             raise error(Code.CHANGE_PENDING, "another change of members is not committed yet; try again after a moment")
 
     def has_lease(self, now_ms: float) -> bool:
-        """Whether this node surely leads alone at ``now_ms``, so that a linearizable read needs no round: the commit
-        position covers all that was acknowledged to anyone. Never without ``lease_reads``."""
+        """Whether this node surely leads alone at ``now_ms``. Then a linearizable read needs no round: the commit
+        position covers everything that was acknowledged to anyone. Never without ``lease_reads``."""
         leadership = self.leadership
         return leadership is not None and self.is_ready and now_ms < leadership.lease_until_ms
 

@@ -1,8 +1,8 @@
-"""In which order the nodes of a group are to lead it: rendezvous hashing.
+"""The order in which the nodes of a group are to lead it: rendezvous hashing.
 
 Every node computes the same order from the group's key and the nodes' ids alone. Over many groups each node comes first
-equally often; without a node only the groups that it came first in have another first one. Advice, never safety: who
-leads is decided by votes.
+equally often; without a node only the groups that it came first in have another first one. Advice, never safety: votes
+decide which node leads.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a leader knows of one follower, and what to send it next: COMPARE → TRUNCATE or RESET → APPEND.
+"""A leader's knowledge of one follower, and the next message to it: COMPARE → TRUNCATE or RESET → APPEND.
 
 ::
 
@@ -64,8 +64,8 @@ class Progress:
 
     Invariants: 0 <= match <= last position of the leader; match < next; match falls only when the follower's answer to
     COMPARE names a lower end. If the follower had acknowledged more before that COMPARE was sent, it lost frames:
-    ``on_compare`` returns that, and the caller judges it. What it acknowledged after that may be newer than the answer,
-    and is acknowledged again.
+    ``on_compare`` returns that position, and the caller judges it. Later acknowledgements may be newer than the answer,
+    and are repeated.
 
     A follower with another disk gets another Progress (``Leadership.forget``). All of a term share ``request_ids``, so
     an answer to an earlier Progress is never taken for an answer to this one.
@@ -114,7 +114,7 @@ class Progress:
         self._window_bytes = window_bytes
         self._request_ids = count(1) if request_ids is None else request_ids
         self.is_compared = False
-        """Whether a COMPARE succeeded yet: before, whatever is acknowledged was acknowledged by another disk."""
+        """Whether a COMPARE succeeded yet: acknowledgements before that were another disk's."""
         self.state = PushState.COMPARE
         self.match = Position(0)
         self.next = Position(last + 1)
@@ -143,7 +143,7 @@ class Progress:
         self.machine: MachineProgress | None = None
         """By its last report in this term."""
         self.clock_offset_ms: float | None = None
-        """What its wall clock shows minus what our own, monotonic one does; None before it said so."""
+        """Its wall clock less this node's monotonic clock; None before it told its time."""
         self.round = 0
         """The last read round it answered."""
         self.lease_round = 0
@@ -215,9 +215,9 @@ class Progress:
     ) -> Position | None:
         """Takes the answer to the last COMPARE. Answers to older ones, and repeated answers, are dropped.
 
-        ``match_in_terms`` is the leader's highest position at or below ``answer.position`` whose term does not exceed
-        ``answer.position_term``. The two logs can be equal up to there at most. ``start`` is where the leader's log
-        begins.
+        ``match_in_terms`` is the leader's highest position at or below ``answer.position`` with a term that does not
+        exceed ``answer.position_term``. The two logs can be equal up to there at most. ``start`` is where the leader's
+        log begins.
 
         Returns None, or, if the follower lost frames, the position up to which it had acknowledged when it was asked.
         """
@@ -239,8 +239,8 @@ class Progress:
         return lost
 
     def _found_equal(self, position: Position, their_last: Position, match_in_terms: Position) -> None:
-        """The logs are equal at ``position``. The follower is to cut what it has behind that, unless more may be equal:
-        this log may have grown since the question, and the follower may have fetched the same frames. Then the leader
+        """The logs are equal at ``position``. The follower is to cut its log behind that, unless more may be equal.
+        This log may have grown since the question, and the follower may have fetched the same frames. Then the leader
         asks higher first."""
         if position < match_in_terms < self._differs_at:
             self.compare_at = match_in_terms
@@ -258,7 +258,7 @@ class Progress:
 
     def _compare_lower(self, answered: Position, match_in_terms: Position, start: Position) -> None:
         """The logs differ at the point asked. They differ right behind ``match_in_terms`` too, if both have a frame
-        there: this log's frame has a higher term than any frame of the follower up to there."""
+        there. This log's frame there has a higher term than any frame of the follower up to there."""
         self._differs_at = min(self.compare_at, match_in_terms + 1 if match_in_terms < answered else inf)
         if match_in_terms < start or self.compare_at <= start:
             self.state = PushState.RESET
@@ -277,7 +277,7 @@ class Progress:
             self.paused_until_ms = inf
 
     def on_reset(self, answer: ResetResponse, last: Position) -> None:
-        """Whatever the answer: what the follower has now is found by comparing."""
+        """After any answer, the follower's log is found by comparing."""
         if self.state is PushState.RESET and self._awaits(answer.request_id):
             self.restart(last)
 

@@ -1,4 +1,4 @@
-"""Whether the other voters' disks work, judged by a leader whose own disk may hang."""
+"""Whether the other voters' disks work, as judged by a leader with a disk that may hang."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class OthersProgress:
         return self.lasts_ms(now_ms) > self._standstill_ms
 
     def lasts_ms(self, now_ms: float) -> float:
-        """0.0 where they stand still."""
+        """0.0 if they stand still."""
         return 0.0 if self._stands_still(now_ms) else now_ms - self._since_ms
 
     def _stands_still(self, now_ms: float) -> bool:

@@ -19,7 +19,7 @@ from dledger.raft.rendezvous import ranked
 
 
 class LogView(Protocol):
-    """What the decisions rest on: where the log ends, from memory."""
+    """The facts about the log on which decisions rest: its end, from memory."""
 
     @property
     def last(self) -> LogPoint: ...
@@ -37,7 +37,8 @@ class VoteBlocker(Enum):
 
 
 CALLS_BEFORE_STANDING = 6
-"""Calls for the vote of a learner before it stands itself: whoever calls has had time to fetch what it lacks."""
+"""So many calls for its vote make a learner stand itself: by then the callers have had time to fetch the missing
+frames."""
 
 _KEEPS_FROM_VOTING = frozenset({VoteBlocker.OWES_CATCH_UP, VoteBlocker.OTHER_DISK})
 _KEEPS_FROM_LEADING = frozenset({VoteBlocker.SLOW_DISK, VoteBlocker.DAMAGED_LOG, VoteBlocker.STOPPED_MACHINE})
@@ -70,8 +71,8 @@ class NodeState:
         in_turn: bool = False,
     ) -> None:
         """``in_turn``: after a leader's silence the voters stand one after the other, in the group's own order
-        (rendezvous.py), and not at random: where a node leads many groups, all of them lose their leader at once, and
-        votes that are split cost every one of them a save and another round."""
+        (rendezvous.py), and not at random. If a node leads many groups, all of them lose their leader at once. Split
+        votes would cost every one of them a save and another round."""
         self.group, self.node_id, self.membership = group, node_id, membership
         self.term = max(term, log.last.term)
         self.vote = vote if self.term == term else NOBODY
@@ -85,15 +86,16 @@ class NodeState:
         """The commit position when this node took the term. The leader of the term holds all frames up to here."""
         self.is_compared = False
         """Whether the term's leader has compared its log with this one since this start. Before that, the leader may
-        count frames that an earlier start acknowledged and this log has lost."""
+        count frames of an earlier start, acknowledged then and lost since."""
         self.min_candidate_end = GENESIS
-        """The furthest log end that this node may have acknowledged and then lost. It rejects candidates whose log ends
-        before this point, and does not stand itself until its own log reaches it."""
+        """The furthest log end that this node may have acknowledged and then lost. It rejects a candidate if the
+        candidate's log ends before this point, and does not stand itself until its own log reaches it."""
         self.leadership: Leadership | None = None
         self.ballot: Ballot | None = None
         self.vote_blockers: set[VoteBlocker] = set()
         self.disk = DiskState.OK
-        """What this node's disk is good for: followers say it, leaders do not hand over to one that is full."""
+        """The state of this node's disk: followers report it, and leaders do not hand over to a node with a full
+        disk."""
         self.may_found = True
         """Whether this node may take part in founding: it has met all founders, and their logs were empty. While it is
         False and this log is empty, the node neither stands nor votes for a candidate with an empty log. So nodes with
@@ -109,8 +111,8 @@ class NodeState:
         self._last_led = Term(0)
         self._forgave_lateness = self._awaits_successor = False
         self._rounds_alone = self._fetches = 0
-        """How often this node asked whether it may stand, since it last knew of a leader; and how often it had frames
-        fetched for that, each time from another voter."""
+        """Two counts since this node last knew of a leader. The first: how often it asked whether it may stand. The
+        second: how often it had frames fetched for that, each time from another voter."""
         self._calls = 0
         """How often a candidate with a shorter log asked this learner for its vote, since the learner last heard a
         leader or stood in vain."""
@@ -122,19 +124,20 @@ class NodeState:
 
     @property
     def may_vote(self) -> bool:
-        """False for a node that no quorum may rest on: it does not stand, and votes at most for a log that is ahead."""
+        """False for a node that must not be part of a quorum. It does not stand, and votes at most for a log that is
+        ahead."""
         return self.vote_blockers.isdisjoint(_KEEPS_FROM_VOTING)
 
     @property
     def keeps_promises(self) -> bool:
-        """False for a node that may lack frames which it acknowledged, and does not know how far they went. (If it
-        knows, ``min_candidate_end`` says so.) A disk that replaced another one keeps its promises: it lacks only what
-        the disk before it acknowledged."""
+        """False for a node that may lack acknowledged frames, and does not know how far they went. (If it knows,
+        ``min_candidate_end`` says so.) A disk that replaced another one keeps its promises: only the disk before it
+        acknowledged the frames missing here."""
         return VoteBlocker.OWES_CATCH_UP not in self.vote_blockers
 
     @property
     def may_lead(self) -> bool:
-        """False for a node whose disk does not keep up, or whose log is damaged: it follows and votes, and does not
+        """False for a node with a disk that does not keep up, or with a damaged log: it follows and votes, and does not
         stand."""
         return self.vote_blockers.isdisjoint(_KEEPS_FROM_LEADING)
 
@@ -170,8 +173,8 @@ class NodeState:
         """The end of this log was cut, and it is not known yet what this node had acknowledged there.
 
         Until ``know_tail`` it votes only for a log that ends in a later term than its own. That is safe. The node
-        cannot have acknowledged frames of such a term. The leader of that term had every committed frame of earlier
-        ones (Raft §5.4.3), so a log with a frame of that term has them too.
+        cannot have acknowledged frames of such a term. The leader of such a term had every committed frame of earlier
+        ones (Raft §5.4.3). So a log with a frame of that term has them too.
         """
         self._hinder(VoteBlocker.UNKNOWN_TAIL, hinders=True)
         self.min_candidate_end = LogPoint(Position(0), Term(self.term + 1), 0)
@@ -215,8 +218,9 @@ class NodeState:
         return now_ms + self._least_patience_ms + self._more_patience_ms * self._random.random()
 
     def _take_place(self) -> None:
-        """Sets how long this node waits for a leader: between both election timeouts at random, or in its part of
-        that time, the second half of which is left to whoever stood in the first."""
+        """Sets how long this node waits for a leader: between both election timeouts at random, or in its own part
+        of that time. It stands in the first half of its part. The second half is left free, so that its election can
+        end."""
         least_ms, most_ms = self._timings.election_timeout_min_ms, self._timings.election_timeout_max_ms
         self._least_patience_ms, self._more_patience_ms = float(least_ms), float(most_ms - least_ms)
         if self._in_turn:
@@ -328,10 +332,10 @@ class NodeState:
     # Members and their standing ----------------------------------------------------------------------------------
 
     def set_membership(self, membership: Membership, now_ms: float) -> None:
-        """The log's last word on who belongs to the group; effective when appended, not when committed.
+        """The log's last word on the members of the group; effective when appended, not when committed.
 
-        A leader that is no voter by it leads on without counting itself. Another node that is none does not stand, and
-        what it began is over; one that is the only voter stands at once.
+        A leader that is no voter by it leads on without counting itself. Any other node that is no voter does not
+        stand, and an election that it began is over. A node that is the only voter stands at once.
         """
         self.membership = membership
         self._take_place()

@@ -1,4 +1,4 @@
-"""What the metadata of a call say of its way from node to node, and those of a refusal of who leads."""
+"""Metadata of calls: their way from node to node, and the leader in a refusal."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Any
 from dledger.common.errors import Code, DLedgerError, error, quoted
 
 HOPS = "dledger-hops"
-"""How often the call may still be sent on. Absent: as often as the node that was asked likes."""
+"""How often the call may still be sent on. Absent: as often as the node asked likes."""
 CLUSTER_ID = "dledger-cluster-id"
-"""Of the node that sends a call on: an address may have come to lead to another cluster."""
+"""Of the sending node: an address may have come to lead to another cluster."""
 LEADER_ID = "dledger-leader-id"
 LEADER_ADDRESS = "dledger-leader-address"
 
 DIRECTLY = ((HOPS, "0"),)
-"""For a caller who looks for the leader by himself, and wants to know which node refused him."""
+"""For a caller with a search for the leader of its own: only the node asked answers, and refuses."""
 
 _CONTROLS = frozenset({HOPS, CLUSTER_ID})
 
 
 def controls(metadata: Iterable[tuple[str, Any]] | None) -> dict[str, str]:
-    """Of a call's metadata, what concerns its way."""
+    """The part of a call's metadata about its way."""
     return {name: value for name, value in metadata or () if name in _CONTROLS}
 
 
@@ -35,8 +35,8 @@ def hops_left(told: str | None, most: int) -> int:
 
 
 def leader_metadata(refusal: DLedgerError) -> tuple[tuple[str, str], ...]:
-    """Who leads, for callers without a decoder of status details: empty values while nobody knows, and nothing at all
-    with refusals that are not about the leadership."""
+    """The leader, for callers without a decoder of status details: empty values while none is known, and nothing at all
+    with refusals for other reasons."""
     if refusal.code is not Code.NOT_LEADER:
         return ()
     leader_id, address = refusal.metadata.get("leader_id", ""), refusal.metadata.get("leader_address", "")

@@ -9,6 +9,9 @@ from typing import Any, Generic, TypeVar, cast
 from dledger.rpc.http2.connection import Http2Connection
 from dledger.rpc.http2.frames import ErrorCode
 
+ALPN = "h2"
+"""HTTP/2, as the TLS handshake names it (RFC 9113, 3.2)."""
+
 AnyConnection = TypeVar("AnyConnection", bound=Http2Connection[Any])
 
 
@@ -57,7 +60,7 @@ class Http2Protocol(asyncio.Protocol, Generic[AnyConnection]):
         self.flush()
 
     def flush(self) -> None:
-        """Writes what there is to be sent, and closes a connection that has come to its end."""
+        """Writes the output there is, and closes a connection that has come to its end."""
         transport = self._transport
         if transport is None:
             return
@@ -90,3 +93,9 @@ class Http2Protocol(asyncio.Protocol, Generic[AnyConnection]):
         """At once."""
         if self._transport is not None:
             self._transport.abort()
+
+
+def agreed_on_http2(transport: asyncio.BaseTransport) -> bool:
+    """Over TLS both sides say so in the handshake. Without TLS they know it beforehand."""
+    tls = transport.get_extra_info("ssl_object")
+    return tls is None or tls.selected_alpn_protocol() == ALPN

@@ -46,12 +46,12 @@ _OF_HTTP = {
 
 
 def status_of_reset(code: ErrorCode) -> StatusCode:
-    """What a client makes of a stream that the server has reset (gRPC over HTTP/2, "Errors")."""
+    """A client's status for a stream that the server has reset (gRPC over HTTP/2, "Errors")."""
     return _OF_RESETS.get(code, StatusCode.INTERNAL)
 
 
 def status_of_http(status: int) -> StatusCode:
-    """What a client makes of an answer that is none of gRPC's."""
+    """A client's status for an answer that is none of gRPC's."""
     return _OF_HTTP.get(status, StatusCode.UNKNOWN)
 
 

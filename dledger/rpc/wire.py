@@ -21,6 +21,7 @@ Metadata = tuple[tuple[str, str | bytes], ...]
 
 PREFIX_BYTES = 5
 CONTENT_TYPE = b"application/grpc"
+ENCODINGS = (b"identity", b"deflate", b"gzip")
 _PREFIX = struct.Struct(">BI")
 _UNITS_S = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
 _MOST_DIGITS = 8
@@ -30,9 +31,10 @@ RESERVED = frozenset({b"te", b"content-type", b"user-agent", b"content-length"})
 class WireFault(Exception):
     """What came is not gRPC, or more than is taken: the call ends with ``status``."""
 
-    def __init__(self, status: StatusCode, text: str) -> None:
+    def __init__(self, status: StatusCode, text: str, metadata: Metadata = ()) -> None:
         super().__init__(text)
         self.status = status
+        self.metadata = metadata
 
 
 def prefixed(message: bytes, *, is_compressed: bool = False) -> tuple[bytes, bytes]:
@@ -96,9 +98,17 @@ def _too_large(size: int, limit_bytes: int) -> str:
     return f"a message of {size} bytes; at most {limit_bytes} are taken"
 
 
+def check_encoding(encoding: bytes) -> None:
+    """Of the messages of a call. Raises WireFault for one that is not known here."""
+    if encoding not in ENCODINGS:
+        names = b", ".join(ENCODINGS).decode()
+        text = f"messages in the encoding {encoding!r} are not taken; {names} are"
+        raise WireFault(StatusCode.UNIMPLEMENTED, text, (("grpc-accept-encoding", names.replace(" ", "")),))
+
+
 def decompressed(message: bytes, encoding: bytes, limit_bytes: int) -> bytes:
     """Raises WireFault, also for what would be larger than ``limit_bytes``."""
-    if encoding not in (b"gzip", b"deflate"):
+    if encoding not in ENCODINGS[1:]:
         text = "a message is compressed, and the headers do not say how"
         raise WireFault(StatusCode.INTERNAL, text)
     unzip = zlib.decompressobj(zlib.MAX_WBITS | 32)

@@ -81,7 +81,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
     async def AddLearner(self, request: admin_pb2.AddLearnerRequest, caller: str) -> admin_pb2.AddLearnerResponse:  # noqa: N802
         replica, address = await self._node.find(request.group), request.peer_address
         if replica.group != META_GROUP:
-            replica.admission.check_leader()  # who leads says it, to callers who ask one after the other
+            replica.admission.check_leader()  # the leader says it, to callers that ask one node after the other
             address = await self._node.directory.address_of(NodeId(request.id), address)
         change = await replica.members.add(NodeId(request.id), address, dry_run=request.dry_run)
         await self._node.directory.tell(replica)
@@ -211,7 +211,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
 
 
 def _of_recovering(node: Node, recovering: RecoveringReplica) -> admin_pb2.StatusResponse:
-    """What is known of a log that cannot be opened yet. How far it is committed in records is not."""
+    """The known facts of a log that cannot be opened yet. How far it is committed in records is not."""
     config, state = node.config, recovering.log.state
     return admin_pb2.StatusResponse(
         group=node.groups.name_of(recovering.group),
@@ -251,7 +251,7 @@ def _with_totals(response: admin_pb2.StatusResponse, node: Node) -> admin_pb2.St
 
 
 def _is_removed(node: Node, replica: Replica) -> bool:
-    """By the word of others, while it hears no leader. One whose log is empty was not added yet."""
+    """By the word of others, while it hears no leader. A replica with an empty log was not added yet."""
     says_so = any(refusal.code is Code.UNKNOWN_MEMBER for refusal in node.refusals.values())
     return says_so and not replica.leader_id and replica.log.last.position > 0
 

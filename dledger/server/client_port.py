@@ -1,4 +1,4 @@
-"""A node's port for clients, and for the calls that other nodes send on: its services over gRPC, and its health."""
+"""A node's port for clients and for other nodes' calls: its services over gRPC, and its health."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ClientPort:
         return cls(node, await bind_grpc(node, health), health)
 
     async def open(self) -> None:
-        """LogService is SERVING while a leader is known: what a load balancer in front of the clients wants to know."""
+        """From now on clients are served. LogService is SERVING while a leader is known, for load balancers."""
         await self._port.start()
         await self._health.set("", _SERVING)
         await self._health.set(LOG_SERVICE, _NOT_SERVING)

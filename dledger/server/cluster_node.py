@@ -39,7 +39,7 @@ class Node(node.Node):
         others: OtherNodes | None = None,
         forwarder: Forwarder | None = None,
     ) -> None:
-        """``others`` and ``forwarder`` are the ways to other nodes' API, which a simulation replaces too."""
+        """``others`` and ``forwarder`` are the ways to other nodes' API; a simulation replaces them too."""
         random = random or Random()  # seeded by the operating system
         config = replace(config, group=META_GROUP)
         super().__init__(config, disk=disk, transport=transport, random=random, wall_clock_ms=wall_clock_ms)
@@ -78,11 +78,11 @@ class Node(node.Node):
         self.directory.on_members()
 
     def on_failure(self, group: str, failure: DLedgerError) -> None:
-        # The node ends with either of the cluster's own groups: whoever watches over it starts it again.
+        # The node ends with either of the cluster's own groups: its supervisor starts it again.
         super().on_failure(META_GROUP if group == DEFAULT_GROUP else group, failure)
 
     async def find(self, group: str) -> Replica:
-        """As ``replica``, and sure of what there is not: raises UNKNOWN_GROUP only after a read of the directory that
+        """As ``replica``, and sure of missing groups. It raises UNKNOWN_GROUP only after a read of the directory that
         began after the call, else NOT_HERE."""
         try:
             return self.replica(group)
@@ -100,8 +100,8 @@ class Node(node.Node):
             await self.directory.check_exists(self.groups.name_of(group))
 
     def user_replica(self, group: str) -> Replica:
-        """For what users append, trim and keep: the log of a state machine is that one's alone. Raises UNSUPPORTED, and
-        what ``replica`` raises."""
+        """For users' appends, trims and retention: the log of a state machine belongs to the state machine alone.
+        Raises UNSUPPORTED, and the errors of ``replica``."""
         return self._for_users(self.replica(group))
 
     def _for_users(self, replica: Replica) -> Replica:

@@ -1,4 +1,4 @@
-"""Who the members of a group are, as the node that leads it tells the directory."""
+"""The members of a group, as its leader tells them to the directory."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dledger.server.directory_machine import GroupMembers
 
 
 def committed_members(replica: Replica) -> GroupMembers | None:
-    """Who the members are by the committed part of the log. None unless the replica leads, knows what is committed, and
-    no change is under way."""
+    """The members by the committed part of the log. None unless the replica leads, knows the commit position, and no
+    change is under way."""
     core, state = replica.core, replica.log.state
     if not replica.leads or not core.is_ready or state.members_position > core.commit_position:
         return None

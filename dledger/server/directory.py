@@ -41,7 +41,7 @@ MAX_GROUPS = 200
 
 @contextmanager
 def said_to_callers() -> Iterator[None]:
-    """What the state machine refuses is raised as the error that it stands for."""
+    """A refusal of the state machine is raised as the error that it stands for."""
     try:
         yield
     except GroupRefused as refused:
@@ -114,7 +114,7 @@ class Directory:
         await self._runner.barrier()
 
     async def submit(self, command: bytes) -> GroupEntry:
-        """Raises what the directory refuses it with, and what an append raises."""
+        """Raises the directory's refusal, and the errors of an append."""
         with said_to_callers():
             entry: GroupEntry = await self._runner.submit(command)
         return entry
@@ -129,7 +129,8 @@ class Directory:
 
     async def create(self, name: str, members: Sequence[NodeId], *, dry_run: bool = False) -> GroupEntry:
         """Makes a group of these nodes, or of the voters of `meta`. Raises UNEXPECTED_ARGUMENT, GROUP_EXISTS,
-        UNKNOWN_MEMBER, CHANGE_REFUSED for a node whose disk is in doubt or unknown, and what an append raises."""
+        UNKNOWN_MEMBER, and the errors of an append. Raises CHANGE_REFUSED for a node with a disk in doubt or
+        unknown."""
         check_group_name(name)
         known = await self.groups()
         with said_to_callers():
@@ -146,8 +147,8 @@ class Directory:
         own leader has sealed it. With ``force`` nothing waits for that: its members may acknowledge records until they
         hear of the removal, and those are gone.
 
-        Raises UNKNOWN_GROUP, CHANGE_REFUSED for a ``group_id`` that is not the group's, UNSUPPORTED for the cluster's
-        own groups, and what an append raises.
+        Raises UNKNOWN_GROUP, CHANGE_REFUSED for a ``group_id`` of another group, UNSUPPORTED for the cluster's own
+        groups, and the errors of an append.
         """
         await self.barrier()
         with said_to_callers():
@@ -166,9 +167,9 @@ class Directory:
     # Members of the cluster --------------------------------------------------------------------------------------
 
     async def address_of(self, node_id: NodeId, given: str) -> str:
-        """Where other nodes reach a node of the cluster, which is to be added to another group than `meta`. Raises
-        UNKNOWN_MEMBER for one that is no member of `meta`, and UNEXPECTED_ARGUMENT for one that is at another address
-        than ``given``, if that is not empty."""
+        """The address at which other nodes reach ``node_id``, a node of the cluster to be added to another group than
+        `meta`. Raises UNKNOWN_MEMBER if it is no member of `meta`. Raises UNEXPECTED_ARGUMENT if ``given`` is not empty
+        and is not its address."""
         known = {each.id: each.peer_address for each in self.meta().log.state.members}
         if node_id not in known:  # it may have been added a moment ago
             known = await self._ask_for_nodes()
@@ -180,7 +181,7 @@ class Directory:
         return address
 
     async def _ask_for_nodes(self) -> dict[NodeId, str]:
-        """Of the leader of `meta`. Raises LEADER_NOT_READY where it cannot be asked now."""
+        """Of the leader of `meta`. Raises LEADER_NOT_READY if it cannot be asked now."""
         meta = self.meta()
         try:
             return await self._others.members_of_cluster(
@@ -205,7 +206,7 @@ class Directory:
                 )
 
     def entry_of(self, key: str) -> GroupEntry | None:
-        """The group that nodes call so; None where none is known of here."""
+        """The group with that key among the nodes; None if it is not known here."""
         return next((each for each in self.machine.groups.values() if each.key == key), None)
 
     async def check_leaves(self, node_id: NodeId) -> None:
@@ -220,15 +221,15 @@ class Directory:
             )
 
     def addresses_of(self, members: Sequence[Member]) -> list[str]:
-        """Where the API of these nodes may be reached from here. What clients are told may be of use to clients alone:
-        the default port of that API beside the port for nodes comes last."""
+        """The addresses at which the API of these nodes may be reached from here. Addresses told to clients may be of
+        use to clients alone. So the default port of the API, beside the port for nodes, comes last."""
         told = [self._node.client_address(each.id) for each in members]
         beside = [split_address(each.peer_address) for each in members]
         return [*filter(None, told), *(join_address(host, port + GRPC_PORT_OFFSET) for host, port in beside)]
 
     def members_of(self, name: str) -> list[Member]:
-        """Of a group that is not here: who may be asked instead, those that are connected first. Of one that is not
-        known of here, the leader of `meta`, who knows whether there is one."""
+        """The nodes to ask about a group without a replica here, connected ones first. For an unknown group: the leader
+        of `meta`, as it knows all groups."""
         entry = self.machine.groups.get(name)
         if entry is not None:
             return sorted(entry.members, key=lambda each: not self._node.is_connected(each.id))
@@ -269,8 +270,8 @@ class Directory:
         )
 
     async def check_exists(self, name: str) -> None:
-        """Raises UNKNOWN_GROUP where there surely is no group of that name: by a linearizable read, which the leader of
-        `meta` alone can make. Others may not have heard of it yet, and this returns."""
+        """Raises UNKNOWN_GROUP if there surely is no group of that name. Only the leader of `meta` can tell, by a
+        linearizable read. Other nodes may not have heard of it yet, and this returns."""
         replica = self._node.groups.replicas.get(META_GROUP)
         if replica is None or replica.role is not Role.LEADER:
             return
@@ -283,7 +284,7 @@ class Directory:
             raise self.refusal(name) if name == DEFAULT_GROUP else no_group(name)
 
     def refusal(self, name: str) -> DLedgerError:
-        """What is said to a caller that asks this node for a group that is not here."""
+        """The refusal of a caller that asks this node for a group that is not here."""
         if name == DEFAULT_GROUP and name not in self.machine.groups:
             return error(Code.LEADER_NOT_READY, "the cluster is being founded: dledger health says what is waited for")
         return error(Code.NOT_HERE, f"{self._node.config.id} has no replica of group {quoted(name)}: ask another")

@@ -1,8 +1,8 @@
-"""The directory of groups, as a state machine: which groups there are, and with whom each was founded.
+"""The directory of groups, as a state machine: the groups there are, and the founders of each.
 
-The record of a group says with whom it was founded and, as its leader told it last, who its members are. Who they are
-by now is the word of the group's own log, which the record follows. An id is never used twice, so a group that was
-removed and another of its name are never mixed up.
+The record of a group has its founders and its members, as its leader told them last. The group's own log has the last
+word on its members, and the record follows. An id is never used twice, so a group that was removed and another of its
+name are never mixed up.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def no_group(name: str) -> DLedgerError:
 
 
 class GroupMembers(NamedTuple):
-    """Who the members of a group are, by the committed part of its log."""
+    """The members of a group, by the committed part of its log."""
 
     members: tuple[Member, ...]
     changed_at: Position = Position(0)
@@ -66,7 +66,7 @@ class GroupEntry(NamedTuple):
 
     @property
     def key(self) -> str:
-        """What nodes call it among themselves and in their directories: another one for each group that ever was."""
+        """Its key among nodes and in their directories: another one for each group that ever was."""
         return group_key(self.name, self.id)
 
 
@@ -124,18 +124,18 @@ class DirectoryMachine(StateMachine):
             entry = self.groups[entry.name] = entry._replace(known=known)
         return entry
 
-    # What is refused: also asked beforehand, by who only wants to know --------------------------------------------
+    # Refusals: also asked for beforehand, by a caller that only wants to know -------------------------------------
 
     def check_free(self, name: str) -> None:
-        """Raises GroupRefused where a group has that name."""
+        """Raises GroupRefused if a group has that name."""
         known = self.groups.get(name)
         if name == META_GROUP or known is not None:
             what = "is being removed" if known is not None and known.is_sealing else "exists"
             raise GroupRefused(error(Code.GROUP_EXISTS, f"group {quoted(name)} {what}: choose another name"))
 
     def removable(self, name: str, group_id: int = 0) -> GroupEntry:
-        """The group of that name, and of that id unless it is 0. Raises GroupRefused for one that does not exist, or
-        stays, or is another one."""
+        """The group of that name, and of that id unless it is 0. Raises GroupRefused if it does not exist, if it stays,
+        or if it is another one."""
         if name in (META_GROUP, DEFAULT_GROUP):
             raise GroupRefused(error(Code.UNSUPPORTED, f"group {name!r} is the cluster's own, and stays"))
         entry = self._known(name)

@@ -1,7 +1,7 @@
 """``dledger.Node``: a member of a cluster inside your own program.
 
-Its port for clients is served as that of ``dledger serve`` is: by it the other nodes send on what this one leads, and
-any client reaches the log. What the program itself asks is sent on the same way when another node leads.
+The node serves clients at its port, as ``dledger serve`` does. Through this port the other nodes send calls on to their
+leader, and any client reaches the log. The program's own calls are sent on too when another node leads.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _ON_THE_WIRE = {
 class Node(cluster_node.Node):
     """``async with Node(config) as node``, or ``start`` and ``stop``.
 
-    With ``serves_clients=False`` it listens on its port for nodes alone: then calls of others that this node would have
-    to answer end with NOT_LEADER. It sends on its own calls all the same.
+    With ``serves_clients=False`` the node listens on its port for nodes alone. While it leads, the other nodes refuse
+    calls with NOT_LEADER. It sends on its own calls all the same.
     """
 
     def __init__(self, config: NodeConfig, *, serves_clients: bool = True, **replaced: Any) -> None:
@@ -45,7 +45,7 @@ class Node(cluster_node.Node):
             await self._port.open()
 
     async def stop(self) -> None:
-        """As of every node. Clients are told first, so that they move to the next leader."""
+        """As of every node. The node tells clients first, so they move to the next leader."""
         port, self._port = self._port, None
         try:
             if port is not None:

@@ -1,8 +1,8 @@
-"""Any node takes any call: what another node leads, or has, is sent on to it, and its answer handed back.
+"""Any node takes any call: it sends the call on to the leader, or to a member of the group, and hands the answer back.
 
-A call goes over a connection of its own to the other node's port for clients, so it never stands before a heartbeat. It
-is sent on once by a member of the group, which knows the leader, and twice by way of a node that is none. Its metadata
-count that (``rpc/hops.py``). The caller's deadline bounds all of it.
+A call goes over a connection of its own to the other node's port for clients, so it never stands before a heartbeat. A
+member of the group knows the leader: one hop. Any other node knows the members: two hops. The metadata count the
+hops (``rpc/hops.py``). The caller's deadline bounds all of it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Answer = TypeVar("Answer", bound=Message)
 
 
 class Caller(Protocol):
-    """Of a call's context, what its way onward needs."""
+    """The part of a call's context for its way onward."""
 
     def invocation_metadata(self) -> Iterable[tuple[str, Any]] | None: ...
 
@@ -38,7 +38,7 @@ class Caller(Protocol):
 
 
 class _InProcess:
-    """A program that has the node inside: it bounds its calls itself."""
+    """The program around the node: it bounds its calls itself."""
 
     def invocation_metadata(self) -> Iterable[tuple[str, Any]]:
         return ()
@@ -51,7 +51,7 @@ IN_PROCESS = _InProcess()
 
 
 class RefusedCall(NamedTuple):
-    """A call that this node refused, and may send on."""
+    """A call after this node's refusal: the node may send it on."""
 
     method: str
     group: str
@@ -60,7 +60,7 @@ class RefusedCall(NamedTuple):
 
 
 class Map(Protocol):
-    """What the node knows of the others."""
+    """The node's knowledge of the other nodes."""
 
     @property
     def own_address(self) -> str:
@@ -71,7 +71,7 @@ class Map(Protocol):
         """Empty until it is known."""
 
     def members_to_ask(self, group: str, refusal: DLedgerError) -> list[Member]:
-        """Who may answer instead of this node, which refused: the leader if it is known, or members of the group."""
+        """The nodes to ask after this node's refusal: the leader if it is known, or members of the group."""
 
     def addresses_of(self, member: Member) -> list[str]:
         """Where the API of a node may be reached."""
@@ -86,7 +86,7 @@ class Forwarder:
         self._connect = connect or (lambda address: Channel(address, resolver=resolver))
         self._channels: dict[str, Channel] = {}
         self._failed: set[str] = set()
-        """Addresses that could not be reached the last time."""
+        """Addresses without a connection at the last attempt."""
         self._writers: set[asyncio.Task[None]] = set()
 
     async def close(self) -> None:
@@ -96,16 +96,16 @@ class Forwarder:
             await channel.close()
 
     def check_sender(self, caller: Caller) -> None:
-        """Raises UNKNOWN_CLUSTER for a call that a node of another cluster sent on."""
+        """Raises UNKNOWN_CLUSTER for a call from a node of another cluster."""
         told = controls(caller.invocation_metadata()).get(CLUSTER_ID)
         if told is not None and told != self._map.cluster_id:
             own = self._map.cluster_id
             raise error(Code.UNKNOWN_CLUSTER, f"this node belongs to cluster {own}, not {told}, whose node sent a call")
 
     async def unary(self, refused: RefusedCall, request: Message, answer: type[Answer]) -> Answer:
-        """The answer of the node that may give it. Raises this node's refusal when the call may not be sent on, or
-        could not be; else what the other node said, and TERM_CHANGED or WAIT_QUORUM_ACK_TIMEOUT when it did not answer
-        a call that changes the log."""
+        """The other node's answer. Raises this node's refusal when the call may not be sent on, or could not be; else
+        the other node's refusal. Raises TERM_CHANGED or WAIT_QUORUM_ACK_TIMEOUT when the other node did not answer a
+        change of the log."""
         method, _, refusal, caller = refused
         hops = self._hops(refused)
         encode, decode = type(request).SerializeToString, answer.FromString
@@ -123,8 +123,8 @@ class Forwarder:
     async def stream(
         self, refused: RefusedCall, first: bytes, rest: AsyncIterator[bytes]
     ) -> AsyncGenerator[bytes, None]:
-        """The same for a call that answers with a stream, in encoded messages. ``rest`` are the requests behind
-        ``first``. Raises what ``rest`` raises, after the answers to what came before it."""
+        """As ``unary``, for a stream of answers, in encoded messages. ``rest`` are the requests behind ``first``. An
+        error of ``rest`` is raised after the answers to the requests before it."""
         method, _, refusal, caller = refused
         hops = self._hops(refused)
         for target in self._targets(refused):
@@ -169,7 +169,7 @@ class Forwarder:
             writer.exception()  # its stream has ended, and whoever hears the answers knows of what
 
     def _hops(self, refused: RefusedCall) -> int:
-        """How often whoever is asked may send the call on. Raises this node's refusal when it may not itself."""
+        """How often the next node may send the call on. Raises this node's refusal when this node may not."""
         most = MOST_HOPS.get(refused.refusal.code, 0)
         left = hops_left(controls(refused.caller.invocation_metadata()).get(HOPS), most) if most else 0
         if not left:
@@ -191,7 +191,7 @@ class Forwarder:
         return channel
 
     def _judged(self, failure: RpcFailure, method: str, target: Address, refusal: DLedgerError) -> DLedgerError:
-        """What the caller is told if nobody else can be asked. Raises what ends the call."""
+        """The refusal for the caller if no other node can be asked. Raises the error if it ends the call."""
         told = verdict(failure, method, target.address)
         if told is None:
             self._failed.add(target.address)

@@ -1,4 +1,4 @@
-"""What a node does about the directory of groups: it makes its groups what the directory and their logs say.
+"""A node's work on the directory of groups: it makes its groups fit the directory and their logs.
 
 ::
 
@@ -7,8 +7,8 @@
     a change of members ──▶ the group's leader tells the directory ──▶ who is new opens the group as a learner,
                                                                        and who has left drops its files
 
-A start opens what is on the disk without asking the directory. Everything else waits for it, and nothing is done by a
-state that lags behind what this node knows to be committed. A new member does not wait for the record either: the
+A start opens what is on the disk without asking the directory. Everything else waits for the directory. A state of it
+that lags behind the commits known to this node is not acted upon. A new member does not wait for the record either: the
 message of a leader calls it.
 """
 
@@ -23,7 +23,7 @@ from typing import Protocol
 from dledger.client.between_nodes import OtherNodes
 from dledger.common.backoff import Backoff
 from dledger.common.errors import Code, DLedgerError
-from dledger.common.types import DEFAULT_GROUP, Member, NodeId, Role, Term, id_of
+from dledger.common.types import DEFAULT_GROUP, META_GROUP, Member, NodeId, Role, Term, id_of
 from dledger.group.replica import Replica
 from dledger.node.groups import LogPosition
 from dledger.node.node import Node
@@ -77,17 +77,31 @@ class GroupUpkeep:
         self._random = random
         self._others = others
         self._wake = asyncio.Event()
+        self._is_all_due = True
+        """Every group is to be looked at; else those of ``_changed``."""
+        self._changed: set[str] = set()
+        """Groups with another leader, or another role of this node."""
         self._called: set[str] = set()
-        """Groups that a leader has a message for, and that are not here."""
+        """Groups that are not here, and for which a leader has a message."""
         self._called_as_of: dict[str, LogPosition] = {}
-        """Groups that were opened for such a message: what their record was of then. It may lag behind that leader."""
+        """Groups opened for such a message, with the log position of their record at that time. It may lag behind that
+        leader."""
         self._promotion: asyncio.TimerHandle | None = None
-        node.add_listener(lambda *_: self.wake())
+        node.add_listener(self._on_role)
         node.groups.on_called = self._on_called
 
     def wake(self) -> None:
-        """Something may be to do."""
+        """Something may be to do, in any group."""
+        self._is_all_due = True
         self._wake.set()
+
+    def _on_role(self, group: str, *_: object) -> None:
+        """A node's death changes many groups: each by itself, so that not all groups are looked at for each."""
+        if group == META_GROUP:
+            self.wake()
+        else:
+            self._changed.add(group)
+            self._wake.set()
 
     async def run(self) -> None:
         """Until it is cancelled."""
@@ -96,15 +110,26 @@ class GroupUpkeep:
             while True:
                 try:
                     self._wake.clear()
-                    await self._step()
+                    await self._look()
                     backoff.reset()
                     await self._wake.wait()
                 except DLedgerError as failure:
+                    self._is_all_due = True
                     logger.debug("the groups are not as they should be yet", extra={"why": failure})
                     await asyncio.sleep(backoff.next_s())
         finally:
             if self._promotion is not None:
                 self._promotion.cancel()
+
+    async def _look(self) -> None:
+        is_all_due, self._is_all_due = self._is_all_due, False
+        changed, self._changed = self._changed, set()
+        if is_all_due:
+            await self._step()
+        elif self._directory.is_current:
+            entries = [entry for entry in self._entries() if entry.key in changed]
+            await self._drop(entries)
+            await self._tell(entries)
 
     async def _step(self) -> None:
         """Raises what stands in the way of one part, once the others are done; done again it goes on from there."""
@@ -114,7 +139,12 @@ class GroupUpkeep:
             await self._found_default()
         elif not self._directory.is_current:
             return  # more is to come, and wakes this task
-        parts: list[Callable[[], Awaitable[None]]] = [self._remove, self._drop, self._open, self._tell]
+        parts: list[Callable[[], Awaitable[None]]] = [
+            self._remove,
+            lambda: self._drop(self._entries()),
+            self._open,
+            lambda: self._tell(self._entries()),
+        ]
         if leads:
             parts += [self._promote, self._seal]
         failures = []
@@ -143,9 +173,9 @@ class GroupUpkeep:
                 logger.info("the group was removed", extra={"group": key})
                 await self._groups.remove(key)
 
-    async def _drop(self) -> None:
+    async def _drop(self, entries: Sequence[GroupEntry]) -> None:
         """What this node is no member of any more, as the group's leader told the directory."""
-        for entry in self._entries():
+        for entry in entries:
             key, known = entry.key, entry.known
             if key not in self._groups.replicas or entry.names(self._own_id) or not known.changed_at:
                 continue
@@ -181,9 +211,9 @@ class GroupUpkeep:
 
     # What its leaders are to do ----------------------------------------------------------------------------------
 
-    async def _tell(self) -> None:
-        """The directory, who the members are of the groups that this node leads."""
-        for entry in self._entries():
+    async def _tell(self, entries: Sequence[GroupEntry]) -> None:
+        """Tells the directory the members of the groups that this node leads."""
+        for entry in entries:
             if (replica := self._groups.replicas.get(entry.key)) is not None:
                 await self.tell(entry, replica)
 

@@ -32,7 +32,7 @@ _RangeRequest = log_pb2.ReadRequest | log_pb2.ReadRecordsRequest
 
 
 class LogService(log_pb2_grpc.LogServiceServicer):
-    """What this node may not answer is sent on (``Forwarder``), unless the caller wants to hear of the refusal."""
+    """Calls for another node are sent on (``Forwarder``), unless the caller asks for the refusal."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -177,7 +177,7 @@ class LogService(log_pb2_grpc.LogServiceServicer):
     # Calls for other nodes ---------------------------------------------------------------------------------------
 
     async def _refusal_to_lead(self, group: str, context: Context) -> DLedgerError | None:
-        """Why another node is to be asked; None: this one leads, or says itself what is wrong."""
+        """This node's reason to send a call on; None: it leads, or refuses the call itself."""
         self._onward.check_sender(context)
         try:
             (await self._node.find(group)).admission.check_reader()

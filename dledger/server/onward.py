@@ -1,7 +1,7 @@
-"""What became of a call that was sent on to another node. Decisions, without IO.
+"""The outcome of a call after this node sent it on to another one. Decisions, without IO.
 
-The node in between tells its caller what the other node said. Where that one said nothing, the caller must not take it
-for a refusal: the call may have been carried out.
+This node hands the other node's answer or refusal to the caller. If the other node said nothing, the caller must not
+take it for a refusal: the other node may have carried the call out.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ MOST_HOPS = {Code.NOT_LEADER: 1, Code.NOT_HERE: 2}
 """How often a call is sent on, by why this node does not answer it: a member of the group knows the leader, another
 node knows a member."""
 CHANGES = frozenset({"Append", "AppendStream", "InitProducer"})
-"""Methods that change the log: without an answer, nobody knows whether they did."""
+"""Methods that change the log: without an answer, their outcome is unknown."""
 NOT_DONE = frozenset({Code.NOT_LEADER, Code.NOT_HERE, Code.UNKNOWN_CLUSTER})
-"""What another node says when it surely did nothing, and yet another may."""
+"""Refusals by which another node surely did nothing: a further node may be asked."""
 
 
 class Address(NamedTuple):
@@ -40,7 +40,7 @@ def in_order(addresses: Iterable[Address], own: str, failed: Callable[[str], boo
 
 
 def verdict(failure: RpcFailure, method: str, address: str) -> DLedgerError | None:
-    """What the caller is told; None when the other node surely did not begin the call."""
+    """The error for the caller; None when the other node surely did not begin the call."""
     if not failure.was_sent:
         return None
     said = from_rpc(failure, address)

@@ -1,4 +1,5 @@
-"""A line in the log of the node that carried out what an operator asked for: what, for which group, and from where."""
+"""A line in the log of the node that carried out an operator's request: its kind, its group, and the caller's
+address."""
 
 from __future__ import annotations
 

@@ -22,14 +22,14 @@ from dledger.server.cluster_node import Node
 logger = logging.getLogger(__name__)
 
 SWITCH_INTERVAL_S = 0.001
-"""So long at most the event loop waits for a thread that computes, as a scrape of many groups does for half a second;
-the interpreter's own is five times as long, each time that the loop wants to go on."""
+"""The event loop waits at most so long for a thread that computes, as a scrape of many groups does for half a second.
+The interpreter's own interval is five times as long, each time the loop wants to go on."""
 
 
 async def serve(config: NodeConfig, *, on_ready: Callable[[Node], None] | None = None) -> None:
     """Runs the node until SIGTERM or SIGINT, and stops it cleanly; a second signal ends the process at once.
 
-    Raises what ``Node.start`` raises, CONFIG_ERROR for a port in use, and the failure that ended the node.
+    Raises the errors of ``Node.start``, CONFIG_ERROR for a port in use, and the failure that ended the node.
     """
     keep_files_back()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
@@ -51,7 +51,7 @@ async def serve(config: NodeConfig, *, on_ready: Callable[[Node], None] | None =
             await node.join()
             await port.open()
             stack.push_async_callback(port.close)
-            # Clients that are told so move to the next leader; those whose streams are cut would have to look for one.
+            # Clients that are told so move to the next leader; a client with a cut stream would have to look for one.
             stack.push_async_callback(node.leave)
             _calm_collector()
             if on_ready is not None:

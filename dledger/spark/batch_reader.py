@@ -24,7 +24,7 @@ class BatchReader(DataSourceReader):
         self._bounds = Bounds()
 
     def partitions(self) -> Sequence[InputPartition]:
-        """At least one: Spark reads something also where nothing is planned."""
+        """At least one: Spark reads something also if nothing is planned."""
         options = self._options
         with in_one_sentence(), opened(options.place) as origin:
             start, end = resolve_range(options, origin)
@@ -39,7 +39,7 @@ class BatchReader(DataSourceReader):
 
 
 class PushingBatchReader(BatchReader):
-    """The same with filters on index and timestamp pushed down; Spark looks at each row again."""
+    """A ``BatchReader`` with filters on index and timestamp pushed down; Spark looks at each row again."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:  # noqa: N802  # Spark's name
         """Narrows the range. All are given back: a range is as coarse as the log's clock."""
@@ -48,7 +48,7 @@ class PushingBatchReader(BatchReader):
 
 
 def read_split(options: ReadOptions, split: Split) -> Iterator[pa.RecordBatch]:
-    """The split's records, as Arrow. Where they were trimmed since the plan: an error, or what is left."""
+    """The split's records, as Arrow. If some were trimmed since the plan: an error, or the rest."""
     at, end = split.start, split.end
     if at >= end:
         return

@@ -1,7 +1,7 @@
 """Rows of a column as batches of the log, at C speed and always cut the same way.
 
-A retry must append the same batches again to be recognised. So where one ends depends on the rows before it alone, not
-on how Spark handed them over: it is full when the next record would make its body larger than ``CHUNK_BYTES``.
+A retry must append the same batches again to be recognised. So a batch's end depends on the rows before it alone, not
+on how Spark handed them over. It is full when the next record would make its body larger than ``CHUNK_BYTES``.
 """
 
 from __future__ import annotations

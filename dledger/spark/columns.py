@@ -1,7 +1,7 @@
 """The columns of a log's records, and how frames become Arrow record batches: never record by record.
 
 A frame's body is an Arrow binary array already (dledger.common.batch draws it): its two buffers are handed on as they
-are. Small frames that follow each other are put together, which copies them once.
+are. Small frames in a row are put together, which copies them once.
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ from dledger.spark.source_options import Place
 
 @cache
 def spare_collections() -> None:
-    """Once in a worker's life. PySpark's worker collects garbage after every task, and what was imported for the first
-    one stays: looking at all of it again had taken 40 ms of each task."""
+    """Once in a worker's life. PySpark's worker collects garbage after every task, and the modules imported for the
+    first one stay. Looking at all of them again had taken 40 ms of each task."""
     gc.collect()
     gc.freeze()
 
@@ -43,7 +43,7 @@ class Origin(Protocol):
 
     @property
     def log_id(self) -> str:
-        """Names this log among all there ever were; empty where that is not known, as of a copy of files."""
+        """Names this log among all there ever were; empty if the name is not known, as of a copy of files."""
 
     def bounds(self) -> tuple[int, int]:
         """The first index, and one past the last committed one."""
@@ -80,7 +80,8 @@ class ClusterOrigin:
         self._node = None if place.read_from in ("leader", "any") else place.read_from
         self._consistency = Consistency.LINEARIZABLE if place.read_from == "leader" else Consistency.COMMITTED
         self._in_turn = [self._consistency]
-        """With which consistency a range is asked for; what one leaves the next one fills up."""
+        """The consistencies with which a range is asked for, in turn; the next one fills up the gaps of the one
+        before."""
         if place.read_from == "any":
             self._in_turn.append(Consistency.LINEARIZABLE)
 
@@ -112,7 +113,7 @@ class ClusterOrigin:
         return self._log.get(index, Consistency.LINEARIZABLE).timestamp_ms
 
     def read(self, start: int, end: int) -> Iterator[Records]:
-        """Whoever planned the range knew that it is committed. Another node may not know yet, and ends its answer early
+        """The planner of the range knew that it is committed. Another node may not know yet, and ends its answer early
         without an error: the leader is asked for the rest."""
         at = start
         for consistency in self._in_turn:
@@ -188,8 +189,8 @@ def _records_of(frame: Frame) -> CopiedRecords:
 
 
 def index_at(origin: Origin, timestamp_ms: int, bounds: tuple[int, int], segments: Sequence[Span]) -> int:
-    """The first record at or after that time, by the log's clock, which never runs backwards: one past the last if
-    there is none. Asks about twenty times."""
+    """The first record at or after that time, by the log's clock (it never runs backwards): one past the last if there
+    is none. Asks about twenty times."""
     low, high = bounds
     for span in segments:
         if span.end <= high and span.last_timestamp_ms < timestamp_ms:

@@ -1,4 +1,4 @@
-"""Which task reads which records: splits follow segments, as each is one file and one run of it is read in order.
+"""The records of each task: splits follow segments, as each is one file and one run of it is read in order.
 
 ::
 
@@ -20,7 +20,7 @@ from dledger.spark.origin import Origin, Span, index_at
 from dledger.spark.source_options import EARLIEST, LATEST, ReadOptions
 
 SPLIT_BYTES = 64 << 20
-"""About what one task reads: a task costs Spark 50 ms whatever it does."""
+"""About the size that one task reads: any task costs Spark 50 ms."""
 
 
 @dataclass
@@ -37,7 +37,7 @@ class Split(InputPartition):
 def resolve_range(options: ReadOptions, origin: Origin) -> tuple[int, int]:
     """The records of a batch read: from the first to one past the last.
 
-    Raises OutOfRange for what is not in the log; with failOnDataLoss off what is left of the range is read.
+    Raises OutOfRange for a bound outside the log; with failOnDataLoss off the rest of the range is read.
     """
     bounds = first, end = origin.bounds()
     wanted_start = _resolve(options.starting, options.starting_timestamp_ms, origin, bounds)
@@ -67,7 +67,7 @@ def _resolve(offset: int | str, timestamp_ms: int | None, origin: Origin, bounds
 
 
 def check_there(what: str, index: int, bounds: tuple[int, int]) -> None:
-    """Raises OutOfRange where ``index`` was trimmed, or is not there yet."""
+    """Raises OutOfRange if ``index`` was trimmed, or is not there yet."""
     first, end = bounds
     if index < first:
         raise error(
@@ -103,7 +103,7 @@ def plan_splits(start: int, end: int, segments: Sequence[Span], min_partitions: 
 
 
 def _clipped(start: int, end: int, segments: Iterable[Span]) -> list[tuple[int, int, float]]:
-    """What of the range lies in which segment, and about how many bytes that is."""
+    """The range cut by segments: each piece with its start, its end, and about how many bytes it has."""
     pieces: list[tuple[int, int, float]] = []
     at = start
     for span in segments:

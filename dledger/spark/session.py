@@ -49,7 +49,7 @@ BRIEF_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _SILENCE = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
 BRIEF_CONF = {_JAVA_OPTIONS: f"{BRIEF_JAVA} {_SILENCE}"}
-"""The same for a session of this process."""
+"""The options for a session of this process that lives for less than the JVM takes to optimise it."""
 
 _MASTERS = re.compile(r"local(-cluster)?(\[.*\])?|yarn|k8s://.+|spark://(?P<addresses>[^/]+)")
 _CONNECT_TIMEOUT_S = 5.0
@@ -57,7 +57,7 @@ _CONNECT_TIMEOUT_S = 5.0
 
 def local_session(name: str, *, master: str = "local[*,3]", conf: Mapping[str, str] | None = None) -> SparkSession:
     """A session of this process; ``local[*,3]``: every core, and three attempts a task. What fails in it is told once,
-    as an exception. Raises CONFIG_ERROR without a Java, and Unavailable where no Spark master answers."""
+    as an exception. Raises CONFIG_ERROR without a Java, and Unavailable if no Spark master answers."""
     given = {**COMMON_CONF, _JAVA_OPTIONS: _SILENCE, **_where_the_driver_is(master), **(conf or {})}
     prepare_environment(given.get("spark.driver.host"))
     from pyspark.logger import PySparkLogger  # noqa: PLC0415  # after the environment is as it reads it
@@ -78,8 +78,8 @@ def local_session(name: str, *, master: str = "local[*,3]", conf: Mapping[str, s
 
 
 def _where_the_driver_is(master: str) -> dict[str, str]:
-    """The address at which workers reach this process: the one by which the master is reached. Of a manager that is
-    found in files of its own (yarn, k8s) it is Spark that knows."""
+    """The address at which workers reach this process: the one by which this process reaches the master. For a manager
+    found in files of its own (yarn, k8s), Spark knows the address."""
     kind = _MASTERS.fullmatch(master)
     if kind is None:
         raise ConfigError(f"no Spark master is {master!r}: give local[N], spark://host:port, yarn or k8s://…")
@@ -159,7 +159,7 @@ _OURS = re.compile(r"dledger\.common\.errors\.(\w+): (.*?)(?:\n|$| SQLSTATE)", r
 
 
 def sentence_of(failure: BaseException) -> DLedgerError | None:
-    """Our own refusal, out of what Spark made of it; None where there is none in it."""
+    """Our own refusal, taken out of Spark's error; None if there is none in it."""
     found = _OURS.search(str(failure))
     if found is None:
         return None

@@ -6,12 +6,12 @@
     epoch      the micro-batch's number          an older one is over: all of it was written
     sequence   the row's number in its partition, cut into the same chunks each time (chunks.py)
 
-A micro-batch that is run again appends what its last run did not get to; the log recognises the rest. That rests on
-Spark's own promise that a micro-batch is planned once: the same rows, in the same order, in the same partitions. Where
+A micro-batch that is run again appends the rows its last run did not get to; the log recognises the others. This rests
+on Spark's own promise that a micro-batch is planned once: the same rows, in the same order, in the same partitions. If
 a source breaks it, the log refuses the other rows as SEQUENCE_CONFLICT, and the query stops rather than double one.
 
-A task appends full chunks only. When what feeds it fails, Spark ends its rows as if there were no more, so that it
-cannot tell its last chunk from a torn one: the driver appends that one, when the task is known to have succeeded.
+A task appends full chunks only. When its input fails, Spark ends the task's rows as if there were no more. So the task
+cannot tell its last chunk from a torn one. The driver appends this chunk, when the task is known to have succeeded.
 
 A batch write does the same under ``txnAppId`` and ``txnVersion``. Without them it is exactly-once within its job; a job
 that is started anew appends anew.
@@ -43,7 +43,7 @@ VALUE = "value"
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What one task appended, or found appended, and the rows that are left for the driver."""
+    """The rows that one task appended, or found appended, and the rows left for the driver."""
 
     name: str
     epoch: int
@@ -113,7 +113,7 @@ def _connect(place: Place) -> BlockingLog:
 
 
 def raise_unless_written(refusal: DLedgerError, name: str, epoch: int) -> None:
-    """Returns where the refusal says that all of the epoch is in the log: a later one has begun."""
+    """Returns if the refusal says that all of the epoch is in the log: a later one has begun."""
     if refusal.code is Code.PRODUCER_FENCED:
         return
     if refusal.code is Code.SEQUENCE_CONFLICT:

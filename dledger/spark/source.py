@@ -24,7 +24,7 @@ from dledger.spark.stream_reader import StreamReader
 
 
 def check_read_schema(schema: StructType, columns: Sequence[str]) -> None:
-    """Raises CONFIG_ERROR where ``.schema(…)`` asks for other columns, or other types, than there are."""
+    """Raises CONFIG_ERROR if ``.schema(…)`` asks for other columns, or other types, than there are."""
     given = [f"{field.name} {field.dataType.simpleString()}" for field in schema.fields]
     there = [f"{name} {COLUMNS[name].sql_type}" for name in columns]
     if given != there:

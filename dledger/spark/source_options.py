@@ -1,4 +1,4 @@
-"""What readers and writers can be told, by Kafka's names where it has one. Every refusal is one sentence.
+"""The options of readers and writers, by Kafka's names if it has one. Every refusal is one sentence.
 
 Spark hands options over as strings, in lower case or as they were written: names are compared without case.
 """

@@ -1,16 +1,16 @@
 """The streaming source: what was committed since the last micro-batch.
 
 Spark notes an offset before it runs the micro-batch up to it. Ours says how that is cut into tasks too. So a
-micro-batch that is run again is cut as it was, whatever became of the segments: its sink sees the same rows in the same
-partitions.
+micro-batch that is run again is cut as before, even if the segments have changed. Its sink sees the same rows in the
+same partitions.
 
 ::
 
     {"group": "default", "log": "9d5e…/default.0", "index": 5000, "cuts": "2000,4000"}
                                 one past the last record, and where its second and third task began
 
-An offset names its log, too. A checkpoint of a cluster that was founded anew, or of a group that was deleted and made
-again, is refused: its index means another record there.
+An offset names its log, too. A checkpoint of another log is refused: of a cluster founded anew, or of a group deleted
+and made again. Its index means another record there.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return self._offset(end, ",".join(str(split.start) for split in splits[1:]))
 
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802
-        """Where the log ends: with the offset that is processed, the lag in the query's progress."""
+        """The log's end: with the processed offset, it gives the lag in the query's progress."""
         return None if self._newest is None else self._offset(self._newest)
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
@@ -153,7 +153,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             check_there("the checkpoint's index", begin, bounds)
 
     def _admit(self, begin: int, end: int, segments: Sequence[Span], limit: ReadLimit) -> int:
-        """Where a micro-batch ends that may not be larger than it should."""
+        """The end of a micro-batch, kept below its limit."""
         if isinstance(limit, ReadAllAvailable):
             return end
         most_rows, most_bytes = self._options.max_offsets_per_trigger, self._options.max_bytes_per_trigger

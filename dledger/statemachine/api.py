@@ -33,7 +33,7 @@ DIGEST_BYTES = 16
 
 class Refused(Exception):
     """Raised by ``StateMachine.apply`` for a command that it does not carry out. The state must be as it was before.
-    Whoever submitted the command gets this exception; the log and the state machine go on."""
+    The submitter of the command gets this exception; the log and the state machine go on."""
 
 
 class StateMachine(ABC):
@@ -48,14 +48,14 @@ class StateMachine(ABC):
 
     @abstractmethod
     def apply(self, command: bytes) -> Any:
-        """Changes the state, and returns what the submitter gets: what ``encode_answer`` can encode. Raises Refused,
-        and changes nothing. Any other exception stops the state machine on every node, as the command may be carried
-        out in part."""
+        """Changes the state, and returns the submitter's answer: a value that ``encode_answer`` can encode. Raises
+        Refused, and changes nothing. Any other exception stops the state machine on every node, as the command may be
+        carried out in part."""
 
     @abstractmethod
     def checkpoint(self) -> Iterator[bytes]:
-        """The whole state in parts of at most 512 KiB. Returns soon, whatever the size of the state is: the iterator is
-        over a view that later commands do not change. The same state gives the same parts on every node."""
+        """The whole state in parts of at most 512 KiB. Returns soon, for a state of any size: the iterator is over a
+        view that later commands do not change. The same state gives the same parts on every node."""
 
     @abstractmethod
     async def restore(self, parts: AsyncIterator[bytes]) -> None:

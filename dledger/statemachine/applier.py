@@ -27,7 +27,7 @@ from dledger.statemachine.records import (
 from dledger.statemachine.sessions import Answer, Sessions
 
 MAX_BEGUN = 16
-"""Checkpoints that were begun and not ended whose digests are kept: a leader that dies leaves one."""
+"""Digests are kept of so many checkpoints without an end: a leader that dies leaves one."""
 
 RECORD_COST_BYTES = 64
 """What a record takes in the log beside its own bytes, more or less."""
@@ -49,7 +49,7 @@ class Dropped(NamedTuple):
 
 
 class Begun(NamedTuple):
-    """The state is as of this checkpoint's BEGIN now: whoever writes the checkpoint takes its view here."""
+    """The state is as of this checkpoint's BEGIN now: the checkpoint's writer takes its view here."""
 
     id: int
     digest: bytes
@@ -77,12 +77,13 @@ class Applier:
         self.sessions = sessions or Sessions()
         self.next_index = next_index
         self.log_bytes = 0
-        """What the records that were applied take in the log, about, without the parts of checkpoints."""
+        """About the size of the applied records in the log, without the parts of checkpoints."""
         self._begun: OrderedDict[int, bytes] = OrderedDict()
 
     def apply(self, index: int, term: int, value: bytes) -> Event | None:
-        """Raises UNSUPPORTED_VERSION for what a newer program wrote, CORRUPT_LOG for what is no record of a state
-        machine, and whatever ``StateMachine.apply`` raises but Refused: the state machine must not go on then."""
+        """Raises UNSUPPORTED_VERSION for a record of a newer program, CORRUPT_LOG for a record of no state machine.
+        Raises any exception of ``StateMachine.apply`` but Refused. The state machine must not go on after one of
+        these."""
         assert index == self.next_index, f"record {index} comes where {self.next_index} is due"
         event = self._apply(index, term, value)
         self.next_index = index + 1
@@ -110,7 +111,7 @@ class Applier:
             case Confirmed():
                 return record
             case Part() | Head():
-                pass  # it tells nothing to who has the state already
+                pass  # it tells nothing to a program that has the state already
         return None
 
     def _begin(self, index: int, record: Begin) -> Begun:

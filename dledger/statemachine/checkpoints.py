@@ -1,8 +1,8 @@
-"""What one node knows of the checkpoints in its log: which are confirmed, which differ, how long the log is behind the
-last one. No IO.
+"""One node's knowledge of the checkpoints in its log: the confirmed ones, the differing ones, and the log's growth
+since the last one. No IO.
 
-A node that differs from a checkpoint cannot tell whose state is damaged, its own or the writer's. It builds its state
-anew and comes to the same END again. Where it differs once more, in the same way, two computations agree, and the
+A node that differs from a checkpoint cannot tell which state is damaged, its own or the writer's. It builds its state
+anew and comes to the same END again. If it differs once more, in the same way, two computations agree, and the
 checkpoint is the damaged one. When a majority confirms a checkpoint that the node differs from, the node is wrong.
 """
 
@@ -19,7 +19,7 @@ MAX_REMEMBERED = 16
 
 
 class Own(NamedTuple):
-    """This node's own word on a checkpoint that ended: the digest that it came to by applying its way to BEGIN."""
+    """This node's own word on a checkpoint that ended: its digest, from applying its way to BEGIN."""
 
     id: int
     digest: bytes
@@ -30,7 +30,7 @@ class Own(NamedTuple):
 class Checkpoints:
     def __init__(self) -> None:
         self.confirmed_id = -1
-        """The last confirmed one whose state this node has, or had on its way; −1: none."""
+        """The last confirmed checkpoint with a state that this node has, or had on its way; −1: none."""
         self.own: Own | None = None
         """On the last checkpoint that ended."""
         self.state_bytes = 0
@@ -38,19 +38,19 @@ class Checkpoints:
         self._log_bytes = 0
         """Of the records that were applied, without the parts of checkpoints."""
         self._base_bytes = 0
-        """The same as of the BEGIN of the last complete checkpoint."""
+        """``_log_bytes`` as of the BEGIN of the last complete checkpoint."""
         self._begun: OrderedDict[int, int] = OrderedDict()
         """By checkpoint that has not ended: the same as of its BEGIN."""
         self._digests: OrderedDict[int, bytes] = OrderedDict()
         """Own ones, of the last few checkpoints that ended."""
         self._differed: OrderedDict[int, bytes | None] = OrderedDict()
-        """Which checkpoints this node differed from, and by which digest. None: others said so, it is not to be asked
-        again."""
+        """The checkpoints from which this node differed, and its digest of each. None: others said so, it is not to be
+        asked again."""
 
     @property
     def behind_bytes(self) -> int:
-        """How long the log is behind the BEGIN of the last complete checkpoint, without the parts of checkpoints: with
-        them it would always be longer than the state."""
+        """The log's growth since the BEGIN of the last complete checkpoint, without the parts of checkpoints. With them
+        it would always be longer than the state."""
         return self._log_bytes - self._base_bytes
 
     @property
@@ -59,8 +59,8 @@ class Checkpoints:
         return bool(self._begun)
 
     def forget_state(self) -> None:
-        """The state is built anew: from the log's first record, or as ``restored`` says. What this node said of
-        checkpoints, and which it differed from, stays."""
+        """The state is built anew: from the log's first record, or as ``restored`` says. This node's own words on
+        checkpoints stay, and so do the checkpoints from which it differed."""
         self.confirmed_id = -1
         self._log_bytes = self._base_bytes = 0
         self._begun.clear()

@@ -11,7 +11,7 @@ from dledger.statemachine.machine_log import LogRecord
 
 
 class ClientLog:
-    """Reads whatever is committed as far as the node asked knows; ``commit_index`` is linearizable."""
+    """Reads all records committed as far as the node asked knows; ``commit_index`` is linearizable."""
 
     def __init__(self, log: Log) -> None:
         self._log = log

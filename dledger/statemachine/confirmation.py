@@ -1,8 +1,8 @@
 """Whether a checkpoint may replace the log before it. No IO.
 
-A checkpoint is **confirmed** when a majority of the voters, its leader among them, applied their way to its BEGIN and
-came to the digest that its END says. A node that loaded a checkpoint has no word on that one. Until then nothing before
-its BEGIN is trimmed, as the log could still tell who is right.
+A checkpoint is **confirmed** when a majority of the voters, with the leader, has applied its way to the BEGIN and got
+the END's digest. A node that loaded a checkpoint has no word on it. Until then nothing before its BEGIN is trimmed, as
+the log can still tell which node is right.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def judge(
     own: bytes, said: bytes, reports: Mapping[NodeId, bytes], voters: Collection[NodeId], node_id: NodeId
 ) -> Judgement:
     """``own`` is this node's digest, empty when it has none, ``said`` the END's; ``reports`` are the others' own, by
-    node. OPEN also where a majority agrees with this node, and not with the END: that checkpoint is damaged."""
+    node. OPEN also if a majority agrees with this node, and not with the END: that checkpoint is damaged."""
     digests = {**{each: digest for each, digest in reports.items() if each in voters and digest}}
     if own and node_id in voters:
         digests[node_id] = own

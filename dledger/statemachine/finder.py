@@ -4,9 +4,9 @@ The log is passed over from its beginning. A checkpoint is **complete** when its
 stand between its BEGIN and that END. Everybody ignores incomplete ones. What stands before its BEGIN is part of its
 state.
 
-On a node the first complete checkpoint that is confirmed counts, by a record behind it: another one may be a leader's
-whose memory was damaged. A log that was trimmed always has one, as nothing else trims it. On a client nobody confirms:
-there the first complete one counts.
+On a node, the first complete checkpoint counts that a later record confirms: an unconfirmed one may come from a leader
+with damaged memory. A log that was trimmed always has one, as nothing else trims it. On a client nobody confirms: there
+the first complete one counts.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class CheckpointFinder:
         self._needs_confirmation = needs_confirmation
         self._least_id = least_id
         self._begun: dict[int, tuple[int, int]] = {}
-        """Of checkpoints whose BEGIN was seen: how many parts, and pieces of the head, followed in order."""
+        """Checkpoints with a BEGIN read so far: how many parts, and pieces of the head, followed in order."""
         self._complete: dict[int, Checkpoint] = {}
-        """Those that wait to be confirmed."""
+        """Complete checkpoints that wait to be confirmed."""
 
     def feed(self, index: int, value: bytes) -> Checkpoint | None:
         """The checkpoint that the record at ``index`` makes one to restore from. Raises as ``decode``."""

@@ -3,14 +3,14 @@
 Every node tells the group how far its state machine is, and its digests (``MachineLink``). The leader, by that:
 
 * confirms checkpoints: a record says which one a majority of the voters agrees with. The group's retention trims up to
-  the last one (group/leader/retention.py), whoever leads;
-* gives up its leadership, and builds its state anew, where a majority contradicts it;
+  the last one (group/leader/retention.py), under any leader;
+* gives up its leadership, and builds its state anew, if a majority contradicts it;
 * begins a checkpoint when the log behind the last one has grown;
 * opens the way for a later version of commands once all voters know it;
 * ends sessions that nobody uses.
 
-The first leader says in the group's settings that the log is a state machine's, before anything is appended to it.
-Each step looks at what is there and does what is lacking, so a new leader goes on where the last one was lost.
+The first leader says in the group's settings that the log is a state machine's, before anything is appended to it. Each
+step looks at the present state and does the missing part. So a new leader goes on where the last one was lost.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Keeper:
                 self._writing.cancel()
 
     async def _look(self) -> None:
-        """Raises whatever stands in the way; done again it goes on from there."""
+        """Raises the error of the step that fails; done again it goes on from there."""
         replica = self._replica()
         link = replica.machine
         link.attach(self.status)

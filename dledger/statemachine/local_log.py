@@ -25,8 +25,8 @@ class LocalLog:
         return (await self._replica().reader.read_point(Consistency.LINEARIZABLE)).commit_index
 
     async def read(self, start: int) -> AsyncIterator[LogRecord]:
-        """Raises LEADER_NOT_READY where the log is damaged, or was closed for that: it is being repaired, or the group
-        has failed on this node, which says so itself."""
+        """Raises LEADER_NOT_READY if the log is damaged, or was closed for that. It is being repaired, or the group has
+        failed on this node and says so itself."""
         reader = self._replica().reader
         point = await reader.read_point(Consistency.COMMITTED)
         try:

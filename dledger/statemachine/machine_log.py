@@ -26,7 +26,7 @@ class MachineLog(Protocol):
         ...
 
     def read(self, start: int) -> AsyncIterator[LogRecord]:
-        """Committed records from ``start`` on, for ever. Raises OutOfRange where they were trimmed."""
+        """Committed records from ``start`` on, for ever. Raises OutOfRange if they were trimmed."""
         ...
 
     async def append(self, record: bytes) -> int:

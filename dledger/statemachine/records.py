@@ -26,7 +26,7 @@ class Command(NamedTuple):
 
 
 class OpenSession(NamedTuple):
-    """Makes a session, whose id is the index of this record plus 1."""
+    """Makes a session; its id is the index of this record plus 1."""
 
     submitter: int
     request: int
@@ -48,7 +48,7 @@ class Begin(NamedTuple):
     """A checkpoint of the state as of here begins. Its id is the index of this record."""
 
     submitter: int
-    """Who writes it, and takes a view of the state here."""
+    """The writer, which takes a view of the state here."""
 
 
 class Part(NamedTuple):
@@ -107,7 +107,7 @@ def encode(record: MachineRecord) -> bytes:
 
 
 def decode(index: int, value: bytes) -> MachineRecord:
-    """Raises UNSUPPORTED_VERSION for a kind that this program does not know, CORRUPT_LOG for what is no such record."""
+    """Raises UNSUPPORTED_VERSION for a kind unknown to this program, CORRUPT_LOG for bytes that are no such record."""
     try:
         message = pb.MachineRecord.FromString(value)
     except DecodeError:

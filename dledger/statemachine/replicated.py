@@ -58,7 +58,8 @@ class Replicated(Generic[Machine]):
 
     async def submit(self, command: bytes) -> Any:
         """What ``apply`` returned for it, once it is committed and applied here. Raises Refused when the state machine
-        refuses it, OutcomeUnknown when it may be carried out yet, and what an append raises when it surely was not."""
+        refuses it, OutcomeUnknown when it may be carried out yet. Raises the errors of an append when it surely was not
+        appended."""
         return await self._runner.submit(command)
 
     async def barrier(self) -> None:
@@ -66,14 +67,14 @@ class Replicated(Generic[Machine]):
         await self._runner.barrier()
 
     async def checkpoint(self) -> int:
-        """Writes the state into the log, and returns the index where that began: a start then reads the log from there,
-        once what lies before is trimmed. Nothing is trimmed by itself. Raises what an append raises: the checkpoint is
-        incomplete then, and everybody ignores it."""
+        """Writes the state into the log, and returns the index at which that began. A start then reads the log from
+        there, once the records before are trimmed. Nothing is trimmed by itself. Raises the errors of an append: the
+        checkpoint is incomplete then, and everybody ignores it."""
         return await self._runner.checkpoint(append=self._append_level)
 
     async def _append_level(self, record: bytes) -> int:
-        """Appends it right behind what is in the state here: a program that lags, or was away, writes no BEGIN and no
-        END. Raises WrongExpectedIndex when others append all the while."""
+        """Appends the record right behind the records applied here. So a program that lags, or was away, writes no
+        BEGIN and no END. Raises WrongExpectedIndex when others append all the while."""
         for _ in range(MAX_ATTEMPTS - 1):
             index = self._runner.applied_index + 1
             try:

@@ -27,8 +27,8 @@ class Restored(NamedTuple):
 async def restore(
     log: MachineLog, make: Callable[[], StateMachine], finder: CheckpointFinder, start: int, name: str
 ) -> Restored:
-    """From the first checkpoint from record ``start`` on that ``finder`` lets count and whose parts give its digest.
-    Waits for one where there is none yet: a follower may still be behind. Raises what ``log`` raises."""
+    """Restores from a checkpoint at record ``start`` or later: the first that ``finder`` lets count and that gives its
+    digest. Waits for one if there is none yet: a follower may still be behind. Raises the errors of ``log``."""
     while True:
         found = await _find(log, finder, start)
         machine, reading = make(), _Reading()

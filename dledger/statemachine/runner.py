@@ -1,4 +1,4 @@
-"""Keeps one state machine up with its log: restores it, applies what is committed, and tells who waits.
+"""Keeps one state machine up with its log: restores it, applies committed records, and answers waiting submitters.
 
 ::
 
@@ -58,8 +58,8 @@ class Runner(Generic[Machine]):
         name: str = "",
         is_on_a_node: bool = False,
     ) -> None:
-        """``is_on_a_node``: the group's nodes confirm checkpoints, so that only confirmed ones are restored from, and a
-        state that differs is built anew. Elsewhere it ends the runner."""
+        """``is_on_a_node``: the group's nodes confirm checkpoints. So only confirmed ones are restored from, and a
+        state that differs is built anew. Elsewhere a difference ends the runner."""
         self.machine = make()
         """As of ``applied_index``."""
         self.restores = 0
@@ -104,12 +104,13 @@ class Runner(Generic[Machine]):
         return self._applier.sessions.version if self._applier is not None else 1
 
     def sessions_used(self) -> dict[int, int]:
-        """By session: how many of its requests are known, so that a leader sees which are in use."""
+        """By session: its number of known requests, by which a leader sees the sessions in use."""
         return self._applier.sessions.used() if self._applier is not None else {}
 
     async def run(self) -> None:
-        """Until it is cancelled. Raises what the state machine cannot go on after: what ``Applier.apply`` raises, and
-        CORRUPT_LOG for a state that differs elsewhere than on a node. Errors that pass by themselves are waited out."""
+        """Until it is cancelled. Raises the errors after which the state machine cannot go on. These are the errors of
+        ``Applier.apply``, and CORRUPT_LOG for a state that differs elsewhere than on a node. Errors that pass by
+        themselves are waited out."""
         backoff = Backoff(self._random)
         try:
             while True:
@@ -127,7 +128,7 @@ class Runner(Generic[Machine]):
             raise
 
     def _judge_end(self, following: asyncio.Task[None]) -> None:
-        """Returns where following the log is to begin again; raises what is final."""
+        """Returns if following the log is to begin again; raises a final error."""
         if following.cancelled():
             return  # by ``rebuild``
         failure = following.exception()
@@ -214,8 +215,8 @@ class Runner(Generic[Machine]):
         self.rebuild(least_id=differs.least_id)
 
     def rebuild(self, *, least_id: int = 0) -> None:
-        """The state is not to be trusted: it is built anew, from a checkpoint that is confirmed (``least_id`` or a
-        later one) or from the log's first record. Nothing of it is served meanwhile."""
+        """The state is not to be trusted. It is built anew, from a confirmed checkpoint (``least_id`` or a later one)
+        or from the log's first record. Nothing of it is served meanwhile."""
         logger.error("the state is built anew", extra={"machine": self._name, "from_checkpoint": least_id})
         self.rebuilds += 1
         self.is_rebuilding = True
@@ -252,9 +253,9 @@ class Runner(Generic[Machine]):
         """What ``StateMachine.apply`` returned for it, once it is committed and applied here. ``version``: of this
         kind of command; 0: the latest that may be written.
 
-        Raises Refused when the state machine refuses it, UNSUPPORTED_VERSION while not all nodes know such commands,
-        what an append raises when it was surely not appended, NOT_LEADER when it was to count in another ``term``, and
-        OutcomeUnknown when it may be carried out yet.
+        Raises Refused when the state machine refuses it, UNSUPPORTED_VERSION while not all nodes know such commands.
+        Raises NOT_LEADER when it was to count in another ``term``, OutcomeUnknown when it may be carried out yet.
+        Raises the errors of an append when it surely was not appended.
         """
         self._check_running()
         agreed = min(self.machine.version, self.agreed_version) if self._is_on_a_node else self.machine.version
@@ -282,8 +283,8 @@ class Runner(Generic[Machine]):
         """Writes a checkpoint into the log, and returns its id. One at a time. ``pace`` is awaited with the size of
         each part before the next one. ``append`` takes BEGIN and END, and returns the index.
 
-        Raises what an append raises: the checkpoint is incomplete then, and everybody ignores it; CORRUPT_LOG when the
-        state is not what its own digest says.
+        Raises the errors of an append: the checkpoint is incomplete then, and everybody ignores it. Raises CORRUPT_LOG
+        when the state does not match its own digest.
         """
         self._check_running()
         append = append or self._log.append

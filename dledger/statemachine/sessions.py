@@ -69,8 +69,8 @@ class Sessions:
     def use(self, session_id: int, request: int, acknowledged: int) -> Session | None:
         """The session, for this command; None: the command must not be applied, and its outcome is unknown.
 
-        Answers up to ``acknowledged`` are forgotten. A session whose submitter has more commands under way than it may
-        ends.
+        Answers up to ``acknowledged`` are forgotten. A session ends if its submitter has more commands under way than
+        it may.
         """
         session = self._sessions.get(session_id)
         if session is None:

@@ -1,7 +1,7 @@
-"""Submits commands to a state machine's log, each in a session, and waits for what becomes of them.
+"""Submits commands to a state machine's log, each in a session, and waits for their answers.
 
-A command whose append has an unknown outcome is appended again under the same request: the state machine applies one of
-the copies, and both are answered with what came of it.
+A command is appended again under the same request if its append has an unknown outcome. The state machine applies one
+of the copies, and both get its answer.
 """
 
 from __future__ import annotations
@@ -124,9 +124,9 @@ class Submitter:
     # Submitting --------------------------------------------------------------------------------------------------
 
     async def submit(self, payload: bytes, *, version: int, term: int = 0) -> Any:
-        """What ``StateMachine.apply`` returned for it. Raises Refused; what an append raises when it surely was not
-        appended; NOT_LEADER when it was to count in another term; and OutcomeUnknown, SESSION_EXPIRED among these,
-        when it may be carried out yet, or was."""
+        """What ``StateMachine.apply`` returned for it. Raises Refused, and NOT_LEADER when it was to count in another
+        term. Raises the errors of an append when it surely was not appended. Raises OutcomeUnknown, SESSION_EXPIRED
+        among these, when it may be carried out yet, or was."""
         while True:
             await self._wait_for_room()
             session = await self._session()
@@ -180,7 +180,7 @@ class Submitter:
         if not waiting.answer.done():
             waiting.answer.cancel()
         elif not waiting.answer.cancelled():
-            waiting.answer.exception()  # whoever gave up does not hear of it
+            waiting.answer.exception()  # a caller that gave up does not hear of it
         if self._is_present(command.session):
             self._finished.add(command.request)
             while self._acknowledged + 1 in self._finished:
@@ -214,7 +214,7 @@ class Submitter:
             self._opening = None
 
     async def _open(self) -> int:
-        """The session is made when its record is applied, which is before any command that names it."""
+        """The session is made when its record is applied, so before any command in it."""
         self._asked += 1
         try:
             session = await self._log.append(encode(OpenSession(self.id, self._asked))) + 1
@@ -222,7 +222,7 @@ class Submitter:
             raise error(
                 Code.LEADER_NOT_READY, f"no session could be opened, and no command was appended: {unknown}"
             ) from unknown
-        # Here, and not in a callback: whoever asks before that one is called would count on from the session before.
+        # Here, and not in a callback: a caller that asks before the callback would count on from the session before.
         self._requests = self._acknowledged = 0
         self._finished.clear()
         return session

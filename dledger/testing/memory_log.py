@@ -37,9 +37,9 @@ class MemoryLog:
         """``segment_frames``: a boundary lies behind every so many positions; 0: there is none."""
         self.group = group
         self.free_space_bytes = 1 << 40
-        """What ``free_bytes`` says: for tests of a disk that fills up."""
+        """The answer of ``free_bytes``: for tests of a disk that fills up."""
         self.has_no_room = False
-        """The device refuses records, whatever ``free_bytes`` says."""
+        """The device refuses records, at any ``free_bytes``."""
         self._sync_delay_ms = sync_delay_ms
         self._segment_frames = segment_frames
         self._rolled: set[int] = set()

@@ -6,10 +6,10 @@ otherwise. All randomness comes from the ``random.Random`` handed in.
 What a connection does, as TCP would:
 
 * It comes up a round trip after both nodes are there and nothing is cut between them, once both accept the other's
-  hello; a refused one is tried again every ``RETRY_S``.
+  hello. A refused one is tried again every ``RETRY_S``.
 * A **cut** link loses messages silently, connected as it may look. ``disconnect`` closes it; both ends see that.
-* When a node closes, what it sent still arrives, and then all who can hear it see it go. When it crashes, or cannot be
-  heard, nothing arrives, and its peers notice when next they send, or after ``KEEPALIVE_S``.
+* When a node closes, its sent messages still arrive, and then all nodes that can hear it see it go. When it crashes, or
+  cannot be heard, nothing arrives, and its peers notice when next they send, or after ``KEEPALIVE_S``.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class MemoryNetwork:
         jitter_s: float = 0.0,
         loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
-        """``loop``: by whose clock messages travel, where nodes have clocks of their own; else the running one's."""
+        """``loop``: the clock by which messages travel, if nodes have clocks of their own; else the running loop's."""
         self.latency_s = latency_s
         self.jitter_s = jitter_s
         """Up to so much is added to each message's latency; the order on a connection stays."""
@@ -184,7 +184,7 @@ class MemoryNetwork:
             loop.call_at(heard_s, self._tell_closed, end, other.node)
 
     def _break(self, connection: _Connection) -> None:
-        """Ends a connection with what is in flight on it; both ends see that."""
+        """Ends a connection with the messages in flight on it; both ends see that."""
         connection.is_broken = True
         self._close(connection, connection.source, connection.target)
 
@@ -301,7 +301,7 @@ class MemoryTransport:
         self._network.join(self)
 
     def set_peers(self, addresses: dict[NodeId, str]) -> None:
-        """Whom to dial; the addresses are not looked at."""
+        """The peers to dial; the addresses are not looked at."""
         self.peers = tuple(peer for peer in addresses if peer != self.node)
         self._network.shut_out(self)
         self._network.dial()
@@ -319,7 +319,7 @@ class MemoryTransport:
         return self._dropped.get(peer, 0)
 
     async def close(self) -> None:
-        """Leaves the network for good, as a process that ends: what it sent still arrives."""
+        """Leaves the network for good, as a process that ends: its sent messages still arrive."""
         self._network.leave(self, is_crash=False)
 
     def crash(self) -> None:

@@ -1,4 +1,4 @@
-"""What can go wrong between nodes of a simulation: cuts, and rules that drop, delay, double and reorder messages."""
+"""Faults between nodes of a simulation: cuts, and rules that drop, delay, double and reorder messages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dledger.common.types import NodeId
 from dledger.raft.messages import PeerMessage
 
 Matches = Callable[[NodeId, NodeId, Any], bool]
-"""(source, target, message), of whatever messages are sent on the network."""
+"""(source, target, message), for any message on the network."""
 
 
 def every_message(_source: NodeId, _target: NodeId, _message: PeerMessage) -> bool:
@@ -20,7 +20,7 @@ def every_message(_source: NodeId, _target: NodeId, _message: PeerMessage) -> bo
 
 @dataclass(slots=True, eq=False)
 class Rule:
-    """What happens to the messages that ``matches`` (source, target, message) picks. All that apply add up."""
+    """The fate of the messages picked by ``matches`` (source, target, message). All rules that apply add up."""
 
     matches: Matches = every_message
     drop_share: float = 0.0
@@ -100,7 +100,7 @@ class Faults:
         self._rules.clear()
 
     def judge(self, source: NodeId, target: NodeId, message: PeerMessage) -> Fate:
-        """What becomes of a message that is sent now."""
+        """The fate of a message that is sent now."""
         if self.is_cut(source, target):
             return Fate(is_dropped=True)
         fate = Fate()

@@ -1,4 +1,4 @@
-"""How a transport turns a message into bytes and back. Whoever makes the transport hands the codec in."""
+"""How a transport turns a message into bytes and back. The codec is handed in by the maker of the transport."""
 
 from __future__ import annotations
 

@@ -34,12 +34,12 @@ M = TypeVar("M")
 HELLO_TIMEOUT_S = 5.0
 FLUSH_TIMEOUT_S = 1.0
 DEAD_AFTER_MS = 3_000
-"""A connection whose peer acknowledges nothing for so long is closed, so that a fresh one can be dialled: the kernel's
-own patience, a quarter of an hour, would keep two healed halves of a network apart."""
+"""A connection is closed when its peer acknowledges nothing for so long, so that a fresh one can be dialled. The
+kernel's own patience, a quarter of an hour, would keep two healed halves of a network apart."""
 
 
 class _Connection(asyncio.Protocol, ABC):
-    """What both ends share: the transport, its options, and an end that is told once."""
+    """The part common to both ends: the transport, its options, and an end that is told once."""
 
     def __init__(self) -> None:
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -106,7 +106,7 @@ class Inbound(_Connection, Generic[M]):
     ) -> None:
         super().__init__()
         self.peer: NodeId | None = None
-        """Who speaks; None until its hello was accepted."""
+        """The peer that speaks; None until its hello was accepted."""
         self.received_messages = 0
         self.received_bytes = 0
         self._handler = handler
@@ -136,7 +136,7 @@ class Inbound(_Connection, Generic[M]):
             self._handler.on_message(self.peer, message)
 
     def _messages(self, data: bytes) -> Iterator[M]:
-        """Apart from ``data_received``, so that only what the peer sent is blamed on the peer."""
+        """Apart from ``data_received``, so that the peer is blamed for its own bytes only."""
         try:
             for raw in self._reader.feed(data):
                 if not self.is_open:

@@ -29,7 +29,7 @@ CONNECT_TIMEOUT_S = 2.0
 LOOK_UP_PATIENCE_S = 15.0
 """For a name that was never looked up: a resolver goes on to the next nameserver after some seconds."""
 KNOWN_PATIENCE_S = 2.0
-"""For a name whose last answer is known: that one is used then."""
+"""The patience with a name that was looked up before: then the dialler uses the last answer."""
 
 
 class BackOff:
@@ -72,7 +72,7 @@ class Dialer:
         self.refusal: PeerRefused | None = None
         """The last time that either side turned the other away; None again once they are connected."""
         self._current: Outbound | None = None
-        """The same, or the one being dialled, or the last one."""
+        """The present connection, or the one being dialled, or the last one."""
         self._endpoint = split_address(address)
         self._handler = handler
         self._resolver = resolver
@@ -95,7 +95,7 @@ class Dialer:
         """Stops dialling and closes the connection, sending what is buffered. ``on_lost`` is not called."""
         self._task.cancel()
         await asyncio.wait([self._task])
-        # One that was not accepted is aborted already, and uvloop never calls one lost whose making was cancelled.
+        # One that was not accepted is aborted already, and uvloop never calls one lost if its making was cancelled.
         if self._current is not None and self._current.is_accepted:
             await self._current.close()
 
@@ -112,7 +112,7 @@ class Dialer:
             await self._wait()
 
     async def _dial(self) -> Outbound | None:
-        """A connection whose hello was accepted, or None, with a log line when the reason is a new one."""
+        """A connection after an accepted hello, or None. A new reason for a failure gives a log line."""
         why_not: tuple[str, str] | None = None
         for address in await self._addresses():
             connection = self._current = Outbound(self.peer, self._handler)
@@ -208,7 +208,7 @@ class Dialer:
 
 
 def _in_words(reason: OSError) -> str:
-    """The same words on every event loop."""
+    """The reason in words that are the same on every event loop."""
     if isinstance(reason, ConnectionError) and reason.errno:
         return os.strerror(reason.errno)
     return reason.strerror or str(reason)

@@ -31,7 +31,7 @@ MAX_HELLO_BYTES = PREFIX_BYTES + 16 * 1024
 
 
 class RawMessage(NamedTuple):
-    """A header whose checksum was verified, and the bytes behind it, both sharing the memory of what was received."""
+    """A header with a verified checksum, and the bytes behind it. Both share the memory of the received bytes."""
 
     header: memoryview
     body: memoryview
@@ -48,7 +48,7 @@ class MessageReader:
     """Cuts the messages out of a stream. ``max_message_bytes`` bounds what is kept, and may be raised after the hello.
 
     Whole messages within one ``feed`` are views of the bytes received. Only a message that arrives in several pieces is
-    put together, into memory that grows with what really came, not with what its length field promises.
+    put together. Its memory grows with the bytes that really came, not with its announced length.
     """
 
     __slots__ = ("_partial", "max_message_bytes")
@@ -63,7 +63,7 @@ class MessageReader:
         return len(self._partial)
 
     def feed(self, data: bytes) -> Iterator[RawMessage]:
-        """The messages that ``data`` completes. Raises UNEXPECTED_ARGUMENT where the stream is none of ours."""
+        """The messages that ``data`` completes. Raises UNEXPECTED_ARGUMENT if the stream is none of ours."""
         view = memoryview(data)
         if self._partial:
             view = self._fill_up(view)

@@ -1,7 +1,7 @@
-"""The first message in each direction of a connection: who speaks, of which cluster, in which version.
+"""The first message in each direction of a connection: the sender's id, cluster and version.
 
-The dialler says whom it expects; the acceptor answers with its own hello, or with the reason why it refuses and closes.
-Both sides hand what the other says of itself to ``HelloHandler.check_peer``.
+The dialler names the node it expects. The acceptor answers with its own hello, or with the reason why it refuses, and
+closes then. Each side hands the other's claims to ``HelloHandler.check_peer``.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ def answer_hello(identity: PeerIdentity, refusal: PeerRefused | None = None) -> 
 
 
 def judge_dial(header: Buffer, handler: HelloHandler) -> PeerIdentity:
-    """Who dialled. Raises PeerRefused when it must be told no, UNEXPECTED_ARGUMENT when that was no hello."""
+    """The identity of the dialler. Raises PeerRefused when the dialler must be told no, UNEXPECTED_ARGUMENT when the
+    message was no hello."""
     hello = _parse(header)
     _check_version(hello)
     identity = _identity(hello)

@@ -1,7 +1,7 @@
 """Accepts connections of nodes, also when strangers have taken all other files of the process.
 
-The event loop's own server closes what it has no file for. This one accepts with the files that are kept back
-(common/open_files.py), so a member that comes back gets in.
+The event loop's own server closes what it has no file for. This one accepts with the files kept back for the node
+(common/open_files.py), so a returning member gets in.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Listener:
             for accepted in self._opening.values():
                 with suppress(OSError):
                     accepted.shutdown(socket.SHUT_RDWR)  # no handshake is waited for
-        # Not cancelled: uvloop tells a protocol whose making was cancelled neither that it is made nor that it is lost.
+        # Not cancelled: after that, uvloop tells a protocol neither that it is made nor that it is lost.
         if self._opening:
             await asyncio.wait(self._opening)
         for each in sockets:

@@ -1,4 +1,4 @@
-"""``TcpTransport``: one node's connections to all its peers, for whatever messages its codec knows.
+"""``TcpTransport``: one node's connections to all its peers, for any messages that its codec knows.
 
 Each node dials every peer and sends over the connection it dialled; what it accepts is for receiving. A pair of nodes
 thus has two connections, each with one direction, and neither side has to agree with the other on which to keep. The
@@ -55,7 +55,7 @@ class PeerStats:
     sent_messages: int = 0
     sent_bytes: int = 0
     dropped_messages: int = 0
-    """Not connected, or over ``max_buffer_bytes``."""
+    """Messages not sent: the peer was not connected, or they were over ``max_buffer_bytes``."""
 
 
 class _Packed(NamedTuple, Generic[M]):
@@ -71,8 +71,8 @@ class TcpTransport(Generic[M]):
     """A ``Transport`` over TCP. ``host`` and ``port`` are bound by ``start``; port 0 picks a free one.
 
     ``max_buffer_bytes`` may wait for one peer's kernel; a message that would exceed it is dropped.
-    ``max_message_bytes`` bounds what is accepted from a peer, and what may be sent. Nodes that start together need a
-    moment: for ``gathering_s`` after a peer was named first, that it cannot be reached is no warning.
+    ``max_message_bytes`` bounds the size of a message, accepted or sent. Nodes that start together need a moment: for
+    ``gathering_s`` after a peer was first named, failing to reach it is no warning.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class TcpTransport(Generic[M]):
         self._accepted: set[Inbound[M]] = set()
         """All of them: strangers too, and those that were replaced and are not gone yet."""
         self._strangers: dict[Inbound[M], None] = {}
-        """Those of them that have not said hello, the oldest first."""
+        """Accepted connections that have not said hello, the oldest first."""
         self._packed: _Packed[M] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_closing = False
@@ -285,7 +285,7 @@ class TcpTransport(Generic[M]):
                 self._started_handler().on_disconnected(inbound.peer)
 
     def _retire(self, dialer: Dialer) -> None:
-        """Ends a dialer that is no longer wanted; the handler hears of it if that ends a connection."""
+        """Ends a dialer that is no longer wanted; the handler hears of it if an open connection ends with it."""
         loop = asyncio.get_running_loop()
         if dialer.connection is not None:
             loop.call_soon(self._on_outbound_lost, dialer.peer)

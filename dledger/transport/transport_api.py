@@ -1,14 +1,14 @@
 """How nodes speak: messages of one node to another, unordered and unreliable in principle, in order over TCP in fact.
 
 ``TcpTransport`` (peer.py) and the simulation's in-memory network have this interface. A message that cannot be sent now
-is dropped and counted, never queued without bound: the sender's protocol resends what matters. The transport knows
+is dropped and counted, never queued without bound: the sender's protocol sends again if need be. The transport knows
 nothing of the messages: their type is a parameter, and their codec (codec.py) is handed in.
 
 Two rules of Raft's groups rest on the order, so heartbeats may not have a connection of their own:
 
-* A node that lost frames votes again when it has what a heartbeat calls committed (``Replica.on_leader_commit``). That
-  heartbeat must have been sent after the COMPARE that found the logs equal. An older one may name less than the leader
-  has committed since, by counting what the node lost.
+* A node that lost frames votes again when it has the frames that a heartbeat calls committed
+  (``Replica.on_leader_commit``). That heartbeat must have been sent after the COMPARE that found the logs equal. An
+  older one may name less than the leader has committed since, by counting what the node lost.
 * A TAKE is void when APPENDs behind it made the log grow (``Inbox``): then that handover was given up.
 """
 
@@ -83,7 +83,7 @@ class Transport(Protocol[M]):
         ...
 
     def set_peers(self, addresses: dict[NodeId, str]) -> None:
-        """Whom to dial, and go on dialling: id → host:port. Connections to others are closed."""
+        """The peers to dial, and to go on dialling: id → host:port. Connections to others are closed."""
         ...
 
     def send(self, peer: NodeId, message: M) -> bool:

@@ -1,7 +1,8 @@
 """Hosts as containers of docker-compose.yml: faults of the network and of processes. Clients use the published ports.
 
 The services are n0 … n4, with the ports 127.0.0.1:20912, :20922, …; what ``docker compose`` reads from the environment
-(DOCKER_HOST, DLEDGER_IMAGE, COMPOSE_PROJECT_NAME …) counts here too.
+(DOCKER_HOST, DLEDGER_IMAGE …) counts here too. The project is a run's own: its log is empty when the run begins, and
+the volumes that the run removes are no others'.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from pathlib import Path
 from signal import Signals
 from typing import Any
 
+from dledger.cli.ports import busy_port
 from dledger.common.errors import ConfigError
 from jepsen import shell
 from jepsen.agent import Agent
@@ -22,6 +24,9 @@ from jepsen.hosts.api import Ability, Host
 FIRST_PORT = 20912
 PORT_STEP = 10
 PEER_PORT = 20911
+PROJECT = "dledger-jepsen"
+LABEL = "com.docker.compose"
+"""Begins the names under which docker compose tells of which project and service a container is."""
 POLL_S = 0.1
 
 
@@ -34,6 +39,8 @@ class ComposeHosts:
         self._names = [f"n{number}" for number in range(count)]
         self._compose = _compose_command()
         self._agent: Agent | None = None
+        self._containers: dict[str, str] = {}
+        """Their ids: docker itself answers much sooner than docker-compose, and faults are to begin on time."""
         self._pids: dict[str, int] = {}
         self._addresses: dict[str, str] = {}
         """In the containers' own network; of those that were started."""
@@ -70,9 +77,23 @@ class ComposeHosts:
         raise ConfigError("the containers are members for good")
 
     async def up(self) -> None:
-        """Makes the containers, and leaves them stopped."""
+        """Makes the containers, and leaves them stopped. Raises CONFIG_ERROR, also if another cluster has the ports."""
+        try:
+            await asyncio.to_thread(self._make)
+        except shell.CommandFailedError as failure:
+            raise ConfigError(f"the containers cannot be made: {failure.said}") from None
         self._agent = await Agent.start()
-        await self._agent.run(*self._docker("up", "--no-start"))
+        ids = await self._ask("docker", "ps", "--all", "--quiet", "--filter", f"label={LABEL}.project={PROJECT}")
+        told = json.loads(await self._ask("docker", "inspect", *ids.split()))
+        self._containers = {each["Config"]["Labels"][f"{LABEL}.service"]: each["Id"] for each in told}
+
+    def _make(self) -> None:
+        # A run that was killed has left its containers, and its records in their volumes.
+        shell.run(*self._docker("down", "--volumes", "--timeout", "0"))
+        busy = busy_port([FIRST_PORT + PORT_STEP * number for number in range(len(self._names))])
+        if busy is not None:
+            raise ConfigError(f"127.0.0.1:{busy} is in use: end the cluster there first (docker compose down)")
+        shell.run(*self._docker("up", "--no-start"))
 
     async def down(self) -> None:
         if self._agent is None:
@@ -93,7 +114,7 @@ class ComposeHosts:
     async def start(self, host: str, *, environment: dict[str, str] | None = None) -> int:
         if environment:
             raise ConfigError("a container's environment is docker-compose.yml's")
-        await self._ask(*self._docker("start", host))
+        await self._ask("docker", "start", self._containers[host])
         told = await self._inspect(host)
         self._pids[host] = int(told["State"]["Pid"])
         [network] = told["NetworkSettings"]["Networks"].values()
@@ -102,7 +123,7 @@ class ComposeHosts:
 
     async def signal(self, host: str, number: Signals) -> None:
         # Through docker, which otherwise takes a kill for a crash and starts the container again.
-        await self._ask(*self._docker("kill", "-s", number.name, host))
+        await self._ask("docker", "kill", f"--signal={number.name}", self._containers[host])
 
     async def state(self, host: str, pid: int) -> str:
         try:
@@ -124,8 +145,7 @@ class ComposeHosts:
         return int((await self._inspect(host))["State"]["ExitCode"])
 
     async def _inspect(self, host: str) -> dict[str, Any]:
-        container = (await self._ask(*self._docker("ps", "-q", host))).strip()
-        [told] = json.loads(await self._ask("docker", "inspect", container))
+        [told] = json.loads(await self._ask("docker", "inspect", self._containers[host]))
         return dict(told)
 
     async def _ask(self, *command: str) -> str:
@@ -133,7 +153,7 @@ class ComposeHosts:
         return await self._agent.run(*command)
 
     def _docker(self, *arguments: str) -> tuple[str, ...]:
-        return (*self._compose, "--file", str(self._file), *arguments)
+        return (*self._compose, "--file", str(self._file), "--project-name", PROJECT, *arguments)
 
 
 def _compose_command() -> tuple[str, ...]:

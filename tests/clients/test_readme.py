@@ -51,6 +51,6 @@ async def test_the_lines_for_grpcurl_work_at_every_node(grpcurl: Path, nodes: No
             out, err = await process.communicate()
             assert process.returncode == 0, f"{node_id}: {line}: {err.decode()}"
             answers.append(out.decode())
-        assert json.loads(answers[0]).get("baseIndex", "0") == str(number)
+        assert json.loads(answers[0]).get("base_index", "0") == str(number)
         assert json.loads(answers[1])["entry"]["value"] == "aGVsbG8="
         assert answers[2].count('"value"') == number + 1

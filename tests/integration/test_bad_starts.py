@@ -96,3 +96,11 @@ async def test_a_port_in_use_is_named_and_the_node_ends_before_it_stands_for_ele
     assert ended.code == 2
     assert f"{LOOPBACK}:{taken}" in ended.last_line
     assert "role changed" not in ended.output
+
+
+async def test_an_own_name_that_cannot_be_looked_up_is_said_to_be_that(tmp_path: Path) -> None:
+    peers = f"n0=not-yet.invalid:{free_base(1)}"
+    ended = await refused("--id", "n0", "--peers", peers, "--data", str(tmp_path / "n0"), output=tmp_path / "log")
+    assert ended.code == 2
+    assert "the name cannot be looked up" in ended.last_line
+    assert "in use" not in ended.last_line

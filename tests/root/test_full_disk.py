@@ -18,6 +18,7 @@ from dledger.common.batch import records_of
 from dledger.common.config import MIB
 from dledger.v1 import log_pb2
 from tests.integration.nodes import CALL_TIMEOUT_S, Nodes, eventually, refusal_in, running
+from tests.support.lacking import cannot
 
 pytestmark = pytest.mark.root
 
@@ -36,7 +37,7 @@ def small_disk(directory: Path) -> Iterator[None]:
     subprocess.run(["mkfs.ext4", "-q", "-m", "0", image], check=True)
     mounted = subprocess.run(["mount", "-o", "loop", image, directory], check=False, capture_output=True, text=True)
     if mounted.returncode:
-        pytest.skip(f"no loop mounts here: {mounted.stderr.strip()}")
+        cannot(f"no loop mounts here: {mounted.stderr.strip()}")
     try:
         yield
     finally:

@@ -16,6 +16,7 @@ from dledger.cli.cluster import LocalCluster, last_words
 from dledger.client import connect
 from tests.power.cuts import NODES, SERVE, Report, Round, volumes_with_nodes
 from tests.power.volume import CannotMountError, Volume
+from tests.support.lacking import cannot
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(120)]
 
@@ -28,12 +29,12 @@ TO_A_THREAD = "io_submit:error=EAGAIN"
 @asynccontextmanager
 async def three_nodes(data: Path) -> AsyncIterator[tuple[LocalCluster, dict[str, Volume]]]:
     if shutil.which("strace") is None:
-        pytest.skip("strace is not installed")
+        cannot("strace is not installed")
     try:
         async with volumes_with_nodes(data, "ext4", SERVE) as started:
             yield started
     except CannotMountError as reason:
-        pytest.skip(str(reason))
+        cannot(str(reason))
 
 
 async def injected(pid: int, *faults: str) -> asyncio.subprocess.Process:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -15,12 +14,9 @@ import pytest
 
 from jepsen.hosts.namespaces import TOOLS
 from jepsen.hosts.slots import Slot
+from tests.support.lacking import cannot, missing_tools
 
-pytestmark = [
-    pytest.mark.root,
-    pytest.mark.timeout(240),
-    pytest.mark.skipif(any(shutil.which(tool) is None for tool in TOOLS), reason="nft, ip and nsenter are needed"),
-]
+pytestmark = [pytest.mark.root, pytest.mark.timeout(240)]
 
 FAKE_SSH = """#!/bin/sh
 # What ssh does, on this machine: the options and the host are passed over.
@@ -39,6 +35,12 @@ def last_line(done: subprocess.CompletedProcess[str]) -> dict[str, object]:
 
 def namespaces() -> list[str]:
     return sorted(path.name for path in Path("/run/netns").glob("dlj*"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def tools() -> None:
+    if lacking := missing_tools(TOOLS):
+        cannot(lacking)
 
 
 @pytest.fixture(autouse=True)

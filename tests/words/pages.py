@@ -30,13 +30,37 @@ class Sentence(NamedTuple):
 
 def sentences(page: str, first_line: int = 1) -> list[Sentence]:
     """They end at a full stop, ! or ? before a space, and at a block's end: a blank line, a bullet, a cell of a table.
-    Fenced code is left out."""
+    Fenced code is left out, and so is a drawing: the indented lines behind ``::``."""
     return [
         sentence
-        for line, block in _blocks(page, first_line)
+        for line, block in _blocks(_without_drawings(page), first_line)
         for text in SENTENCE_ENDS.split(_plain(block))
         if (sentence := Sentence(line, text)).length
     ]
+
+
+def _without_drawings(page: str) -> str:
+    """The page with blank lines in place of its drawings, so that every line keeps its number."""
+    first, *others = page.splitlines() or [""]
+    # A docstring's first line stands behind its quotes: it is as far in as the line furthest out.
+    margin = min((_indent(line) for line in others if line.strip()), default=0)
+    announced_at = margin if _announces(first) else None
+    kept = [first]
+    for line in others:
+        if announced_at is not None and line.strip() and _indent(line) <= announced_at:
+            announced_at = None
+        kept.append(line if announced_at is None else "")
+        if announced_at is None and _announces(line):
+            announced_at = _indent(line)
+    return "\n".join(kept)
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+def _announces(line: str) -> bool:
+    return line.rstrip().endswith("::")
 
 
 def _plain(block: str) -> str:

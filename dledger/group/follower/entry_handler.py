@@ -166,7 +166,7 @@ class EntryHandler:
         return self._unanswered_id is None or ask.request_id <= self._unanswered_id
 
     async def _point_at(self, position: Position) -> LogPoint | None:
-        """None outside of the log, also where it was trimmed a moment ago."""
+        """None outside of the log, also if it was trimmed a moment ago."""
         if position > self._log.last.position:
             return None
         try:
@@ -177,7 +177,7 @@ class EntryHandler:
             return None
 
     def _highest_in_terms(self, point: LogPoint) -> LogPoint:
-        """Where to compare next: the highest position up to ``point`` whose term is not above the point's."""
+        """The next point to compare: the highest position up to ``point`` with a term that is not above the point's."""
         start = self._log.state.start
         position = self._context.log.state.last_position_in_terms(point.position, point.term)
         return start if position <= start.position else LogPoint(position, self._log.term_at(position), 0)
@@ -299,7 +299,7 @@ class EntryHandler:
         self._context.on_leader_commit(push.commit_position)
 
     def _take(self, sender: NodeId, push: Append) -> bool:
-        """True when the log grew, so that what came early may follow."""
+        """True when the log grew, so frames that came early may follow."""
         frames, last = push.frames, self._log.last.position
         if not frames:
             return False
@@ -378,8 +378,8 @@ class EntryHandler:
                 raise error(Code.CORRUPT_LOG, f"frame {position} is of term {later}, which is yet to come")
 
     def take_tail(self, frames: Sequence[Frame]) -> None:
-        """Frames that no leader sent, for a candidate that lacks them (``RaftNode.takes_tail``). They are in the log
-        from now on, and nothing more: not known to be any leader's, not acknowledged."""
+        """Takes frames that come from no leader, for a candidate that lacks them (``RaftNode.takes_tail``). They are in
+        the log from now on, and nothing more: not known to be a leader's, not acknowledged."""
         heard_of = list(takewhile(lambda frame: frame.header.term <= self._core.term, frames))
         if self._task is not None or not heard_of or not self._core.takes_tail:
             return

@@ -2,8 +2,8 @@
 
 gRPC delivers unary calls one by one, a tenth of a millisecond apart. A frame costs every node as much as several calls
 do. So calls that arrive while such a frame is under way wait for it to be answered. With many callers, the next frame
-also waits for most of the callers that were just answered, as they will call again: with 64 callers this triples the
-appends a second. With few callers nothing waits. A caller that stays away is soon no longer waited for.
+also waits for most of the callers just answered, as they will call again. With 64 callers this triples the appends a
+second. With few callers nothing waits. A caller that stays away is soon no longer waited for.
 
 The number of callers is not known: most of their calls may wait in gRPC, unread, while the frames of a few come and go.
 So from time to time a frame waits for as long as calls keep coming, and they are counted.
@@ -32,12 +32,13 @@ MOST = 0.9
 KEPT = 0.75
 """Of an estimate of the callers when too few of them came back in time. It may be a hiccup of theirs."""
 COUNT_EVERY_FRAMES, COUNT_SELDOM_FRAMES = 16, 1024
-"""All are waited for, and counted, after so many frames; where that finds no more than were known, after twice as many,
-up to the latter."""
+"""After the first number of frames, all callers are waited for and counted. If no more are found than were known, the
+next count comes after twice as many frames, up to the second number."""
 
 
 class AppendCoalescer:
-    """Counts those who are there; ``go`` is called when they are to go and nobody came just then."""
+    """Counts the callers that wait here. ``go`` is called when their appends are to be written and no other call came
+    just then."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, go: Callable[[], None]) -> None:
         self._loop = loop
@@ -47,13 +48,13 @@ class AppendCoalescer:
         """With the last frame."""
         self._under_way: asyncio.Future[Any] | None = None
         self._callers = 0.0
-        """How many there seem to be, those included who were answered and are on their way back."""
+        """How many callers there seem to be, with those that were answered and are on their way back."""
         self._enough = 0.0
         """While they are waited for: so many are most of them; infinite while they are counted."""
         self._since_s = 0.0
         """When that began."""
         self._seen = 0
-        """Who was here at the last tick."""
+        """How many callers were here at the last tick."""
         self._timer: asyncio.TimerHandle | None = None
         self._are_several = False
         """Since they were counted some call came before another one was answered."""
@@ -76,7 +77,7 @@ class AppendCoalescer:
         return self.may_go
 
     def left(self, answered: asyncio.Future[Any]) -> None:
-        """All who were there share a frame from now on; ``answered`` is done when they are, either way."""
+        """All waiting callers share a frame from now on; ``answered`` is done when they are answered, either way."""
         self._stop_waiting()
         self._gone, self._here = self._here, 0
         self._frames += 1

@@ -1,8 +1,9 @@
-"""The leader's intake: what arrives in one turn of the loop becomes frames that share one write and one group commit.
+"""The leader's intake: appends that arrive in one turn of the loop become frames with one shared write and one group
+commit.
 
-Batches of producers and streams keep their own frames. Appends without a producer share one, when ``AppendCoalescer``
-says that they are to go: by the turn alone each would have a frame of its own, for gRPC brings them one by one. Nothing
-here looks at a single record of a batch.
+Batches of producers and streams keep their own frames. Appends without a producer share one, once ``AppendCoalescer``
+lets them go. By the turn alone each would have a frame of its own, for gRPC brings them one by one. Nothing here looks
+at a single record of a batch.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ MAX_MACHINE_BATCH_BYTES = MAX_MACHINE_RECORD_BYTES + 64 * 1024
 
 
 class Source(NamedTuple):
-    """Which producer sent a batch, and where in its sequence the batch begins."""
+    """The producer of a batch, and the place in its sequence at which the batch begins."""
 
     producer_id: int = 0
     producer_epoch: int = 0
@@ -55,9 +56,9 @@ class Batch:
     expect_index: int | None = None
     """The index that its first record must get; None: any."""
     behind: asyncio.Future[AppendResult] | None = None
-    """The batch before it on its stream: where that was refused, this one is."""
+    """The batch before it on its stream: if that one was refused, so is this one."""
     waiters: list[tuple[asyncio.Future[AppendResult], int, int]] = field(default_factory=list)
-    """Who waits, for which records: first ordinal and how many."""
+    """The callers that wait, each with its records: first ordinal and number."""
     on_written: Callable[[Position], None] | None = None
     """Told where the frame is, once it is in the log."""
 
@@ -92,7 +93,7 @@ class Appender:
     def open(self, term: int) -> None:
         """Writes the term's no-op, the first frame of every leader, and takes appends from then on.
 
-        A full disk refuses it like any frame: ``retry_open`` tries again, for until it is written and committed the
+        A full disk refuses it like any frame, and ``retry_open`` tries again. Until it is written and committed the
         leader serves neither appends nor linearizable reads.
         """
         self._term, self._closed_by = term, None
@@ -107,9 +108,9 @@ class Appender:
     def _no_op(self) -> Batch:
         """The term's no-op. It carries the cluster's id, which the very first leader mints, and the members.
 
-        It names disks, so that a node which later comes with a member's id and another disk is recognised (``Roster``).
-        The frame that founds the cluster names the disks of all founders, as they have all met. A later no-op names
-        only this leader's own disk, as the leader may have met a peer that it should doubt.
+        It names disks. So a node that comes later with a member's id and another disk is recognised (``Roster``). The
+        frame that founds the cluster names the disks of all founders, as they have all met. A later no-op names only
+        this leader's own disk, as the leader may have met a peer that it should doubt.
         """
         context, known = self._context, self._log.state.members
         is_founding = self._log.last.position == 0
@@ -157,7 +158,7 @@ class Appender:
     ) -> asyncio.Future[AppendResult]:
         """A ready-made body. Raises at once when it is refused; the future tells the rest.
 
-        ``behind`` is what the same caller appended before: when that fails, this is not appended either. With
+        ``behind`` is the caller's append before this one: if that fails, this is not appended either. With
         ``expect_index`` the future raises WRONG_EXPECTED_INDEX unless the first record gets that index.
         """
         _check_expected(expect_index)
@@ -217,10 +218,10 @@ class Appender:
         return self.append_control(ControlKind.PRODUCER)
 
     async def named_producer(self, name: str) -> NamedProducer:
-        """The producer of that name, a new one if the log knows none; returns once that is committed.
+        """The producer of that name, a new one if the log knows none; returns once it is committed.
 
-        One that the next frame may forget is registered anew, which keeps what is known of it. Two calls at a time get
-        the same one. Raises what an append raises.
+        A producer that the next frame may forget is registered anew, and its entry stays as it is. Two calls at a time
+        get the same one. Raises what an append raises.
         """
         self._check_open(0)
         producers = self._log.state.producers
@@ -236,8 +237,8 @@ class Appender:
         return known
 
     def committed(self, position: int) -> asyncio.Future[AppendResult]:
-        """Done when the frame there is, which this leader has and which is not committed yet. Fails as its append
-        would that is made now: with TERM_CHANGED and WAIT_QUORUM_ACK_TIMEOUT."""
+        """Done when the frame at ``position`` is committed. This leader has the frame, and it is not committed yet.
+        Fails as an append made now would fail: with TERM_CHANGED and WAIT_QUORUM_ACK_TIMEOUT."""
         future: asyncio.Future[AppendResult] = self._loop.create_future()
         frame = KnownRange(0, 0, position, position, self._term, self._log.state.last_timestamp_ms, 0)
         self._checker.join(frame, future, self._context.now_s())
@@ -300,8 +301,8 @@ class Appender:
             raise
 
     def _write_in_order(self, batches: list[Batch]) -> None:
-        """A batch of a producer, or one that expects an index, is judged by what is in the log: what bears on it there
-        is written first."""
+        """A batch of a producer, or one that expects an index, is judged by the log. So batches that bear on it are
+        written there first."""
         timestamp_ms = self._timestamp_ms()
         group: list[Batch] = []
         producers: set[int] = set()
@@ -325,7 +326,7 @@ class Appender:
             self._write(group, timestamp_ms)
 
     def _timestamp_ms(self) -> int:
-        """Of what is written now: never before that of the last frame."""
+        """The timestamp of frames written now: never before the last frame's."""
         leadership, now_ms = self._context.core.leadership, self._context.wall_clock_ms()
         if leadership is not None:
             now_ms = leadership.stamp_ms(now_ms, self._context.now_ms())
@@ -333,7 +334,7 @@ class Appender:
 
     def _is_new(self, batch: Batch) -> bool:
         """Whether the batch is to be written. False when it is refused, or is a duplicate: that one is answered when
-        the first is committed. A batch that expects an index must come first of what is written next."""
+        the first is committed. A batch that expects an index must come first in the next write."""
         refusal_before = _failure_of(batch.behind) or self._closed_by
         if refusal_before is not None:
             _refuse(batch, refusal_before)
@@ -361,7 +362,8 @@ class Appender:
         return False
 
     def _refuse_by_log(self, batch: Batch, refusal: DLedgerError) -> None:
-        """REPEATED_REQUEST says that the batch surely was appended: not before all that is in the log is committed."""
+        """REPEATED_REQUEST says that the batch surely was appended. So it is not told before everything in the log is
+        committed."""
         last = self._log.last.position
         if refusal.code is not Code.REPEATED_REQUEST or last <= self._context.core.commit_position:
             _refuse(batch, refusal)
@@ -382,7 +384,7 @@ class Appender:
                 self._checker.join(known, future, self._context.now_s())
 
     def _write(self, batches: list[Batch], timestamp_ms: int) -> bool:
-        """False when the disk refused it: nothing of it is kept, and all who wait for it are told."""
+        """False when the disk refused it: no frame of it is kept, and all waiting callers are told."""
         previous, index = self._log.last, self._log.state.next_index
         frames = []
         for batch in batches:

@@ -49,10 +49,10 @@ class ControlFrames:
             await asyncio.wait([self._appending])
 
     async def wait_until_committed(self) -> None:
-        """Returns once the last such frame in the log is committed, whatever its caller was told. The leader must be
+        """Returns once the last such frame in the log is committed, whichever answer its caller got. The leader must be
         ready: then all frames of earlier terms are committed, and only a frame that this leader wrote may not be.
 
-        Raises NOT_LEADER or SHUTTING_DOWN where it leads no more, TERM_CHANGED and WAIT_QUORUM_ACK_TIMEOUT.
+        Raises NOT_LEADER or SHUTTING_DOWN if this node leads no more, TERM_CHANGED and WAIT_QUORUM_ACK_TIMEOUT.
         """
         is_of_this_term = self._written_term == self._context.term
         if is_of_this_term and self._written_position > self._context.core.commit_position:
@@ -67,7 +67,7 @@ class ControlFrames:
         return await asyncio.shield(self.begin(body))
 
     def begin(self, body: bytes) -> asyncio.Future[AppendResult]:
-        """The same, for whoever does not wait: a failure is logged."""
+        """As ``append``, for a caller that does not wait: a failure is logged."""
         self.check_free()
         appending = self._appending = self._appender.append_control(self._kind, body, self._on_written)
         appending.add_done_callback(self._appended)

@@ -16,7 +16,7 @@ class Dispatchers(dict[NodeId, EntryDispatcher]):
         self._context = context
 
     def follow(self, leadership: Leadership, term: Term) -> None:
-        """Starts those that are missing, ends those whose follower is gone or is tracked anew."""
+        """Starts missing dispatchers, and ends a dispatcher if its follower is gone or is tracked anew."""
         followers = leadership.followers
         for peer, dispatcher in list(self.items()):
             if followers.get(peer) is not dispatcher.progress:
@@ -32,7 +32,7 @@ class Dispatchers(dict[NodeId, EntryDispatcher]):
             dispatcher.push()
 
     def wake(self) -> None:
-        """Those whose follower lacks something: an answer may be overdue, or a pause over."""
+        """Wakes the dispatchers of followers that lack something: an answer may be overdue, or a pause over."""
         for dispatcher in self.values():
             if not dispatcher.is_level:
                 dispatcher.wake()

@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 ALONE_S = 1.0
 """After so long without an append a follower that catches up has the disk, and the processors, to itself."""
 RESET_PAUSE_MS = 500
-"""A follower that could not begin anew is not told again at once, nor is what it is to be told looked for."""
+"""After a follower could not begin anew, it is not told again for so long, nor is the state for it looked up."""
 
 
 class EntryDispatcher:
@@ -191,8 +191,8 @@ class EntryDispatcher:
             await asyncio.sleep(pause_s)
 
     def _pause_s(self, read: list[Frame]) -> float:
-        """What was read again for a follower leaves room for appends, if there are any: it gains on them by so much a
-        second, however fast they are."""
+        """Frames read again for a follower leave room for appends, if there are any. The follower gains on the appends
+        by so much a second, however fast they are."""
         now_s, appended_bytes = self._context.now_s(), self._context.metrics.bytes_appended
         meanwhile, self._appended_bytes = appended_bytes - self._appended_bytes, appended_bytes
         if meanwhile:

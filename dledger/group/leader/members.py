@@ -1,4 +1,4 @@
-"""Members: who belongs to the group, changed one at a time by MEMBERSHIP frames of its leader (raft/membership.py)."""
+"""Members: the members of the group, changed one at a time by MEMBERSHIP frames of its leader (raft/membership.py)."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ Plan = Callable[[Membership], Sequence[Member] | None]
 """All members as they are to be, or None when they are so. Raises what stands in the way."""
 
 JudgingPlan = Callable[[Membership, NodeId, NodeId, Mapping[NodeId, MemberFacts], Measure], Sequence[Member] | None]
-"""The same of one node, by what its leader (the second id) knows of all others."""
+"""A plan for one node (the first id), by the facts that its leader (the second id) has about all others."""
 
 
 class Change(NamedTuple):
-    """The members after a change, and the position of the committed frame that says so; 0: there is no such frame, as
-    it was a dry run, or there was nothing to change."""
+    """The members after a change, and the position of its committed frame. 0: there is no such frame, as it was a dry
+    run, or nothing was to be changed."""
 
     members: tuple[Member, ...]
     position: Position
@@ -60,8 +60,8 @@ class Members:
         return await self._change(self._judged(plan_promote, node_id), dry_run=dry_run)
 
     async def remove(self, node_id: NodeId, *, dry_run: bool = False) -> Change:
-        """A leader that is to remove itself hands the leadership over, and raises NOT_LEADER: ask the new one. Whoever
-        goes is not preferred any more."""
+        """A leader that is to remove itself hands the leadership over, and raises NOT_LEADER: ask the new one. A
+        removed member is not preferred any more."""
         plan = self._judged(plan_remove, node_id)
         if node_id == self._core.node_id and not dry_run and self._planned(plan) is not None:
             await self._handover.transfer(None)
@@ -72,7 +72,7 @@ class Members:
         return change
 
     async def readmit(self, node_id: NodeId, *, dry_run: bool = False) -> Change:
-        """Takes a member whose disk is another one, or an older state, as a learner with the disk it has now."""
+        """Takes a member with another disk, or with an older state of its disk, as a learner with its present disk."""
         return await self._change(self._judged(plan_readmit, node_id), dry_run=dry_run)
 
     async def _change(self, plan: Plan, *, dry_run: bool) -> Change:
@@ -81,7 +81,7 @@ class Members:
             await self._context.confirm_leadership()  # another leader may have said otherwise since
             planned = self._planned(plan)
         if planned is not None and not dry_run:
-            # An only voter must still know whom it promoted if a power loss takes the end of its log.
+            # An only voter must still know the promoted node if a power loss takes the end of its log.
             await self._context.keep_peers()
             planned = self._planned(plan)
         if planned is None or dry_run:
@@ -103,7 +103,7 @@ class Members:
         return with_disks(members, {each.id: self._context.disk_of(each.id) for each in members})
 
     def _judged(self, plan: JudgingPlan, node_id: NodeId) -> Plan:
-        """A plan for ``node_id`` that rests on what this leader knows of the others when it is made."""
+        """A plan for ``node_id``. It rests on this leader's facts about the others when it is made."""
         return lambda members: plan(members, node_id, self._core.node_id, self._facts(), self._measure)
 
     def _facts(self) -> dict[NodeId, MemberFacts]:

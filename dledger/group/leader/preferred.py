@@ -1,17 +1,18 @@
-"""Preferred leaders: the leadership goes to the highest priority that is healthy and close, when it is safe to give;
-away from a leader whose disk is full, to one that takes appends; away from one that cannot tell a follower what the log
-begins with, from one whose state machine has not caught up, and from one that is no voter, to any that is fit. A leader
-that writes a checkpoint keeps the leadership meanwhile, unless it must go.
+"""Preferred leaders: the leadership goes to the healthy and close node of the highest priority, when it is safe to
+give. A leader with a full disk gives it to a node that takes appends. Three other leaders give it to any fit node. One
+cannot tell a follower the state with which the log begins. One has a state machine that has not caught up. One is no
+voter. A leader that writes a checkpoint keeps the leadership meanwhile, unless it must go.
 
-A group that was made at run time, and for which no operator has set priorities, has those of ``raft/rendezvous.py``: so
-the leaders of many groups spread evenly over the nodes. All groups whose first choice has come back want to go there at
-once, so a node begins only a few such handovers a second (``Host.may_spread``).
+A group made at run time has the priorities of ``raft/rendezvous.py``, unless an operator has set others. So the leaders
+of many groups spread evenly over the nodes. All groups whose first choice has come back want to go there at once. So a
+node begins only a few such handovers a second (``Host.may_spread``).
 
-The leader looks every second, with a full disk whenever it can. A target must have been fit (raft/fitness.py says when)
-for a while without a break, so that a node that has just come back, or comes and goes, is left alone. A handover that
-fails leaves the leader leading, and its target alone for a time that doubles with every failure: appends pay at most
-one election timeout for each attempt, and nobody is elected who lags. The same holds for a leader with a full disk and
-whoever it finds. Whoever took it for the log's beginning is left alone so too: he may not be able to tell it either.
+The leader looks every second, with a full disk whenever it can. A target must have been fit (raft/fitness.py defines
+it) for a while without a break. So a node that has just come back, or comes and goes, is left alone. After a failed
+handover the leader leads on, and leaves its target alone for a time that doubles with every failure. So appends pay at
+most one election timeout for each attempt, and no lagging node is elected. The same holds for a leader with a full disk
+and for its targets. A node that took over because this leader could not tell the log's beginning is left alone so too.
+Its copy may be damaged as well.
 """
 
 from __future__ import annotations
@@ -41,10 +42,11 @@ logger = logging.getLogger(__name__)
 
 LOOK_INTERVAL_S = 1.0
 HEALTHY_S = 3.0
-"""How long a target must have been eligible."""
+"""A target must have been eligible for so long."""
 RELIEF_S = 1.25
-"""The same for a leader whose disk is full, which takes no appends meanwhile: by then a target whose own filled up at
-the same time has said so (DiskWatch looks every second, and the next answer to a heartbeat tells)."""
+"""A target must have been eligible for so long if the leader's disk is full: that leader takes no appends meanwhile. A
+target's disk may have filled up at the same time, and by then the target has said so. (DiskWatch looks every second,
+and the next answer to a heartbeat tells.)"""
 MIN_BACK_OFF_S = 5.0
 MAX_BACK_OFF_S = 300.0
 
@@ -82,7 +84,8 @@ def is_spread(config: NodeConfig, group: str) -> bool:
 
 
 class PreferredLeaders:
-    """Knows what failed over all the terms that this node leads; forgets it when the target does lead."""
+    """Remembers failed handovers over all the terms in which this node leads; forgets a target's failures when it does
+    lead."""
 
     def __init__(self, context: GroupContext, handover: LeadershipTransfer) -> None:
         self._context = context
@@ -94,7 +97,7 @@ class PreferredLeaders:
         self._back_offs: dict[NodeId, BackOff] = {}
         self._transfer: asyncio.Task[None] | None = None
         self._untold: Position | None = None
-        """Where the log begins, if this leader could not tell what with."""
+        """The log's beginning, if this leader could not tell a follower the state there."""
         self._spread = Spread(context.group) if is_spread(context.config, context.group) else None
 
     def on_beginning_untold(self) -> None:
@@ -134,7 +137,7 @@ class PreferredLeaders:
             self._transfer.cancel()
 
     def _find(self, now_s: float) -> NodeId | None:
-        """Whom to hand over to, if only it stays so."""
+        """The node to hand over to, if it stays fit for long enough."""
         context, leadership = self._context, self._context.core.leadership
         settings = self._priorities()
         if context.role is not Role.LEADER or leadership is None or leadership.transfer is not None:

@@ -88,7 +88,7 @@ class QuorumAckChecker:
         return self._pending_bytes
 
     def check_room(self, queued_batches: int, queued_bytes: int) -> None:
-        """Raises LEADER_PENDING_FULL when what is pending, and what is queued before it, leaves no room."""
+        """Raises LEADER_PENDING_FULL when the pending batches, and those queued before it, leave no room."""
         batches = len(self._pending) + len(self._duplicates) + queued_batches
         size_bytes = self._pending_bytes + queued_bytes
         if batches >= self._limits.max_pending_batches or size_bytes >= self._limits.max_pending_bytes:
@@ -133,7 +133,7 @@ class QuorumAckChecker:
         self._duplicates = waiting
 
     def expire(self, now_s: float, why: Callable[[], str] = str) -> int:
-        """Answers WAIT_QUORUM_ACK_TIMEOUT to those who waited too long; frames keep their place, retries come again.
+        """Answers WAIT_QUORUM_ACK_TIMEOUT to callers that waited too long; frames keep their place, retries come again.
         ``why`` nothing is committed, if that is known. Returns how many callers were told."""
         told = self._expire(self._pending, now_s, why)
         told += self._expire(self._duplicates, now_s, why)

@@ -6,13 +6,13 @@
                                                                                │
     every node                                                  Log.trim: the log begins there
 
-Ages are measured by a clock that a majority of the voters has reached (``Leadership.agreed_clock_ms``): one wrong clock
-trims nothing, and nothing is trimmed by age while no majority is heard. A leader whose clock is ahead stamps
-its records at most ten seconds ahead of that clock (``Leadership.stamp_ms``), so they stay that much longer. One whose
-clock is behind stamps them older than they are: once another leads, they go that much sooner.
+Ages are measured by a clock that a majority of the voters has reached (``Leadership.agreed_clock_ms``). So one wrong
+clock trims nothing, and nothing is trimmed by age while no majority is heard. A leader with a clock ahead stamps its
+records at most ten seconds ahead of that clock (``Leadership.stamp_ms``), so they stay that much longer. A leader with
+a clock behind stamps them older than they are: under another leader, they go that much sooner.
 
-A boundary lies between two segments, so the segment that is written to, the tail of the log, always stays. What is
-trimmed was committed before the frame that says so was written.
+A boundary lies between two segments, so the segment that is written to, the tail of the log, always stays. Trimmed
+frames were committed before the TRIM frame was written.
 
 A group with a state machine is trimmed by one rule alone: up to its last confirmed checkpoint, and never further. The
 checkpoint replaces what lies before. A node carries a TRIM out once its own state machine has that checkpoint.
@@ -25,16 +25,15 @@ import logging
 from typing import NamedTuple
 
 from dledger.common.errors import Code, DLedgerError, error
-from dledger.common.limited_log import LimitedLog
 from dledger.common.types import DiskState, GroupSettings, Position, Role, TrimPoint
 from dledger.group.context import GroupContext
 from dledger.group.leader.appender import Appender
+from dledger.group.leader.clock_watch import ClockWatch
 from dledger.group.leader.control_frames import ControlFrames
 from dledger.group.leader.settings import Settings
 from dledger.log.frame.control import trim_body
 from dledger.log.frame.frame import ControlKind
 from dledger.log.log_api import Boundary
-from dledger.raft.leadership import MAX_STAMP_LEAD_MS
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +52,7 @@ class Trimmed(NamedTuple):
 
 
 class Retention:
-    """Trims this node's log to what is committed, and, on a leader, decides what may go."""
+    """Carries out committed trims of this node's log, and decides, on a leader, how far to trim."""
 
     def __init__(self, context: GroupContext, appender: Appender, settings: Settings) -> None:
         self._context = context
@@ -62,7 +61,7 @@ class Retention:
         self._settings = settings
         self._trimming: asyncio.Task[None] | None = None
         self._next_policy_s = 0.0
-        self._limited_log = LimitedLog(logger)
+        self._clocks = ClockWatch(context)
 
     # Every node ----------------------------------------------------------------------------------------------------
 
@@ -73,11 +72,12 @@ class Retention:
         return state.trim is not None and state.trim.point.position > state.start.position
 
     def check(self) -> None:
-        """Called now and then: trims what is committed, and has the leader look at its policy."""
+        """Called now and then: trims what is committed, and has the leader look at the clocks and its policy."""
         self.on_commit()
         now_s = self._context.now_s()
         if now_s >= self._next_policy_s and self._context.role is Role.LEADER:
             self._next_policy_s = now_s + POLICY_INTERVAL_S
+            self._clocks.check()
             self._apply_policy()
 
     def on_commit(self) -> None:
@@ -114,9 +114,9 @@ class Retention:
     async def trim(self, before_index: int, *, dry_run: bool = False) -> Trimmed:
         """Drops whole segments of records before ``before_index``; returns once that is committed, and done here.
 
-        Raises NOT_LEADER, LEADER_NOT_READY, UNSUPPORTED beyond what the checkpoint of a state machine replaces,
-        INDEX_OUT_OF_RANGE beyond what is committed, DISK_FULL where nothing can
-        go for want of room, CHANGE_PENDING while another trim is not committed, and what an append raises.
+        Raises NOT_LEADER, LEADER_NOT_READY, and the errors of an append. Raises UNSUPPORTED beyond the records replaced
+        by a state machine's checkpoint. Raises INDEX_OUT_OF_RANGE beyond the last committed record. Raises DISK_FULL if
+        nothing can go for want of room. Raises CHANGE_PENDING while another trim is not committed.
         """
         self._context.admission.check_leader()
         if not self._context.core.is_ready:
@@ -140,7 +140,7 @@ class Retention:
         return taken
 
     def _check_state_kept(self, before_index: int) -> None:
-        """Raises UNSUPPORTED where the state of the group's state machine would be lost with the records."""
+        """Raises UNSUPPORTED if the state of the group's state machine would be lost with the records."""
         if before_index > self._context.machine.trim_limit:
             raise error(
                 Code.UNSUPPORTED,
@@ -148,7 +148,7 @@ class Retention:
             )
 
     def _check_states_had_room(self, before_index: int) -> None:
-        """Raises DISK_FULL where a whole segment lies before ``before_index``, and the log cannot begin behind it."""
+        """Raises DISK_FULL if a whole segment lies before ``before_index``, and the log cannot begin behind it."""
         spans = self._log.segments()
         is_whole = len(spans) > 1 and spans[0].end_index <= before_index
         if is_whole and self._context.core.disk is DiskState.FULL:
@@ -189,8 +189,8 @@ class Retention:
         return settings, self._taken(self._by_policy(settings))
 
     def _boundaries(self) -> list[Boundary]:
-        """Where the log may be trimmed: all before is committed, it lies above the present start, and a state machine's
-        checkpoint replaces what goes."""
+        """The points to which the log may be trimmed. Everything before is committed, the point lies above the present
+        start, and a state machine's checkpoint replaces the trimmed part."""
         start, limit = self._log.state.start.position, self._context.machine.trim_limit
         return [
             each
@@ -217,21 +217,11 @@ class Retention:
         return chosen
 
     def _clock_ms(self) -> int:
-        """What ages are measured by: the leader's own clock, or that of a majority of the voters where it is behind."""
+        """The clock for ages: the leader's own, or a majority's of the voters if that one is behind."""
         leadership, own_ms = self._context.core.leadership, self._context.wall_clock_ms()
         if leadership is None:
             return 0
-        agreed_ms = leadership.agreed_clock_ms(own_ms, self._context.now_ms())
-        if 0 < agreed_ms < own_ms - MAX_STAMP_LEAD_MS:
-            self._limited_log.say(
-                logging.WARNING,
-                "clock",
-                self._context.now_s(),
-                "this leader's clock is ahead of the other voters', and its records are stamped by theirs: see to it",
-                group=self._context.group,
-                ahead_ms=own_ms - agreed_ms,
-            )
-        return agreed_ms
+        return leadership.agreed_clock_ms(own_ms, self._context.now_ms())
 
     def _taken(self, boundary: Boundary | None) -> Trimmed:
         first_index = self._log.state.first_index

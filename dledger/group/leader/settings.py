@@ -28,7 +28,8 @@ class Settings:
         return self._context.log.state.settings
 
     async def set_preferred(self, preferred: Sequence[PreferredLeader], *, dry_run: bool = False) -> GroupSettings:
-        """Who should lead; empty: whoever leads. Returns the settings once they are committed, or as they would be.
+        """Sets the members that should lead, by priority; empty: none is preferred. Returns the settings once they are
+        committed, or as they would be.
 
         Raises UNKNOWN_MEMBER, UNEXPECTED_ARGUMENT for a member named twice, and what an append raises.
         """
@@ -44,7 +45,7 @@ class Settings:
         return await self.change(edit)
 
     async def set_machine(self, name: str) -> None:
-        """Says whose log this is, before that state machine appends to it. Raises what ``change`` raises."""
+        """Names the state machine that owns this log, before it appends to the log. Raises the errors of ``change``."""
         await self.change(lambda settings: settings._replace(machine=name))
 
     async def seal(self) -> None:

@@ -35,15 +35,16 @@ class LeadershipTransfer:
         self._is_leaving = False
         self._ended: asyncio.Future[NodeId] | None = None
         self._progress = asyncio.Event()
-        """What a drain waits for: a commit, a peer that is gone, or the leadership."""
+        """Set when a drain may go on: after a commit, when a peer is gone, or when the leadership is."""
 
     async def transfer(self, target: NodeId | None, *, dry_run: bool = False) -> NodeId:
         """Hands the leadership to ``target``; None: to the fit voter with the smallest lag. Returns the new leader, or
         with ``dry_run`` the node that would become it.
 
         Raises NOT_LEADER, LEADER_NOT_READY, LEADER_TRANSFERRING and UNKNOWN_MEMBER. Raises FALL_BEHIND_TOO_MUCH if the
-        target lags or does not answer. Raises TAKE_LEADERSHIP_FAILED if it is unfit for another reason, if no voter is
-        fit, or if it did not take over within an election timeout; this node then leads on.
+        target lags or does not answer. Raises TAKE_LEADERSHIP_FAILED if it is unfit for another reason, or if no voter
+        is fit. Raises it too if the target did not take over within an election timeout. After any of these this node
+        leads on.
         """
         context = self._context
         chosen = self._choose(target)
@@ -54,7 +55,7 @@ class LeadershipTransfer:
             return chosen
         # Appends written after TAKE would put this log ahead of the target's, and nobody would vote for the target.
         self._flush()
-        # What was written may have removed whom it was to go to, and a write that failed has ended the leadership.
+        # The frames just written may have removed the target, and a failed write has ended the leadership.
         chosen = self._choose(target)
         self._ended, self._target = asyncio.get_running_loop().create_future(), chosen
         try:
@@ -71,7 +72,7 @@ class LeadershipTransfer:
         return new_leader
 
     def _choose(self, target: NodeId | None) -> NodeId:
-        """Whom it goes to, as things are now. Raises what ``transfer`` does before it begins."""
+        """The node that is to lead, as things are now. Raises the errors that ``transfer`` raises before it begins."""
         context, leadership = self._context, self._core.leadership
         if context.role is not Role.LEADER or leadership is None:
             raise context.admission.not_leader()

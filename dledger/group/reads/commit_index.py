@@ -10,8 +10,8 @@ from dledger.common.types import Position
 class CommitIndex:
     """Remembers, for frames appended and not committed yet, where their records end.
 
-    Of the frames from before a restart only the last is remembered: until all of them are committed ``index`` may say
-    less than is committed, never more. Invariant: it never falls; −1 is "none".
+    Of the frames from before a restart only the last is remembered. Until all of them are committed, ``index`` may be
+    lower than the last committed record, never higher. Invariant: it never falls; −1 is "none".
     """
 
     def __init__(self, index: int) -> None:

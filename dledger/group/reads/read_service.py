@@ -1,7 +1,7 @@
 """Reads: committed records only, in order, without gaps.
 
-Linearizable ones learn the commit position from a leader that a quorum has just confirmed (read index, Ongaro's
-dissertation §6.4): all that ask while a round is under way share the next. With leases on, a leader that holds one
+A linearizable read learns the commit position from a leader that a quorum has just confirmed (read index, Ongaro's
+dissertation §6.4). All reads that come while a round is under way share the next. With leases on, a leader with a lease
 answers without asking. Committed reads are answered by any node, learners too, as far as it knows of commits.
 """
 
@@ -39,9 +39,9 @@ class Reader:
         self._log = context.log
         self._patience_s = context.config.timings.quorum_ack_timeout_ms / 1000
         self._waiting: dict[asyncio.Future[None], float] = {}
-        """Whose round is yet to begin, and since when they wait, in the order in which they came."""
+        """Reads before their round, each with the time since which it waits, in the order of their coming."""
         self._asked: dict[asyncio.Future[None], float] = {}
-        """Whose round is under way; all of them came before those."""
+        """Reads in the round that is under way; all of them came before those."""
         self._round = 0
         self._is_asking = False
         """Whether a round is under way, also when nobody waits for it any more."""
@@ -55,7 +55,7 @@ class Reader:
     # Read index --------------------------------------------------------------------------------------------------
 
     async def read_point(self, consistency: Consistency) -> ReadPoint:
-        """Raises NOT_LEADER for a linearizable read at a node that does not lead, or stops leading meanwhile;
+        """Raises NOT_LEADER for a linearizable read at a node that does not lead, or stops leading meanwhile. Raises
         LEADER_NOT_READY when no quorum lets it answer within ``quorum_ack_timeout_ms``."""
         if consistency is Consistency.LINEARIZABLE:
             self._context.admission.check_reader()
@@ -74,7 +74,8 @@ class Reader:
             self._asked.pop(future, None)
 
     def begin_round(self) -> None:
-        """Asks the quorum on behalf of all who wait, unless a round is under way or the term has not committed yet."""
+        """Asks the quorum on behalf of all waiting reads, unless a round is under way or the term has not committed
+        yet."""
         core = self._context.core
         if not self._waiting or self._is_asking or not core.is_ready:
             return
@@ -92,7 +93,7 @@ class Reader:
             self.begin_round()
 
     def expire(self, now_s: float, refusal: Callable[[], DLedgerError]) -> None:
-        """Tells ``refusal`` to those who have waited for a quorum as long as an append may."""
+        """Tells ``refusal`` to reads that have waited for a quorum as long as an append may."""
         began_s = now_s - self._patience_s
         waiting = chain(self._asked.items(), self._waiting.items())
         late = [future for future, _ in takewhile(lambda each: each[1] <= began_s, waiting)]
@@ -104,7 +105,7 @@ class Reader:
         self._asked, self._waiting, self._is_asking = {}, {}, False
 
     def close(self, refusal: DLedgerError) -> None:
-        """The node stops: those who wait for a later commit are told, and whoever comes later."""
+        """The node stops: readers that wait for a later commit are told, and so are readers that come later."""
         self._closed = refusal
         for watcher in self._commit_watchers:
             if not watcher.done():
@@ -161,7 +162,7 @@ class Reader:
         )
 
     async def _frame_of(self, index: int, commit_index: int) -> Frame:
-        """Raises INDEX_LESS_THAN_LOCAL_BEGIN also where the log was trimmed, or begun anew, a moment ago."""
+        """Raises INDEX_LESS_THAN_LOCAL_BEGIN also if the log was trimmed, or begun anew, a moment ago."""
         await self._turn()
         self._check_closed()
         try:
@@ -180,8 +181,8 @@ class Reader:
         return entry
 
     async def _turn(self) -> None:
-        """Waits for its turn: what the page cache holds is read and checked without a pause, about 1 ms a MiB, and
-        between two large frames the loop has heartbeats to send."""
+        """Waits for its turn. Frames in the page cache are read and checked without a pause, about 1 ms a MiB. Between
+        two large frames the loop has heartbeats to send."""
         while self._turn_bytes >= TURN_BYTES:  # noqa: ASYNC110  # the loop going round is what is awaited
             await asyncio.sleep(0)
 
@@ -289,7 +290,7 @@ class Reader:
                 return
 
     async def records(self, start: int, point: ReadPoint, *, follow: bool) -> AsyncIterator[Entry]:
-        """As ``read``, record by record, from ``start`` on: for who reads in the node's own process."""
+        """As ``read``, record by record, from ``start`` on: for a reader in the node's own process."""
         async for frames, _ in self.read(start, None, point, follow=follow):
             for frame in frames:
                 for entry in frame.entries(start):

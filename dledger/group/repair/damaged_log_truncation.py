@@ -1,15 +1,15 @@
-"""DamagedLogTruncation: what a leader may have cut from a log that is too damaged to be opened.
+"""DamagedLogTruncation: how far a leader may cut a log that is too damaged to be opened.
 
-Damaged frames may exist nowhere else, for example frames that this node wrote as a leader and that no other node got.
-Then no copy ever comes, and only a leader can end the wait.
+Damaged frames may exist nowhere else, for example frames that this node wrote as a leader and no other node got. Then
+no copy ever comes, and only a leader can end the wait.
 
 The answers to the leader's COMPAREs lead it down from the log's end, past the damage, to a point that both logs have.
-If the leader has shown on the way that its log differs further up, everything behind that point is cut. The log is also
-cut before a damaged range that the leader's log has trimmed.
+If the leader has shown on the way that its log differs further up, all frames behind that point are cut. The log is
+also cut before a damaged range that the leader's log has trimmed.
 
-Some of the frames that go may have been acknowledged and committed: damaged frames below the place where the logs are
-known to differ, and a damaged end, of which only a mark tells. In these cases a debt is made durable before the cut.
-The node then does not vote until a leader has caught it up.
+Some of the cut frames may have been acknowledged and committed. Such are damaged frames below the place from which the
+logs are known to differ. Such is also a damaged end, known by a mark alone. In these cases a debt is made durable
+before the cut. The node then does not vote until a leader has caught it up.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ class DamagedLogTruncation:
         self._task: asyncio.Task[None] | None = None
         self._term = Term(0)
         self._asked_id = 0
-        """Of its last COMPARE: one that comes again, or late, does not say where its leader is now."""
+        """The id of the leader's last COMPARE: a repeated or late one does not tell how far its leader is now."""
         self._answered: CompareResponse | None = None
-        """To the last COMPARE that was answered, with a point that is surely this log's."""
+        """The answer to the last COMPARE that got one, with a point that is surely this log's."""
         self.led_down = LedDown()
         self._parts_at: Position | None = None
         """Lowest position at which this term's leader is known to have another frame."""
@@ -116,7 +116,7 @@ class DamagedLogTruncation:
             logger.critical("the leader has another frame of the same term", extra={"position": point.position})
             return
         if mine is not None or log.last.term < point.term or self._ends_otherwise(point):
-            # Terms never fall along a log: one whose last is lower has none so high.
+            # Terms never fall along a log: if its last term is lower, no term of it is so high.
             self._part(point.position)
         if self._parts_at is not None:
             await self._lead_down(leader, ask)
@@ -126,7 +126,7 @@ class DamagedLogTruncation:
         return point.position == self._log.last.position and point.term != self._log.last.term
 
     async def _lead_down(self, leader: NodeId, ask: Compare) -> None:
-        """Answers with the point to ask about next: the highest good frame before the point asked whose term is not
+        """Answers with the next point to ask about: the highest good frame before the point asked, with a term not
         above that point's. Does not answer if there is none at or above ``_floor``."""
         point = ask.point
         for position in range(point.position - 1, self._floor - 1, -1):
@@ -138,8 +138,7 @@ class DamagedLogTruncation:
     @property
     def _floor(self) -> int:
         """The lowest position that a leader is asked about: everything before it is committed, and is repaired. It is
-        lower than the commit hint if a damaged range reaches over the hint, as such a range can only be cut as a
-        whole."""
+        lower than the commit hint if a damaged range reaches over the hint: such a range can only be cut as a whole."""
         log = self._log
         damaged = next((each for each in log.damaged() if each.first <= log.commit_hint < each.last), None)
         lowest = log.commit_hint if damaged is None else damaged.previous.position
@@ -148,9 +147,9 @@ class DamagedLogTruncation:
     def _conclude(self, ask: Compare) -> None:
         """Learns from the next question where the logs differ.
 
-        After an answer that named (position, term), the leader asks at its highest position up to there whose term does
-        not exceed that term. If it asks lower, its frames in between have higher terms than any frame up to there in
-        this log. So the logs differ right above the point asked.
+        After an answer with (position, term), the leader asks at its highest position up to there with a term not above
+        the answer's. If it asks lower, its frames in between have higher terms than any frame up to there in this log.
+        So the logs differ right above the point asked.
         """
         answered, asked = self._answered, ask.point.position
         if answered is not None and asked < answered.position:
@@ -164,9 +163,9 @@ class DamagedLogTruncation:
         is cut behind it.
 
         Everything up to ``position`` can be repaired, if need be from this leader. No committed frame goes that is not
-        damaged. A damaged end is known by a sync mark alone. If the newest mark rotted, the mark may be an older one,
-        which names frames that a TRUNCATE has removed since. By such a mark logs may seem to differ where they are
-        equal, so a damaged end is always owed.
+        damaged. A damaged end is known by a sync mark alone. If the newest mark rotted, an older mark may be left. It
+        may name frames that a TRUNCATE has removed since. By such a mark equal logs may seem to differ, so a damaged
+        end is always owed.
         """
         parts_at, damaged = self._parts_at, self._log.damaged()
         if parts_at is None or not damaged or damaged[0].first <= position:
@@ -186,7 +185,7 @@ class DamagedLogTruncation:
         self._on_cut()
 
     async def _good(self, position: Position) -> LogPoint | None:
-        """None where it is damaged."""
+        """None if it is damaged."""
         if position == self._log.state.start.position:
             return self._log.state.start
         try:

@@ -13,13 +13,13 @@ from dledger.log.frame.frame import check_link
 from dledger.raft.messages import Fetch, FetchResponse, FetchResult
 
 ANSWER_TIMEOUT_S = 2.0
-"""At least; and two election timeouts, which are set longer where nodes are far from each other."""
+"""At least so long; and two election timeouts, which are set longer if nodes are far from each other."""
 MAX_HALVINGS = 4
 
 
 class FrameClient:
-    """Asks nodes for frames. After each answer that comes too late, that node is asked for half as much: down to one
-    frame, or a sixteenth of a message."""
+    """Asks nodes for frames. After each late answer, that node is asked for half as much: down to one frame, or a
+    sixteenth of a message."""
 
     def __init__(self, context: Correspondent) -> None:
         self._context = context
@@ -30,7 +30,7 @@ class FrameClient:
         self._asked: dict[tuple[NodeId, int], asyncio.Future[FetchResponse | None]] = {}
 
     async def ask(self, peer: NodeId, previous: LogPoint, last_wanted: Position) -> FetchResponse | None:
-        """Frames behind ``previous``, each linked to the one before it, that ``peer`` has; None: no answer in time, or
+        """The frames of ``peer`` behind ``previous``, each linked to the one before it. None: no answer in time, or
         none that can be used."""
         request_id = next(self._request_ids)
         context = self._context

@@ -1,7 +1,7 @@
-"""FrameServer: gives frames of this node's log to whoever asks with FETCH, whatever the roles, off the hot path.
+"""FrameServer: gives frames of this node's log to any node that asks with FETCH, in any role, off the hot path.
 
-One answer at a time to each node, and no more than ``RATE_BYTES_S`` of them: a node that repairs a large part of its
-log must not disturb one that works.
+One answer at a time to each node, and no more than ``RATE_BYTES_S`` of them. A node that repairs a large part of its
+log must not disturb a node that works.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ class FrameSource(Protocol):
 
     @property
     def voters(self) -> tuple[NodeId, ...]:
-        """By its end; none where what may have changed them is damaged."""
+        """The voters by the log's end; none if frames that may have changed them are damaged."""
         ...
 
     async def read(self, first: Position, max_bytes: int) -> list[Frame]: ...
 
 
 class Correspondent(Protocol):
-    """Who asks and answers for one group, whether or not its log is open."""
+    """Asks and answers for one group, whether or not its log is open."""
 
     config: NodeConfig
     group: str
@@ -66,7 +66,7 @@ class Correspondent(Protocol):
     def send(self, peer: NodeId, message: Message) -> bool: ...
 
     def fetch_from(self) -> Sequence[NodeId]:
-        """Whom to ask for frames, the likeliest first."""
+        """The nodes to ask for frames, the likeliest first."""
         ...
 
     def watch_task(self, task: asyncio.Task[None]) -> None:

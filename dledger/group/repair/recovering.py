@@ -1,6 +1,6 @@
-"""RecoveringReplica: a node's part in a group whose log cannot be opened, as frames that a start must read are damaged.
+"""RecoveringReplica: a node's part in a group while its log cannot be opened, as frames needed by a start are damaged.
 
-It gives other nodes the frames that it has, and fetches those that it lacks. That needs no leader: nodes that are all
+It gives its good frames to other nodes, and fetches its missing ones. No leader is needed for that: nodes that are all
 damaged, each in another place, repair each other and then elect one. It votes by the end of its log, and hears leaders.
 It does not stand, takes no appends and serves no reads. When everything is repaired, the log is opened and a
 ``Replica`` takes over.
@@ -147,7 +147,7 @@ class RecoveringReplica:
         await self.log.close()
 
     def refusal(self) -> DLedgerError:
-        """What whoever asks this node for anything is told."""
+        """The refusal of every request to this node."""
         frames = sum(each.frames for each in self.log.damaged())
         return error(
             Code.CORRUPT_LOG,
@@ -226,7 +226,7 @@ class RecoveringReplica:
         try:
             work()
             self._effect_runner.run()
-        except Exception as failure:  # noqa: BLE001 – whatever it is, it must stop the group and be seen
+        except Exception as failure:  # noqa: BLE001 – any failure must stop the group and be seen
             self._fail_with(failure)
 
     def _execute(self, effect: Effect) -> None:

@@ -1,4 +1,4 @@
-"""Repairer: takes damaged frames back from the other nodes, whoever leads, and whether or not anybody does.
+"""Repairer: takes damaged frames back from the other nodes, under any leader or none.
 
 For each damaged range it asks one node after the other, leader or not. When one node has no more of it, the next one is
 asked, so every frame may come from another node. The frames are written back only if they are proven to be the ones
@@ -43,7 +43,7 @@ class Repairer:
         client: FrameClient,
         on_trimmed: Callable[[NodeId, DamagedRange], None] | None = None,
     ) -> None:
-        """``on_trimmed`` is told of a node whose log begins behind the first frame of a damaged range."""
+        """``on_trimmed`` is told of a node if its log begins behind the first frame of a damaged range."""
         self._on_trimmed = on_trimmed
         self._context = context
         self._log = log
@@ -114,7 +114,7 @@ class Repairer:
         return False
 
     async def _gather(self, damaged: DamagedRange, peers: Sequence[NodeId]) -> list[Frame]:
-        """All frames of the range, from whoever has them; empty when nobody has one of them."""
+        """All frames of the range, from any nodes that have them; empty if no node has some frame of it."""
         frames: list[Frame] = []
         previous = damaged.previous
         while previous.position < damaged.last:

@@ -33,7 +33,7 @@ class Scrubber:
         self._began_s = 0.0
 
     def suspect(self, positions: Sequence[Position]) -> None:
-        """These are looked at first, at once. Comes before ``start``."""
+        """The frames at these positions are looked at first, at once. Comes before ``start``."""
         self._suspected += positions
 
     def start(self) -> None:
@@ -110,6 +110,6 @@ class Scrubber:
 
     @property
     def _pause_s(self) -> float:
-        """Evenly over what is left of the period, by what the log takes on the disk."""
+        """Spreads the steps evenly over the rest of the period, by the log's size on the disk."""
         steps = max(1, self._log.size_bytes // STEP_BYTES)
         return min(MAX_PAUSE_S, max(STEP_BYTES / MAX_RATE_BYTES_S, min(self._left_s, self._period_s / steps)))

@@ -1,7 +1,7 @@
-"""TailFetcher: a candidate whose log is not complete enough, and whom nobody else can replace, fetches what it lacks.
+"""TailFetcher: a candidate with an incomplete log fetches the missing frames, if no other node can stand in its place.
 
 When that is so, and why it is safe, is said in raft/elections.py (``takes_tail``). The frames come by FETCH, from a
-member that may have them; each proves by its chain that it follows this log.
+member that may have them. The chain of each proves that it follows this log.
 """
 
 from __future__ import annotations

@@ -1,34 +1,35 @@
-"""TailQuery: after an unclean stop, a node that cut something asks the others what followed.
+"""TailQuery: after an unclean stop, a node that cut its log's end asks the others for the frames behind the cut.
 
 The cut bytes were most likely a torn write, which the node never acknowledged. But they may have been frames of its
 last group that rotted: acknowledged a moment before the power went, and not marked yet. Then a candidate without these
-frames must not get its vote. Until the node knows, it votes only for a log that ends in a later term, which cannot lack
-them (``NodeState.lose_tail``).
+frames must not get its vote. Until the node knows, it votes only for a log that ends in a later term: such a log cannot
+lack them (``NodeState.lose_tail``).
 
-**The leader's answer is final.** If the leader of this node's last term answers, its log holds every entry that is, or
-can still become, committed (``_leader``). Nothing is required of a candidate that is not in that log by then.
+**The leader's answer is final.** If the leader of this node's last term answers, its answer counts alone (``_leader``).
+Raft guarantees that its log holds every entry that is, or can still become, committed. A candidate need not have
+anything that is missing in that log by then.
 
-**Without such a leader** the node needs the answers of a majority of the voters, itself included. The voters are those
-that its own log names, or a log that goes further. An election needs as many nodes alive. A node that asks also answers
+**Without such a leader** the node needs the answers of a majority of the voters, itself included. The voters are named
+by its own log, or by a log that goes further. An election needs as many nodes alive. A node that asks also answers
 others, so no node waits for ever, not even after a power cut of all. The exception is a node with links to one other
 node only (docs/gaps.md).
 
-An acknowledged frame lies on a majority too. But that majority and the one that answered may share only this node. So
-for ``election_timeout_max_ms`` the node waits for every node that it knows, and is certain if all of them answer. That
-includes learners, as the cut frames may have promoted one. After that time it asks all of them once more, and goes by
-the answers. So a slow node does not hide the answers of nodes that became reachable meanwhile.
+An acknowledged frame lies on a majority too. But that majority and the majority that answered may share only this node.
+So for ``election_timeout_max_ms`` the node waits for every node that it knows, and is certain if all of them answer.
+That includes learners, as the cut frames may have promoted one. After that time it asks all of them once more, and goes
+by the answers. So a slow node does not hide the answers of nodes that became reachable meanwhile.
 
-**What a candidate must have.** The voters' logs may differ behind the cut: a leader that is gone may have written
-frames there that only one node got. Each log is followed to its end, as far as this node may have acknowledged its
-frames. A log that begins behind the cut is followed from its beginning. Of all these ends, a candidate must have the
-one that Raft's comparison of logs prefers (``NodeState.min_candidate_end``).
+**The end that a candidate must have.** The voters' logs may differ behind the cut. A former leader may have written
+frames there for one node alone. Each log is followed to its end, as far as this node may have acknowledged its frames.
+A log that begins behind the cut is followed from its beginning. Of all these ends, a candidate must have the one that
+Raft's comparison of logs prefers (``NodeState.min_candidate_end``).
 
 Frames of that log are appended once everybody had time to answer, and only while nobody leads. The chain alone proves
 them. A leader would bring this log up to its own. Frames that a leader did not bring are taken when it is gone.
 
-**Over restarts.** The point of the cut, and that nobody was asked yet, are durable (group/group_record.py) until a
-leader has brought this log up to its own (``Replica.on_leader_commit``). Frames taken before that may be a branch that
-nobody acknowledged, so a later start still asks for what follows the cut.
+**Over restarts.** Two facts are durable (group/group_record.py): the point of the cut, and that nobody was asked yet.
+They stay until a leader has brought this log up to its own (``Replica.on_leader_commit``). Frames taken before that may
+be an unacknowledged branch. So a later start asks again for the frames behind the cut.
 """
 
 from __future__ import annotations
@@ -53,9 +54,9 @@ logger = logging.getLogger(__name__)
 RETRY_S = 0.2
 _AS_FAR_AS_IT_GOES = Position((1 << 63) - 1)
 _TELLS = frozenset({FetchResult.SUCCESS, FetchResult.BEHIND_END, FetchResult.TRIMMED, FetchResult.OTHER_LOG})
-"""Answers that say what the other node has. A node that is damaged there, or lost its own end, says nothing yet. A peer
-in doubt that has nothing says nothing either: another disk may have acknowledged frames under its id. Frames that it
-does have were written by some leader, and count."""
+"""Answers that tell the other node's frames. A node that is damaged there, or lost its own end, says nothing yet. A
+peer in doubt that has nothing says nothing either: another disk may have acknowledged frames under its id. Frames that
+it does have were written by some leader, and count."""
 
 
 class Follower(Protocol):
@@ -76,9 +77,8 @@ class TailQuery:
         others: Callable[[], Collection[NodeId]],
         on_answered: Callable[[LogPoint], None],
     ) -> None:
-        """``cut_behind``: the last point up to which this node surely has all that it acknowledged. ``others``: the
-        nodes that it knows by now. ``on_answered`` is told the least end of a log that this node votes for from now
-        on."""
+        """``cut_behind``: up to this point this node surely has everything that it acknowledged. ``others``: the nodes
+        that it knows by now. ``on_answered`` is told the least end of a log that this node votes for from now on."""
         self._context = context
         self._client = client
         self._follower = follower
@@ -90,13 +90,13 @@ class TailQuery:
         self._cut_behind = cut_behind
         self._end = context.log.last
         self._ends: dict[NodeId, LogPoint] = {}
-        """By peer: the last point behind the cut which it has, and which this node may have acknowledged."""
+        """By peer: its last point behind the cut that this node may have acknowledged."""
         self._least_end = GENESIS
-        """The furthest that was heard of; the leader's, where it has answered."""
+        """The furthest end heard of; the leader's, once it has answered."""
         self._leader: NodeId | None = None
-        """The leader of this node's term, once it has answered. Its log holds every frame that this node acknowledged
-        and that is, or can still become, committed. This node got the frames of its own term from this leader. Of
-        earlier terms the leader has every frame that can be committed (Raft §5.4.3)."""
+        """The leader of this node's term, once it has answered. Its log holds every frame acknowledged by this node
+        that is, or can still become, committed. This node got the frames of its own term from this leader. Of earlier
+        terms the leader has every frame that can be committed (Raft §5.4.3)."""
         self._electorates: set[frozenset[NodeId]] = set()
         """The voters by logs that go as far as this one did, or further."""
         self._connected = asyncio.Event()
@@ -155,7 +155,7 @@ class TailQuery:
             self._connected.clear()
 
     def _has_heard_enough(self) -> bool:
-        """Without those who are missing."""
+        """Whether a majority of some electorate was heard, so the missing nodes need not be."""
         core = self._context.core
         heard = {*self._answered, core.node_id}
         electorates = {core.membership.voters, *self._electorates}
@@ -169,9 +169,9 @@ class TailQuery:
         return sorted((core.membership.members.keys() | self._others()) - {core.node_id})
 
     async def _ask(self, peer: NodeId) -> None:
-        """Asks ``peer`` what it has behind the cut, up to the end that its log has now. A log that is written on
-        meanwhile is asked again in the next round, together with nodes that came since. The first question begins at
-        the end of this log: a peer whose log goes on from there has all that this one has."""
+        """Asks ``peer`` for its frames behind the cut, up to the present end of its log. If its log grows meanwhile, it
+        is asked again in the next round, together with nodes that came since. The first question begins at the end of
+        this log: a peer with a log that goes on from there has everything in this one."""
         reached = self._ends.get(peer, self._context.log.last)
         end: Position | None = None
         while self._leader is None:
@@ -237,7 +237,7 @@ class TailQuery:
         return self._context.core.leader_id != NOBODY or self._follower.is_busy
 
     async def _take(self) -> None:
-        """Appends what follows the end of this log, from the peers that hold the required end."""
+        """Appends the frames behind the end of this log, from the peers with the required end."""
         if not self._lacks_end or self._has_leader:
             return
         known = self._known()
@@ -255,8 +255,8 @@ class TailQuery:
                 break
 
     async def _has_end(self, peer: NodeId) -> bool:
-        """Whether ``peer`` holds the required end. A peer that is damaged right behind that end cannot say so. It
-        counts if it was heard to have the end before."""
+        """Whether ``peer`` holds the required end. A peer with damage right behind that end cannot say so. It counts if
+        it was heard to have the end before."""
         least = self._least_end
         answer = await self._client.ask(peer, least, Position(least.position + 1))
         if answer is None:
@@ -297,5 +297,5 @@ class TailQuery:
 
 
 def _has(answer: FetchResponse, point: LogPoint) -> bool:
-    """Whether the log that was asked from ``point`` has it, or what follows it."""
+    """Whether the log asked from ``point`` has that point, or frames behind it."""
     return answer.result in (FetchResult.SUCCESS, FetchResult.TRIMMED) or answer.end == point

@@ -1,4 +1,4 @@
-"""What a log does about bad frames: it looks closer at the segment, remembers what it lacks, and takes it back."""
+"""The log's answer to bad frames: it looks closer at the segment, remembers the missing frames, and takes them back."""
 
 from __future__ import annotations
 

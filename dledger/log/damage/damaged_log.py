@@ -1,7 +1,7 @@
-"""A log that cannot be opened yet: frames are damaged that a start has to read.
+"""A log that cannot be opened yet: frames that a start has to read are damaged.
 
-It knows what it lacks, what it promised, and what it can still give to others. Nothing is appended to it, and nothing
-is cut from it: when it is repaired it is closed, and opened as any log.
+It knows which frames it lacks, which end it promised, and which frames it can still give to others. Nothing is appended
+to it, and nothing is cut from it. Once repaired, it is closed, and opened as any log.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class DamagedLog:
         self.state = state
         """The small state before the first damaged frame: members and the rest may be older than the log's end."""
         self.last = last
-        """What the node has promised: no candidate that has less gets its vote."""
+        """The end of the log that the node has promised: a candidate with less does not get its vote."""
         self.commit_hint = Position(commit_hint)
         self._files = files
         self._reader = FrameReader(files)
@@ -96,9 +96,9 @@ class DamagedLog:
 async def open_damaged(
     disk: Disk, directory: Path, group: str, *, members: Sequence[Member], why: CorruptLog
 ) -> DamagedLog:
-    """The log that ``open_log`` refused to open, ``why`` it says; or that was closed because of what is ``Damaged``.
-    Changes nothing. Raises ``why`` where it is not known what is missing, or what this node has promised: that is
-    beyond repair. Raises DISK_ERROR where the disk fails."""
+    """The log that ``open_log`` refused to open because of ``why``, or that was closed because of ``Damaged``. Changes
+    nothing. Raises ``why`` if the missing frames, or this node's promises, are not known: that is beyond repair. Raises
+    DISK_ERROR if the disk fails."""
     files = SegmentFiles(disk, directory, group)
     try:
         return await disk.run(partial(_open, files, tuple(members), why))

@@ -38,13 +38,13 @@ class Inspection:
         return self._inspector.changes
 
     async def look_into(self, failure: CorruptLog, changes: int, *, is_again: bool) -> None:
-        """Examines the segment in which a read met ``failure``. ``changes`` is the inspector's count before that read;
-        ``is_again`` says that the read failed just so before.
+        """Examines the segment in which a read met ``failure``. ``changes`` is the inspector's count before that read.
+        ``is_again``: the read before failed in the same way.
 
-        Returns when the read should be tried again: more damage is known now, something changed, or the device has the
-        right bytes and only memory had not. Raises ``Damaged`` if the damage was known already. Raises DISK_ERROR if
-        the device goes on failing although no frame is damaged. Raises ``failure`` if no frame explains it; that ends
-        this log.
+        Returns when the read should be tried again. Then more damage is known now, or something changed, or only memory
+        was wrong and the device has the right bytes. Raises ``Damaged`` if the damage was known already. Raises
+        DISK_ERROR if the device goes on failing although no frame is damaged. Raises ``failure`` if no frame explains
+        it; that ends this log.
         """
         if isinstance(failure, Damaged):
             if changes != self.changes:
@@ -62,8 +62,8 @@ class Inspection:
         work = self._examine(segment, self._rewrite_lock.generation, changes, failure, is_again=is_again)
         under_way = self._under_way[segment.path] = asyncio.get_running_loop().create_task(work, name="examine")
         under_way.add_done_callback(partial(self._examined, segment.path))
-        # All frames of a segment are read: a reader that gives up must not be the end of it, nor the next one begin it
-        # again, or nothing would ever be found.
+        # All frames of a segment are read. A reader that gives up must not end the examination, and the next reader
+        # must not begin it again. Else nothing would ever be found.
         await asyncio.shield(under_way)
 
     async def _examine(
@@ -94,7 +94,7 @@ class Inspection:
     def _examined(self, path: str, task: asyncio.Task[None]) -> None:
         del self._under_way[path]
         if not task.cancelled():
-            task.exception()  # told to those who wait, if anybody still does
+            task.exception()  # told to those that wait, if anybody still does
 
     async def settle(self) -> None:
         """Returns when nothing is looked into any more."""

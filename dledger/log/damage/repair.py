@@ -1,8 +1,8 @@
 """Writing right frames back into a hole (damage.py).
 
-Frames are right if and only if each links to the one before, every checksum matches, they lead from the point before
-the hole to what follows it, and they take exactly its room. Then they are, byte for byte, what was written there. A
-crash at any moment leaves a hole, which is found again, or none.
+Frames are right if and only if four conditions hold. Each frame links to the one before. Every checksum matches. They
+lead from the point before the hole to the frame that follows it. They take exactly the room of the hole. Then they are,
+byte for byte, the frames that were written there. A crash at any moment leaves a hole, which is found again, or none.
 
 ::
 
@@ -59,7 +59,7 @@ def _offset(hole: Hole, behind: TrimPoint, size_bytes: int) -> int:
 
 
 def left_of(hole: Hole, offset: int, first: Frame) -> list[Hole]:
-    """What ``hole`` lacks still when all is good from ``offset`` on, where ``first`` begins."""
+    """The part of ``hole`` that still lacks its frames when all is good from ``offset`` on; ``first`` begins there."""
     if offset == hole.offset:
         return []
     last, head = Position(first.header.position - 1), bytes(first.raw[:HEADER_BYTES])
@@ -71,7 +71,8 @@ def write_back(disk: Disk, hole: Hole, offset: int, frames: Sequence[Frame]) -> 
     Blocks.
 
     By a handle of its own: an error of the device is told to each handle, and a group commit must hear of it too.
-    Raises CORRUPT_LOG where the device takes nothing there, or does not give back what it was given, and OSError.
+    Raises CORRUPT_LOG if the device takes nothing there, or gives back other bytes than it was given. Raises OSError
+    for other failures.
     """
     raw = b"".join(frame.raw for frame in frames)
     handle = disk.open(hole.segment.path)
@@ -89,8 +90,9 @@ def write_back(disk: Disk, hole: Hole, offset: int, frames: Sequence[Frame]) -> 
 
 def _write(disk: Disk, handle: Handle, segment: Segment, raw: bytes, offset: int) -> None:
     """Writes ``raw``. The device takes an unreadable page only as a whole. If the frames end within such a page of a
-    sealed segment, zeros replace the part of the footer in it, which is built again from the frames. In an unsealed
-    segment that part may be in use, so nothing is written. Raises CORRUPT_LOG if the device takes nothing there."""
+    sealed segment, zeros replace the part of the footer in it. The footer is built again from the frames. In an
+    unsealed segment that part may be in use, so nothing is written. Raises CORRUPT_LOG if the device takes nothing
+    there."""
     try:
         _write_whole_pages(disk, handle, segment, raw, offset)
     except OSError as reason:

@@ -37,7 +37,7 @@ class _Cursor(NamedTuple):
     previous: LogPoint
     next_index: int
     is_good: bool = True
-    """False where no good frame begins, though the segment goes on."""
+    """False if no good frame begins there, though the segment goes on."""
 
 
 class Scrub:

@@ -19,10 +19,10 @@ A frame is a header of 88 bytes, a body, and zeros up to a multiple of 8. Little
     76      4     reserved         0
     80      8     chain            BLAKE2b-64(previous chain ‖ this header without header_crc and chain)
 
-``body_crc`` lies in the header, so the chain covers the body too: two logs are equal up to a position iff their chains
+``body_crc`` lies in the header, so the chain covers the body too. Two logs are equal up to a position iff their chains
 there are (up to collisions of CRC-32C). A control frame's body is a ``dledger.v1.ControlRecord``.
 
-Later versions keep magic, header_crc and the length of the header, so that this program can tell a frame of a newer one
+Later versions keep magic, header_crc and the length of the header. So this program can tell a frame of a newer one
 (``NewerFormat``) from rot.
 """
 
@@ -120,7 +120,7 @@ class FrameHeader(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Of a header that was checked before, what tells where its records are."""
+    """The fields of a header that tell the places of its records. The header was checked before."""
 
     frame_len: int
     term: int
@@ -172,7 +172,7 @@ class Frame:
 
 
 def chain_of(previous_chain: int, head: Buffer) -> int:
-    """The chain of the frame whose header bytes are ``head``, after a frame with ``previous_chain``."""
+    """The chain of the frame with the header bytes ``head``, after a frame with ``previous_chain``."""
     digest = blake2b(previous_chain.to_bytes(8, "little"), digest_size=8)
     view = memoryview(head)
     digest.update(view[_BEFORE_CRC])

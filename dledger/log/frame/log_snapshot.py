@@ -1,8 +1,8 @@
-"""The log's own small state: what a node must know of a log without reading it whole.
+"""The log's own small state: a node needs it to know a log without reading all of it.
 
-It is a function of the frames' headers (and of control frames' bodies), in their order, and of nothing else: every node
-with the same frames has the same state. It is written beside each new segment; recovery and TRUNCATE load the last one
-and replay headers from there, so retention cannot lose it.
+It is a function of the frames' headers (and of control frames' bodies), in their order, and of nothing else. So every
+node with the same frames has the same state. It is written beside each new segment; recovery and TRUNCATE load the last
+one and replay headers from there, so retention cannot lose it.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class LogSnapshot:
         """Of the last MEMBERSHIP frame; 0 when there was none."""
         self.settings = GroupSettings()
         self.trim: TrimPoint | None = None
-        """Where the log begins at the latest, once the TRIM frame at ``trim_position`` is committed: the one that goes
+        """The log begins here, or further on, once the TRIM frame at ``trim_position`` is committed: the trim that goes
         furthest. Several may be under way, and a later one may ask for less."""
         self.trim_position = Position(0)
         self.start: LogPoint = GENESIS
@@ -108,7 +108,7 @@ class LogSnapshot:
         self.last_timestamp_ms = timestamp_ms
         producers = self.producers
         if count and producer_id:
-            producers.record(header)  # first: whoever writes now has not been silent for too long
+            producers.record(header)  # first: the producer that writes now has not been silent for too long
         producers.expire(timestamp_ms)
 
     def _apply_control(self, frame: Frame) -> None:
@@ -130,8 +130,8 @@ class LogSnapshot:
             self.settings = settings_of(record.settings)
 
     def readdress(self, configured: Sequence[Member]) -> None:
-        """While no change of the members was ever made, they are where this start's configuration says: a cluster may
-        move as a whole. Who they are is the log's word; the next leader's no-op tells the addresses on."""
+        """While no change of the members was ever made, their addresses come from this start's configuration: a cluster
+        may move as a whole. The log alone names the members; the next leader's no-op spreads the addresses."""
         if not self.members_position:
             addresses = {member.id: member.peer_address for member in configured}
             self.members = tuple(
@@ -163,12 +163,12 @@ class LogSnapshot:
         return self.start.term if at < 0 else Term(self._terms[at])
 
     def first_position_of_term_at(self, position: int) -> Position:
-        """The first position kept whose frame has the term of the one at ``position``."""
+        """The first position kept of the term that the frame at ``position`` has."""
         at = bisect_right(self._term_positions, position) - 1
         return self.start.position if at < 0 else Position(self._term_positions[at])
 
     def last_position_in_terms(self, position: Position, term: Term) -> Position:
-        """The highest position at or below ``position`` whose term does not exceed ``term``."""
+        """The highest position at or below ``position`` with a term that does not exceed ``term``."""
         position = min(position, self.last.position)
         while position > self.start.position and self.term_at(position) > term:
             position = Position(self.first_position_of_term_at(position) - 1)
@@ -182,7 +182,8 @@ class LogSnapshot:
         return self.encoder()()
 
     def encoder(self) -> Callable[[], bytes]:
-        """Gives what ``encode`` would give now, later and in any thread: with many producers that takes long."""
+        """A function that gives the present result of ``encode`` later, in any thread: with many producers encoding
+        takes long."""
         record = LogStateRecord(
             group=self.group,
             cluster_id=self.cluster_id,
@@ -217,7 +218,7 @@ class LogSnapshot:
 
     @classmethod
     def read(cls, stored: Record) -> LogSnapshot:
-        """From a record whose checksum was right. Raises CORRUPT_LOG."""
+        """Reads the state from a record with a good checksum. Raises CORRUPT_LOG."""
         try:
             return cls._of(LogStateRecord.FromString(stored.payload))
         except (DecodeError, ValueError) as reason:
@@ -243,7 +244,7 @@ class LogSnapshot:
 
 
 def read_start(group: str, encoded: bytes, last: LogPoint) -> LogSnapshot:
-    """The state that a log of ``group``, which ends at ``last``, is to begin from anew, as another node sent it. Raises
+    """The state from another node with which a log of ``group``, ending at ``last``, is to begin anew. Raises
     CORRUPT_LOG unless it is whole, of this group, of an empty log, and lies behind ``last``."""
     state = LogSnapshot.decode(encoded)
     if state.group != group:

@@ -22,7 +22,8 @@ RANGES_KEPT = MAX_STREAM_BATCHES
 MAX_ANONYMOUS = 10_000
 """Producers without a name: the least recently used one is forgotten when another comes."""
 MAX_NAMED = 10_000
-"""Producers with a name. Another name is refused: what is known of a name is the promise that a retry is no double."""
+"""Producers with a name. A further name is refused, rather than a known one forgotten: a known name is the promise that
+a retry appends nothing twice."""
 PRODUCER_EXPIRY_MS = 7 * 24 * 3600 * 1000
 """A producer that wrote nothing for so long, by the log's timestamps, goes."""
 
@@ -35,14 +36,14 @@ _NEVER = 1 << 64
 
 
 class NamedProducer(NamedTuple):
-    """Whom a name stands for, and the epoch it wrote last in."""
+    """The producer behind a name, and the epoch in which it wrote last."""
 
     id: int
     epoch: int
 
 
 class KnownRange(NamedTuple):
-    """One batch that the log holds already: where it is, and what identifies it."""
+    """One batch that the log holds already: its place, and the fields that identify it."""
 
     base_sequence: int
     count: int  # type: ignore[assignment]  # a field, not tuple.count
@@ -88,7 +89,7 @@ class _Producer:
         )
 
     def __str__(self) -> str:
-        """As a refusal names it: by the name that its user gave, else by the number that the log gave."""
+        """The producer as a refusal names it: by its user's name for it, else by the number that the log gave."""
         return f"producer {quoted(self.name) if self.name else self.id}"
 
     def kept(self) -> array[int]:
@@ -120,9 +121,9 @@ _Table = OrderedDict[int, _Producer]
 
 
 class Producers:
-    """The producers of one log. Those with a name stand apart: anonymous ones, of which each process that appends is
-    one, never push them out. Invariants: each table is ordered by last use; no producer has expired at the last frame's
-    timestamp; ``_ids`` has exactly those that have a name."""
+    """The producers of one log. Those with a name stand apart: anonymous ones never push them out. Each process that
+    appends is an anonymous one. Invariants: each table is ordered by last use; no producer has expired at the last
+    frame's timestamp; ``_ids`` has exactly the named ones."""
 
     def __init__(self) -> None:
         self._named: _Table = OrderedDict()
@@ -149,7 +150,7 @@ class Producers:
         return self._named if producer.name else self._anonymous
 
     def check_room(self, name: str) -> None:
-        """Raises PRODUCERS_FULL where no further name is kept."""
+        """Raises PRODUCERS_FULL if no further name is kept."""
         if name not in self._ids and len(self._named) >= MAX_NAMED:
             raise error(
                 Code.PRODUCERS_FULL,
@@ -163,8 +164,8 @@ class Producers:
         return NamedProducer(producer.id, producer.epoch) if producer is not None else None
 
     def register(self, producer_id: int, timestamp_ms: int, name: str = "") -> None:
-        """The log handed out ``producer_id``. Where two asked for one name at a time, the first has it: what is known
-        of that producer stays."""
+        """The log handed out ``producer_id``. If two asked for one name at a time, the first has it: the entry of that
+        producer stays."""
         if name in self._ids:
             self._used(self._ids[name], timestamp_ms)
             return
@@ -224,10 +225,10 @@ class Producers:
     ) -> KnownRange | None:
         """None: a new batch, in order, to be appended. A ``KnownRange``: the log holds exactly this batch.
 
-        Judged against the last frame appended, committed or not. Raises UNKNOWN_PRODUCER (never handed out, or
-        forgotten), PRODUCER_FENCED (the producer has a higher epoch), OUT_OF_ORDER (a batch before this one is missing:
-        resend from the oldest that is not acknowledged), SEQUENCE_CONFLICT (other bytes or bounds under known
-        sequences) and REPEATED_REQUEST (older than the ranges kept).
+        Judged against the last frame appended, committed or not. Raises UNKNOWN_PRODUCER: never handed out, or
+        forgotten. Raises PRODUCER_FENCED: the producer has a higher epoch. Raises OUT_OF_ORDER: a batch before this one
+        is missing; the producer resends from its oldest unacknowledged batch. Raises SEQUENCE_CONFLICT: other bytes or
+        bounds under known sequences. Raises REPEATED_REQUEST: older than the ranges kept.
         """
         producer = self._get(producer_id)
         if producer is None:
@@ -254,7 +255,7 @@ class Producers:
         return _find(producer, base_sequence, count, body_crc)
 
     def freeze(self) -> FrozenProducers:
-        """As they are now, for any thread. Costs a pointer each; who writes next is copied, once."""
+        """As they are now, for any thread. Costs a pointer each; a producer that writes next is copied, once."""
         self._frozen += 1
         return FrozenProducers([*self._named.values(), *self._anonymous.values()])
 
@@ -298,7 +299,7 @@ class FrozenProducers:
         self._producers = producers
 
     def encode(self) -> Iterator[ProducerRecord]:
-        """Those with a name first; of each kind, the least recently used first."""
+        """A record of each producer: those with a name first; of each kind, the least recently used first."""
         for producer in self._producers:
             yield producer.record()
 

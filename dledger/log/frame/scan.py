@@ -15,12 +15,12 @@ ReadAt = Callable[[int, int], bytes]
 
 
 class FrameScanner:
-    """Yields the good frames between two offsets, and stops before the first that is not.
+    """Yields the good frames between two offsets, and stops before the first bad one.
 
-    Afterwards ``offset`` is where the first frame that was not yielded would begin, and ``reason`` says why it was not:
-    empty at the end offset or where only zeros stand in its header's place.
+    Afterwards the first frame not yielded would begin at ``offset``. ``reason`` says why it was not yielded. It is
+    empty at the end offset, and if only zeros stand in place of a header.
 
-    A frame of a newer program is none of that: iterating raises ``NewerFormat``, which names ``path``.
+    A frame of a newer program counts as neither good nor bad: iterating raises ``NewerFormat``, which names ``path``.
     """
 
     def __init__(

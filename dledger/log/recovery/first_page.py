@@ -1,9 +1,9 @@
-"""Restoring a segment's header that rotted, from what else the disk says.
+"""Restoring a segment's rotten header from other data on the disk.
 
-A segment with a bad header was durable if it has a good mark or trailer of its own, or if the trailer of the segment
-before it leads to it. Then the header rotted. Else a crash cut the making of the segment short. The point before the
-first frame is known from the trailer of the segment before, from the small state beside the segment, or because every
-log begins there.
+A segment with a bad header was durable if it has a good mark or trailer of its own. It was also durable if the trailer
+of the segment before it leads to it. Then the header rotted. Else a crash cut the making of the segment short. The
+point before the first frame is known from the trailer of the segment before, or from the small state beside the
+segment. Or it is the point at which every log begins.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _fits(page: bytes, previous: LogPoint, name: SegmentName) -> bool:
     except NewerFormat:
         raise
     except DLedgerError:
-        return True  # none yet, or damaged: whoever repairs it proves the rest
+        return True  # none yet, or damaged: its repair proves the rest
     try:
         check_link(previous, name.base_index, header, head)
     except DLedgerError:

@@ -31,7 +31,7 @@ from dledger.log.segment.segment_files import SegmentFiles
 
 
 class Durable(NamedTuple):
-    """Everything up to ``point``, whose frame ends at ``offset`` of segment ``ordinal``, was durable once."""
+    """Everything up to ``point`` was durable once; its frame ends at ``offset`` of segment ``ordinal``."""
 
     ordinal: int
     offset: int
@@ -51,8 +51,8 @@ class _Found(NamedTuple):
 
 
 def take_inventory(files: SegmentFiles, names: Sequence[str]) -> Durable:
-    """Fills ``files.segments``, those too that a roll had only begun, without those that a trim or a reset has left
-    behind. Blocks, changes nothing; raises CORRUPT_LOG and ``NewerFormat``."""
+    """Fills ``files.segments``, segments that a roll had only begun included. Segments left behind by a trim or a reset
+    are left out. Blocks, changes nothing; raises CORRUPT_LOG and ``NewerFormat``."""
     found = [_look(files, name) for name in sorted(filter(None, map(_segment_name, names)))]
     if not found:
         raise corrupt(str(files.directory), 0, "small states are there but no segment")
@@ -84,8 +84,9 @@ def _segment_name(name: str) -> SegmentName | None:
 
 
 def _look(files: SegmentFiles, name: SegmentName, *, anew: bool = False) -> _Found:
-    """What the disk has of a segment, whatever the page cache says: a failed sync leaves pages that look clean and
-    never got there. One that has a trailer is believed, unless ``anew``: it got one when all of it was durable."""
+    """A segment as the disk has it, not as the page cache does. A failed sync leaves pages that look clean and never
+    reached the disk. A segment with a trailer is believed without that, unless ``anew``: it got the trailer when all of
+    it was durable."""
     path = str(files.directory / name.file(SEGMENT_SUFFIX))
     with in_file(path):
         return _read(files, name, path, anew=anew)

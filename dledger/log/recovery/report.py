@@ -1,4 +1,4 @@
-"""What a start tells of the log that it opened."""
+"""A start's findings about the log that it opened."""
 
 from __future__ import annotations
 

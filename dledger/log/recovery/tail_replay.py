@@ -35,7 +35,7 @@ class Replay:
 
     def __init__(self, files: SegmentFiles, ordinal: int, members: Sequence[Member], *, watch: int = 0) -> None:
         """Begins at segment ``ordinal``, or before it when its small state is not at hand. Raises CORRUPT_LOG when
-        there is none at all. ``watch``: the position whose point is noted in ``watched``."""
+        there is none at all. ``watch``: the point at this position is noted in ``watched``."""
         self._files = files
         self._watch = watch
         self.ordinal, self.state = _load_state(files, ordinal, members)

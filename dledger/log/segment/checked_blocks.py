@@ -1,7 +1,7 @@
 """Records by index, without the rest of their frames: out of blocks that were checked whole before.
 
-A block is what lies between two entries of the sparse index. Of a large frame the sums of its pieces were kept when it
-was written (large_frames.py); of any other block, once it has been read and checked, they are kept here.
+A block lies between two entries of the sparse index. The sums of a large frame's pieces were kept when it was written
+(large_frames.py). Those of any other block are kept here, once it has been read and checked.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class CheckedBlocks:
         return self._block(segment, offset) is not None
 
     def entry(self, segment: Segment, offset: int, index: int, read: ReadAt) -> Entry | None:
-        """Record ``index``, which lies in the block at ``offset``, or nowhere; None where that block was not checked,
-        where reading would wait, and where what is read is not what was checked."""
+        """Record ``index`` from the block at ``offset``. None if the record is not in it, the block was not checked,
+        reading would wait, or the bytes read differ from those checked."""
         block = self._block(segment, offset)
         return None if block is None else block.entry(offset, index, read)
 

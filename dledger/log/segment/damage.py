@@ -1,6 +1,7 @@
-"""Holes: where a segment does not hold the frames that were written there, found by every check there is.
+"""Holes: places in a segment without the frames that were written there, found by every check there is.
 
-A frame has the same bytes on every node and a fixed place in its segment, so a hole knows exactly what it lacks::
+A frame has the same bytes on every node and a fixed place in its segment. So the frames missing in a hole are known
+exactly::
 
     … good frame │ hole: [first, last], [offset, end_offset) │ next good frame …
       previous ──┘                                           └── what the frames must lead to: ``following``, or the
@@ -54,9 +55,9 @@ class Hole(NamedTuple):
     """Of the first record in it."""
     last: Position
     following: bytes
-    """The header of the good frame behind it; empty where it ends with the segment's frames."""
+    """The header of the good frame behind it; empty if it ends with the segment's frames."""
     end: LogPoint | None
-    """Of its last frame; None where ``following`` tells."""
+    """Of its last frame; None if ``following`` tells."""
     end_index: int | None
     """Behind its last record; None: not known."""
 
@@ -132,7 +133,7 @@ class Damage:
         self._holes = [hole for hole in self._holes if hole.previous.position < position]
 
     def forget_gone(self) -> None:
-        """What is not missed, of segments that have left the log."""
+        """Forgets holes that are not missed, in segments that have left the log."""
         self._holes = [hole for hole in self._holes if self.is_missed(hole) or not hole.segment.gone]
 
 
@@ -170,7 +171,8 @@ class _Search:
         """What ``_behind`` found."""
 
     def holes(self, stopped: FrameScanner, depth: int = 0) -> list[Hole]:
-        """From where ``stopped`` found no good frame on: of all ways to go on, the one that misses the fewest bytes."""
+        """The holes from the place on at which ``stopped`` found no good frame. Of all ways to go on, it takes the one
+        that misses the fewest bytes."""
         offset, previous, next_index = stopped.offset, stopped.previous, stopped.next_index
         best = [self.hole_to_end(offset, previous, next_index)]
         if depth == _MAX_HOLES:

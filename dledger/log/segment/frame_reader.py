@@ -29,7 +29,7 @@ from dledger.log.segment.segment import FIRST_PAGE_BYTES, Segment, Unreadable, c
 from dledger.log.segment.segment_files import SegmentFiles
 
 READ_AHEAD_BYTES = 8 << 20
-"""How far the kernel reads ahead of who reads in order."""
+"""How far the kernel reads ahead of a reader that reads in order."""
 MAX_BROUGHT_BYTES = 256 << 10
 """Larger blocks, which have to be read whole for one record, are read one by one."""
 KEPT_BYTES = 1 << 20
@@ -75,8 +75,8 @@ class _Walk:
         self._next_index = segment.name.base_index
 
     def take(self, data: memoryview, is_wanted: IsWanted, max_bytes: int) -> int:
-        """Looks at the frames that lie whole in ``data``, which begins at ``offset``, until about ``max_bytes`` are
-        taken. Returns what the next frame needs, 0 when enough was taken. Raises CORRUPT_LOG."""
+        """Looks at the whole frames in ``data``, which begins at ``offset``, until about ``max_bytes`` are taken.
+        Returns the bytes needed for the next frame, 0 when enough was taken. Raises CORRUPT_LOG."""
         at = 0
         frames = self.frames
         while len(data) - at >= HEADER_BYTES:
@@ -131,7 +131,8 @@ class FrameReader:
             return await self._read(walk, end, lambda header: header.position >= first, max_bytes)
 
     def get_cached(self, index: int) -> Entry | None:
-        """Record ``index``, which is in the log, where its block was checked before and the page cache has it still."""
+        """Record ``index``, which is in the log. None unless its block was checked before and the page cache still has
+        it."""
         files = self._files
         segment = files.by_index(index)
         if segment.index is None:
@@ -141,8 +142,8 @@ class FrameReader:
         return self._checked.entry(segment, offset, index, lambda size_bytes, at: pread(handle, size_bytes, at))
 
     async def prefetch(self, indexes: Sequence[int]) -> dict[int, Entry]:
-        """Those of these records, which are in the log, whose blocks were checked before: what they take is read from
-        the device for all of them at a time. What the others take is in the page cache then, for ``of_index``."""
+        """Of the records ``indexes``, all in the log, those from blocks that were checked before. Their missing bytes
+        are read from the device together. The other records' bytes are in the page cache then, for ``of_index``."""
         begun = self._checked.generation
         found: dict[int, Entry] = {}
         brought: dict[_Range, Buffer] = {}
@@ -172,8 +173,8 @@ class FrameReader:
                     await self._index_of(segment)
 
     def _look(self, indexes: Sequence[int], brought: dict[_Range, Buffer], found: dict[int, Entry]) -> list[_Range]:
-        """Adds to ``found`` the records that ``brought`` and the page cache have. Returns what has to be read next for
-        the others, as far as that is known."""
+        """Adds to ``found`` the records in ``brought`` and the page cache. Returns the ranges to be read next for the
+        others, as far as they are known."""
         missing: dict[_Range, None] = {}
         found_bytes = sum(len(entry.value) for entry in found.values())
         for index in filter(self._is_kept, indexes):
@@ -232,7 +233,7 @@ class FrameReader:
                 self._end()
 
     async def of_index(self, index: int) -> Frame:
-        """The frame that holds record ``index``, which is in the log."""
+        """The frame with record ``index``, which is in the log."""
         segment = self._files.by_index(index)
         with self._files.pinned(segment):
             sparse_index = await self._index_of(segment)
@@ -281,8 +282,9 @@ class FrameReader:
         return frames
 
     def _go_ahead(self, walk: _Walk, begin: int) -> None:
-        """Who reads in order from the device goes on so: the kernel reads meanwhile what comes next, and forgets what
-        was read. Catching up must not push the hot tail out of the cache, nor wait for a thread at every step."""
+        """For a reader that goes through the device's frames in order: the kernel reads the next part meanwhile, and
+        forgets the parts already read. Catching up must not push the hot tail out of the cache, nor wait for a thread
+        at every step."""
         segment, disk = walk.segment, self._files.disk
         handle = self._files.open(segment)
         done = walk.offset - INDEX_INTERVAL_BYTES  # the next read may begin at an entry that far before

@@ -54,7 +54,7 @@ class SparseIndex:
             self._large.note(frame, offset)
 
     def add_header(self, header: FrameHeader, offset: int, *, always: bool = False) -> None:
-        """As ``add``, of a frame whose body is not at hand."""
+        """As ``add``, for a frame without its body at hand."""
         self.last_timestamp_ms = header.timestamp_ms
         if offset < self._next_offset and not always:
             return
@@ -65,7 +65,7 @@ class SparseIndex:
         self._timestamps.append(header.timestamp_ms)
 
     def begin(self, position: int, index: int, offset: int) -> None:
-        """Where nothing is noted yet: the first frame, which is damaged, is to be at ``offset``."""
+        """If nothing is noted yet, notes the first frame, which is damaged, at ``offset``."""
         if not self._positions:
             for column, value in zip(self._columns(), (position, index, offset, 0), strict=True):
                 column.append(value)
@@ -83,7 +83,7 @@ class SparseIndex:
         return self._positions[at], self._offsets[at]
 
     def block_of_index(self, index: int) -> tuple[int, int, int | None]:
-        """As ``offset_before_index``, and the offset of the next noted frame; None where none is noted behind it."""
+        """As ``offset_before_index``, and the offset of the next noted frame; None if none is noted behind it."""
         at = bisect_right(self._indexes, index) - 1
         assert at >= 0, f"record {index} lies before the segment"
         end_offset = self._offsets[at + 1] if at + 1 < len(self._offsets) else None

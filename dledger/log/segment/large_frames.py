@@ -1,12 +1,13 @@
-"""The large frames of one segment, and the sums of their pieces: kept from when a frame is written, and in the footer
-of a sealed segment, so that one record of them costs one piece to read, at any time and wherever it lies.
+"""The large frames of one segment, and the sums of their pieces. The sums are kept from the writing of a frame on, and
+in the footer of a sealed segment. So one record of a large frame costs one piece to read, at any time and at any place
+in it.
 
 In a footer, behind the sparse index; little-endian::
 
     u64 frames | u64 offset[frames] | place[frames] | u32 sum[…]      batch.body_sums of each frame
 
     place   u64 term | u64 base_index | u64 timestamp_ms | u32 frame_len | u32 count | u32 record_bytes | u32 0
-            record_bytes: the size of all records, 0 where they differ
+            record_bytes: the size of all records, 0 if they differ
 """
 
 from __future__ import annotations

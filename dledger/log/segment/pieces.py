@@ -6,8 +6,8 @@
     pieces  |--- 8 KiB ---|--- 8 KiB ---|--- 8 KiB ---| …        sum[n]: CRC-32C of all up to the end of piece n
                 1. from, to     2. the value             what is read for one record
 
-A frame's own checksum covers all of its body. The sums are noted when that one is checked (``batch.body_sums``); a
-piece is good when the sum before it and its bytes make the sum behind it.
+A frame's own checksum covers all of its body. The sums are noted when that checksum is verified (``batch.body_sums``).
+A piece is good when the sum before it and its bytes make the sum behind it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MAX_EVEN_RECORDS = 8_192
 _RANGE = Struct("<ii")
 
 ReadAt = Callable[[int, int], Buffer | None]
-"""(size_bytes, offset) → the bytes, None where that would wait."""
+"""(size_bytes, offset) → the bytes, or None if reading would wait."""
 
 
 class Sums(NamedTuple):
@@ -55,7 +55,7 @@ class Body(NamedTuple):
     place: Place
     sums: Sums
     record_bytes: int
-    """The size of all its records; 0 where they differ, or nobody looked."""
+    """The size of all its records; 0 if they differ, or nobody looked."""
 
     @classmethod
     def of(cls, frame: Frame) -> Body:
@@ -80,8 +80,8 @@ class Block(NamedTuple):
         return cls(Sums.of(memoryview(b"".join(frame.buffers[0] for frame in frames))))
 
     def entry(self, offset: int, index: int, read: ReadAt) -> Entry | None:
-        """Record ``index`` out of what lies at ``offset``; None where it is not in it, where reading would wait, and
-        where what is read does not match."""
+        """Record ``index`` from the frames at ``offset``. None if it is not in them, reading would wait, or the bytes
+        read do not match."""
         pieces, at = _Pieces(self.sums, offset, read), 0
         while at + HEADER_BYTES <= self.sums.size_bytes:
             head = pieces.get(at, at + HEADER_BYTES)
@@ -95,7 +95,7 @@ class Block(NamedTuple):
 
 
 def even_record_bytes(frame: Frame) -> int:
-    """The size of all the frame's records; 0 where they differ, or are too many to look at."""
+    """The size of all the frame's records; 0 if they differ, or are too many to look at."""
     count = frame.header.count
     if not 0 < count <= MAX_EVEN_RECORDS:
         return 0
@@ -124,7 +124,7 @@ class _Pieces:
         self._data = memoryview(b"")
 
     def get(self, begin: int, end: int) -> memoryview | None:
-        """The bytes from ``begin`` to ``end``; None where they wait for the device, or do not match."""
+        """The bytes from ``begin`` to ``end``; None if they wait for the device, or do not match."""
         if (begin < self._begin or end > self._end) and not self._load(begin, end):
             return None
         return self._data[begin - self._begin : end - self._begin]
@@ -143,7 +143,7 @@ class _Pieces:
 
 
 def _entry(pieces: _Pieces, body: int, place: Place, index: int, record_bytes: int = 0) -> Entry | None:
-    """Out of the frame whose body begins at ``body``."""
+    """Record ``index`` of the frame with its body at ``body``."""
     ordinal, count = index - place.base_index, place.count
     if not 0 <= ordinal < count:
         return None

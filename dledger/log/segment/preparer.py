@@ -1,5 +1,5 @@
-"""The next segment, made ready in the background: a file that is zero-filled and synced takes a later fdatasync 95 µs
-where one that still grows takes 150."""
+"""The next segment, made ready in the background. In a file filled with zeros and synced, a later fdatasync takes 95
+µs; in a file that still grows it takes 150."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ logger = logging.getLogger(__name__)
 
 _CHUNK = bytes(256 << 10)
 _FILL_INTERVAL_S = 0.06
-"""A chunk at a time, about 4 MB/s: far ahead of a log whose appends come one by one, where each fdatasync counts, and
-next to nothing beside one that is written faster, where a group shares it and filling would only double the writing."""
+"""A chunk at a time, about 4 MB/s. That is far ahead of a log with appends one by one, for which each fdatasync counts.
+In a log written faster, a group shares each fdatasync, and filling would only double the writing; at this rate it adds
+next to nothing."""
 
 
 class PreparedFile(NamedTuple):
@@ -57,7 +58,7 @@ class Preparer:
         return ready
 
     async def close(self) -> None:
-        """Ends what is under way and removes what nobody took."""
+        """Ends the preparation under way and removes a file that was not taken."""
         self._closing.set()
         if self._task is not None:
             task, self._task = self._task, None
@@ -94,8 +95,8 @@ class Preparer:
     def _fill(self, prepared: PreparedFile, offset: int) -> None:
         zeros = memoryview(_CHUNK)[: prepared.size_bytes - offset]
         self._files.disk.pwritev(prepared.handle, [zeros], offset)
-        # Begins to write the chunk out without waiting for it: neither a sync a chunk, each a commit of the file
-        # system's journal, nor one sync of it all, which group commits would wait behind.
+        # Begins to write the chunk out without waiting for it. A sync for each chunk would be a commit of the file
+        # system's journal each time. One sync of the whole file would make group commits wait behind it.
         self._files.disk.drop_cache(prepared.handle, offset, len(zeros))
 
     def _discard(self, prepared: PreparedFile) -> None:

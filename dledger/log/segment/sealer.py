@@ -1,5 +1,5 @@
-"""What follows a roll, in the background, once the new segment is durable: its small state, the old one's footer, and
-the page cache of what lies further back.
+"""The work after a roll, in the background, once the new segment is durable. It writes the new segment's small state
+and the old one's footer, and frees the page cache of older segments.
 
 None is needed for safety. A start that finds them missing reads more, and a full disk merely leaves them out.
 """
@@ -31,8 +31,8 @@ class Roll(NamedTuple):
 
 
 class Sealer:
-    """Finishes rolls, oldest first. ``on_failure`` hears of an error that is not a full disk, ``on_sealed`` of every
-    segment that is finished."""
+    """Finishes rolls, oldest first. ``on_failure`` hears of any error but a full disk, ``on_sealed`` of every finished
+    segment."""
 
     def __init__(
         self,
@@ -84,8 +84,8 @@ class Sealer:
             await self._task
 
     async def pause(self) -> None:
-        """Waits for what is under way. No more is begun before ``resume``, whatever completes meanwhile: a file that
-        is being cut must not be sealed."""
+        """Waits for the work under way. No more is begun before ``resume``, even if more rolls complete meanwhile: a
+        file that is being cut must not be sealed."""
         self._paused = True
         if self._task is not None:
             await self._task
@@ -117,8 +117,8 @@ class Sealer:
         await self._drop_behind(roll.old)
 
     async def _drop_behind(self, sealed: Segment) -> None:
-        """Lets the kernel reuse the pages of older segments for the ones to come: memory that is at hand, where fresh
-        memory may have to be found, cleared and, in a virtual machine, asked of the host for every 4 KiB written."""
+        """Lets the kernel reuse the pages of older segments for new ones. Fresh memory may have to be found and
+        cleared. In a virtual machine it may have to be asked of the host, for every 4 KiB written."""
         self._cached.append(sealed)
         while sum(segment.size_bytes for segment in self._cached) > self._page_cache_bytes:
             oldest = self._cached.popleft()

@@ -103,7 +103,7 @@ class SegmentHeader(NamedTuple):
 
 
 class SyncMark(NamedTuple):
-    """Everything up to ``point``, whose frame ends at ``offset``, is durable."""
+    """Everything up to ``point`` is durable; its frame ends at ``offset``."""
 
     sequence: int
     point: LogPoint
@@ -142,7 +142,7 @@ class Segment:
     has_state: bool = False
     """The small state before the first frame lies beside it."""
     gone: bool = False
-    """Its file was, or is being, removed; who has it pinned may still read it."""
+    """Its file was, or is being, removed; a reader that has it pinned may still read it."""
     mark_sequence: int = 0
     ahead_offset: int = 0
     """How far the kernel was asked to read ahead of a sequential reader; 0: there is none."""
@@ -204,7 +204,7 @@ def _pack_origin(position: int) -> bytes:
 
 
 def write_origin(disk: Disk, segment: Segment) -> None:
-    """Says, durably, that the log begins with this segment, which is durable itself.
+    """Writes, durably, that the log begins with this segment. The segment itself is durable already.
 
     By a handle of its own: an error of the device is told to each handle, and a group commit must hear of it too.
     """
@@ -330,7 +330,8 @@ def unseal(disk: Disk, segment: Segment) -> None:
 
 
 class Unreadable(CorruptLog):
-    """The device does not give back what lies there: it may be lost as what has rotted, and be repaired as that is."""
+    """The device does not give the bytes there back. They may be lost like rotten bytes, and are repaired in the same
+    way."""
 
     def __init__(self, path: str, offset: int, reason: OSError) -> None:
         message = f"{path} cannot be read at offset {offset} ({reason.strerror}): see to the disk"

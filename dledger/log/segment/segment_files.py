@@ -1,4 +1,4 @@
-"""The files of one log: which segments there are, which are open, and how one comes into being and goes."""
+"""The files of one log: the list of its segments, the open ones, and how a segment comes into being and goes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from dledger.log.segment.segment import (
 MAX_OPEN_SEGMENTS = 128
 """Sealed segments kept open."""
 MAX_INDEXED_SEGMENTS = 512
-"""Sealed segments whose indexes are kept in memory: of full ones, 40 to 130 MB in all."""
+"""Sealed segments with an index in memory: for full segments, 40 to 130 MB in all."""
 
 
 class SegmentFiles:
@@ -54,7 +54,7 @@ class SegmentFiles:
         """What the segments are known to lack."""
         self._pool: FilePool[Segment] = FilePool(disk, str(directory), most_idle=MAX_OPEN_SEGMENTS)
         self._indexed: OrderedDict[Segment, None] = OrderedDict()
-        """Sealed ones whose index is in memory; the least recently used comes first."""
+        """Sealed segments with their index in memory; the least recently used comes first."""
         self._made = count()
 
     @property
@@ -86,13 +86,13 @@ class SegmentFiles:
         return segments[at] if at < len(segments) else None
 
     def unwritable(self, reason: OSError) -> DLedgerError:
-        """What a caller is told of a write that ``reason`` refused, whole."""
+        """The error for a caller whose whole write was refused because of ``reason``."""
         if reason.errno in FULL:
             return error(Code.DISK_FULL, f"the disk of {self.directory} has no room: make some; nothing was appended")
         return error(Code.DISK_ERROR, f"{self.directory} cannot be written ({reason.strerror}): see to the disk")
 
     def unreadable(self, reason: OSError) -> DLedgerError:
-        """What a caller is told of a read that failed."""
+        """The error for a caller whose read failed."""
         return error(Code.DISK_ERROR, f"{self.directory} cannot be read ({reason.strerror}): see to the disk")
 
     @property
@@ -123,7 +123,7 @@ class SegmentFiles:
         return removed
 
     def _leave(self, segment: Segment) -> None:
-        """It is no part of the log any more. Who reads from it has its handle pinned, and its index."""
+        """It is no part of the log any more. A reader of it has its handle pinned, and its index."""
         segment.gone, segment.index = True, None
         self._indexed.pop(segment, None)
         self.close(segment)
@@ -177,7 +177,7 @@ class SegmentFiles:
         self._indexed.pop(segment, None)
 
     def close_all(self) -> None:
-        """Whoever still reads opens nothing anew."""
+        """A reader that goes on opens nothing anew."""
         self._pool.shut()
         for segment in self.segments:
             self.close(segment)
@@ -264,7 +264,7 @@ class SegmentFiles:
         return index or self.build_index(segment, handle)
 
     def build_index(self, segment: Segment, handle: Handle) -> SparseIndex:
-        """From the frames, around the holes that are known. Blocks; raises CORRUPT_LOG where there is another."""
+        """From the frames, around the holes that are known. Blocks; raises CORRUPT_LOG if there is another."""
         was_sealed = segment.sealed  # its end is known then; and it may be cut, and written on, while this reads
         end = segment.end_offset if was_sealed else segment.size_bytes
         index, scanner = self.index_around(segment, handle, end)
@@ -278,7 +278,7 @@ class SegmentFiles:
 
     def index_around(self, segment: Segment, handle: Handle, end: int) -> tuple[SparseIndex, FrameScanner]:
         """An index of the good frames before offset ``end``, but for those in holes, and where it got to. Blocks;
-        raises CORRUPT_LOG where there is another hole."""
+        raises CORRUPT_LOG if there is another hole."""
         index, read = SparseIndex(), PatientReader(self.disk, handle)
         scanner = FrameScanner(
             read, FIRST_PAGE_BYTES, end, segment.previous, segment.name.base_index, path=segment.path
@@ -302,7 +302,7 @@ class SegmentFiles:
         return index, scanner
 
     def reach_of(self, segment: Segment, last: LogPoint, next_index: int) -> Reach:
-        """Where the frames of ``segment`` end in a log that ends with ``last``, before index ``next_index``."""
+        """The end of the frames of ``segment``, in a log that ends with ``last``, before index ``next_index``."""
         following = self.after(segment)
         if following is None:
             return Reach(segment.end_offset, last, next_index)

@@ -1,7 +1,8 @@
 """The small state beside a segment: the state before its first frame.
 
-The file holds it once, or twice: beside the segment that a trimmed log begins with, for frames that could tell it are
-gone. The second copy begins on a page of its own, so that one bad sector or page leaves one of them.
+The file holds it once, or twice. Two copies lie beside the first segment of a trimmed log, because the frames from
+which it could be derived are gone. The second copy begins on a page of its own, so one bad sector or page leaves one of
+them.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ def write_state(disk: Disk, path: str, encoded: bytes, *, twice: bool = False) -
 
 
 def good_copies(disk: Disk, path: str) -> list[Record]:
-    """Of the small state in the file ``path``, if there is one. Blocks. Raises OSError, EIO only where a page that
-    the device does not give back leaves no good copy."""
+    """The good copies of the small state in the file ``path``; none if there is no such file. Blocks. Raises OSError.
+    Raises EIO only if the device does not give a page back and no good copy is left."""
     if not disk.exists(path):
         return []
     handle = disk.open(path, read_only=True)
@@ -63,7 +64,7 @@ def good_copies(disk: Disk, path: str) -> list[Record]:
 
 
 def _readable_copies(disk: Disk, path: str) -> list[Record]:
-    """As ``good_copies``; what the device does not give back is missed as what has rotted."""
+    """As ``good_copies``, but pages that the device does not give back count as rotten."""
     try:
         return good_copies(disk, path)
     except OSError as reason:
@@ -74,19 +75,19 @@ def _readable_copies(disk: Disk, path: str) -> list[Record]:
 
 
 def _own(segment: Segment, copies: list[Record]) -> list[Record]:
-    """Those that belong to this segment."""
+    """The copies that belong to this segment."""
     return [copy for copy in copies if copy.sequence == segment.previous.position]
 
 
 def has_good_state(disk: Disk, segment: Segment) -> bool:
-    """Whether a small state lies beside the segment that belongs to it and matches its checksum: what ``read_state``
-    finds out too, decoding it. Raises OSError, EIO where the device gives no copy back."""
+    """Whether a small state lies beside the segment, belongs to it, and matches its checksum. (``read_state`` finds
+    this out too, and decodes it.) Raises OSError, EIO if the device gives no copy back."""
     return bool(_own(segment, good_copies(disk, segment.state_path)))
 
 
 def keep_twice(disk: Disk, segment: Segment) -> bool:
-    """Sees to it that two good copies lie beside the segment, for the log begins with it, or is to; on a full disk one
-    has to do. Returns whether there is any. Blocks. Raises OSError."""
+    """Sees to it that two good copies lie beside the segment, with which the log begins or is to begin. On a full disk
+    one copy has to do. Returns whether there is any. Blocks. Raises OSError."""
     if segment.previous == GENESIS:
         return True  # nothing lies before it
     copies = _own(segment, _readable_copies(disk, segment.state_path))
@@ -103,7 +104,7 @@ def keep_twice(disk: Disk, segment: Segment) -> bool:
 
 def read_state(disk: Disk, segment: Segment, *, is_last: bool = False) -> LogSnapshot | None:
     """None when there is none, or none that is good and belongs to this segment: an older one does as well. If
-    ``is_last`` there is no older one, and EIO is raised where the device gives no copy back."""
+    ``is_last`` there is no older one, and EIO is raised if the device gives no copy back."""
     read = good_copies if is_last else _readable_copies
     for copy in _own(segment, read(disk, segment.state_path)):
         try:

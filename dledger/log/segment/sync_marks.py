@@ -1,7 +1,7 @@
-"""The log's sync marks: how far everything is durable, in the first page of the segment where that is.
+"""The log's sync marks: how far everything is durable, in the first page of the segment that holds that end.
 
 ``GroupCommit`` says when a mark is written, so the frame that a mark names is always covered by a completed sync. The
-mark carries the point (position, term, chain), by which a start tells that the frame there is the one that was synced.
+mark carries the point (position, term, chain). So a start can tell whether the frame there is the one that was synced.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from dledger.log.frame.frame import MAX_FRAMES_READ, Frame
 
 FRAME_OVERHEAD_BYTES = 1024
-"""About what Python takes for a frame beside its bytes; counted, so that many small frames do not take many times the
-limit."""
+"""About the memory that Python needs for a frame beside its bytes. It is counted, so many small frames do not take many
+times the limit."""
 _COMPACT_AT = 4096
 
 

@@ -19,11 +19,11 @@ from dledger.log.segment.segment_files import SegmentFiles
 FIRST_SEGMENT_BYTES = 64 << 10
 """A log's first segment: a group that nobody writes to has no more than this."""
 _QUICK_GROWTH_BYTES = 1 * MIB
-"""Up to this size each segment is four times the one before, then twice, up to ``limits.segment_max_bytes``: a log that
-is written to in bulk has large segments after a few rolls."""
+"""Up to this size each segment is four times the one before, then twice, up to ``limits.segment_max_bytes``. So a log
+that is written in bulk has large segments after a few rolls."""
 _PREPARE_AFTER_BYTES = 16 << 10
-"""No next segment is prepared before so much was written since the start, for logs that get a term's no-op and no more;
-or a quarter of a smaller segment."""
+"""No next segment is prepared before so much was written since the start, or a quarter of a smaller segment. Many logs
+get a term's no-op and no more."""
 
 
 def first_segment_bytes(limits: Limits) -> int:
@@ -58,11 +58,11 @@ class SegmentWriter:
         self._full: Segment | None = None
         """An active segment that is to get no frame more."""
         self._prepared_behind: Segment | None = None
-        """The last active segment whose successor was asked for."""
+        """The last active segment for which a successor was asked."""
 
     def write(self, frames: Sequence[Frame], last: LogPoint, next_index: int, commit_hint: int) -> list[Run]:
         """Writes ``frames``, which follow ``last``. Raises CORRUPT_LOG for a control frame that cannot be read, and
-        OSError: then nothing of them is kept, unless ``undo`` fails, whose error has the first as its cause.
+        OSError. None of the frames is kept then, unless ``undo`` fails: its error has the first one as its cause.
 
         The new segments are not among the log's yet.
         """
@@ -134,8 +134,8 @@ class SegmentWriter:
         """Gives an empty segment, which cannot be rolled away from, a header of this program's version, durably.
 
         The mark comes first: by it, a start after a crash knows that the segment was durable, and writes a torn header
-        anew. Both are synced by handles of their own: an error of the device is told to each, and a group commit must
-        hear of it too.
+        anew. Both are synced by handles of their own. An error of the device is told to each handle, and a group commit
+        must hear of it too.
         """
         disk = self._files.disk
         self._files.open(segment)

@@ -1,4 +1,4 @@
-"""What a client makes of a header block of a server's, once for all blocks that are the same."""
+"""A client's understanding of a server's header block, kept once for all equal blocks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Answer(NamedTuple):
     is_informational: bool
     """1xx: the answer is still to come."""
     status: StatusCode | None
-    """What the call ends with; None: that is still to come."""
+    """The status with which the call ends; None: it is still to come."""
     details: str
     metadata: Metadata
     encoding: bytes

@@ -1,4 +1,4 @@
-"""The attempts of one call that changes something: what may be asked again, and what its end says."""
+"""The attempts of one call that changes something: when it may be asked again, and the meaning of its end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PASSING = PASSING | {Code.CHANGE_PENDING}
 
 
 class Attempts(CallLoop):
-    """A call that may have been carried out although no answer came. It remembers the nodes that leave that doubt.
+    """A call that may have been carried out although no answer came. It remembers the nodes that leave this doubt.
 
     ``repeatable``: carrying it out twice is as good as once, so after a doubtful attempt it is asked again.
     """

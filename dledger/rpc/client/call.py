@@ -1,4 +1,4 @@
-"""Calls on the client: what is sent, what came, and how it ended."""
+"""Calls on the client: the messages sent and received, and the end."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from dledger.rpc.http2.stream import Stream
 from dledger.rpc.status import StatusCode, status_of_reset
 from dledger.rpc.wire import PREFIX_BYTES, Messages, Metadata, WireFault, is_one_message, prefixed
 
+NO_GRPC = "what listens there does not speak gRPC"
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
-"""A message is bounded by what is asked for and by the server's limits; this bounds what a stranger may send."""
+"""A message is bounded by the request and by the server's limits; this bounds the messages of a stranger."""
+TIME_IS_UP = "the call's time is up"
 
 
 class ClientCall(Stream):
@@ -44,7 +46,11 @@ class ClientCall(Stream):
 
     def _expire(self) -> None:
         self._clock = None
-        self.fail(RpcFailure(StatusCode.DEADLINE_EXCEEDED, "the call's time is up", is_local=True))
+        self.fail(RpcFailure(StatusCode.DEADLINE_EXCEEDED, TIME_IS_UP, is_local=True))
+
+    @property
+    def _is_overdue(self) -> bool:
+        return self._clock is not None and asyncio.get_running_loop().time() >= self._clock.when()
 
     def cancel(self) -> None:
         """Ends it; the server is told. Nothing happens when it has ended."""
@@ -112,10 +118,13 @@ class ClientCall(Stream):
     def on_reset(self, code: ErrorCode, reason: str) -> None:
         connection = self.connection
         if connection.fault is not None and not connection.has_settings:
-            text = "cannot be reached: what listens there does not speak gRPC"
+            text = f"cannot be reached: {NO_GRPC}"
             self._end(RpcFailure(StatusCode.UNAVAILABLE, text, was_sent=False, is_local=True))
             return
         status = StatusCode.UNAVAILABLE if connection.is_lost else status_of_reset(code)
+        if status is StatusCode.CANCELLED and self._is_overdue:
+            # The server keeps the same deadline, and was a moment earlier.
+            status, reason = StatusCode.DEADLINE_EXCEEDED, TIME_IS_UP
         was_sent = code is not ErrorCode.REFUSED_STREAM
         self._end(RpcFailure(status, reason, was_sent=was_sent, is_local=True))
 

@@ -20,20 +20,20 @@ Result = TypeVar("Result")
 
 
 class Router(Protocol):
-    """Who knows whom to ask."""
+    """Knows the node to ask."""
 
     def lost(self, address: str, refusal: DLedgerError) -> None:
         """``address`` refused as a leader would not, or cannot be reached."""
 
     def check(self) -> None:
-        """Raises what makes asking again of no use, for example that the client was closed."""
+        """Raises the error that makes asking again useless, for example because the client was closed."""
 
 
 class CallLoop:
     """One call that changes nothing. ``ask`` repeats it; streams use the pieces alone.
 
-    The reason for a failure is the last refusal that says more than that time was up: a TIMEOUT says less than what
-    came before it.
+    The reason for a failure is the last refusal that says more than "too late": a TIMEOUT says less than the refusal
+    before it.
     """
 
     def __init__(self, timeout_ms: float, rng: random.Random, *, passing: frozenset[Code] = PASSING) -> None:
@@ -90,7 +90,7 @@ class CallLoop:
     ) -> Result:
         """The answer of the node that ``find`` finds. ``call`` is told how many milliseconds it may take.
 
-        Raises what ``refused`` raises, and at the deadline what ``overdue`` returns. ``on_wait`` is told each refusal
+        Raises the errors of ``refused``, and at the deadline the error of ``overdue``. ``on_wait`` is told each refusal
         that is waited out.
         """
         while True:
@@ -128,5 +128,5 @@ class CallLoop:
         return self.given_up(self.reason or DeadlineExceeded(f"nothing was asked for within {self.timeout_ms:.0f} ms"))
 
     def given_up(self, reason: DLedgerError) -> DLedgerError:
-        """What the call ends with when it is not asked again, for that reason."""
+        """The error of the call when it is not asked again because of ``reason``."""
         return reason

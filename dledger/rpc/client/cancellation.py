@@ -1,4 +1,4 @@
-"""What a call ends with when its client is closed, and how that is told from a cancellation of the caller's own."""
+"""The end of a call when its client is closed, and how it is told from a cancellation of the caller's own."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dledger.common.errors import Code, DLedgerError, error
 
 
 def client_closed() -> DLedgerError:
-    """Of what was surely not done, or changes nothing: what may have been done is OutcomeUnknown."""
+    """For a call that surely was not carried out, or changes nothing; others end with OutcomeUnknown."""
     return error(Code.SHUTTING_DOWN, "the client was closed: connect again to go on")
 
 

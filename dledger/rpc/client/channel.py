@@ -7,18 +7,18 @@ import asyncio
 import os
 from collections import deque
 from collections.abc import AsyncIterator, Callable
-from ssl import SSLContext
+from ssl import SSLContext, SSLError
 from typing import Any
 
 from dledger.common.config import split_address
 from dledger.common.resolver import Resolver
-from dledger.rpc.client.call import StreamingCall, UnaryCall
+from dledger.rpc.client.call import NO_GRPC, StreamingCall, UnaryCall
 from dledger.rpc.client.connection import ClientConnection
 from dledger.rpc.client.dial import dial
 from dledger.rpc.client.rpc_failure import RpcFailure
 from dledger.rpc.http2.headers import literal
 from dledger.rpc.http2.limits import Http2Limits
-from dledger.rpc.protocol import Http2Protocol
+from dledger.rpc.protocol import ALPN, Http2Protocol, agreed_on_http2
 from dledger.rpc.status import StatusCode
 from dledger.rpc.wire import CONTENT_TYPE, metadata_block, prefixed, timeout_field
 from dledger.version import __version__
@@ -48,14 +48,17 @@ class _Protocol(Http2Protocol[ClientConnection]):
         """Calls for which the server allows no stream now."""
         self._asked_s = 0.0
         self._look: asyncio.TimerHandle | None = None
+        self.is_http2 = True
 
     def make_connection(self, transport: asyncio.Transport) -> ClientConnection:
+        self.is_http2 = agreed_on_http2(transport)
         self._look = self._loop.call_later(KEEPALIVE_TIMEOUT_S, self._keep_alive)
         return ClientConnection(CLIENT_LIMITS, self.wants_flush, self.heard_s, self._on_removed)
 
     def _on_removed(self) -> None:
-        if self.waiting:
-            _release(self.waiting.popleft())
+        while self.waiting:
+            if _release(self.waiting.popleft()):
+                return
 
     def on_end(self, reason: str) -> None:
         if self._look is not None:
@@ -76,9 +79,12 @@ class _Protocol(Http2Protocol[ClientConnection]):
             self.connection.ping()
 
 
-def _release(waiting: asyncio.Future[None]) -> None:
-    if not waiting.done():
-        waiting.set_result(None)
+def _release(waiting: asyncio.Future[None]) -> bool:
+    """False: its call has given up."""
+    if waiting.done():
+        return False
+    waiting.set_result(None)
+    return True
 
 
 class Channel:
@@ -92,7 +98,10 @@ class Channel:
         ssl: SSLContext | None = None,
         metadata: CallMetadata = (),
     ) -> None:
-        """``metadata``: of every call."""
+        """``ssl``: with the authorities that are trusted; it is made to ask for HTTP/2 by ALPN. ``metadata``: of every
+        call."""
+        if ssl is not None:
+            ssl.set_alpn_protocols([ALPN])
         self.address = address
         self._metadata = metadata
         self._host, self._port = split_address(address)
@@ -161,6 +170,7 @@ class Channel:
             protocol = self._protocol
             if protocol is None or not protocol.connection.takes_calls:
                 protocol = await self._before(deadline_s, self._connect())
+                self._check_fresh(protocol.connection)
             if protocol.connection.has_room:
                 return protocol.connection
             waiting = asyncio.get_running_loop().create_future()
@@ -196,6 +206,13 @@ class Channel:
             self._check_usable()
             raise
 
+    def _check_fresh(self, connection: ClientConnection) -> None:
+        """What was just connected may have ended already."""
+        if connection.fault is not None and not connection.has_settings:
+            raise self._unreachable(NO_GRPC)
+        if not connection.takes_calls:
+            raise self._unreachable("the connection was closed at once")
+
     def _check_usable(self) -> None:
         if self._pid != os.getpid():
             text = "this client was made before a fork: connect anew in the child process"
@@ -217,6 +234,9 @@ class Channel:
             raise self._unreachable(f"no answer within {CONNECT_TIMEOUT_S:.0f} s") from None
         except OSError as reason:
             raise self._unreachable(_why(reason)) from reason
+        if not protocol.is_http2:
+            protocol.abort()
+            raise self._unreachable("what listens there does not offer HTTP/2 over TLS (ALPN)")
         self._protocol = protocol
         return protocol
 
@@ -225,6 +245,8 @@ class Channel:
 
 
 def _why(reason: OSError) -> str:
+    if isinstance(reason, SSLError):  # its number is none of the operating system's
+        return f"no TLS: {getattr(reason, 'verify_message', None) or reason.reason or reason}"
     return (os.strerror(reason.errno) if reason.errno else str(reason)).lower()
 
 

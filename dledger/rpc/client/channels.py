@@ -61,7 +61,7 @@ class Channels:
         return endpoint
 
     async def close(self) -> None:
-        """Closes every channel; calls under way end with SHUTTING_DOWN, and so does whoever asks for an endpoint."""
+        """Closes every channel; calls under way end with SHUTTING_DOWN, and so does a later request for an endpoint."""
         self.closed = True
         endpoints, self._endpoints = list(self._endpoints.values()), {}
         for endpoint in endpoints:

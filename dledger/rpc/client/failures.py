@@ -23,7 +23,7 @@ Response = TypeVar("Response")
 
 _DETAILS_KEY = "grpc-status-details-bin"
 _TOO_LARGE = ("message larger than max", "are taken")
-"""Of what a server's gRPC says of a message that is too large: its own library's, and dledger's (rpc/wire.py)."""
+"""Parts of the texts by which gRPC refuses a message as too large: its own library's, and dledger's (rpc/wire.py)."""
 _SENT = "sent"
 _SAID_BY = "said_by"
 _GRPC = "grpc"
@@ -84,13 +84,13 @@ def was_sent(refusal: DLedgerError) -> bool:
 
 
 def is_of_grpc(refusal: DLedgerError) -> bool:
-    """Whether gRPC itself ended the call, or something on the way: unlike a node's own refusal it does not wait for the
-    answers that come before it."""
+    """Whether gRPC itself, or something on the way, ended the call. Unlike a node's own refusal, this end does not wait
+    for the answers before it."""
     return refusal.metadata.get(_SAID_BY) == _GRPC
 
 
 def code_named(reason: str) -> Code | None:
-    """The code of that name, None for one that this version does not know."""
+    """The code of that name, None for one unknown to this version."""
     return Code.__members__.get(reason)
 
 

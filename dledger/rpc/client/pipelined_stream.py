@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 SILENCE_CHECK_S = 0.6
 """A stream without an answer for so long makes us ask the others whether there is another leader."""
 SILENCE_CHECKS = 12
-"""After so many in a row it is given up, whoever leads."""
+"""After so many in a row it is given up, under any leader."""
 
 Request = TypeVar("Request")
 Answer = TypeVar("Answer")
@@ -27,7 +27,7 @@ Heard_contra = TypeVar("Heard_contra", contravariant=True)
 
 
 class StreamHandler(Protocol[Said_co, Heard_contra]):
-    """What is said, and what becomes of the answers."""
+    """Makes the requests, and settles them by the answers."""
 
     @property
     def waiting(self) -> bool:
@@ -41,7 +41,7 @@ class StreamHandler(Protocol[Said_co, Heard_contra]):
 
 
 class Leadership(Protocol):
-    """What a stream asks about the node it goes to, while that node answers nothing."""
+    """A stream's questions about the node it goes to, while the node answers nothing."""
 
     @property
     def in_conflict(self) -> bool:

@@ -1,4 +1,4 @@
-"""When to ask again: which refusals pass by themselves, and after which another node may know better."""
+"""When to ask again: the refusals that pass by themselves, and those after which another node may know better."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ PASSING = frozenset(
         Code.INTERNAL_ERROR,
     }
 )
-"""The codes after which a read asks again, of whoever leads then."""
+"""The codes after which a read asks again, of the leader at that time."""
 
 ASKS_ELSEWHERE = PASSING - {Code.LEADER_PENDING_FULL, Code.LEADER_NOT_READY}
 """The codes after which the node asked may not be the leader any more."""
 
 NOT_THIS_NODE = frozenset({Code.NOT_LEADER, Code.NOT_HERE})
-"""The codes by which a node says that it is the wrong one to ask. A call for that very node will not pass."""
+"""The codes by which a node says it is the wrong one to ask. A call for that very node will not pass."""

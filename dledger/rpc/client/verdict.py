@@ -1,9 +1,9 @@
-"""What a refusal of an AppendStream means for the batches in flight. A table, without IO.
+"""The meaning of an AppendStream's refusal for the batches in flight. A table, without IO.
 
-A stream is answered in order and ends with its first refusal, which is therefore about its oldest unanswered batch;
-since the log takes a producer's next sequence only, nothing behind that batch was appended either. What ended without
-such a word (a broken stream, a lost term, a message that gRPC itself does not take) leaves its batches **doubtful**:
-appended or not.
+A stream is answered in order and ends with its first refusal. So the refusal is about the stream's oldest unanswered
+batch. The log takes a producer's next sequence only, so nothing behind this batch was appended either. An end without
+such a word leaves the batches **doubtful**: appended or not. It may be a broken stream, a lost term, or a message that
+gRPC itself does not take.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ BURST = 4_000.0
 REFILL_A_SECOND = 500.0
 EARNED_BY_A_MESSAGE = 4.0
 """gRPC's own libraries answer a message, however small, with window updates of the stream and of the connection, and
-with a PING that measures the way."""
+with a PING to measure the way."""
 
 
 class Patience:
@@ -24,7 +24,7 @@ class Patience:
 
     def __init__(self, now_s: float) -> None:
         self.left = BURST
-        """Tokens; what was earned beyond ``BURST`` goes with the next that is spent."""
+        """Tokens; those beyond ``BURST`` go with the next spending."""
         self._seen_s = now_s
 
     def spend(self, now_s: float, what: str) -> None:

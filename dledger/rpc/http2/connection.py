@@ -1,6 +1,6 @@
-"""One HTTP/2 connection, either side (RFC 9113): takes bytes, keeps the streams, and collects what is to be sent.
+"""One HTTP/2 connection, either side (RFC 9113): takes bytes, keeps the streams, and collects the output.
 
-The shell feeds ``receive``, writes what ``take_output`` gives whenever ``wants_flush`` was called, and says with
+The shell feeds ``receive``. It writes the output of ``take_output`` whenever ``wants_flush`` was called. It says with
 ``set_paused`` that its buffer is full. Time comes in as an argument.
 """
 
@@ -61,7 +61,7 @@ class Http2Connection(Generic[AnyStream]):
         self.peer_max_streams = MAX_WINDOW_BYTES
         self.send_window = DEFAULT_WINDOW_BYTES
         self.last_peer_stream_id = 0
-        """Of the streams that the peer opened: the highest that was taken."""
+        """The highest taken one of the streams opened by the peer."""
         self.is_going_away = False
         """This side has sent GOAWAY: it takes no new streams."""
         self.fault: ConnectionFault | None = None
@@ -427,7 +427,7 @@ class Http2Connection(Generic[AnyStream]):
         self._patience.spend(self._now_s, "PRIORITY frames")
 
     def _on_frame_of_none(self, stream_id: int, kind: str) -> None:
-        """A frame on a stream that is not there, or whose peer's half has ended."""
+        """A frame on a stream that is not there, or that the peer has ended on its side."""
         if self._is_idle(stream_id):
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, f"{kind} on a stream that is not open")
         if stream_id not in self._we_reset:

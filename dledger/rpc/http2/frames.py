@@ -52,7 +52,7 @@ class ErrorCode(IntEnum):
 
 
 class ConnectionFault(Exception):
-    """The peer broke the protocol so that the connection ends, with a GOAWAY that says why."""
+    """The peer broke the protocol in a way that ends the connection, with a GOAWAY and the reason."""
 
     def __init__(self, code: ErrorCode, reason: str) -> None:
         super().__init__(reason)

@@ -1,8 +1,8 @@
-"""Header blocks: HPACK (RFC 7541) behind a cache, and what HTTP/2 asks of header fields (RFC 9113, section 8).
+"""Header blocks: HPACK (RFC 7541) behind a cache, and HTTP/2's rules for header fields (RFC 9113, section 8).
 
-A client that repeats a call sends the same block byte for byte, as soon as the table of its connection has what it
-needs. So a dictionary finds what such a block says. It is emptied whenever a block changes the table, as the same bytes
-mean something else then.
+A client that repeats a call sends the same block byte for byte, once its connection's table has all its fields. So a
+dictionary finds the meaning of such a block. It is emptied whenever a block changes the table, as the same bytes mean
+something else then.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ MAX_CACHED_BLOCKS = 256
 MAX_CACHED_BLOCK_BYTES = 2_048
 MAX_HEADER_LIST_BYTES = 64 * 1024
 TIMEOUT_FIELD = b"\x00\x0cgrpc-timeout"
-"""How a literal field of that name begins that enters no table. Its value changes with each call, so clients that write
-it last, and in this form, have the rest of their blocks found in the cache."""
+"""The beginning of a literal field of that name that enters no table. Its value changes with each call. Clients that
+write it last, and in this form, have the rest of their blocks found in the cache."""
 
 _FORBIDDEN = frozenset({b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"})
 _UPPER_CASE = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ")
@@ -34,8 +34,8 @@ class MalformedHeaders(Exception):
 
 
 class HeaderDecoder(Generic[Meaning]):
-    """Of one connection. ``understand`` makes of decoded fields what the connection wants of them; its results are
-    cached, so that they must not be changed. It may raise MalformedHeaders."""
+    """Of one connection. ``understand`` turns decoded fields into the connection's own form. Its results are cached, so
+    they must not be changed. It may raise MalformedHeaders."""
 
     def __init__(self, understand: Callable[[Fields], Meaning]) -> None:
         self._hpack = Decoder(max_header_list_size=MAX_HEADER_LIST_BYTES)
@@ -43,17 +43,16 @@ class HeaderDecoder(Generic[Meaning]):
         self._cache: dict[bytes, Meaning] = {}
 
     def decode(self, block: bytes) -> Meaning:
-        """Raises ConnectionFault where the block cannot be decoded, which leaves the table unknown, and
-        MalformedHeaders."""
+        """Raises ConnectionFault if the block cannot be decoded: the table is unknown then. Raises MalformedHeaders."""
         meaning = self._cache.get(block)
         if meaning is None:
             meaning = self._decode(block)
         return meaning
 
     def known_prefix(self, block: bytes) -> tuple[Meaning, bytes] | None:
-        """What a block says whose last field is a plain ``grpc-timeout``, and that field's value; None when it is not
-        of that form, or its rest was not seen before. A block that was decoded ends where a field ends, so the literal
-        behind it stands where a field begins."""
+        """For a block with a plain ``grpc-timeout`` as its last field: the meaning of the rest, and the field's value.
+        None for a block of another form, or with a rest not seen before. A decoded block ends where a field ends, so
+        the literal behind it begins a field."""
         at = block.rfind(TIMEOUT_FIELD)
         if at < 0 or (meaning := self._cache.get(block[:at])) is None:
             return None

@@ -18,4 +18,4 @@ class Http2Limits:
     max_header_block_bytes: int = 64 * KIB
     max_header_frames: int = 64
     max_remembered_resets: int = 1_024
-    """Streams that this side has reset: what was on its way on them is passed over."""
+    """Streams reset by this side: later frames on them are passed over."""

@@ -52,7 +52,7 @@ class Stream:
         self.send_window = connection.peer_initial_window
         self.receive_window = connection.limits.stream_window_bytes
         self.unreplenished = 0
-        """Bytes that were consumed, and that the peer may not send anew yet."""
+        """Consumed bytes for which the peer has no new window yet."""
         self.pending: deque[Piece] | None = None
         """Data that waits for a window or for the transport."""
         self.pending_bytes = 0

@@ -1,7 +1,7 @@
 """One call on the server: its messages come in, its handler runs, its answers go out.
 
-Handlers are those of ``grpc.aio``: ``async def`` with a request (or an iterator of requests) and a context, which
-return an answer, yield answers, or write them to the context.
+Handlers are those of ``grpc.aio``: ``async def`` with a request (or an iterator of requests) and a context. They return
+an answer, yield answers, or write them to the context.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from dledger.rpc.wire import (
     WireFault,
     is_one_message,
     metadata_block,
-    prefixed,
     status_fields,
 )
 
@@ -36,6 +35,7 @@ logger = logging.getLogger(__name__)
 
 HEAD = b"\x88" + b"\x0f\x10" + bytes((len(CONTENT_TYPE),)) + CONTENT_TYPE
 """``:status: 200`` and the content type, by their places in HPACK's static table."""
+GZIP_HEAD = HEAD + literal(b"grpc-encoding", b"gzip")
 NO_GRPC = b"This port takes gRPC: POST with the content type application/grpc.\n"
 OK_TRAILERS = status_fields(0, "")
 TURN_BYTES = 64 * 1024
@@ -50,7 +50,6 @@ class ServerCall(Stream):
         "_handler",
         "_inbox",
         "_is_answered",
-        "_is_head_sent",
         "_max_message_bytes",
         "_messages",
         "_received_bytes",
@@ -60,6 +59,7 @@ class ServerCall(Stream):
         "_waits_for_room",
         "connection",
         "deadline_s",
+        "is_head_sent",
         "peer",
         "request",
     )
@@ -82,7 +82,7 @@ class ServerCall(Stream):
         self._context: ServerContext | None = None
         self._task: asyncio.Task[None] | None = None
         self._deadline: asyncio.TimerHandle | None = None
-        self._is_head_sent = False
+        self.is_head_sent = False
         self._is_answered = False
         """Its status is sent, or it is gone."""
         self._turn_bytes = 0
@@ -96,7 +96,7 @@ class ServerCall(Stream):
         """Its headers are there; ``is_end``: and nothing follows."""
         request = self.request
         if request.http_status != 200 or request.fault is not None or self._handler is None:
-            if is_end:
+            if is_end or request.http_status == 200:
                 self._refuse_headers()
             return
         if request.timeout_s is not None:
@@ -117,7 +117,7 @@ class ServerCall(Stream):
             self.connection.send_data(self, (NO_GRPC,))
             self.connection.send_end(self)
         elif request.fault is not None:
-            self._finish(request.fault.status, str(request.fault))
+            self._finish(request.fault.status, str(request.fault), request.fault.metadata)
         else:
             self._finish(StatusCode.UNIMPLEMENTED, f"there is no method {request.path}")
 
@@ -135,7 +135,7 @@ class ServerCall(Stream):
         handler = self._handler
         if self._is_answered:
             return
-        if handler is None or self.request.fault is not None or self.request.http_status != 200:
+        if handler is None or self.request.http_status != 200:
             self.consumed(len(data))
             if is_end:
                 self._refuse_headers()
@@ -175,8 +175,8 @@ class ServerCall(Stream):
             self._start_unary(self._inbox.popleft()[0])
 
     def _take_messages(self, found: list[bytes], size_bytes: int) -> None:
-        """The window of what a message took is given back when the handler takes it; of a message that is not whole
-        yet, at once."""
+        """A message's window is given back when the handler takes the message; at once if the message is not whole
+        yet."""
         assert self._inbox is not None
         if not found:
             self.consumed(size_bytes)
@@ -221,7 +221,7 @@ class ServerCall(Stream):
         decode = self._handler.decode
         try:
             request = decode(message) if decode is not None else message
-        except Exception as failure:  # noqa: BLE001  # whatever a decoder raises, the request is none
+        except Exception as failure:  # noqa: BLE001 # if a decoder raises anything, the request is none
             self._finish(StatusCode.INTERNAL, f"the request cannot be decoded: {failure}")
             return
         self._start(request)
@@ -235,25 +235,25 @@ class ServerCall(Stream):
             self._fail(failure)
             return
         if handler.gives_stream:
-            self._run(self._streaming(work))
+            self._run(self._streaming(work), work)
         elif handler.is_quick:
             self._begin_quickly(work)
         else:
-            self._run(self._unary(work))
+            self._run(self._unary(work), work)
 
-    def _run(self, run: Coroutine[Any, Any, None]) -> None:
+    def _run(self, run: Coroutine[Any, Any, None], work: Any) -> None:
         task = self._task = asyncio.get_running_loop().create_task(run)
-        task.add_done_callback(_ended)
+        task.add_done_callback(partial(_ended, work))
 
     def _begin_quickly(self, work: Coroutine[Any, Any, Any]) -> None:
         try:
             waits_for = work.send(None)
         except StopIteration as end:
             self._answer(end.value)
-        except BaseException as failure:  # noqa: BLE001  # it must end the call, whatever it is
+        except BaseException as failure:  # noqa: BLE001 # any failure must end the call
             self._fail(failure)
         else:
-            self._run(self._unary(_Begun(work, waits_for)))
+            self._run(self._unary(_Begun(work, waits_for)), work)
 
     async def _unary(self, work: Any) -> None:
         try:
@@ -283,12 +283,13 @@ class ServerCall(Stream):
         self._stop_clock()
         self._tell_done()
         trailers = status_fields(0, context.details, context.trailers) if context.has_trailers else OK_TRAILERS
-        if self._is_head_sent:
-            self.connection.send_data(self, prefixed(message))
+        if self.is_head_sent:
+            self.connection.send_data(self, context.framed(message))
             self.connection.send_end(self, trailers)
         else:
-            self._is_head_sent = True
-            self.connection.send_unary(self, HEAD, prefixed(message), trailers)
+            self.is_head_sent = True
+            head = GZIP_HEAD if context.compresses else HEAD
+            self.connection.send_unary(self, head, context.framed(message), trailers)
 
     async def _streaming(self, work: Any) -> None:
         """``work``: an asynchronous generator, or a coroutine that writes to the context."""
@@ -353,7 +354,8 @@ class ServerCall(Stream):
         encode = self._handler.encode
         message = encode(answer) if encode is not None else answer
         self.send_head()
-        self.connection.send_data(self, prefixed(message))
+        assert self._context is not None
+        self.connection.send_data(self, self._context.framed(message))
         if self.pending is not None:
             await self._room()
         self._turn_bytes += len(message) + PREFIX_BYTES
@@ -374,11 +376,12 @@ class ServerCall(Stream):
 
     def send_head(self) -> None:
         """The initial metadata, unless they are sent already."""
-        if not self._is_head_sent and not self.is_reset:
-            self._is_head_sent = True
+        if not self.is_head_sent and not self.is_reset:
+            self.is_head_sent = True
             context = self._context
-            block = HEAD + metadata_block(context.initial) if context is not None and context.initial else HEAD
-            self.connection.send_headers(self, block)
+            assert context is not None
+            head = GZIP_HEAD if context.compresses else HEAD
+            self.connection.send_headers(self, head + metadata_block(context.initial) if context.initial else head)
 
     def _finish(self, code: int, details: str, trailers: Any = ()) -> None:
         if self._is_answered:
@@ -387,7 +390,7 @@ class ServerCall(Stream):
         self._stop_clock()
         self._tell_done()
         block = status_fields(code, details, trailers)
-        if self._is_head_sent:
+        if self.is_head_sent:
             self.connection.send_end(self, block)
         else:
             self.connection.send_headers(self, HEAD + block, is_end=True)
@@ -401,14 +404,17 @@ class ServerCall(Stream):
             self._deadline = None
 
 
-def _ended(task: asyncio.Task[None]) -> None:
+def _ended(work: Any, task: asyncio.Task[None]) -> None:
     """Of a handler's task: what it failed of was told to the client, and to the log."""
-    if not task.cancelled() and (failure := task.exception()) is not None:
+    if task.cancelled():
+        if inspect.iscoroutine(work):
+            work.close()  # the call ended before the task began, so that nobody has awaited it
+    elif (failure := task.exception()) is not None:
         logger.error("a call ended in a bug", exc_info=failure)
 
 
 class _Begun:
-    """A coroutine that has run up to where it first waits, and what it waits for: awaiting this goes on with it."""
+    """A coroutine that has run up to its first wait, with the object it waits for: awaiting this goes on with it."""
 
     def __init__(self, work: Coroutine[Any, Any, Any], waits_for: Any) -> None:
         self._work = work

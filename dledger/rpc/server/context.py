@@ -8,8 +8,10 @@ from typing import Any, NoReturn, Protocol
 
 from dledger.rpc.server.request import Request
 from dledger.rpc.status import StatusCode
-from dledger.rpc.wire import Metadata
+from dledger.rpc.wire import Metadata, compressed, prefixed
 
+GZIP = 2
+"""As ``grpc.Compression.Gzip``."""
 EOF = object()
 """What ``read`` returns behind the last request."""
 
@@ -31,6 +33,7 @@ class Call(Protocol):
     deadline_s: float | None
     is_reset: bool
     is_local_ended: bool
+    is_head_sent: bool
 
     async def read(self) -> Any: ...
 
@@ -42,7 +45,7 @@ class Call(Protocol):
 
 
 class ServerContext:
-    __slots__ = ("_call", "code", "details", "initial", "trailers")
+    __slots__ = ("_call", "code", "compresses", "details", "initial", "is_next_plain", "trailers")
 
     def __init__(self, call: Call) -> None:
         self._call = call
@@ -50,6 +53,10 @@ class ServerContext:
         self.details = ""
         self.initial: Iterable[tuple[str, str | bytes]] = ()
         self.trailers: Iterable[tuple[str, str | bytes]] = ()
+        self.compresses = False
+        """Answers go out as gzip."""
+        self.is_next_plain = False
+        """But not the next one."""
 
     @property
     def has_trailers(self) -> bool:
@@ -86,6 +93,25 @@ class ServerContext:
     async def send_initial_metadata(self, metadata: Iterable[tuple[str, str | bytes]]) -> None:
         self.initial = tuple(metadata)
         self._call.send_head()
+
+    def set_compression(self, compression: int) -> None:
+        """``grpc.Compression.Gzip`` compresses the answers, if the client takes that. Every other value leaves them as
+        they are. Raises RuntimeError behind the initial metadata."""
+        if self._call.is_head_sent:
+            raise RuntimeError("compression is chosen before the initial metadata are sent")
+        self.compresses = compression == GZIP and self._call.request.takes_gzip
+
+    def disable_next_message_compression(self) -> None:
+        self.is_next_plain = True
+
+    def framed(self, message: bytes) -> tuple[bytes, bytes]:
+        """An answer, as it is sent."""
+        if not self.compresses:
+            return prefixed(message)
+        if self.is_next_plain:
+            self.is_next_plain = False
+            return prefixed(message)
+        return prefixed(compressed(message), is_compressed=True)
 
     def set_trailing_metadata(self, metadata: Iterable[tuple[str, str | bytes]]) -> None:
         self.trailers = tuple(metadata)

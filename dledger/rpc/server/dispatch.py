@@ -1,4 +1,4 @@
-"""Which handler a path has, and how it is run: what a server's connections share."""
+"""The handler of each path, and how it is run: shared by a server's connections."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class _Details(NamedTuple):
 
 
 def quick(behaviour: Callable[..., Any]) -> Callable[..., Any]:
-    """Marks a unary method whose coroutine nearly always ends without waiting. Up to where it first waits it runs in no
-    task, so it may not use what needs one, such as ``asyncio.timeout``."""
+    """Marks a unary method with a coroutine that nearly always ends without waiting. Up to its first wait it runs in no
+    task, so it may not use anything that needs a task, such as ``asyncio.timeout``."""
     behaviour.is_quick = True  # type: ignore[attr-defined]
     return behaviour
 

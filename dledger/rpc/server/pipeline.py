@@ -18,9 +18,9 @@ async def answers_in_order(
 ) -> AsyncIterator[Answer]:
     """Begins each request as it comes, answers in their order, and reads no further while ``max_in_flight`` wait.
 
-    Raises what the first refused request raised, after the answers before it; the ones begun behind it are abandoned.
-    A read that is under way then is left to end by itself, as it does with its call: gRPC never frees the message that
-    a cancelled one was to bring (grpc/grpc#43360), up to 4 MiB for a stream that was refused.
+    Raises the error of the first refused request, after the answers before it; the ones begun behind it are abandoned.
+    A read under way at that time is left to end by itself, as it does with its call. gRPC never frees the message meant
+    for a cancelled read (grpc/grpc#43360): up to 4 MiB for a refused stream.
     """
     room = asyncio.Semaphore(max_in_flight)
     begun: asyncio.Queue[asyncio.Future[Answer] | None] = asyncio.Queue()
@@ -55,12 +55,12 @@ async def answers_in_order(
 
 
 def _forget(reader: asyncio.Task[None]) -> None:
-    """Whether or not somebody heard what it failed of: the stream has ended, of that or before it."""
+    """A failure of the reader is of no interest, heard or not: the stream has ended, by it or before it."""
     _readers.discard(reader)
     _abandon(reader)
 
 
 def _abandon(future: asyncio.Future[Any]) -> None:
-    """Nobody waits for it any more; what it failed of, if it did, is told of by what the stream ended with."""
+    """Nobody waits for it any more; the end of the stream tells its failure, if it failed."""
     if not future.cancel() and not future.cancelled():
         future.exception()

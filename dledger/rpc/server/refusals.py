@@ -65,7 +65,7 @@ def typed_refusal(failure: Exception) -> DLedgerError:
 
 
 class Undecodable:
-    """Stands for a request that is none: whoever looks at any field of it raises UNEXPECTED_ARGUMENT."""
+    """Stands for a request that is none: a look at any field of it raises UNEXPECTED_ARGUMENT."""
 
     def __init__(self, why: DecodeError) -> None:
         self._refusal = error(Code.UNEXPECTED_ARGUMENT, f"the request is not what this method takes: {why}")
@@ -76,7 +76,7 @@ class Undecodable:
 
 class TypedRegistry:
     """In place of the server where a service is added to it. gRPC answers a request that cannot be decoded itself, with
-    an untyped UNKNOWN and a trace in the log; behind this it is refused like any other.
+    an untyped UNKNOWN and a trace in the log. Behind this it is refused like any other.
 
     Answers of a stream that are encoded already, as another node gave them, go out as they are."""
 
@@ -134,7 +134,7 @@ def unary(
 def unary_with_caller(
     method: Callable[[Service, Request, str], Awaitable[Response]],
 ) -> Callable[[Service, Request, Context], Awaitable[Response]]:
-    """The same for a method that also takes the address of whoever calls (``caller_of``)."""
+    """As ``unary``, for a method that also takes the caller's address (``caller_of``)."""
 
     @functools.wraps(method)
     async def call(self: Service, request: Request, context: Context) -> Response:
@@ -170,7 +170,7 @@ def caller_of(peer: str) -> str:
 def streaming_in_context(
     method: Callable[[Service, Request, Context], AsyncIterator[Response]],
 ) -> Callable[[Service, Request, Context], AsyncIterator[Response]]:
-    """The same for a method that answers with a stream; ``Request`` may be an iterator of requests."""
+    """As ``unary``, for a method that answers with a stream; ``Request`` may be an iterator of requests."""
 
     @functools.wraps(method)
     async def call(self: Service, request: Request, context: Context) -> AsyncIterator[Response]:

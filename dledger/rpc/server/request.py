@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from dledger.rpc.http2.headers import Fields, MalformedHeaders, check_fields
-from dledger.rpc.wire import CONTENT_TYPE, Metadata, WireFault, metadata_of, timeout_s
+from dledger.rpc.wire import CONTENT_TYPE, Metadata, WireFault, check_encoding, metadata_of, timeout_s
 
 _PSEUDO = frozenset({b":method", b":scheme", b":path", b":authority"})
 _NEEDED = frozenset({b":method", b":scheme", b":path"})
@@ -24,7 +24,7 @@ class Request(NamedTuple):
     fault: WireFault | None
     """Why it is no call, though good HTTP/2."""
     http_status: int
-    """200, or what a client that does not speak gRPC is answered."""
+    """200, or the answer to a client that does not speak gRPC."""
     handler: Any = None
     """What the server does for ``path``; None: it knows no such method."""
 
@@ -46,6 +46,7 @@ def understand(fields: Fields) -> Request | Trailers:
     timeout: float | None = None
     try:
         metadata = metadata_of(fields)
+        check_encoding(last.get(b"grpc-encoding", b"identity"))
         if (value := last.get(b"grpc-timeout")) is not None:
             timeout = timeout_s(value)
     except WireFault as reason:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
+from ssl import SSLContext
 from typing import Any
 
 from dledger.rpc.http2.limits import Http2Limits
-from dledger.rpc.protocol import Http2Protocol
+from dledger.rpc.protocol import ALPN, Http2Protocol, agreed_on_http2
 from dledger.rpc.server.connection import ServerConnection
 from dledger.rpc.server.dispatch import MAX_MESSAGE_BYTES, Dispatch
 
@@ -27,6 +28,8 @@ class _Protocol(Http2Protocol[ServerConnection]):
     def make_connection(self, transport: asyncio.Transport) -> ServerConnection:
         server = self._server
         server.connected(self)
+        if not agreed_on_http2(transport):
+            transport.abort()
         peer = _peer_of(transport.get_extra_info("peername"))
         return ServerConnection(server.limits, self.wants_flush, self.heard_s, server.dispatch, peer)
 
@@ -61,11 +64,15 @@ class GrpcServer:
 
     # Life --------------------------------------------------------------------------------------------------------
 
-    async def bind(self, host: str | None, port: int) -> int:
-        """Takes the port (0: any that is free), and returns it. Nobody is served yet. Raises OSError."""
+    async def bind(self, host: str | None, port: int, *, ssl: SSLContext | None = None) -> int:
+        """Takes the port (0: any that is free), and returns it. Nobody is served yet. Raises OSError.
+
+        ``ssl``: with the server's certificate; it is made to offer HTTP/2 by ALPN, which clients must ask for."""
+        if ssl is not None:
+            ssl.set_alpn_protocols([ALPN])
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
-            lambda: _Protocol(self), host, port, backlog=BACKLOG, start_serving=False
+            lambda: _Protocol(self), host, port, backlog=BACKLOG, start_serving=False, ssl=ssl
         )
         bound: int = self._server.sockets[0].getsockname()[1]
         return bound

@@ -1,1 +1,1 @@
-"""What ``dledger spark`` does, as functions: each takes a session and says in a dictionary what it found."""
+"""The jobs of ``dledger spark``, as functions: each takes a session and returns its findings in a dictionary."""

@@ -41,7 +41,7 @@ def start(
     follow: bool = False,
     interval_ms: int = FOLLOW_INTERVAL_MS,
 ) -> StreamingQuery:
-    """Archives what is there, or with ``follow`` what comes too. ``log``: options of the source."""
+    """Archives the records that are there, and with ``follow`` also those that come. ``log``: options of the source."""
     options = {"startingOffsets": "earliest", "maxBytesPerTrigger": str(DEFAULT_BYTES_PER_TRIGGER), **log}
     records = spark.readStream.format("dledger").options(**options).load()
     writer = (
@@ -76,8 +76,8 @@ def read(spark: SparkSession, out: Path) -> DataFrame:
 
 
 def compare(spark: SparkSession, log: Mapping[str, str], out: Path, *, tell: Tell = quiet) -> dict[str, Any]:
-    """Each record of the log against the archive, from where ``log`` says that it begins: ``missing``, ``doubled``,
-    ``differing``. What was trimmed from the log since it was archived is not looked at."""
+    """Each record of the log against the archive, from the beginning given in ``log``: ``missing``, ``doubled``,
+    ``differing``. Records trimmed from the log since they were archived are not looked at."""
     tell("comparing", -1)
     archived = read(spark, out)
     wanted = ReadOptions.parse({**log, "failOnDataLoss": "false"})
@@ -95,8 +95,8 @@ def compare(spark: SparkSession, log: Mapping[str, str], out: Path, *, tell: Tel
 
 
 def fingerprint(records: DataFrame) -> tuple[int, int, int]:
-    """How many, and two sums over all of them that do not depend on their order: equal records cancel out in the first
-    one, and the second one has room for 8 · 10¹² of them."""
+    """How many, and two sums over all of them that do not depend on their order. Equal records cancel out in the first
+    sum. The second one has room for 8 · 10¹² of them."""
     row = (
         records.selectExpr("xxhash64(index, term, timestamp, value) AS hash")
         .selectExpr(

@@ -24,7 +24,7 @@ PARTIAL_SCHEMA = (
 
 
 def audit(spark: SparkSession, directories: Sequence[Path]) -> Audit:
-    """The same verdict as ``audit_locally``. Every worker must be able to read the directories."""
+    """The verdict of ``audit_locally``, by Spark. Every worker must be able to read the directories."""
     nodes = Nodes(directories)
     pieces = nodes.pieces()
     if not pieces:

@@ -32,7 +32,7 @@ def sums(spark: SparkSession, history: histories.History) -> pa.Table:
 
 
 def local_sums(history: histories.History) -> pa.Table:
-    """The same in this process."""
+    """The merged partial of ``RateKernel``, summed up in this process."""
     return _settled(history, whole_partial(_kernel(history), histories.batches(history)))
 
 

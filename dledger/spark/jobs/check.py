@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def check(
     spark: SparkSession, history: Path, *, rows_a_shard: int = ROWS_A_SHARD, tell: Tell = quiet
 ) -> dict[str, Any]:
-    """The same verdict as ``check_locally``."""
+    """The verdict of ``check_locally``, by Spark."""
     rows = histories.rows(spark, whole(history))
     tell("a first look", 0.0)
     overview = Overview(histories.partial_of(rows, OverviewKernel()), rows_a_shard)

@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 DEFAULT_KEY = "get_json_object(cast(value AS string), '$.key')"
 
 SPARKS_MARK = "_SUCCESS"
-"""What Spark leaves in a directory that a job wrote to its end."""
+"""A file that Spark leaves in a directory once a job wrote it to its end."""
 
 
 def compact(records: DataFrame, out: Path, *, key: str = DEFAULT_KEY, tell: Tell = quiet) -> dict[str, Any]:
     """Of all records with one ``key``, an SQL expression over index, term, timestamp and value, the last one is kept.
 
-    Records whose key is null are left out, and counted. ``out`` is replaced as a whole, once all is written beside it.
-    Raises CONFIG_ERROR where it holds anything but a table, and where no record has a key.
+    Records with a null key are left out, and counted. ``out`` is replaced as a whole, once all is written beside it.
+    Raises CONFIG_ERROR if it holds anything but a table, and if no record has a key.
     """
     draft, former = (out.with_name(f".{out.name}.{state}") for state in ("new", "old"))
     if former.exists() and not out.exists():  # killed between two renames
@@ -57,9 +57,10 @@ def _keyed(records: DataFrame, key: str) -> DataFrame:
 
 
 def _write(keyed: DataFrame, draft: Path) -> dict[str, Any]:
-    """Writes the table, and counts what it was made of as it is written: all is read once, and the counts are of that.
+    """Writes the table, and counts its records as it is written: everything is read once, and the counts are of that
+    reading.
 
-    Counted are the groups, by the tasks that write them, each of which Spark counts once however often it is run."""
+    The groups are counted by the tasks that write them. Spark counts each task once, however often it is run."""
     from pyspark.sql import Observation, functions  # noqa: PLC0415  # with the session, not before
 
     seen = Observation()

@@ -69,8 +69,8 @@ def _check_columns(file: Path) -> None:
 
 
 def rows(spark: SparkSession, history: History) -> DataFrame:
-    """What tells each task which of its rows to read: of Parquet, (file, row group), for the JVM would bring every row
-    from columns to rows and back; of lines, the lines."""
+    """The rows that tell each task its share. For Parquet these are (file, row group), for the JVM would bring every
+    row from columns to rows and back. For lines these are the lines."""
     if history.is_lines:
         lines = spark.read.text(str(history.files[0]))
         return lines.filter(lines.value != _torn_line(history.files[0]))
@@ -79,7 +79,7 @@ def rows(spark: SparkSession, history: History) -> DataFrame:
 
 
 def batches(history: History) -> Iterator[pa.RecordBatch]:
-    """The same in this process."""
+    """The history's rows in batches, for a job in this process."""
     if history.is_lines:
         with history.files[0].open("rb") as file:
             while lines := list(islice(file, LINES_AT_A_TIME)):
@@ -123,7 +123,8 @@ def partial_of(rows: DataFrame, kernel: Kernel) -> pa.Table:
 
 
 def _torn_line(file: Path) -> str:
-    """What follows the last line's end: whoever recorded it was killed as it was written, and nobody heard of it."""
+    """The bytes behind the last line's end: the recorder was killed as it wrote them, and nobody heard of that
+    event."""
     with file.open("rb") as opened:
         end = opened.seek(0, 2)
         opened.seek(max(0, end - LINES_AT_A_TIME))
@@ -138,8 +139,8 @@ def _partials_of(kernel: Kernel) -> Callable[[Iterable[pa.RecordBatch]], Iterato
 
 
 def summaries_of(rows: DataFrame, overview: Overview) -> list[pa.Table]:
-    """Of each of ``CHECKS``, what its shards tell. Spark's shuffle brings the rows of a shard together, so that of a
-    history larger than any machine each worker holds a shard at a time."""
+    """Of each of ``CHECKS``, its shards' summaries. Spark's shuffle brings the rows of a shard together. So each worker
+    holds a shard at a time, even of a history larger than any machine."""
     shared = rows.mapInArrow(_shares_of(overview), "check bigint, shard bigint, rows binary")
     summed = shared.groupBy("check", "shard").applyInArrow(
         _summary_in(overview), f"check bigint, {_sql_schema(SUMMARY)}"

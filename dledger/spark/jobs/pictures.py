@@ -18,7 +18,7 @@ DOTS_PER_INCH = 120
 def write(
     out: Path, title: str, numbers: dict[str, Any], draw: Callable[[Figure], None], *, inches: tuple[float, float]
 ) -> dict[str, Any]:
-    """``draw`` puts into an empty figure what ``title`` stands over; returns the numbers, and where the files are."""
+    """``draw`` fills an empty figure under ``title``; returns the numbers, and the paths of the files."""
     from matplotlib.figure import Figure  # noqa: PLC0415  # slow to import
 
     figure = Figure(figsize=inches, layout="constrained")

@@ -1,12 +1,12 @@
-"""How far a job is: told to whoever shows it."""
+"""How far a job is, for a display."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 Tell = Callable[[str, float], None]
-"""What is being done, and how much of it is: 0 to 1, or less than 0 where nobody knows."""
+"""The present step, and its share done: 0 to 1, or less than 0 if it is unknown."""
 
 
 def quiet(_what: str, _share: float) -> None:
-    """For those who do not want to know."""
+    """For callers that do not want to know."""

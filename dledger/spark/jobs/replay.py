@@ -29,12 +29,12 @@ def replay(
 ) -> dict[str, Any]:
     """Appends the column ``value`` of ``source``, sorted by ``order``. Run again under the same ``name`` it goes on.
 
-    One task sorts and appends: what has an order comes from one place, and what several tasks sorted would be put
-    together by where it lies. Raises CONFIG_ERROR where a column is missing.
+    One task sorts and appends, so the order comes from one place. Rows sorted by several tasks would be put together by
+    their places. Raises CONFIG_ERROR if a column is missing.
 
-    ``first_index``: only what has that index or a higher one, as a replay of its own, which has a name of its own: the
-    log knows the rows of a name by their numbers, and would take the first of these for the first of all. What is told
-    as ``end_index`` is where to go on when the archive has grown.
+    ``first_index``: only rows with that index or a higher one, as a replay of its own under a name of its own. The log
+    knows the rows of a name by their numbers, and would take the first of these for the first of all. The ``end_index``
+    told is the place to go on when the archive has grown.
     """
     rows = _rows(spark, source)
     for column in (order, "value", *(() if first_index is None else (INDEX,))):

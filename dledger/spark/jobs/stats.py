@@ -38,7 +38,7 @@ def _partials(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def local_sums(options: dict[str, str]) -> pa.Table:
-    """The same of a log, in this process."""
+    """The partial result of all records of a log, summed up in this process."""
     read = ReadOptions.parse({**options, "columns": "timestamp,value"})
     with opened(read.place) as origin:
         start, end = resolve_range(read, origin)
@@ -71,8 +71,8 @@ def _draw(figure: Figure, merged: pa.Table) -> None:
 
 
 def steps_of(slots: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], float]:
-    """In which step of the picture each slot is, where each step begins, and how long one is, in seconds: a log of
-    years has no more of them than one of minutes."""
+    """The step of each slot in the picture, the beginning of each step, and the length of one in seconds. A log of
+    years has no more steps than one of minutes."""
     since = slots - slots.min()
     slots_a_step = -(-(int(since.max()) + 1) // MOST_STEPS)
     at = since // slots_a_step

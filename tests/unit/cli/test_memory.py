@@ -12,7 +12,7 @@ BATCH_BYTES = 1 << 20
 ROUNDS = 50
 COUNT_FAULTS = f"""
 import resource
-from dledger.cli.memory import keep_freed_memory
+from dledger.common.memory import keep_freed_memory
 
 {{preparation}}
 record = bytes({BATCH_BYTES})

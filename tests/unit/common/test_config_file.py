@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -139,3 +141,11 @@ def test_a_data_directory_that_is_a_file_is_refused_and_nothing_is_made(tmp_path
         config(tmp_path, data=str(tmp_path / "file" / "n0"))
     config(tmp_path, data=str(tmp_path / "new" / "n0"))
     assert not (tmp_path / "new").exists()
+
+
+def test_a_data_directory_on_a_read_only_mount_is_refused_by_that_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_flag=os.ST_RDONLY))
+    with pytest.raises(ConfigError, match=f"{tmp_path} is mounted read-only"):
+        config(tmp_path)

@@ -6,15 +6,10 @@ import asyncio
 import threading
 from collections import Counter
 from collections.abc import Sequence
-from random import Random
 
 import pytest
 
 from dledger.common.resolver import Resolver, look_up
-from dledger.raft import codec
-from dledger.transport.peer import TcpTransport
-from tests.unit.transport.nodes import A, B, Nodes
-from tests.unit.transport.recorder import Recorder
 
 
 class Nameserver:
@@ -75,20 +70,6 @@ async def test_the_last_answer_serves_while_the_nameserver_is_silent() -> None:
     assert resolver.knows("n1.test")
     assert await resolver.resolve("n1.test", 0.01) == ["127.0.0.1"]
     server.answers.set()
-
-
-async def test_a_peer_is_dialled_by_name_at_each_of_its_addresses(nodes: Nodes) -> None:
-    server = Nameserver()
-    server.addresses["b.test"] = ["127.0.0.9", "127.0.0.1"]
-    target = await nodes.start(B)
-    recorder = Recorder(A)
-    source = TcpTransport("127.0.0.1", 0, codec=codec, random=Random(1), resolver=Resolver(server.look_up))
-    await source.start(recorder)
-    try:
-        source.set_peers({B: f"b.test:{target.port}"})
-        await recorder.until(lambda: source.is_connected(B))
-    finally:
-        await source.close()
 
 
 def test_the_system_knows_this_machine() -> None:

@@ -296,19 +296,6 @@ async def test_what_a_leader_with_a_clock_ahead_wrote_stays_ten_seconds_longer_a
 
 
 @virtual_time
-async def test_a_leader_whose_clock_is_ahead_of_the_others_is_warned(caplog: pytest.LogCaptureFixture) -> None:
-    async with SimCluster(3, segment_frames=10) as cluster:
-        leader = await cluster.leader()
-        await fill(leader, 50)
-        await leader.replica.retention.set(3_600_000, 0)
-        leader.clock_offset_ms = FOUR_DAYS_MS
-        await asyncio.sleep(5)
-        said = [record for record in caplog.records if "clock is ahead" in record.message]
-        assert len(said) == 1
-        assert said[0].ahead_ms == pytest.approx(FOUR_DAYS_MS, abs=5)  # type: ignore[attr-defined]
-
-
-@virtual_time
 async def test_a_log_that_is_too_large_loses_its_oldest_segments() -> None:
     async with SimCluster(3, segment_frames=10) as cluster:
         leader = await cluster.leader()

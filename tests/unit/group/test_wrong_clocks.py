@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+
+import pytest
+
 from dledger.raft.leadership import MAX_STAMP_LEAD_MS
 from tests.support.cluster import SimCluster, SimNode
 from tests.support.virtual_time import virtual_time
@@ -47,3 +51,39 @@ async def test_a_clock_that_is_behind_stamps_its_own_time() -> None:
             other.clock_offset_ms += TEN_YEARS_MS
         own_ms = await stamp_of_an_append(leader)
         assert await stamp_of_an_append(leader) < own_ms + TEN_YEARS_MS
+
+
+@virtual_time
+async def test_a_leader_whose_clock_is_ahead_of_the_others_is_warned(caplog: pytest.LogCaptureFixture) -> None:
+    async with SimCluster(3) as cluster:
+        leader = await cluster.leader()
+        leader.clock_offset_ms = TEN_YEARS_MS
+        await asyncio.sleep(5)
+        said = [record for record in caplog.records if "clock is ahead" in record.message]
+        assert len(said) == 1
+        assert said[0].ahead_ms == pytest.approx(TEN_YEARS_MS, abs=5)  # type: ignore[attr-defined]
+
+
+@virtual_time
+async def test_a_log_with_a_time_that_the_clocks_have_not_reached_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    """A single voter believes its own clock: nobody tells it another time."""
+    async with SimCluster(1) as cluster:
+        leader = await cluster.leader()
+        leader.clock_offset_ms = TEN_YEARS_MS
+        await stamp_of_an_append(leader)
+        leader.clock_offset_ms = 0
+        await asyncio.sleep(5)
+        said = [record for record in caplog.records if "the last record's time is ahead" in record.message]
+        assert len(said) == 1
+        assert said[0].ahead_ms == pytest.approx(TEN_YEARS_MS, abs=10_000)  # type: ignore[attr-defined]
+
+
+@virtual_time
+async def test_clocks_that_agree_are_not_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    async with SimCluster(3) as cluster:
+        leader = await cluster.leader()
+        leader.clock_offset_ms = MAX_STAMP_LEAD_MS // 2
+        await stamp_of_an_append(leader)
+        leader.clock_offset_ms = 0
+        await asyncio.sleep(5)
+        assert not [record for record in caplog.records if "ahead" in record.message]

@@ -16,8 +16,8 @@ from dledger.metrics import server as metrics_server
 from dledger.v1 import log_pb2, log_pb2_grpc
 
 
-def fetch(port: int) -> str:
-    with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as response:
+def fetch(port: int, query: str = "") -> str:
+    with urlopen(f"http://127.0.0.1:{port}/metrics{query}", timeout=5) as response:
         return str(response.read(), "utf-8")
 
 
@@ -43,6 +43,18 @@ async def test_a_client_of_grpc_is_told_which_port_it_took(told: str) -> None:
     finally:
         await server.close()
     assert (refused.value.code(), refused.value.details()) == (grpc.StatusCode.UNIMPLEMENTED, told)
+
+
+async def test_metrics_that_are_asked_for_by_name_are_served_alone() -> None:
+    registry = make_registry(GroupCollector([GroupMetrics("default", NodeId("n0"), term=3)]))
+    server = start_metrics_server(registry, "127.0.0.1", 0)
+    try:
+        text = await asyncio.to_thread(fetch, server.port, "?name[]=dledger_term")
+    finally:
+        await server.close()
+    assert [line for line in text.splitlines() if not line.startswith("#")] == [
+        'dledger_term{group="default",node="n0"} 3.0'
+    ]
 
 
 async def test_another_path_than_the_metrics_is_not_found() -> None:

@@ -41,6 +41,15 @@ def test_fenced_code_is_left_out() -> None:
     assert texts("One\n```python\nif a:\n    - b. C\n```\nTwo") == ["One", "Two"]
 
 
+def test_a_drawing_behind_two_colons_is_left_out() -> None:
+    assert texts("Drawn so::\n\n    a ── b. C\n\n      d\n\nTwo") == ["Drawn so::", "Two"]
+
+
+@pytest.mark.parametrize("first", ["Drawn so::", "Drawn so::\n"])
+def test_a_drawing_in_a_function_ends_with_its_indentation(first: str) -> None:
+    assert texts(f"{first}\n        a ── b\n\n    Two") == ["Drawn so::", "Two"]
+
+
 def test_inline_code_is_one_word() -> None:
     assert sentences("Call `log.append(a, b)` and ``a ` b``.")[0].length == 4
 

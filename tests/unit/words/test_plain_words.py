@@ -13,8 +13,8 @@ READ_FIRST_BOUND = 5.0
 """In percent: sentences of more than 30 words on the pages that everybody reads."""
 PAGES_BOUND = 10.0
 """The same on every other page."""
-GUESSED_BOUND = 5.01
-"""Of 100 words of docstrings, those that leave the actor to be guessed. It is to come under 3.5, and never to rise."""
+GUESSED_BOUND = 3.23
+"""Of 100 words of docstrings, those that leave the actor to be guessed. It is never to rise."""
 GUESSED_SLACK = 0.25
 
 ELSEWHERE = [str(page.relative_to(ROOT)) for page in pages() if str(page.relative_to(ROOT)) not in READ_FIRST]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dledger.rpc.client.call import UnaryCall
 from dledger.rpc.client.rpc_failure import RpcFailure
 from dledger.rpc.http2 import abuse, frames
 from dledger.rpc.http2.frames import ErrorCode, frame
@@ -101,6 +103,20 @@ async def test_a_server_that_goes_away_ends_what_it_has_and_takes_no_more() -> N
     assert caught.value.status is StatusCode.UNAVAILABLE
     assert not caught.value.was_sent
     assert not pair.client.takes_calls
+
+
+@pytest.mark.parametrize(("left_s", "status"), [(0.0, StatusCode.DEADLINE_EXCEEDED), (1.0, StatusCode.CANCELLED)])
+@virtual_time
+async def test_a_server_that_resets_a_call_at_its_deadline_says_that_its_time_is_up(
+    left_s: float, status: StatusCode
+) -> None:
+    pair = Pair()
+    call = pair.client.open(UnaryCall, HEADS)
+    call.expire_at(asyncio.get_running_loop().time() + left_s)
+    pair.client.receive(frames.settings_frame({}) + frames.reset(call.id, ErrorCode.CANCEL), 0.0)
+    with pytest.raises(RpcFailure) as caught:
+        await call.answered
+    assert caught.value.status is status
 
 
 # What breaks the protocol --------------------------------------------------------------------------------------------
@@ -245,8 +261,8 @@ async def test_the_same_bytes_mean_something_else_once_the_table_has_changed() -
 
     assert ask(1, indexed) == 3
     assert ask(3, again) == 3
-    assert ask(5, b"\x83\x86" + b"\x44\x05/none") == 1  # UNIMPLEMENTED, in trailers alone; and the newest entry now
-    assert ask(7, again) == 1
+    assert ask(5, b"\x83\x86" + b"\x44\x05/none") == 2  # UNIMPLEMENTED, and a reset; and the newest entry now
+    assert ask(7, again) == 2
 
 
 @virtual_time

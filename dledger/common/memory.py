@@ -1,4 +1,4 @@
-"""What a process that takes or sends one batch behind another asks of its allocator."""
+"""Settings of the allocator for a process that takes or sends one batch behind another."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ LARGE_BYTES = 32 << 20
 def keep_freed_memory() -> None:
     """Up to ``KEPT_BYTES`` that were freed are kept for the next batch.
 
-    glibc gives them back to the kernel after each, and takes them again page by page with the next: that costs a client
-    a seventh of what it appends in bulk, and where a follower catches up, the appends that go on another. Nothing
-    happens where the C library has no ``mallopt``. For a process of ours; a library must not decide this for its host.
+    glibc gives them back to the kernel after each, and takes them again page by page with the next. That costs a client
+    a seventh of its bulk appends. If a follower catches up, it costs the appends that go on another seventh. Nothing
+    happens if the C library has no ``mallopt``. It holds for the whole process. dledger's own programs call it, and a
+    program that appends in bulk may. The client does not do so by itself.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
