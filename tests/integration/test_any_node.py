@@ -104,9 +104,8 @@ async def test_a_node_without_the_group_takes_its_calls_too(nodes: Nodes) -> Non
     request = log_pb2.ReadRecordsRequest(group="orders")
     answers = await everything(at.log.ReadRecords(request, timeout=CALL_TIMEOUT_S))
     assert [each.entry.value for each in answers] == [b"an order"]
-    append = log_pb2.AppendRequest(group="orders", records=[b"x"])
     with pytest.raises(grpc.aio.AioRpcError) as failure:
-        await at.log.Append(append, timeout=CALL_TIMEOUT_S, metadata=(("dledger-hops", "0"),))
+        await at.append_here(b"x", group="orders")
     assert refusal_in(failure.value).reason == "NOT_HERE"
 
 
