@@ -3,6 +3,7 @@
 # make test     installs what tests need and runs them
 # make test-spark what needs Spark (500 MB, with a Java): the log as a source and a sink
 # make spark-kills KILLS=20   kill -9 of a Spark pipeline in the middle: is every record there once?
+# make test-clients what needs Go, Node.js, Maven and a network: the programs of docs/clients, while a leader is killed
 # make test-root what needs root: loop-mounted disks that run full, hang or lose power, system calls that fail
 # make test-docker builds the image and runs docker-compose.yml, with a Docker engine of its own (root; says what it lacks)
 # make jepsen   five hosts, every nemesis for a moment (root); longer: .venv/bin/python -m jepsen suite --time-limit 120
@@ -34,7 +35,7 @@ SCENARIOS ?= bulk catchup failover idle groups members reads growth
 bin := .venv/bin
 pip := $(bin)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo demo-spark test test-spark spark-kills test-root test-docker check lint format soak sim liveness fuzz conformance jepsen bench bench-all bench-gate proof proof-quick proof-report proto clean
+.PHONY: demo demo-spark test test-clients test-spark spark-kills test-root test-docker check lint format soak sim liveness fuzz conformance jepsen bench bench-all bench-gate proof proof-quick proof-report proto clean
 
 demo: .venv/.installed
 	@$(bin)/python -m dledger demo
@@ -45,6 +46,9 @@ demo-spark: .venv/.spark-extra
 # Many tests wait: three workers for two cores. One begins with all clusters under load (tests/integration/conftest.py).
 test: .venv/.tools
 	@$(bin)/python -m pytest --numprocesses 3 --no-loadscope-reorder tests/integration tests/unit
+
+test-clients: .venv/.tools
+	@$(bin)/python -m pytest tests/clients
 
 test-spark: .venv/.spark
 	@$(bin)/python -m pytest tests/spark

@@ -23,6 +23,11 @@ Over plain gRPC, a status leaves the outcome of a request open in two cases. It 
 it. Or the reason is one of:
 
 {_DOUBTFUL}
+Any node takes any call, and sends on to the leader what the leader is to answer. The leader's refusals come back as
+they are. `TERM_CHANGED` (or `WAIT_QUORUM_ACK_TIMEOUT`, if the time ran out) says that the leader got the call and did
+not answer. `NOT_LEADER` says that the call was carried out nowhere: no leader is known, or it cannot be reached from
+the node asked, or the call has `dledger-hops: 0` in its metadata.
+
 This file is made by `python -m dledger.cli.errors_doc`.
 
 | code | gRPC status | exception | exit | meaning |
@@ -30,7 +35,8 @@ This file is made by `python -m dledger.cli.errors_doc`.
 """
 
 TAIL = """
-`NOT_LEADER` carries `leader_id` and `leader_address` in its metadata, `INDEX_OUT_OF_RANGE` and
+`NOT_LEADER` carries `leader_id` and `leader_address` in its metadata. It also carries them in plain trailing metadata,
+`dledger-leader-id` and `dledger-leader-address`, which are empty while no leader is known. `INDEX_OUT_OF_RANGE` and
 `INDEX_LESS_THAN_LOCAL_BEGIN` carry `first_index` and `commit_index`, `OUT_OF_ORDER` carries
 `expected_sequence`, `WRONG_EXPECTED_INDEX` carries `next_index`. `CHANGE_REFUSED` carries `waits_for` (`connection`,
 `answer`, `compare`, `catch_up` or `handover`) when what stands in the way passes by itself.

@@ -286,7 +286,9 @@ CODES: dict[Code, CodeInfo] = {
     Code.NETWORK_ERROR: CodeInfo("UNAVAILABLE", Unavailable, 3, "no endpoint could be reached"),
     Code.TIMEOUT: CodeInfo("DEADLINE_EXCEEDED", DeadlineExceeded, 3, "the time ran out and nothing was done"),
     Code.WAIT_QUORUM_ACK_TIMEOUT: CodeInfo("DEADLINE_EXCEEDED", OutcomeUnknown, 4, "written, not acknowledged in time"),
-    Code.TERM_CHANGED: CodeInfo("ABORTED", OutcomeUnknown, 4, "written, then the leader lost its term"),
+    Code.TERM_CHANGED: CodeInfo(
+        "ABORTED", OutcomeUnknown, 4, "perhaps written: the leader lost its term, or did not answer the node asked"
+    ),
     Code.SESSION_EXPIRED: CodeInfo(
         "ABORTED", OutcomeUnknown, 4, "the state machine forgot the session, and what became of its commands"
     ),

@@ -14,8 +14,8 @@ from dledger.log.frame.control import member_record, settings_record
 from dledger.log.log_api import Damaged
 from dledger.raft.state import VoteBlocker
 from dledger.rpc.server.refusals import unary, unary_with_caller
+from dledger.server.cluster_node import Node
 from dledger.server.directory_machine import GroupEntry
-from dledger.server.embedded import Node
 from dledger.server.operator_lines import tell
 from dledger.v1 import admin_pb2, admin_pb2_grpc
 from dledger.version import __version__

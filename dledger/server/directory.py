@@ -245,6 +245,15 @@ class Directory:
         beside = [split_address(each.peer_address) for each in members]
         return [*filter(None, told), *(join_address(host, port + GRPC_PORT_OFFSET) for host, port in beside)]
 
+    def members_of(self, name: str) -> list[Member]:
+        """The nodes to ask about a group without a replica here, connected ones first. For an unknown group: the leader
+        of `meta`, as it knows all groups."""
+        entry = self.machine.groups.get(name)
+        if entry is not None:
+            return sorted(entry.members, key=lambda each: not self._node.is_connected(each.id))
+        meta = self._node.groups.replicas.get(META_GROUP)
+        return [] if meta is None else [each for each in meta.log.state.members if each.id == meta.leader_id]
+
     # Founders ----------------------------------------------------------------------------------------------------
 
     def founders(self, ids: Sequence[NodeId]) -> list[Member]:

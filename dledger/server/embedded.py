@@ -1,106 +1,106 @@
-"""A member of a cluster inside your own program, with all groups of the cluster. ``dledger serve`` runs the same class.
+"""``dledger.Node``: a member of a cluster inside your own program.
 
-Its own log is the group `default`; every call takes another group by name. The group `meta` is founded from the
-configuration and holds the directory of groups; its first leader founds `default` on the same members.
+The node serves clients at its port, as ``dledger serve`` does. Through this port the other nodes send calls on to their
+leader, and any client reaches the log. The program's own calls are sent on too when another node leads.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from random import Random
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from typing import Any
 
-from dledger.client.between_nodes import OtherNodes
 from dledger.common.config import NodeConfig
-from dledger.common.errors import Code, DLedgerError, error
-from dledger.common.types import DEFAULT_GROUP, META_GROUP, Ack, Member
-from dledger.disk.disk import Disk
-from dledger.group.replica import Replica
-from dledger.node import node
-from dledger.server.directory import Directory
-from dledger.transport.transport_api import Transport
+from dledger.common.errors import DLedgerError
+from dledger.common.types import Ack, Consistency, Entry
+from dledger.server import cluster_node
+from dledger.server.client_port import ClientPort
+from dledger.server.forwarding import IN_PROCESS, RefusedCall
+from dledger.v1 import log_pb2
+
+_ON_THE_WIRE = {
+    Consistency.LINEARIZABLE: log_pb2.CONSISTENCY_LINEARIZABLE,
+    Consistency.COMMITTED: log_pb2.CONSISTENCY_COMMITTED,
+}
 
 
-class Node(node.Node):
-    """``async with Node(config) as node``, or ``start`` and ``stop``."""
+class Node(cluster_node.Node):
+    """``async with Node(config) as node``, or ``start`` and ``stop``.
 
-    def __init__(
-        self,
-        config: NodeConfig,
-        *,
-        disk: Disk | None = None,
-        transport: Transport[Any] | None = None,
-        random: Random | None = None,
-        wall_clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
-        others: OtherNodes | None = None,
-    ) -> None:
-        random = random or Random()  # seeded by the operating system
-        config = replace(config, group=META_GROUP)
-        super().__init__(config, disk=disk, transport=transport, random=random, wall_clock_ms=wall_clock_ms)
-        self.directory = Directory(self, random, others or OtherNodes())
-        self.groups.unnamed = DEFAULT_GROUP
-        self.groups.refusal = self.directory.refusal
+    With ``serves_clients=False`` the node listens on its port for nodes alone. While it leads, the other nodes refuse
+    calls with NOT_LEADER. It sends on its own calls all the same.
+    """
+
+    def __init__(self, config: NodeConfig, *, serves_clients: bool = True, **replaced: Any) -> None:
+        super().__init__(config, **replaced)
+        self._serves_clients = serves_clients
+        self._port: ClientPort | None = None
 
     async def join(self) -> None:
+        """As of every node; it serves clients from then on. Raises CONFIG_ERROR for a port in use, too."""
+        if self._serves_clients:  # taken before it joins: a node that nobody can ask must not stand for election
+            self._port = await ClientPort.take(self)
         await super().join()
-        self.directory.start()
+        if self._port is not None:
+            await self._port.open()
 
     async def stop(self) -> None:
-        await self.directory.stop()
-        await super().stop()
-
-    def on_members(self, group: str, members: Sequence[Member], *, is_committed: bool) -> None:
-        super().on_members(group, members, is_committed=is_committed)
-        self.directory.on_members()
-
-    def on_failure(self, group: str, failure: DLedgerError) -> None:
-        # The node ends with either of the cluster's own groups: its supervisor starts it again.
-        super().on_failure(META_GROUP if group == DEFAULT_GROUP else group, failure)
-
-    async def find(self, group: str) -> Replica:
-        """As ``replica``, and sure of missing groups. It raises UNKNOWN_GROUP only after a read of the directory that
-        began after the call, else NOT_HERE."""
+        """As of every node. The node tells clients first, so they move to the next leader."""
+        port, self._port = self._port, None
         try:
-            return self.replica(group)
-        except DLedgerError as refusal:
-            await self.check_exists(group, refusal)
-            raise
+            if port is not None:
+                await self.leave()
+                await port.close()
+        finally:
+            await super().stop()
 
-    async def find_for_users(self, group: str) -> Replica:
-        """As ``user_replica``, and sure of what there is not."""
-        try:
-            return self.user_replica(group)
-        except DLedgerError as refusal:
-            await self.check_exists(group, refusal)
-            raise
-
-    async def check_exists(self, group: str, refusal: DLedgerError) -> None:
-        """Raises UNKNOWN_GROUP if that is why the group was refused."""
-        if refusal.code is Code.NOT_HERE:
-            await self.directory.check_exists(self.groups.name_of(group))
-
-    def user_replica(self, group: str) -> Replica:
-        """For users' appends, trims and retention: the log of a state machine belongs to the state machine alone.
-        Raises UNSUPPORTED, and the errors of ``replica``."""
-        return self._for_users(self.replica(group))
-
-    def _for_users(self, replica: Replica) -> Replica:
-        machine, name = replica.settings.current.machine, self.groups.name_of(replica.group)
-        if replica.settings.current.is_sealed:
-            # Another group may have the name by now: this node hears of it later than others.
-            raise error(Code.NOT_HERE, f"the group {name!r} on {self.config.id} is being removed: ask another")
-        if machine or replica.group == META_GROUP:
-            raise error(
-                Code.UNSUPPORTED,
-                f"group {name!r} is the log of a state machine ({machine or 'directory'}), and takes no records of "
-                "others, nor trims: use another group",
-            )
-        return replica
+    # The log, for the program; another node answers where this one may not ---------------------------------------
 
     async def append_many(
         self, records: Sequence[bytes], *, expect_index: int | None = None, group: str = ""
     ) -> list[Ack]:
-        await self.find_for_users(group)
-        return await super().append_many(records, expect_index=expect_index, group=group)
+        try:
+            return await super().append_many(records, expect_index=expect_index, group=group)
+        except DLedgerError as refusal:
+            request = log_pb2.AppendRequest(group=group, records=records, expect_index=expect_index)
+            refused = RefusedCall("Append", group, refusal, IN_PROCESS)
+            result = await self.forwarder.unary(refused, request, log_pb2.AppendResponse)
+        return [Ack(result.base_index + ordinal, result.term, result.timestamp_ms) for ordinal in range(result.count)]
+
+    async def get(self, index: int, consistency: Consistency = Consistency.LINEARIZABLE, *, group: str = "") -> Entry:
+        try:
+            return await super().get(index, consistency, group=group)
+        except DLedgerError as refusal:
+            request = log_pb2.GetRequest(group=group, index=index, consistency=_ON_THE_WIRE[consistency])
+            refused = RefusedCall("Get", group, refusal, IN_PROCESS)
+            found = await self.forwarder.unary(refused, request, log_pb2.GetResponse)
+        return _entry(found.entry)
+
+    async def read(
+        self,
+        start: int = 0,
+        *,
+        follow: bool = False,
+        consistency: Consistency = Consistency.LINEARIZABLE,
+        group: str = "",
+    ) -> AsyncGenerator[Entry, None]:
+        has_begun = False
+        try:
+            async with aclosing(super().read(start, follow=follow, consistency=consistency, group=group)) as entries:
+                async for entry in entries:
+                    has_begun = True
+                    yield entry
+        except DLedgerError as refusal:
+            if has_begun:
+                raise
+            request = log_pb2.ReadRecordsRequest(
+                group=group, start_index=start, follow=follow, consistency=_ON_THE_WIRE[consistency]
+            )
+            refused = RefusedCall("ReadRecords", group, refusal, IN_PROCESS)
+            async with aclosing(self.forwarder.read(refused, request)) as answers:
+                async for answer in answers:
+                    yield _entry(log_pb2.ReadRecordsResponse.FromString(answer).entry)
+
+
+def _entry(entry: log_pb2.Entry) -> Entry:
+    return Entry(entry.index, entry.term, entry.timestamp_ms, entry.value)

@@ -19,7 +19,7 @@ from dledger.common.errors import Code, ConfigError, error
 from dledger.rpc.server.refusals import TypedRegistry
 from dledger.rpc.server.server import GrpcServer
 from dledger.server.admin_service import AdminService
-from dledger.server.embedded import Node
+from dledger.server.cluster_node import Node
 from dledger.server.log_service import LogService
 from dledger.server.log_service_wire import decode_append, encode_read
 from dledger.v1 import admin_pb2, admin_pb2_grpc, log_pb2, log_pb2_grpc

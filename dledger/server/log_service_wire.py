@@ -14,6 +14,7 @@ from dledger.v1 import log_pb2
 LARGE_BYTES = 64 << 10
 """Below, protobuf is as quick at decoding."""
 _APPENDED_BODY = tag_of(log_pb2.AppendStreamRequest.BODY_FIELD_NUMBER)
+_BODY_OF_APPEND = bytes([_APPENDED_BODY])
 _BATCH = bytes([tag_of(log_pb2.ReadResponse.BATCHES_FIELD_NUMBER)])
 _BODY = bytes([tag_of(log_pb2.Batch.BODY_FIELD_NUMBER)])
 
@@ -33,6 +34,14 @@ def decode_append(message: bytes) -> AppendMessage:
         return AppendMessage(whole, whole.body)
     head = log_pb2.AppendStreamRequest.FromString(message[: span.field_start])
     return AppendMessage(head, memoryview(message)[span.start :])
+
+
+def encode_appended(message: AppendMessage) -> bytes:
+    """What ``decode_append`` takes apart."""
+    head = message.head.SerializeToString()
+    return (
+        head if message.head.body else b"".join((head, _BODY_OF_APPEND, encode_varint(len(message.body)), message.body))
+    )
 
 
 class ReadMessage(NamedTuple):

@@ -11,24 +11,16 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 
-from grpc_health.v1 import health_pb2
-from grpc_health.v1.health import aio as grpc_health
-
 from dledger.common.config import NodeConfig
 from dledger.common.http2_refusal import wrong_port
 from dledger.common.open_files import keep_files_back
-from dledger.common.types import DEFAULT_GROUP, NodeId, Role, Term
 from dledger.metrics.collector import GroupCollector, make_registry
 from dledger.metrics.server import start_metrics_server
-from dledger.server.embedded import Node
-from dledger.server.grpc_port import LOG_SERVICE, GrpcPort, bind_grpc
+from dledger.server.client_port import ClientPort
+from dledger.server.cluster_node import Node
 
 logger = logging.getLogger(__name__)
 
-_SERVING = health_pb2.HealthCheckResponse.SERVING
-_NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
-
-STOP_GRACE_S = 1.0
 SWITCH_INTERVAL_S = 0.001
 """The event loop waits at most so long for a thread that computes, as a scrape of many groups does for half a second.
 The interpreter's own interval is five times as long, each time the loop wants to go on."""
@@ -48,8 +40,7 @@ async def serve(config: NodeConfig, *, on_ready: Callable[[Node], None] | None =
             stack.push_async_callback(node.stop)
             await node.open()
             # Every port is taken before it joins: a node that nobody can ask must not stand for election.
-            health = grpc_health.HealthServicer()
-            port = await bind_grpc(node, health)
+            port = await ClientPort.take(node)
             if config.metrics_port:
                 registry = make_registry(GroupCollector(node.groups.metrics.values(), node.refresh_metrics))
                 told = wrong_port(config.id, "metrics", config.client_address)
@@ -58,11 +49,10 @@ async def serve(config: NodeConfig, *, on_ready: Callable[[Node], None] | None =
                 )
                 stack.push_async_callback(metrics_server.close)
             await node.join()
-            await port.start()
-            stack.push_async_callback(_stop_grpc, port, health)
+            await port.open()
+            stack.push_async_callback(port.close)
             # Clients that are told so move to the next leader; a client with a cut stream would have to look for one.
             stack.push_async_callback(node.leave)
-            await _follow_health(node, health)
             _calm_collector()
             if on_ready is not None:
                 on_ready(node)
@@ -109,27 +99,3 @@ def _signals(stopping: asyncio.Event) -> Iterator[None]:
     finally:
         for number in numbers:
             loop.remove_signal_handler(number)
-
-
-async def _stop_grpc(port: GrpcPort, health: grpc_health.HealthServicer) -> None:
-    await health.enter_graceful_shutdown()
-    await port.stop(STOP_GRACE_S)
-
-
-async def _follow_health(node: Node, health: grpc_health.HealthServicer) -> None:
-    """LogService is SERVING while a leader is known: what a load balancer in front of the clients wants to know."""
-    await health.set("", _SERVING)
-    await health.set(LOG_SERVICE, _NOT_SERVING)
-    tasks: set[asyncio.Task[None]] = set()
-
-    def on_role(group: str, _role: Role, _term: Term, leader_id: NodeId) -> None:
-        if group != DEFAULT_GROUP:
-            return
-        status = _SERVING if leader_id else _NOT_SERVING
-        task = asyncio.get_running_loop().create_task(health.set(LOG_SERVICE, status), name="health")
-        tasks.add(task)
-        task.add_done_callback(tasks.discard)
-
-    node.add_listener(on_role)
-    if node.groups.has(DEFAULT_GROUP):
-        on_role(DEFAULT_GROUP, Role.FOLLOWER, Term(0), NodeId(node.leader_id))

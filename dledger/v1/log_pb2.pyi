@@ -4,7 +4,12 @@ isort:skip_file
 The public API of the replicated commitlog.
 
 Every refusal is a gRPC status whose details carry a google.rpc.ErrorInfo (domain "dledger", reason = the name of
-the code; docs/errors.md lists them all). NOT_LEADER carries leader_id and leader_address in its metadata.
+the code; docs/errors.md lists them all). NOT_LEADER carries leader_id and leader_address in its metadata, and the same
+in plain trailing metadata: dledger-leader-id, dledger-leader-address.
+
+Any node takes any call. What another node is to answer (Append, AppendStream, InitProducer, and reads that are
+linearizable, or of a group that is not on the node asked) is sent on to it. With `dledger-hops: 0` in its metadata a
+call is not sent on: a node that does not lead answers NOT_LEADER.
 """
 
 from collections import abc as _abc
@@ -30,7 +35,7 @@ class _Consistency:
 class _ConsistencyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Consistency.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     CONSISTENCY_UNSPECIFIED: _Consistency.ValueType  # 0
-    """Linearizable: sees every append acknowledged before the call. Answered by the leader only."""
+    """Linearizable: sees every append acknowledged before the call. Answered by the leader, to whom other nodes send it on."""
     CONSISTENCY_LINEARIZABLE: _Consistency.ValueType  # 1
     CONSISTENCY_COMMITTED: _Consistency.ValueType  # 2
     """The committed prefix that the node asked knows of; the answer says how far it reaches (commit_index)."""
@@ -38,7 +43,7 @@ class _ConsistencyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Consisten
 class Consistency(_Consistency, metaclass=_ConsistencyEnumTypeWrapper): ...
 
 CONSISTENCY_UNSPECIFIED: Consistency.ValueType  # 0
-"""Linearizable: sees every append acknowledged before the call. Answered by the leader only."""
+"""Linearizable: sees every append acknowledged before the call. Answered by the leader, to whom other nodes send it on."""
 CONSISTENCY_LINEARIZABLE: Consistency.ValueType  # 1
 CONSISTENCY_COMMITTED: Consistency.ValueType  # 2
 """The committed prefix that the node asked knows of; the answer says how far it reaches (commit_index)."""
@@ -506,6 +511,62 @@ class Batch(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Batch: _TypeAlias = Batch  # noqa: Y015
+
+@_typing.final
+class ReadRecordsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_FIELD_NUMBER: _builtins.int
+    START_INDEX_FIELD_NUMBER: _builtins.int
+    END_INDEX_FIELD_NUMBER: _builtins.int
+    FOLLOW_FIELD_NUMBER: _builtins.int
+    CONSISTENCY_FIELD_NUMBER: _builtins.int
+    group: _builtins.str
+    start_index: _builtins.int
+    end_index: _builtins.int
+    """As in ReadRequest."""
+    follow: _builtins.bool
+    consistency: Global___Consistency.ValueType
+    def __init__(
+        self,
+        *,
+        group: _builtins.str = ...,
+        start_index: _builtins.int = ...,
+        end_index: _builtins.int = ...,
+        follow: _builtins.bool = ...,
+        consistency: Global___Consistency.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["consistency", b"consistency", "end_index", b"end_index", "follow", b"follow", "group", b"group", "start_index", b"start_index"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReadRecordsRequest: _TypeAlias = ReadRecordsRequest  # noqa: Y015
+
+@_typing.final
+class ReadRecordsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENTRY_FIELD_NUMBER: _builtins.int
+    COMMIT_INDEX_FIELD_NUMBER: _builtins.int
+    commit_index: _builtins.int
+    """The last committed index the node knew when it answered."""
+    @_builtins.property
+    def entry(self) -> Global___Entry: ...
+    def __init__(
+        self,
+        *,
+        entry: Global___Entry | None = ...,
+        commit_index: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["entry", b"entry"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["commit_index", b"commit_index", "entry", b"entry"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReadRecordsResponse: _TypeAlias = ReadRecordsResponse  # noqa: Y015
 
 @_typing.final
 class GetMetadataRequest(_message.Message):

@@ -59,6 +59,11 @@ class LogServiceStub:
                 request_serializer=dledger_dot_v1_dot_log__pb2.ReadRequest.SerializeToString,
                 response_deserializer=dledger_dot_v1_dot_log__pb2.ReadResponse.FromString,
                 _registered_method=True)
+        self.ReadRecords = channel.unary_stream(
+                '/dledger.v1.LogService/ReadRecords',
+                request_serializer=dledger_dot_v1_dot_log__pb2.ReadRecordsRequest.SerializeToString,
+                response_deserializer=dledger_dot_v1_dot_log__pb2.ReadRecordsResponse.FromString,
+                _registered_method=True)
         self.GetMetadata = channel.unary_unary(
                 '/dledger.v1.LogService/GetMetadata',
                 request_serializer=dledger_dot_v1_dot_log__pb2.GetMetadataRequest.SerializeToString,
@@ -116,6 +121,13 @@ class LogServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ReadRecords(self, request, context):
+        """The same, one record a message: for programs that would rather not take batches apart.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetMetadata(self, request, context):
         """The members, the leader and the term, as the node asked knows them. Any node answers.
         """
@@ -166,6 +178,11 @@ def add_LogServiceServicer_to_server(servicer, server):
                     servicer.Read,
                     request_deserializer=dledger_dot_v1_dot_log__pb2.ReadRequest.FromString,
                     response_serializer=dledger_dot_v1_dot_log__pb2.ReadResponse.SerializeToString,
+            ),
+            'ReadRecords': grpc.unary_stream_rpc_method_handler(
+                    servicer.ReadRecords,
+                    request_deserializer=dledger_dot_v1_dot_log__pb2.ReadRecordsRequest.FromString,
+                    response_serializer=dledger_dot_v1_dot_log__pb2.ReadRecordsResponse.SerializeToString,
             ),
             'GetMetadata': grpc.unary_unary_rpc_method_handler(
                     servicer.GetMetadata,
@@ -318,6 +335,33 @@ class LogService:
             '/dledger.v1.LogService/Read',
             dledger_dot_v1_dot_log__pb2.ReadRequest.SerializeToString,
             dledger_dot_v1_dot_log__pb2.ReadResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReadRecords(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/dledger.v1.LogService/ReadRecords',
+            dledger_dot_v1_dot_log__pb2.ReadRecordsRequest.SerializeToString,
+            dledger_dot_v1_dot_log__pb2.ReadRecordsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -4,7 +4,12 @@ isort:skip_file
 The public API of the replicated commitlog.
 
 Every refusal is a gRPC status whose details carry a google.rpc.ErrorInfo (domain "dledger", reason = the name of
-the code; docs/errors.md lists them all). NOT_LEADER carries leader_id and leader_address in its metadata.
+the code; docs/errors.md lists them all). NOT_LEADER carries leader_id and leader_address in its metadata, and the same
+in plain trailing metadata: dledger-leader-id, dledger-leader-address.
+
+Any node takes any call. What another node is to answer (Append, AppendStream, InitProducer, and reads that are
+linearizable, or of a group that is not on the node asked) is sent on to it. With `dledger-hops: 0` in its metadata a
+call is not sent on: a node that does not lead answers NOT_LEADER.
 """
 
 from collections import abc as _abc
@@ -49,6 +54,8 @@ class LogServiceStub:
     """
     Read: _grpc.UnaryStreamMultiCallable[_log_pb2.ReadRequest, _log_pb2.ReadResponse]
     """Committed batches from an index on, in order and without gaps; with `follow`, for as long as the caller listens."""
+    ReadRecords: _grpc.UnaryStreamMultiCallable[_log_pb2.ReadRecordsRequest, _log_pb2.ReadRecordsResponse]
+    """The same, one record a message: for programs that would rather not take batches apart."""
     GetMetadata: _grpc.UnaryUnaryMultiCallable[_log_pb2.GetMetadataRequest, _log_pb2.GetMetadataResponse]
     """The members, the leader and the term, as the node asked knows them. Any node answers."""
     InitProducer: _grpc.UnaryUnaryMultiCallable[_log_pb2.InitProducerRequest, _log_pb2.InitProducerResponse]
@@ -77,6 +84,8 @@ class LogServiceAsyncStub(LogServiceStub):
     """
     Read: _aio.UnaryStreamMultiCallable[_log_pb2.ReadRequest, _log_pb2.ReadResponse]  # type: ignore[assignment]
     """Committed batches from an index on, in order and without gaps; with `follow`, for as long as the caller listens."""
+    ReadRecords: _aio.UnaryStreamMultiCallable[_log_pb2.ReadRecordsRequest, _log_pb2.ReadRecordsResponse]  # type: ignore[assignment]
+    """The same, one record a message: for programs that would rather not take batches apart."""
     GetMetadata: _aio.UnaryUnaryMultiCallable[_log_pb2.GetMetadataRequest, _log_pb2.GetMetadataResponse]  # type: ignore[assignment]
     """The members, the leader and the term, as the node asked knows them. Any node answers."""
     InitProducer: _aio.UnaryUnaryMultiCallable[_log_pb2.InitProducerRequest, _log_pb2.InitProducerResponse]  # type: ignore[assignment]
@@ -132,6 +141,14 @@ class LogServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_log_pb2.ReadResponse], _abc.AsyncIterator[_log_pb2.ReadResponse]]:
         """Committed batches from an index on, in order and without gaps; with `follow`, for as long as the caller listens."""
+
+    @_abc_1.abstractmethod
+    def ReadRecords(
+        self,
+        request: _log_pb2.ReadRecordsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_log_pb2.ReadRecordsResponse], _abc.AsyncIterator[_log_pb2.ReadRecordsResponse]]:
+        """The same, one record a message: for programs that would rather not take batches apart."""
 
     @_abc_1.abstractmethod
     def GetMetadata(

@@ -85,6 +85,11 @@ class Stubs:
     async def append(self, *records: bytes, **fields: Any) -> log_pb2.AppendResponse:
         return await self.log.Append(log_pb2.AppendRequest(records=records, **fields), timeout=CALL_TIMEOUT_S)
 
+    async def append_here(self, *records: bytes, **fields: Any) -> log_pb2.AppendResponse:
+        """By this node or by nobody: the call is not sent on."""
+        request = log_pb2.AppendRequest(records=records, **fields)
+        return await self.log.Append(request, timeout=CALL_TIMEOUT_S, metadata=(("dledger-hops", "0"),))
+
     async def append_stream(self, *requests: log_pb2.AppendStreamRequest) -> list[log_pb2.AppendStreamResponse]:
         """All answers. With the blocking client: grpc.aio hides a refusal behind an error of its own when it comes
         while a request is being written."""

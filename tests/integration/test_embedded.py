@@ -7,8 +7,10 @@ import errno
 import os
 import random
 import shutil
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -81,13 +83,15 @@ def config(data: Path, node_id: str, base: int, nodes: int, cluster_id: str = ""
 
 
 @asynccontextmanager
-async def brokers(data: Path, nodes: int = 3, cluster_id: str = "") -> AsyncIterator[Brokers]:
+async def brokers(
+    data: Path, nodes: int = 3, cluster_id: str = "", *, serves_clients: bool = True
+) -> AsyncIterator[Brokers]:
     base = free_base(nodes)
     async with AsyncExitStack() as stack:
         started = Brokers()
         for number in range(nodes):
             own = config(data, f"n{number}", base, nodes, cluster_id)
-            node = dledger.Node(own, random=random.Random(number))
+            node = dledger.Node(own, random=random.Random(number), serves_clients=serves_clients)
             started.append(Broker(node))
             await stack.enter_async_context(node)
         yield started
@@ -134,8 +138,30 @@ async def test_appends_side_by_side_keep_the_order_of_the_calls(tmp_path: Path) 
         assert await values(master.node) == [b"%d" % number for number in range(1_000)]
 
 
-async def test_a_slave_refuses_and_names_the_master(tmp_path: Path) -> None:
+async def test_what_a_slave_is_asked_the_master_answers(tmp_path: Path) -> None:
     async with brokers(tmp_path) as all_three:
+        master = await all_three.master()
+        slave = next(broker for broker in all_three if broker is not master)
+        ack = await slave.node.append(b"one")
+        assert [each.index for each in await slave.node.append_many([b"two", b""])] == [ack.index + 1, ack.index + 2]
+        entry = dledger.Entry(ack.index, ack.term, ack.timestamp_ms, b"one")
+        assert await slave.node.get(ack.index) == await master.node.get(ack.index) == entry
+        assert await values(slave.node, dledger.Consistency.LINEARIZABLE) == [b"one", b"two", b""]
+        with pytest.raises(dledger.WrongExpectedIndex) as refused:
+            await slave.node.append(b"x", expect_index=0)
+        assert refused.value.next_index == ack.index + 3
+
+
+async def test_a_client_reaches_the_log_at_the_port_of_any_host(tmp_path: Path) -> None:
+    async with brokers(tmp_path) as all_three:
+        await all_three.master()
+        for number, broker in enumerate(all_three):
+            async with dledger.connect(broker.node.config.client_address) as log:
+                assert (await log.append(b"%d" % number)).index == number
+
+
+async def test_a_slave_of_a_master_that_serves_no_clients_refuses_and_names_it(tmp_path: Path) -> None:
+    async with brokers(tmp_path, serves_clients=False) as all_three:
         master = await all_three.master()
         slave = next(broker for broker in all_three if broker is not master)
         calls: list[Awaitable[object]] = [
@@ -257,6 +283,15 @@ async def test_a_node_that_starts_twice_in_a_directory_is_refused(tmp_path: Path
             await second.start()
         await broker.until(lambda: broker.is_master)
         assert (await broker.node.append(b"unharmed")).index == 0
+
+
+async def test_a_port_for_clients_in_use_is_refused_and_the_directory_is_free_again(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        own = replace(config(tmp_path, "n0", free_base(1), 1), grpc_port=taken.getsockname()[1])
+        with pytest.raises(dledger.ConfigError, match="cannot listen"):
+            await dledger.Node(own).start()
+    async with dledger.Node(own) as node:
+        assert node.config.client_port == own.grpc_port
 
 
 class BreakableDisk(OsDisk):

@@ -119,7 +119,7 @@ async def test_a_group_of_some_nodes_is_not_here_on_the_others(nodes: Nodes) -> 
     await create(nodes, "pair", "n0", "n1")
     assert await append(nodes, "pair", b"x") == 0
     with pytest.raises(grpc.aio.AioRpcError) as failure:
-        await nodes["n2"].append(b"x", group="pair")
+        await nodes["n2"].append_here(b"x", group="pair")
     assert refusal_in(failure.value).reason == "NOT_HERE"
 
 
@@ -205,9 +205,9 @@ async def test_only_a_confirmed_leader_of_the_directory_says_that_there_is_no_gr
 
 
 async def refusal_of_none(nodes: Nodes, node_id: str) -> str:
-    """What the node says of a group that there is not."""
+    """What the node itself says of a group that there is not."""
     with pytest.raises(grpc.aio.AioRpcError) as failure:
-        await nodes[node_id].append(b"x", group="none")
+        await nodes[node_id].append_here(b"x", group="none")
     return refusal_in(failure.value).reason
 
 

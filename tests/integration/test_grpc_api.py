@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from dledger.common.batch import build_body, crc32c
 from dledger.v1 import admin_pb2, log_pb2
-from tests.integration.nodes import CALL_TIMEOUT_S, Nodes, everything, refusal_of, running
+from tests.integration.nodes import CALL_TIMEOUT_S, Nodes, everything, refusal_in, refusal_of, running
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -94,22 +94,50 @@ async def test_every_node_reads_its_committed_prefix_and_says_how_far_it_reaches
         assert (await read(nodes, node_id, ack.base_index, consistency=COMMITTED))[0] == b"everywhere"
 
 
-async def test_a_follower_names_the_leader_and_its_address(nodes: Nodes) -> None:
+async def test_a_follower_that_may_not_send_a_call_on_names_the_leader_and_its_address(nodes: Nodes) -> None:
     leader = await nodes.leader()
     for follower in await nodes.followers():
         log, admin = nodes[follower].log, nodes[follower].admin
+        directly: dict[str, Any] = {"timeout": CALL_TIMEOUT_S, "metadata": (("dledger-hops", "0"),)}
         for call in (
-            nodes[follower].append(b"x"),
-            nodes[follower].get(0),
-            everything(log.Read(log_pb2.ReadRequest(), timeout=CALL_TIMEOUT_S)),
-            everything(log.GetStream(iter([log_pb2.GetStreamRequest(indexes=[0])]), timeout=CALL_TIMEOUT_S)),
-            nodes[follower].append_stream(batch(b"x")),
-            log.InitProducer(log_pb2.InitProducerRequest(), timeout=CALL_TIMEOUT_S),
+            log.Append(log_pb2.AppendRequest(records=[b"x"]), **directly),
+            log.Get(log_pb2.GetRequest(), **directly),
+            everything(log.Read(log_pb2.ReadRequest(), **directly)),
+            everything(log.ReadRecords(log_pb2.ReadRecordsRequest(), **directly)),
+            everything(log.GetStream(iter([log_pb2.GetStreamRequest(indexes=[0])]), **directly)),
+            everything(log.AppendStream(iter([batch(b"x")]), **directly)),
+            log.InitProducer(log_pb2.InitProducerRequest(), **directly),
             admin.TransferLeadership(admin_pb2.TransferLeadershipRequest(), timeout=CALL_TIMEOUT_S),
         ):
-            refusal = await refusal_of(call)
+            with pytest.raises(grpc.aio.AioRpcError) as failure:
+                await call
+            refusal = refusal_in(failure.value)
             assert (refusal.status, refusal.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "NOT_LEADER")
             assert refusal.metadata == {"leader_id": leader, "leader_address": nodes[leader].address}
+            trailing = dict(failure.value.trailing_metadata())
+            assert trailing["dledger-leader-id"] == leader
+            assert trailing["dledger-leader-address"] == nodes[leader].address
+
+
+# ReadRecords ---------------------------------------------------------------------------------------------------------
+
+
+async def test_records_are_read_one_a_message_from_where_one_asks_to_the_end(nodes: Nodes) -> None:
+    leader = nodes[await nodes.leader()]
+    ack = await leader.append(b"a", b"", b"c")
+    request = log_pb2.ReadRecordsRequest(start_index=ack.base_index + 1)
+    answers = await everything(leader.log.ReadRecords(request, timeout=CALL_TIMEOUT_S))
+    assert [(each.entry.index - ack.base_index, each.entry.value) for each in answers] == [(1, b""), (2, b"c")]
+    assert {(each.entry.term, each.entry.timestamp_ms) for each in answers} == {(ack.term, ack.timestamp_ms)}
+    assert {each.commit_index for each in answers} == {ack.base_index + 2}
+
+
+async def test_records_are_read_up_to_before_the_end_that_one_asks_for(nodes: Nodes) -> None:
+    leader = nodes[await nodes.leader()]
+    base = (await leader.append(b"a", b"b", b"c")).base_index
+    request = log_pb2.ReadRecordsRequest(start_index=base, end_index=base + 2)
+    answers = await everything(leader.log.ReadRecords(request, timeout=CALL_TIMEOUT_S))
+    assert [each.entry.value for each in answers] == [b"a", b"b"]
 
 
 # Read and GetStream --------------------------------------------------------------------------------------------------

@@ -13,7 +13,6 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from itertools import chain, takewhile
 from typing import NamedTuple
 
-from dledger.common.batch import record_at
 from dledger.common.errors import Code, DLedgerError, error
 from dledger.common.types import Consistency, Entry, Index, Position
 from dledger.group.context import GroupContext
@@ -294,10 +293,8 @@ class Reader:
         """As ``read``, record by record, from ``start`` on: for a reader in the node's own process."""
         async for frames, _ in self.read(start, None, point, follow=follow):
             for frame in frames:
-                header = frame.header
-                for ordinal in range(max(start - header.base_index, 0), header.count):
-                    value = record_at(frame.body, header.count, ordinal)
-                    yield Entry(header.base_index + ordinal, header.term, header.timestamp_ms, value)
+                for entry in frame.entries(start):
+                    yield entry
 
     async def _frames(self, position: Position, limit: Position) -> list[Frame]:
         self._check_closed()

@@ -163,6 +163,13 @@ class Frame:
         value = record_at(self.body, header.count, index - header.base_index)
         return Entry(index, header.term, header.timestamp_ms, value)
 
+    def entries(self, start: int, end: int | None = None) -> Iterator[Entry]:
+        """Its records from ``start`` on, up to before ``end``."""
+        header = self.header
+        last = header.end_index if end is None else min(header.end_index, end)
+        for index in range(max(start, header.base_index), last):
+            yield self.entry(index)
+
 
 def chain_of(previous_chain: int, head: Buffer) -> int:
     """The chain of the frame with the header bytes ``head``, after a frame with ``previous_chain``."""

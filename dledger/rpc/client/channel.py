@@ -90,11 +90,20 @@ def _release(waiting: asyncio.Future[None]) -> bool:
 class Channel:
     """Of one event loop, and one process."""
 
-    def __init__(self, address: str, *, resolver: Resolver | None = None, ssl: SSLContext | None = None) -> None:
-        """``ssl``: with the authorities that are trusted; it is made to ask for HTTP/2 by ALPN."""
+    def __init__(
+        self,
+        address: str,
+        *,
+        resolver: Resolver | None = None,
+        ssl: SSLContext | None = None,
+        metadata: CallMetadata = (),
+    ) -> None:
+        """``ssl``: with the authorities that are trusted; it is made to ask for HTTP/2 by ALPN. ``metadata``: of every
+        call."""
         if ssl is not None:
             ssl.set_alpn_protocols([ALPN])
         self.address = address
+        self._metadata = metadata
         self._host, self._port = split_address(address)
         self._resolver = resolver or Resolver()
         self._ssl = ssl
@@ -138,7 +147,7 @@ class Channel:
         block = self._blocks.get(path)
         if block is None:
             method = _POST_HTTPS if self._ssl is not None else _POST_HTTP
-            block = self._blocks[path] = method + b"".join(
+            block = method + b"".join(
                 literal(name, value)
                 for name, value in (
                     (b":path", path.encode()),
@@ -149,6 +158,8 @@ class Channel:
                     (b"user-agent", f"grpc-dledger/{__version__}".encode()),
                 )
             )
+            block += metadata_block(self._metadata)
+            self._blocks[path] = block
         if metadata:
             block += metadata_block(metadata)
         return block if timeout_s is None else block + literal(b"grpc-timeout", timeout_field(timeout_s))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from dledger.common.resolver import Resolver
 from dledger.rpc.client.cancellation import client_closed
 from dledger.rpc.client.channel import Channel
+from dledger.rpc.hops import DIRECTLY
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,12 +16,14 @@ Stub = TypeVar("Stub")
 
 
 class Endpoint:
-    """One node's channel, and the stubs that were built on it."""
+    """One node's channel, and the stubs that were built on it.
+
+    Its calls are not sent on to another node: what a node has refused, or left in doubt, is known of that node."""
 
     def __init__(self, address: str, resolver: Resolver) -> None:
         self.address = address
         self.closed = False
-        self._channel = Channel(address, resolver=resolver)
+        self._channel = Channel(address, resolver=resolver, metadata=DIRECTLY)
         self._stubs: dict[Callable[[Channel], Any], Any] = {}
 
     def stub(self, factory: Callable[[Channel], Stub]) -> Stub:

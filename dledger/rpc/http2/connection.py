@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
 from dledger.rpc.http2 import frames
-from dledger.rpc.http2.abuse import Patience
+from dledger.rpc.http2.abuse import EARNED_BY_A_MESSAGE, Patience
 from dledger.rpc.http2.frames import (
     ACK,
     CONTINUATION,
@@ -488,6 +488,7 @@ class Http2Connection(Generic[AnyStream]):
         """As far as the windows and the transport have room; the rest is pending."""
         if stream.is_reset:
             return
+        self._patience.left += EARNED_BY_A_MESSAGE
         if stream.pending is None:
             size = sum(map(len, pieces))
             has_room = size <= stream.send_window and size <= self.send_window and size <= self.peer_max_frame
@@ -515,6 +516,7 @@ class Http2Connection(Generic[AnyStream]):
             self.send_data(stream, pieces)
             self.send_end(stream, trailers)
             return
+        self._patience.left += EARNED_BY_A_MESSAGE
         stream.send_window -= size
         self.send_window -= size
         pack, stream_id = HEAD.pack, stream.id

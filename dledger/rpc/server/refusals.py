@@ -17,6 +17,7 @@ from google.rpc import error_details_pb2, status_pb2
 from dledger.common.errors import CODES, ERROR_DOMAIN, Code, DLedgerError, InternalError, error
 from dledger.common.limited_log import LimitedLog
 from dledger.common.types import Consistency
+from dledger.rpc.hops import leader_metadata
 from dledger.v1 import log_pb2
 
 logger = logging.getLogger(__name__)
@@ -46,7 +47,7 @@ async def refuse(context: Context, refusal: DLedgerError) -> NoReturn:
     detail = any_pb2.Any()
     detail.Pack(info)
     status = status_pb2.Status(code=code.value[0], message=str(refusal), details=[detail])
-    metadata = (("grpc-status-details-bin", status.SerializeToString()),)
+    metadata = (("grpc-status-details-bin", status.SerializeToString()), *leader_metadata(refusal))
     await context.abort(code, str(refusal), trailing_metadata=metadata)
 
 
@@ -75,7 +76,9 @@ class Undecodable:
 
 class TypedRegistry:
     """In place of the server where a service is added to it. gRPC answers a request that cannot be decoded itself, with
-    an untyped UNKNOWN and a trace in the log. Behind this it is refused like any other."""
+    an untyped UNKNOWN and a trace in the log. Behind this it is refused like any other.
+
+    Answers of a stream that are encoded already, as another node gave them, go out as they are."""
 
     def __init__(
         self,
@@ -106,7 +109,11 @@ class TypedRegistry:
             except DecodeError as why:
                 return Undecodable(why)
 
-        return handler._replace(request_deserializer=try_to_decode, response_serializer=encode)
+        def encode_or_pass(answer: Any) -> bytes:
+            return answer if isinstance(answer, bytes) else encode(answer)
+
+        serializer = encode_or_pass if handler.response_streaming else encode
+        return handler._replace(request_deserializer=try_to_decode, response_serializer=serializer)
 
 
 def unary(
@@ -139,21 +146,36 @@ def unary_with_caller(
     return call
 
 
+def unary_in_context(
+    method: Callable[[Service, Request, Context], Awaitable[Response]],
+) -> Callable[[Service, Request, Context], Awaitable[Response]]:
+    """The same for a method that also takes the context of the call."""
+
+    @functools.wraps(method)
+    async def call(self: Service, request: Request, context: Context) -> Response:
+        try:
+            return await method(self, request, context)
+        except Exception as failure:  # noqa: BLE001 – every refusal is typed, a bug too
+            await refuse(context, typed_refusal(failure))
+
+    return call
+
+
 def caller_of(peer: str) -> str:
     """What gRPC calls ``ipv4:10.0.0.1:5000`` or ``ipv6:%5B::1%5D:5000``, as host:port."""
     kind, _, address = peer.partition(":")
     return unquote(address) if kind in ("ipv4", "ipv6") else peer
 
 
-def streaming(
-    method: Callable[[Service, Request], AsyncIterator[Response]],
+def streaming_in_context(
+    method: Callable[[Service, Request, Context], AsyncIterator[Response]],
 ) -> Callable[[Service, Request, Context], AsyncIterator[Response]]:
     """As ``unary``, for a method that answers with a stream; ``Request`` may be an iterator of requests."""
 
     @functools.wraps(method)
     async def call(self: Service, request: Request, context: Context) -> AsyncIterator[Response]:
         try:
-            async for response in method(self, request):
+            async for response in method(self, request, context):
                 yield response
         except Exception as failure:  # noqa: BLE001 – every refusal is typed, a bug too
             await refuse(context, typed_refusal(failure))

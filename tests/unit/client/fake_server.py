@@ -428,6 +428,11 @@ class FakeNode(log_pb2_grpc.LogServiceServicer, FakeAdmin):
         entry = log_pb2.Entry(index=index, term=batch.term, timestamp_ms=TIMESTAMP_MS, value=value)
         return log_pb2.GetResult(entry=entry)
 
+    async def ReadRecords(self, request: Any, context: Any) -> AsyncIterator[Any]:
+        """The client takes batches apart by itself."""
+        raise NotImplementedError
+        yield
+
     async def Read(self, request: Any, context: Any) -> AsyncIterator[Any]:
         await self.cluster.answering("Read")
         try:

@@ -15,8 +15,8 @@ from dledger.common.config import NodeConfig, Timings
 from dledger.common.errors import Code, DLedgerError, GroupExists
 from dledger.common.types import DEFAULT_GROUP, META_GROUP, NodeId, Role
 from dledger.group.replica import Replica
+from dledger.server.cluster_node import Node
 from dledger.server.directory_machine import GroupEntry
-from dledger.server.embedded import Node
 from dledger.testing.memory_network import MemoryNetwork
 from dledger.v1.directory_pb2 import RecordMembersCommand
 from tests.unit.group.rot import until

@@ -32,7 +32,7 @@ def found(reader: OneRefusal) -> Any:
 
 async def test_a_refusal_within_a_stream_of_gets_carries_the_metadata_of_one_that_ends_a_call() -> None:
     refusal = error(Code.INDEX_LESS_THAN_LOCAL_BEGIN, "trimmed", first_index=50, commit_index=99)
-    node: Any = SimpleNamespace(find=found(OneRefusal(refusal)))
+    node: Any = SimpleNamespace(find=found(OneRefusal(refusal)), forwarder=None)
     answer = await LogService(node)._get_many("default", log_pb2.GetStreamRequest(indexes=[10]))
     [result] = answer.results
     assert result.error.reason == "INDEX_LESS_THAN_LOCAL_BEGIN"

@@ -223,6 +223,17 @@ async def test_a_client_that_cancels_now_and_then_is_none() -> None:
 
 
 @virtual_time
+async def test_a_client_that_answers_each_message_with_small_change_is_none() -> None:
+    """As gRPC's own libraries do: two updates of a few bytes, and a PING to measure the way."""
+    made = server()
+    for number in range(int(abuse.BURST)):
+        stream_id = 2 * number + 1
+        made.call(stream_id)
+        made.take(frames.window_update(0, 6) + frames.window_update(0, 6) + frame(frames.PING, 0, 0, bytes(8)))
+    assert made.fault is None
+
+
+@virtual_time
 async def test_headers_that_unpack_to_too_much_end_the_connection() -> None:
     made = server()
     long_field = b"\x40\x01a" + b"\x7f\xa1\x1e" + bytes(4_000)  # enters the table, and is then repeated by its index
