@@ -90,6 +90,7 @@ class Round:
     def _ask_next(self) -> None:
         address = self._waiting.popleft()
         task = asyncio.create_task(self._asker.ask(address), name=f"dledger-ask {address}")
+        task.add_done_callback(_retrieve)
         self._asked[task] = address
 
     async def _hear(self, timeout_s: float | None, until: str) -> None:
@@ -146,3 +147,9 @@ class Round:
             task.cancel()
         if self._asked:
             await asyncio.wait(self._asked)
+
+
+def _retrieve(task: asyncio.Task[Metadata]) -> None:
+    """An answer that comes behind the end of its round is no news."""
+    if not task.cancelled():
+        task.exception()
