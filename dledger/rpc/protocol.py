@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 from typing import Any, Generic, TypeVar, cast
 
 from dledger.rpc.http2.connection import Http2Connection
 from dledger.rpc.http2.frames import ErrorCode
+
+logger = logging.getLogger(__name__)
+
+WRITES_A_TURN = 8
+"""Of a connection: then others have their turn."""
 
 AnyConnection = TypeVar("AnyConnection", bound=Http2Connection[Any])
 
@@ -43,6 +49,9 @@ class Http2Protocol(asyncio.Protocol, Generic[AnyConnection]):
         self.heard_s = now_s = self._loop.time()
         try:
             self.connection.receive(data, now_s)
+            fault = self.connection.fault
+            if fault is not None and fault.__cause__ is not None and fault.code is ErrorCode.INTERNAL_ERROR:
+                logger.error("a connection ended in a bug", exc_info=fault.__cause__)
         finally:
             self._is_flushing = False
             self.flush()
@@ -62,8 +71,15 @@ class Http2Protocol(asyncio.Protocol, Generic[AnyConnection]):
         if transport is None:
             return
         connection = self.connection
-        if out := connection.take_output():
+        self._is_flushing = True  # what the writes make room for leaves here too
+        for _ in range(WRITES_A_TURN):
+            if not (out := connection.take_output()):
+                break
             transport.write(out)
+            connection.pump()
+        self._is_flushing = False
+        if connection.has_output:
+            self.wants_flush()
         if connection.fault is not None or (connection.is_going_away and not connection.streams):
             transport.close()
 

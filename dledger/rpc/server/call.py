@@ -14,11 +14,12 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Generator
 from functools import partial
 from typing import Any
 
-from dledger.rpc.http2.connection import Http2Connection
 from dledger.rpc.http2.frames import ErrorCode
 from dledger.rpc.http2.headers import literal
 from dledger.rpc.http2.stream import Stream
 from dledger.rpc.server.context import Aborted, ServerContext
+from dledger.rpc.server.holding import HoldingConnection
+from dledger.rpc.server.remade import Remade
 from dledger.rpc.server.request import Request
 from dledger.rpc.status import StatusCode
 from dledger.rpc.wire import (
@@ -38,8 +39,17 @@ HEAD = b"\x88" + b"\x0f\x10" + bytes((len(CONTENT_TYPE),)) + CONTENT_TYPE
 """``:status: 200`` and the content type, by their places in HPACK's static table."""
 NO_GRPC = b"This port takes gRPC: POST with the content type application/grpc.\n"
 OK_TRAILERS = status_fields(0, "")
+ANSWERS_WAIT = "the answers that clients do not take fill the node's memory: ask again, and read what was asked for"
 TURN_BYTES = 64 * 1024
 """A stream that has more to say lets others have their turn after so much."""
+
+
+INBOX_COST_BYTES = 100
+"""What a message that waits takes beside its bytes."""
+KEPT_BYTES = 16 * 1024
+"""Of an answer that a client does not take: the rest is made anew when this has left."""
+MAX_PATH_CHARS = 200
+"""Of what a client asked for, in what it is told."""
 
 
 class ServerCall(Stream):
@@ -48,7 +58,10 @@ class ServerCall(Stream):
         "_deadline",
         "_done_callbacks",
         "_handler",
+        "_held_answer_bytes",
+        "_held_bytes",
         "_inbox",
+        "_inbox_bytes",
         "_is_answered",
         "_is_head_sent",
         "_max_message_bytes",
@@ -65,7 +78,7 @@ class ServerCall(Stream):
     )
 
     def __init__(
-        self, connection: Http2Connection[Any], stream_id: int, request: Request, peer: str, max_message_bytes: int
+        self, connection: HoldingConnection[Any], stream_id: int, request: Request, peer: str, max_message_bytes: int
     ) -> None:
         super().__init__(connection, stream_id)
         self.connection = connection
@@ -78,10 +91,14 @@ class ServerCall(Stream):
         self._messages: Messages | None = None
         self._inbox: deque[tuple[bytes, int]] | None = None
         """Messages that the handler has not taken yet, and how many bytes of window each holds."""
+        self._inbox_bytes = 0
+        self._held_bytes = 0
+        self._held_answer_bytes = 0
         self._received_bytes = 0
         self._context: ServerContext | None = None
         self._task: asyncio.Task[None] | None = None
         self._deadline: asyncio.TimerHandle | None = None
+        """Runs until the last byte of the answer has left."""
         self._is_head_sent = False
         self._is_answered = False
         """Its status is sent, or it is gone."""
@@ -119,11 +136,12 @@ class ServerCall(Stream):
         elif request.fault is not None:
             self._finish(request.fault.status, str(request.fault))
         else:
-            self._finish(StatusCode.UNIMPLEMENTED, f"there is no method {request.path}")
+            self._finish(StatusCode.UNIMPLEMENTED, f"there is no method {request.path[:MAX_PATH_CHARS]}")
 
     def on_headers(self, headers: Any, *, is_end: bool) -> None:
-        if not is_end:
-            self.connection.reset(self, ErrorCode.PROTOCOL_ERROR, "trailers that do not end the stream")
+        if not is_end or isinstance(headers, Request):
+            text = "trailers end the stream, and have no pseudo-header fields"
+            self.connection.reset(self, ErrorCode.PROTOCOL_ERROR, text)
             return
         self.on_data(b"", is_end=True)
 
@@ -157,6 +175,23 @@ class ServerCall(Stream):
             self._take_messages(found, len(data))
         else:
             self._take_unary(found, len(data), is_end=is_end)
+        if not self._is_answered and (why := self._count_held()):
+            self._finish(StatusCode.RESOURCE_EXHAUSTED, why)
+            if self._task is not None:
+                self._task.cancel()
+
+    def _count_held(self) -> str:
+        """Says how much of requests it holds now. Returns why that is too much; empty: it is not."""
+        held = self._inbox_bytes + (self._messages.begun_bytes if self._messages is not None else 0)
+        more, self._held_bytes = held - self._held_bytes, held
+        return self.connection.held_requests.add(more) if more else ""
+
+    def _let_go(self) -> None:
+        """Nothing of its requests is needed any more."""
+        self._messages, self._inbox_bytes = None, 0
+        if self._inbox:
+            self._inbox.clear()
+        self._count_held()
 
     def _fits(self, *, is_end: bool) -> bool:
         length = self.request.content_length
@@ -168,21 +203,30 @@ class ServerCall(Stream):
         self.consumed(size_bytes)
         if self._inbox is None:
             self._inbox = deque()
-        self._inbox += [(message, 0) for message in found]
+        self._put(found, 0)
         if len(self._inbox) > 1 or (is_end and not self._inbox):
             self._finish(StatusCode.INTERNAL, f"one request is taken, not {len(self._inbox)}")
         elif is_end:
-            self._start_unary(self._inbox.popleft()[0])
+            message = self._inbox.popleft()[0]
+            self._let_go()
+            self._start_unary(message)
+
+    def _put(self, found: list[bytes], size_bytes: int) -> None:
+        """Into the inbox. With the last one goes the window that they took."""
+        assert self._inbox is not None
+        for message in found:
+            self._inbox.append((message, 0))
+            self._inbox_bytes += len(message) + INBOX_COST_BYTES
+        if found and size_bytes:
+            self._inbox[-1] = (found[-1], size_bytes)
 
     def _take_messages(self, found: list[bytes], size_bytes: int) -> None:
         """The window of what a message took is given back when the handler takes it; of a message that is not whole
         yet, at once."""
-        assert self._inbox is not None
         if not found:
             self.consumed(size_bytes)
         else:
-            self._inbox += [(message, 0) for message in found[:-1]]
-            self._inbox.append((found[-1], size_bytes))
+            self._put(found, size_bytes)
         if self._waits_for_message is not None and not self._waits_for_message.done():
             self._waits_for_message.set_result(None)
 
@@ -191,6 +235,8 @@ class ServerCall(Stream):
         if not self._is_answered and self._task is not None:
             self._task.cancel()
         self._is_answered = True
+        self._let_go()
+        self._let_go_of_answer()
         self._stop_clock()
         self._wake()
         self._tell_done()
@@ -211,7 +257,11 @@ class ServerCall(Stream):
 
     def _on_deadline(self) -> None:
         self._deadline = None
-        self._finish(StatusCode.DEADLINE_EXCEEDED, "the call's time is up")
+        if self.pending is not None:
+            # The client does not take what is before the status: it knows the deadline itself.
+            self.connection.reset(self, ErrorCode.CANCEL, "the call's time is up")
+        else:
+            self._finish(StatusCode.DEADLINE_EXCEEDED, "the call's time is up")
         if self._task is not None:
             self._task.cancel()
 
@@ -235,15 +285,18 @@ class ServerCall(Stream):
             self._fail(failure)
             return
         if handler.gives_stream:
-            self._run(self._streaming(work))
+            self._run(self._streaming(work), work)
         elif handler.is_quick:
             self._begin_quickly(work)
         else:
-            self._run(self._unary(work))
+            self._run(self._unary(work), work)
 
-    def _run(self, run: Coroutine[Any, Any, None]) -> None:
+    def _run(self, run: Coroutine[Any, Any, None], work: Any) -> None:
         task = self._task = asyncio.get_running_loop().create_task(run)
         task.add_done_callback(_ended)
+        if inspect.iscoroutine(work):
+            # A task that is cancelled before it begins leaves it where it is.
+            task.add_done_callback(lambda _: work.close())
 
     def _begin_quickly(self, work: Coroutine[Any, Any, Any]) -> None:
         try:
@@ -253,7 +306,7 @@ class ServerCall(Stream):
         except BaseException as failure:  # noqa: BLE001  # it must end the call, whatever it is
             self._fail(failure)
         else:
-            self._run(self._unary(_Begun(work, waits_for)))
+            self._run(self._unary(_Begun(work, waits_for)), work)
 
     async def _unary(self, work: Any) -> None:
         try:
@@ -279,10 +332,25 @@ class ServerCall(Stream):
         except Exception as failure:  # noqa: BLE001  # a bug of the handler: it gave something else
             self._fail(failure)
             return
+        try:
+            trailers = status_fields(0, context.details, context.trailers) if context.has_trailers else OK_TRAILERS
+        except ValueError as failure:
+            self._fail(failure)
+            return
+        size = len(message) + PREFIX_BYTES
+        if size > self.room_bytes and not self.connection.held.has_room_for_answer(size):
+            self._finish(StatusCode.RESOURCE_EXHAUSTED, ANSWERS_WAIT)
+            return
         self._is_answered = True
-        self._stop_clock()
+        self._let_go()
+        self._send_answer(message, trailers)
+        if self.pending is None:
+            self._stop_clock()
+        else:
+            self._hold_answer()
         self._tell_done()
-        trailers = status_fields(0, context.details, context.trailers) if context.has_trailers else OK_TRAILERS
+
+    def _send_answer(self, message: bytes, trailers: bytes) -> None:
         if self._is_head_sent:
             self.connection.send_data(self, prefixed(message))
             self.connection.send_end(self, trailers)
@@ -341,6 +409,8 @@ class ServerCall(Stream):
             self._waits_for_message = asyncio.get_running_loop().create_future()
             await self._waits_for_message
         message, size_bytes = inbox.popleft()
+        self._inbox_bytes -= len(message) + INBOX_COST_BYTES
+        self._count_held()
         self.consumed(size_bytes)
         return decode(message) if decode is not None else message
 
@@ -350,16 +420,64 @@ class ServerCall(Stream):
         """Returns when there is room for the next one. Raises CancelledError when the call is gone."""
         if self._is_answered or self.is_reset:
             raise asyncio.CancelledError
-        encode = self._handler.encode
-        message = encode(answer) if encode is not None else answer
+        message = self._encoded(answer)
+        size = len(message) + PREFIX_BYTES
         self.send_head()
         self.connection.send_data(self, prefixed(message))
+        del message  # what waits is held by the connection alone
         if self.pending is not None:
-            await self._room()
-        self._turn_bytes += len(message) + PREFIX_BYTES
+            await self._until_sent(answer)
+        self._turn_bytes += size
         if self._turn_bytes >= TURN_BYTES:
             self._turn_bytes = 0
             await asyncio.sleep(0)
+
+    def _encoded(self, answer: Any) -> bytes:
+        encode = self._handler.encode
+        message: bytes = encode(answer) if encode is not None else answer
+        if isinstance(answer, Remade):
+            answer.drop()
+        return message
+
+    async def _until_sent(self, answer: Any) -> None:
+        """Of an answer that is pending in part. While clients let too much wait, little of it is kept."""
+        while self.pending is not None:
+            missing = 0
+            if not self.connection.held.has_room_for_answer(self.pending_bytes):
+                if not isinstance(answer, Remade):
+                    self._finish(StatusCode.RESOURCE_EXHAUSTED, ANSWERS_WAIT)
+                    raise asyncio.CancelledError
+                missing = self.connection.keep_pending(self, KEPT_BYTES)
+            self._hold_answer()
+            await self._room()
+            if missing:
+                await self._restore(answer)
+                message = prefixed(self._encoded(answer))
+                rest = memoryview(b"".join(message))[-missing:]
+                self.connection.send_data(self, (rest,))
+
+    async def _restore(self, answer: Remade) -> None:
+        try:
+            await answer.restore()
+        except Exception as failure:  # whatever it is, the message cannot be ended
+            self._finish(StatusCode.UNAVAILABLE, f"the rest of a message cannot be had any more: {failure}")
+            raise asyncio.CancelledError from failure
+        if self.is_reset or self._is_answered:
+            raise asyncio.CancelledError
+
+    @property
+    def room_bytes(self) -> int:
+        """What the client takes at once."""
+        return min(self.send_window, self.connection.send_window)
+
+    def _hold_answer(self) -> None:
+        held = self.connection.held
+        held.answer_bytes += self.pending_bytes - self._held_answer_bytes
+        self._held_answer_bytes = self.pending_bytes
+
+    def _let_go_of_answer(self) -> None:
+        self.connection.held.answer_bytes -= self._held_answer_bytes
+        self._held_answer_bytes = 0
 
     async def _room(self) -> None:
         while self.pending is not None and not self.is_reset:
@@ -369,6 +487,9 @@ class ServerCall(Stream):
             raise asyncio.CancelledError
 
     def on_writable(self) -> None:
+        self._let_go_of_answer()
+        if self._is_answered:
+            self._stop_clock()
         if self._waits_for_room is not None and not self._waits_for_room.done():
             self._waits_for_room.set_result(None)
 
@@ -384,16 +505,19 @@ class ServerCall(Stream):
         if self._is_answered:
             return
         self._is_answered = True
-        self._stop_clock()
-        self._tell_done()
-        block = status_fields(code, details, trailers)
+        self._let_go()
+        try:
+            block = status_fields(code, details, trailers)
+        except ValueError:
+            logger.exception("a handler gave trailers that cannot be sent")
+            block = status_fields(StatusCode.INTERNAL, "the handler gave trailers that cannot be sent")
+        if self.pending is None:
+            self._stop_clock()
         if self._is_head_sent:
             self.connection.send_end(self, block)
         else:
             self.connection.send_headers(self, HEAD + block, is_end=True)
-        if not self.is_remote_ended and self.pending is None:
-            # The client need not send the rest: RFC 9113, 8.1.
-            self.connection.reset(self, ErrorCode.NO_ERROR, "it is answered")
+        self._tell_done()
 
     def _stop_clock(self) -> None:
         if self._deadline is not None:
