@@ -37,6 +37,9 @@ class Http2Protocol(asyncio.Protocol, Generic[AnyConnection]):
     def on_end(self, reason: str) -> None:
         """The connection is gone; its streams were told."""
 
+    def on_flushed(self, transport: asyncio.Transport) -> None:
+        """What there was to send is in the transport's hands."""
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         made = self._transport = cast("asyncio.Transport", transport)  # uvloop's is none by its class
         sock = made.get_extra_info("socket")
@@ -80,6 +83,7 @@ class Http2Protocol(asyncio.Protocol, Generic[AnyConnection]):
         self._is_flushing = False
         if connection.has_output:
             self.wants_flush()
+        self.on_flushed(transport)
         if connection.fault is not None or (connection.is_going_away and not connection.streams):
             transport.close()
 

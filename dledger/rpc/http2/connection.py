@@ -520,6 +520,10 @@ class Http2Connection(Generic[AnyStream]):
         self._send(frame(PING, 0, 0, b"dledger\0"))
 
     @property
+    def has_streams(self) -> bool:
+        return bool(self.streams)
+
+    @property
     def has_output(self) -> bool:
         return bool(self._out)
 
