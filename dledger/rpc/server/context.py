@@ -32,6 +32,9 @@ class Call(Protocol):
     is_reset: bool
     is_local_ended: bool
 
+    @property
+    def room_bytes(self) -> int: ...
+
     async def read(self) -> Any: ...
 
     async def write(self, answer: Any) -> None: ...
@@ -70,6 +73,10 @@ class ServerContext:
 
     def cancelled(self) -> bool:
         return self._call.is_reset
+
+    def room_bytes(self) -> int:
+        """So much of answers the client takes at once. What is more waits here until it reads."""
+        return self._call.room_bytes
 
     def done(self) -> bool:
         return self._call.is_reset or self._call.is_local_ended

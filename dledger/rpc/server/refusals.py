@@ -25,6 +25,8 @@ _limited_log = LimitedLog(logger)
 Request = TypeVar("Request")
 Response = TypeVar("Response")
 Service = TypeVar("Service")
+Room = Callable[[], int] | None
+"""Says how many bytes the client takes at once; None: gRPC's own library does not tell."""
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
@@ -154,6 +156,23 @@ def streaming(
     async def call(self: Service, request: Request, context: Context) -> AsyncIterator[Response]:
         try:
             async for response in method(self, request):
+                yield response
+        except Exception as failure:  # noqa: BLE001 – every refusal is typed, a bug too
+            await refuse(context, typed_refusal(failure))
+
+    return call
+
+
+def streaming_with_room(
+    method: Callable[[Service, Request, Room], AsyncIterator[Response]],
+) -> Callable[[Service, Request, Context], AsyncIterator[Response]]:
+    """The same for a method that also takes how many bytes its client takes at once, where that is known."""
+
+    @functools.wraps(method)
+    async def call(self: Service, request: Request, context: Any) -> AsyncIterator[Response]:
+        room: Room = getattr(context, "room_bytes", None)
+        try:
+            async for response in method(self, request, room):
                 yield response
         except Exception as failure:  # noqa: BLE001 – every refusal is typed, a bug too
             await refuse(context, typed_refusal(failure))
