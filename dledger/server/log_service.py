@@ -11,7 +11,7 @@ from dledger.group.leader.appender import NO_SOURCE, Source
 from dledger.group.leader.quorum_ack_checker import AppendResult
 from dledger.group.replica import Replica
 from dledger.rpc.server.pipeline import answers_in_order
-from dledger.rpc.server.refusals import Room, consistency_of, streaming, streaming_with_room, unary
+from dledger.rpc.server.refusals import Turn, consistency_of, streaming, streaming_in_turns, unary
 from dledger.server.embedded import Node
 from dledger.server.log_service_wire import AppendMessage, ReadMessage
 from dledger.v1 import log_pb2, log_pb2_grpc
@@ -91,16 +91,16 @@ class LogService(log_pb2_grpc.LogServiceServicer):
                 result.entry.index, result.entry.term, result.entry.timestamp_ms, result.entry.value = found
         return response
 
-    @streaming_with_room
+    @streaming_in_turns
     async def Read(  # type: ignore[override]  # noqa: N802  # the encoder of its messages is ours
-        self, request: log_pb2.ReadRequest, room: Room
+        self, request: log_pb2.ReadRequest, turn: Turn
     ) -> AsyncIterator[ReadMessage]:
         reader = (await self._node.find(request.group)).reader
         if request.end_index < 0:
             raise error(Code.UNEXPECTED_ARGUMENT, f"end_index {request.end_index} is negative; leave it out for none")
         point = await reader.read_point(consistency_of(request.consistency))
         end = request.end_index or None
-        reading = reader.read(request.start_index, end, point, follow=request.follow, room=room)
+        reading = reader.read(request.start_index, end, point, follow=request.follow, turn=turn)
         async for frames, commit_index in reading:
             yield ReadMessage(frames, commit_index, reader.again)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Self
 
 from dledger.rpc.http2 import frames
 from dledger.rpc.http2.frames import frame
@@ -32,7 +33,7 @@ class Rss:
         """From the beginning to now."""
         return rss_bytes(self._pid) - self.before_bytes
 
-    async def __aenter__(self) -> Rss:
+    async def __aenter__(self) -> Self:
         self._watching = asyncio.create_task(self._watch())
         return self
 
@@ -50,7 +51,7 @@ class RawClient(asyncio.Protocol):
 
     def __init__(self, window_bytes: int) -> None:
         self._window_bytes = window_bytes
-        self._rest = b""
+        self._rest = bytearray()
         self.data_bytes = 0
         self.resets = 0
         self.is_lost = False
@@ -65,13 +66,15 @@ class RawClient(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._rest += data
-        while len(self._rest) >= frames.FRAME_HEADER_BYTES:
-            high, low, kind, flags, _ = frames.HEAD.unpack_from(self._rest)
-            end = frames.FRAME_HEADER_BYTES + (high << 8 | low)
+        at = 0
+        while len(self._rest) - at >= frames.FRAME_HEADER_BYTES:
+            high, low, kind, flags, _ = frames.HEAD.unpack_from(self._rest, at)
+            end = at + frames.FRAME_HEADER_BYTES + (high << 8 | low)
             if len(self._rest) < end:
-                return
-            payload, self._rest = self._rest[frames.FRAME_HEADER_BYTES : end], self._rest[end:]
-            self._on_frame(kind, flags, payload)
+                break
+            self._on_frame(kind, flags, bytes(self._rest[at + frames.FRAME_HEADER_BYTES : end]))
+            at = end
+        del self._rest[:at]
 
     def _on_frame(self, kind: int, flags: int, payload: bytes) -> None:
         if kind == frames.SETTINGS and not flags & frames.ACK:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from itertools import chain, takewhile
 from typing import NamedTuple
 
@@ -251,12 +251,18 @@ class Reader:
         return [found[index] for index in indexes]
 
     async def read(
-        self, start: int, end: int | None, point: ReadPoint, *, follow: bool, room: Callable[[], int] | None = None
+        self,
+        start: int,
+        end: int | None,
+        point: ReadPoint,
+        *,
+        follow: bool,
+        turn: Callable[[], Awaitable[int]] | None = None,
     ) -> AsyncIterator[tuple[list[Frame], int]]:
         """Committed data frames from record ``start`` on, with the commit index known at the time.
 
-        While the caller keeps a list, it alone keeps those frames: they may be large, and readers many. ``room`` says
-        how many bytes the caller can pass on soon: less is read at a time then.
+        Frames may be large, and readers many. So the caller alone keeps those of a list, and ``turn`` is awaited before
+        any are read: it returns how many bytes the caller can pass on soon. Where that is little, less is read.
 
         Ends before record ``end`` when one is given, else at ``point``, else, with ``follow``, never. The first frame
         may begin before ``start`` and the last reach past ``end``. ``start`` may be one past the last record.
@@ -273,6 +279,8 @@ class Reader:
             await self.wait_for_commit()
         if start > self.commit_index or (not follow and start >= last_index):
             return
+        if turn is not None:
+            await turn()
         position: int = (await self._frame_of(start, point.commit_index)).header.position
         next_index = start
         while True:
@@ -283,7 +291,7 @@ class Reader:
                 await self.wait_for_commit()
                 continue
             try:
-                frames = await self._frames(Position(position), limit, self._message_bytes(room))
+                frames = await self._frames(Position(position), limit, await self._message_bytes(turn))
             except DLedgerError as failure:
                 raise self._for_reader(failure, next_index, self.commit_index) from failure
             position, next_index = frames[-1].header.position + 1, frames[-1].header.end_index
@@ -305,9 +313,9 @@ class Reader:
             position = Position(frames[-1].header.position + 1)
         return found
 
-    def _message_bytes(self, room: Callable[[], int] | None) -> int:
+    async def _message_bytes(self, turn: Callable[[], Awaitable[int]] | None) -> int:
         most_bytes = self._context.config.limits.read_message_bytes
-        return most_bytes if room is None else min(most_bytes, max(room(), SLOW_MESSAGE_BYTES))
+        return most_bytes if turn is None else min(most_bytes, max(await turn(), SLOW_MESSAGE_BYTES))
 
     async def records(self, start: int, point: ReadPoint, *, follow: bool) -> AsyncIterator[Entry]:
         """As ``read``, record by record, from ``start`` on: for who reads in the node's own process."""

@@ -683,6 +683,7 @@ class Http2Connection(Generic[AnyStream]):
             if (room := self._room(stream)) <= 0:
                 if stream.send_window <= 0:
                     self._blocked.pop(stream.id, None)  # its own window is what it waits for
+                    stream.on_blocked()
                 return
             pieces, size = _taken(pending, room)
             stream.send_window -= size

@@ -73,6 +73,9 @@ class Stream:
     def on_writable(self) -> None:
         """Everything that was pending has gone to the transport."""
 
+    def on_blocked(self) -> None:
+        """The peer's window for it is used up, and there is more to send."""
+
     # Done by subclasses ------------------------------------------------------------------------------------------
 
     def consumed(self, size_bytes: int) -> None:

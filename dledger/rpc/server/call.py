@@ -18,6 +18,7 @@ from dledger.rpc.http2.frames import ErrorCode
 from dledger.rpc.http2.headers import literal
 from dledger.rpc.http2.stream import Stream
 from dledger.rpc.server.context import Aborted, ServerContext
+from dledger.rpc.server.held import SMALL_ANSWER_BYTES
 from dledger.rpc.server.holding import HoldingConnection
 from dledger.rpc.server.remade import Remade
 from dledger.rpc.server.request import Request
@@ -46,8 +47,6 @@ TURN_BYTES = 64 * 1024
 
 INBOX_COST_BYTES = 100
 """What a message that waits takes beside its bytes."""
-KEPT_BYTES = 16 * 1024
-"""Of an answer that a client does not take: the rest is made anew when this has left."""
 MAX_PATH_CHARS = 200
 """Of what a client asked for, in what it is told."""
 
@@ -66,9 +65,11 @@ class ServerCall(Stream):
         "_is_head_sent",
         "_max_message_bytes",
         "_messages",
+        "_missing_bytes",
         "_received_bytes",
         "_task",
         "_turn_bytes",
+        "_turn_held_bytes",
         "_waits_for_message",
         "_waits_for_room",
         "connection",
@@ -94,6 +95,8 @@ class ServerCall(Stream):
         self._inbox_bytes = 0
         self._held_bytes = 0
         self._held_answer_bytes = 0
+        self._missing_bytes = 0
+        self._turn_held_bytes = 0
         self._received_bytes = 0
         self._context: ServerContext | None = None
         self._task: asyncio.Task[None] | None = None
@@ -425,7 +428,9 @@ class ServerCall(Stream):
         self.send_head()
         self.connection.send_data(self, prefixed(message))
         del message  # what waits is held by the connection alone
-        if self.pending is not None:
+        if self.pending is None:
+            self._let_go_of_answer()
+        else:
             await self._until_sent(answer)
         self._turn_bytes += size
         if self._turn_bytes >= TURN_BYTES:
@@ -440,21 +445,59 @@ class ServerCall(Stream):
         return message
 
     async def _until_sent(self, answer: Any) -> None:
-        """Of an answer that is pending in part. While clients let too much wait, little of it is kept."""
+        """Of an answer that is pending in part."""
+        held = self.connection.held
         while self.pending is not None:
-            missing = 0
-            if not self.connection.held.has_room_for_answer(self.pending_bytes):
-                if not isinstance(answer, Remade):
-                    self._finish(StatusCode.RESOURCE_EXHAUSTED, ANSWERS_WAIT)
-                    raise asyncio.CancelledError
-                missing = self.connection.keep_pending(self, KEPT_BYTES)
-            self._hold_answer()
+            if isinstance(answer, Remade):
+                self._hold_turn(self.pending_bytes)
+                held.turns.waits_for_client(self)
+            elif held.has_room_for_answer(self.pending_bytes):
+                self._hold_answer()
+            else:
+                self._finish(StatusCode.RESOURCE_EXHAUSTED, ANSWERS_WAIT)
+                raise asyncio.CancelledError
             await self._room()
+            missing, self._missing_bytes = self._missing_bytes, 0
             if missing:
-                await self._restore(answer)
-                message = prefixed(self._encoded(answer))
-                rest = memoryview(b"".join(message))[-missing:]
-                self.connection.send_data(self, (rest,))
+                await self._send_rest(answer, missing)
+
+    async def _send_rest(self, answer: Remade, size_bytes: int) -> None:
+        """The end of an answer that was given up in part."""
+        await self.turn()
+        await self._restore(answer)
+        rest = memoryview(self._encoded(answer))[-size_bytes:]
+        self.connection.send_data(self, (rest,))
+
+    async def turn(self) -> int:
+        """Returns when there is room for a large answer: so many bytes of it the client takes at once. Raises
+        CancelledError when the call is gone."""
+        if not self._turn_held_bytes:
+            self._turn_held_bytes = await self.connection.held.turns.begin()
+            if self.is_reset or self._is_answered:
+                self._hold_turn(0)
+                raise asyncio.CancelledError
+        return self.room_bytes
+
+    def give_up_rest(self) -> None:
+        """Little is kept of an answer that the client does not take, and that can be made anew."""
+        self._missing_bytes += self.connection.keep_pending(self, SMALL_ANSWER_BYTES)
+        self._hold_turn(0)
+
+    def on_blocked(self) -> None:
+        self.connection.held.turns.on_blocked(self)
+
+    @property
+    def is_blocked(self) -> bool:
+        return self.room_bytes <= 0
+
+    def _hold_turn(self, size_bytes: int) -> None:
+        """So much is held in its turn. 0: the turn has ended."""
+        more, self._turn_held_bytes = size_bytes - self._turn_held_bytes, size_bytes
+        turns = self.connection.held.turns
+        if not size_bytes:
+            turns.waits_no_more(self)
+        if more:
+            turns.hold(more)
 
     async def _restore(self, answer: Remade) -> None:
         try:
@@ -471,13 +514,14 @@ class ServerCall(Stream):
         return min(self.send_window, self.connection.send_window)
 
     def _hold_answer(self) -> None:
-        held = self.connection.held
-        held.answer_bytes += self.pending_bytes - self._held_answer_bytes
-        self._held_answer_bytes = self.pending_bytes
+        more, self._held_answer_bytes = self.pending_bytes - self._held_answer_bytes, self.pending_bytes
+        self.connection.held.answer_bytes += more
 
     def _let_go_of_answer(self) -> None:
         self.connection.held.answer_bytes -= self._held_answer_bytes
         self._held_answer_bytes = 0
+        if self._turn_held_bytes:
+            self._hold_turn(0)
 
     async def _room(self) -> None:
         while self.pending is not None and not self.is_reset:
@@ -513,6 +557,7 @@ class ServerCall(Stream):
             block = status_fields(StatusCode.INTERNAL, "the handler gave trailers that cannot be sent")
         if self.pending is None:
             self._stop_clock()
+            self._let_go_of_answer()
         if self._is_head_sent:
             self.connection.send_end(self, block)
         else:

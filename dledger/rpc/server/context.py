@@ -32,8 +32,7 @@ class Call(Protocol):
     is_reset: bool
     is_local_ended: bool
 
-    @property
-    def room_bytes(self) -> int: ...
+    async def turn(self) -> int: ...
 
     async def read(self) -> Any: ...
 
@@ -74,9 +73,10 @@ class ServerContext:
     def cancelled(self) -> bool:
         return self._call.is_reset
 
-    def room_bytes(self) -> int:
-        """So much of answers the client takes at once. What is more waits here until it reads."""
-        return self._call.room_bytes
+    async def turn(self) -> int:
+        """To be awaited before a large answer is made: returns when the server has room for it. So many bytes of it
+        the client takes at once; the rest waits until it reads. Raises CancelledError when the call is gone."""
+        return await self._call.turn()
 
     def done(self) -> bool:
         return self._call.is_reset or self._call.is_local_ended

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dledger.rpc.server.turns import Turns
+
 MIB = 1024 * 1024
 
 
@@ -18,6 +20,8 @@ class HeldLimits:
     connection_request_bytes: int = 64 * MIB
     answer_bytes: int = 16 * MIB
     """Of answers that wait for a client, in all."""
+    turn_bytes: int = 16 * MIB
+    """Of answers that could be made anew, and of what they are made of (turns.py)."""
     calls: int = 20_000
     """Under way at a time, in all."""
 
@@ -29,13 +33,14 @@ SMALL_ANSWER_BYTES = 4 * 1024
 class Held:
     """Of one server."""
 
-    __slots__ = ("answer_bytes", "calls", "limits", "request_bytes")
+    __slots__ = ("answer_bytes", "calls", "limits", "request_bytes", "turns")
 
     def __init__(self, limits: HeldLimits | None = None) -> None:
         self.limits = limits or HeldLimits()
         self.request_bytes = 0
         self.answer_bytes = 0
         self.calls = 0
+        self.turns = Turns(self.limits.turn_bytes)
 
     @property
     def takes_calls(self) -> bool:

@@ -25,8 +25,8 @@ _limited_log = LimitedLog(logger)
 Request = TypeVar("Request")
 Response = TypeVar("Response")
 Service = TypeVar("Service")
-Room = Callable[[], int] | None
-"""Says how many bytes the client takes at once; None: gRPC's own library does not tell."""
+Turn = Callable[[], Awaitable[int]] | None
+"""Awaited before a large answer is made (``ServerContext.turn``); None: gRPC's own library has none."""
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
@@ -163,16 +163,16 @@ def streaming(
     return call
 
 
-def streaming_with_room(
-    method: Callable[[Service, Request, Room], AsyncIterator[Response]],
+def streaming_in_turns(
+    method: Callable[[Service, Request, Turn], AsyncIterator[Response]],
 ) -> Callable[[Service, Request, Context], AsyncIterator[Response]]:
-    """The same for a method that also takes how many bytes its client takes at once, where that is known."""
+    """The same for a method whose answers are large: it awaits ``turn`` before it makes one."""
 
     @functools.wraps(method)
     async def call(self: Service, request: Request, context: Any) -> AsyncIterator[Response]:
-        room: Room = getattr(context, "room_bytes", None)
+        turn: Turn = getattr(context, "turn", None)
         try:
-            async for response in method(self, request, room):
+            async for response in method(self, request, turn):
                 yield response
         except Exception as failure:  # noqa: BLE001 – every refusal is typed, a bug too
             await refuse(context, typed_refusal(failure))

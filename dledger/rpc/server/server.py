@@ -106,3 +106,4 @@ class GrpcServer:
         now_s = asyncio.get_running_loop().time()
         for guest in list(self._guests):
             guest.look(now_s)
+        self.dispatch.held.turns.look()

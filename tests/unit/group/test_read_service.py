@@ -328,7 +328,10 @@ async def test_a_reader_without_room_gets_less_at_a_time() -> None:
         point = await reader.read_point(COMMITTED)
 
         async def first_message(room: int) -> int:
-            reading = reader.read(0, None, point, follow=False, room=lambda: room)
+            async def turn() -> int:
+                return room
+
+            reading = reader.read(0, None, point, follow=False, turn=turn)
             frames, _ = await anext(reading)
             return len(frames)
 

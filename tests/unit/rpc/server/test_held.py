@@ -10,25 +10,35 @@ import pytest
 
 from dledger.rpc.http2 import frames
 from dledger.rpc.http2.frames import ErrorCode, frame
-from dledger.rpc.server.call import INBOX_COST_BYTES, KEPT_BYTES
+from dledger.rpc.server.call import INBOX_COST_BYTES
 from dledger.rpc.server.dispatch import Dispatch
-from dledger.rpc.server.held import Held, HeldLimits
+from dledger.rpc.server.held import SMALL_ANSWER_BYTES, Held, HeldLimits
 from dledger.rpc.server.remade import Remade
+from dledger.rpc.server.turns import TURN_BYTES
 from dledger.rpc.wire import PREFIX_BYTES
 from tests.support.virtual_time import settle, virtual_time
 from tests.unit.rpc.http2.wires import Method, SeenFrame, Server, prefix
 
 KIB = 1024
-LIMITS = HeldLimits(request_bytes=1_000 * KIB, connection_request_bytes=600 * KIB, answer_bytes=300 * KIB, calls=50)
+LIMITS = HeldLimits(
+    request_bytes=1_000 * KIB,
+    connection_request_bytes=600 * KIB,
+    answer_bytes=300 * KIB,
+    turn_bytes=TURN_BYTES,
+    calls=50,
+)
 RESOURCE_EXHAUSTED = b"grpc-status\x018"
 UNAVAILABLE = b"grpc-status\x0214"
+
+
+MESSAGE = bytes(range(256)) * (1_000 * KIB // 256)
 
 
 class Again(Remade):
     """An answer that counts how often it was made."""
 
-    def __init__(self, size: int) -> None:
-        self.message: bytes | None = bytes(range(256)) * (size // 256)
+    def __init__(self) -> None:
+        self.message: bytes | None = MESSAGE
         self.made = 1
         self.is_lost = False
 
@@ -39,7 +49,7 @@ class Again(Remade):
         if self.is_lost:
             raise RuntimeError("it was trimmed")
         self.made += 1
-        self.message = bytes(range(256)) * (1_000 * KIB // 256)
+        self.message = MESSAGE
 
 
 class Service:
@@ -49,7 +59,7 @@ class Service:
         self.taken: list[bytes] = []
         self.go_on = asyncio.Event()
         self.ended: list[str] = []
-        self.again = Again(1_000 * KIB)
+        self.given: list[Again] = []
 
     async def large(self, request: bytes, _context: Any) -> bytes:
         return bytes(int(request[-9:] or b"0"))
@@ -80,8 +90,10 @@ class Service:
         while True:
             yield bytes(int(request))
 
-    async def remade(self, _request: bytes, _context: Any) -> AsyncIterator[Again]:
-        yield self.again
+    async def remade(self, _request: bytes, context: Any) -> AsyncIterator[Again]:
+        await context.turn()
+        self.given.append(Again())
+        yield self.given[-1]
 
 
 def served() -> tuple[Service, Dispatch]:
@@ -263,35 +275,74 @@ async def test_a_stream_whose_answers_nobody_takes_ends_when_they_would_be_too_m
 
 
 @virtual_time
-async def test_of_an_answer_that_can_be_made_anew_little_is_kept_and_all_of_it_arrives() -> None:
+async def test_a_reader_that_takes_nothing_makes_room_for_another_and_gets_all_in_the_end() -> None:
     service, dispatch = served()
-    made = connected(dispatch, {frames.INITIAL_WINDOW_SIZE: 1_000})
-    got = await ask(made, 1, b"/test/Remade")
-    assert held_of(made).answer_bytes == KEPT_BYTES
-    assert service.again.message is None
+    still, other = (connected(dispatch, {frames.INITIAL_WINDOW_SIZE: 1_000}) for _ in range(2))
     data = b""
-    while b"grpc-status" not in got:
-        seen = made.take(frames.window_update(1, 60_000) + frames.window_update(0, 60_000))
+    for seen in (await frames_of(still, b"/test/Remade"), await frames_of(other, b"/test/Remade")):
+        data = data or data_of(seen)
+    assert still.connection.streams[1].pending_bytes == SMALL_ANSWER_BYTES
+    assert other.connection.streams[1].pending_bytes > SMALL_ANSWER_BYTES
+    while still.connection.streams:
+        seen = still.take(frames.window_update(1, 60_000) + frames.window_update(0, 60_000))
         await settle()
-        seen += made.output()
-        data += b"".join(each.payload for each in seen if each.kind == frames.DATA)
-        got = payloads(seen)
-    message = bytes(range(256)) * (1_000 * KIB // 256)
-    assert data == (prefix(message) + message)[1_000:]
-    assert service.again.made > 3
+        data += data_of(seen + still.output())
+        await frames_of(other, b"/test/Remade")  # another call takes the turn as soon as it can
+    assert data == prefix(MESSAGE) + MESSAGE
+    assert service.given[0].made > 3
+
+
+@virtual_time
+async def test_a_reader_whose_transport_takes_nothing_loses_its_turn_after_a_while() -> None:
+    _, dispatch = served()
+    still, other = (connected(dispatch, {frames.INITIAL_WINDOW_SIZE: 1 << 30}) for _ in range(2))
+    still.connection.set_paused(is_paused=True)
+    await frames_of(still, b"/test/Remade")
+    assert not await frames_of(other, b"/test/Remade")
+    dispatch.held.turns.look()
+    await settle()
+    assert data_of(other.output())
+
+
+@virtual_time
+async def test_who_waits_for_its_turn_and_goes_away_leaves_no_place_behind() -> None:
+    _, dispatch = served()
+    still, other = (connected(dispatch, {frames.INITIAL_WINDOW_SIZE: 1 << 30}) for _ in range(2))
+    still.connection.set_paused(is_paused=True)
+    await frames_of(still, b"/test/Remade")
+    await frames_of(other, b"/test/Remade")
+    other.take(frames.reset(1, ErrorCode.CANCEL))
+    still.take(frames.reset(1, ErrorCode.CANCEL))
+    await settle()
+    assert dispatch.held.turns.held_bytes == 0
+    assert data_of(await frames_of(other, b"/test/Remade"))
 
 
 @virtual_time
 async def test_an_answer_that_cannot_be_made_anew_ends_its_call() -> None:
     service, dispatch = served()
-    made = connected(dispatch, {frames.INITIAL_WINDOW_SIZE: 1_000})
-    await ask(made, 1, b"/test/Remade")
-    service.again.is_lost = True
-    made.take(frames.window_update(1, 60_000))
+    still, other = (connected(dispatch, {frames.INITIAL_WINDOW_SIZE: 1_000}) for _ in range(2))
+    await frames_of(still, b"/test/Remade")
+    await frames_of(other, b"/test/Remade")
+    other.take(frames.reset(1, ErrorCode.CANCEL))
+    service.given[0].is_lost = True
+    still.take(frames.window_update(1, 60_000))
     await settle()
-    last = made.output()[-1]
-    assert UNAVAILABLE in last.payload
-    assert held_of(made).answer_bytes == 0
+    assert UNAVAILABLE in still.output()[-1].payload
+    assert dispatch.held.turns.held_bytes == 0
+
+
+async def frames_of(made: Server, path: bytes) -> list[SeenFrame]:
+    """A call on the next stream: what is answered at once."""
+    stream_id = made.connection.last_peer_stream_id + 2 if made.connection.last_peer_stream_id else 1
+    seen = made.open(stream_id, path)
+    seen += made.data(stream_id, prefix(b""), flags=frames.END_STREAM)
+    await settle()
+    return seen + made.output()
+
+
+def data_of(seen: list[SeenFrame]) -> bytes:
+    return b"".join(each.payload for each in seen if each.kind == frames.DATA)
 
 
 @virtual_time
