@@ -50,7 +50,7 @@ async def test_readers_that_stand_still_cost_a_node_little(tmp_path: Path, windo
                 reader.call(READ, ask.SerializeToString())
             await eventually(_all_have(readers, window_bytes), "every reader has what its window takes")
             await asyncio.sleep(2.0)  # what the node keeps is measured, and what it might still do
-        print("GROWTH", rss.growth_bytes >> 20, rss.kept_bytes >> 20)
+
         assert rss.growth_bytes < 64 * MIB
         assert not any(reader.resets or reader.is_lost for reader in readers)
         # They are readers still, all of them.
@@ -88,7 +88,7 @@ async def test_large_appends_at_once_are_answered_or_refused_and_leave_little(tm
             await channel.close()
         assert ends.keys() <= {StatusCode.OK, StatusCode.RESOURCE_EXHAUSTED}
         assert ends[StatusCode.OK] > 10
-        print("GROWTH", rss.growth_bytes >> 20)
+
         assert rss.growth_bytes < 500 * MIB
         assert rss.kept_bytes < 300 * MIB
 
@@ -104,7 +104,7 @@ async def test_idle_connections_cost_twenty_kilobytes_each(tmp_path: Path) -> No
         async with Rss(pid) as rss:
             idle = [await raw_client(address) for _ in range(IDLE)]
             await asyncio.sleep(1.0)
-        print("GROWTH", rss.growth_bytes >> 20)
+
         assert rss.growth_bytes < 40 * MIB
         await nodes[nodes.ids[0]].append(b"after")
         assert not any(client.is_lost for client in idle)

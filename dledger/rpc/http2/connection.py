@@ -6,7 +6,7 @@ The shell feeds ``receive``, writes what ``take_output`` gives whenever ``wants_
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -561,7 +561,7 @@ class Http2Connection(Generic[AnyStream]):
                 self._out.extend(pieces)
                 self._wants_flush()
                 return
-            stream.pending = deque()
+            stream.pending = []
             self._unblock(stream)
         for piece in pieces:
             if piece:
@@ -648,13 +648,11 @@ class Http2Connection(Generic[AnyStream]):
         """Forgets what is pending on the stream but for so much at its front, which may then be sent anew. Returns how
         many bytes were forgotten."""
         pending = stream.pending
-        if pending is None or stream.pending_bytes <= most_bytes:
+        if not pending:
             return 0
-        forgotten = stream.pending_bytes - most_bytes
-        pieces, _ = _taken(pending, most_bytes)
-        pending.clear()
-        pending.append(b"".join(pieces))  # a copy: a view would keep all of it
-        stream.pending_bytes = most_bytes
+        pieces, kept = _taken(pending, most_bytes)
+        pending[:] = [b"".join(pieces)]  # a copy: a view would keep all of it
+        forgotten, stream.pending_bytes = stream.pending_bytes - kept, kept
         return forgotten
 
     def pump(self) -> None:
@@ -664,6 +662,16 @@ class Http2Connection(Generic[AnyStream]):
             stream = next(iter(self._blocked.values()))
             self._blocked.move_to_end(stream.id)
             self._pump(stream, most_frames=1)
+
+    def _look_at_window(self, stream: AnyStream) -> None:
+        pending = stream.pending
+        assert pending
+        if isinstance(pending[0], memoryview):
+            pending[0] = _without_rest(pending[0])
+        if stream.send_window <= 0:
+            self._blocked.pop(stream.id, None)  # its own window is what it waits for
+        if min(stream.send_window, self.send_window) <= 0:
+            stream.on_blocked()
 
     def _unblock(self, stream: AnyStream) -> None:
         if stream.send_window > 0:
@@ -681,10 +689,7 @@ class Http2Connection(Generic[AnyStream]):
         assert pending is not None
         while pending and most_frames:
             if (room := self._room(stream)) <= 0:
-                if stream.send_window <= 0:
-                    self._blocked.pop(stream.id, None)  # its own window is what it waits for
-                    stream.on_blocked()
-                return
+                break
             pieces, size = _taken(pending, room)
             stream.send_window -= size
             self.send_window -= size
@@ -695,6 +700,7 @@ class Http2Connection(Generic[AnyStream]):
             self._wants_flush()
             most_frames -= 1
         if pending:
+            self._look_at_window(stream)
             return
         stream.pending = None
         self._blocked.pop(stream.id, None)
@@ -710,16 +716,21 @@ TINY_UPDATE_BYTES = 64
 _CODES = frozenset(ErrorCode)
 
 
-def _taken(pending: deque[Piece], most_bytes: int) -> tuple[list[Piece], int]:
+def _taken(pending: list[Piece], most_bytes: int) -> tuple[list[Piece], int]:
     """Up to so many bytes off its front."""
     pieces: list[Piece] = []
     left = most_bytes
     while pending and left:
-        piece = pending.popleft()
+        piece = pending.pop(0)
         if len(piece) > left:
             view = memoryview(piece)
-            pending.appendleft(view[left:])
+            pending.insert(0, view[left:])
             piece = view[:left]
         pieces.append(piece)
         left -= len(piece)
     return pieces, most_bytes - left
+
+
+def _without_rest(piece: memoryview) -> Piece:
+    """A small part of a message is copied, as a view keeps all of it."""
+    return bytes(piece) if 2 * piece.nbytes < memoryview(piece.obj).nbytes else piece

@@ -18,7 +18,6 @@ from dledger.rpc.http2.frames import ErrorCode
 from dledger.rpc.http2.headers import literal
 from dledger.rpc.http2.stream import Stream
 from dledger.rpc.server.context import Aborted, ServerContext
-from dledger.rpc.server.held import SMALL_ANSWER_BYTES
 from dledger.rpc.server.holding import HoldingConnection
 from dledger.rpc.server.remade import Remade
 from dledger.rpc.server.request import Request
@@ -47,6 +46,9 @@ TURN_BYTES = 64 * 1024
 
 INBOX_COST_BYTES = 100
 """What a message that waits takes beside its bytes."""
+KEPT_BYTES = 448
+"""Of an answer that is given up, to see when the client goes on. So little comes from Python's own allocator: a larger
+piece would settle in the room that the answer left, and the next one would not fit there any more."""
 MAX_PATH_CHARS = 200
 """Of what a client asked for, in what it is told."""
 
@@ -172,16 +174,14 @@ class ServerCall(Stream):
             if is_end and not messages.is_between:
                 raise WireFault(StatusCode.INTERNAL, "the request ends within a message")
         except WireFault as fault:
-            self._finish(fault.status, str(fault))
+            self._give_up(fault.status, str(fault))
             return
         if handler.takes_stream:
             self._take_messages(found, len(data))
         else:
             self._take_unary(found, len(data), is_end=is_end)
         if not self._is_answered and (why := self._count_held()):
-            self._finish(StatusCode.RESOURCE_EXHAUSTED, why)
-            if self._task is not None:
-                self._task.cancel()
+            self._give_up(StatusCode.RESOURCE_EXHAUSTED, why)
 
     def _count_held(self) -> str:
         """Says how much of requests it holds now. Returns why that is too much; empty: it is not."""
@@ -264,7 +264,11 @@ class ServerCall(Stream):
             # The client does not take what is before the status: it knows the deadline itself.
             self.connection.reset(self, ErrorCode.CANCEL, "the call's time is up")
         else:
-            self._finish(StatusCode.DEADLINE_EXCEEDED, "the call's time is up")
+            self._give_up(StatusCode.DEADLINE_EXCEEDED, "the call's time is up")
+
+    def _give_up(self, code: int, details: str) -> None:
+        """Ends the call, and its handler."""
+        self._finish(code, details)
         if self._task is not None:
             self._task.cancel()
 
@@ -296,6 +300,7 @@ class ServerCall(Stream):
 
     def _run(self, run: Coroutine[Any, Any, None], work: Any) -> None:
         task = self._task = asyncio.get_running_loop().create_task(run)
+        _running.add(task)
         task.add_done_callback(_ended)
         if inspect.iscoroutine(work):
             # A task that is cancelled before it begins leaves it where it is.
@@ -480,7 +485,7 @@ class ServerCall(Stream):
 
     def give_up_rest(self) -> None:
         """Little is kept of an answer that the client does not take, and that can be made anew."""
-        self._missing_bytes += self.connection.keep_pending(self, SMALL_ANSWER_BYTES)
+        self._missing_bytes += self.connection.keep_pending(self, KEPT_BYTES)
         self._hold_turn(0)
 
     def on_blocked(self) -> None:
@@ -570,8 +575,13 @@ class ServerCall(Stream):
             self._deadline = None
 
 
+_running: set[asyncio.Task[None]] = set()
+"""The loop alone does not keep those that nobody waits for."""
+
+
 def _ended(task: asyncio.Task[None]) -> None:
     """Of a handler's task: what it failed of was told to the client, and to the log."""
+    _running.discard(task)
     if not task.cancelled() and (failure := task.exception()) is not None:
         logger.error("a call ended in a bug", exc_info=failure)
 

@@ -161,6 +161,22 @@ async def test_answers_in_one_turn_do_not_pile_up_in_the_output() -> None:
     assert sum(each.kind == frames.DATA for each in made.output()) > 18
 
 
+@pytest.mark.parametrize("missing_bytes", [1, 100_000])
+@virtual_time
+async def test_the_last_bytes_of_an_answer_do_not_keep_all_of_it(missing_bytes: int) -> None:
+    size = 1_000_000
+    made = server(settings={frames.INITIAL_WINDOW_SIZE: size + 5 - missing_bytes})
+    made.take(frames.window_update(0, 2**30))
+    assert grown(made, [frame(frames.HEADERS, frames.END_HEADERS, 1, HEADS), *echoed(1, bytes(size))]) < 300_000
+
+
+def echoed(stream_id: int, message: bytes) -> list[bytes]:
+    """The frames that ask for it."""
+    data = prefix(message) + message
+    pieces = [data[at : at + 16_384] for at in range(0, len(data), 16_384)]
+    return [frame(frames.DATA, 0, stream_id, each) for each in pieces] + [frame(frames.DATA, 1, stream_id)]
+
+
 @virtual_time
 async def test_streams_share_the_connection_in_turns() -> None:
     made = server()

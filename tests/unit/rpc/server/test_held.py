@@ -10,9 +10,9 @@ import pytest
 
 from dledger.rpc.http2 import frames
 from dledger.rpc.http2.frames import ErrorCode, frame
-from dledger.rpc.server.call import INBOX_COST_BYTES
+from dledger.rpc.server.call import INBOX_COST_BYTES, KEPT_BYTES
 from dledger.rpc.server.dispatch import Dispatch
-from dledger.rpc.server.held import SMALL_ANSWER_BYTES, Held, HeldLimits
+from dledger.rpc.server.held import Held, HeldLimits
 from dledger.rpc.server.remade import Remade
 from dledger.rpc.server.turns import TURN_BYTES
 from dledger.rpc.wire import PREFIX_BYTES
@@ -281,8 +281,8 @@ async def test_a_reader_that_takes_nothing_makes_room_for_another_and_gets_all_i
     data = b""
     for seen in (await frames_of(still, b"/test/Remade"), await frames_of(other, b"/test/Remade")):
         data = data or data_of(seen)
-    assert still.connection.streams[1].pending_bytes == SMALL_ANSWER_BYTES
-    assert other.connection.streams[1].pending_bytes > SMALL_ANSWER_BYTES
+    assert still.connection.streams[1].pending_bytes == KEPT_BYTES
+    assert other.connection.streams[1].pending_bytes > KEPT_BYTES
     while still.connection.streams:
         seen = still.take(frames.window_update(1, 60_000) + frames.window_update(0, 60_000))
         await settle()
@@ -372,3 +372,21 @@ async def test_a_handler_ends_with_its_stream() -> None:
     made.take(frames.reset(1, ErrorCode.CANCEL))
     await settle()
     assert service.ended == ["wait"]
+
+
+@pytest.mark.parametrize("how", ["half a message", "too large a message", "too many messages"])
+@virtual_time
+async def test_a_handler_ends_with_its_call_when_the_request_is_none(how: str) -> None:
+    _, dispatch = served()
+    made = connected(dispatch)
+    made.open(1, b"/test/First")
+    await settle()
+    data = {
+        "half a message": prefix(b"xy") + b"x",
+        "too large a message": prefix(b"")[:1] + (1 << 30).to_bytes(4, "big"),
+        "too many messages": prefix(b"") * 7_000,
+    }[how]
+    made.data(1, data, flags=frames.END_STREAM)
+    await settle()
+    assert not made.connection.streams
+    assert len(asyncio.all_tasks()) == 1
