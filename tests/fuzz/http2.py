@@ -11,7 +11,7 @@ import gc
 import logging
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from random import Random
 from typing import Any, NamedTuple
 
@@ -31,7 +31,7 @@ MAX_GROWTH_BLOCKS = 10_000
 """Of Python's memory, from the second look to any later one: a few for each connection would be seen."""
 LIMITS = Http2Limits(max_streams=20, connection_window_bytes=200_000, max_frame_bytes=32_768)
 HELLO = frames.PREFACE + frames.settings_frame({frames.INITIAL_WINDOW_SIZE: 100_000}) + frame(frames.SETTINGS, 1, 0)
-_PATHS = (b"/fuzz/Echo", b"/fuzz/Slow", b"/fuzz/Collect", b"/fuzz/Talk", b"/fuzz/None", b"")
+PATHS = (b"/fuzz/Echo", b"/fuzz/Slow", b"/fuzz/Collect", b"/fuzz/Talk", b"/fuzz/None", b"")
 _FIELDS = (
     *((b"grpc-timeout", b"1S"), (b"grpc-timeout", b"99999999H"), (b"grpc-timeout", b"-1S"), (b"te", b"trailers")),
     *((b"grpc-encoding", b"gzip"), (b"x-bin", b"AAE=,,"), (b"content-length", b"7"), (b"content-length", b"-1")),
@@ -115,6 +115,7 @@ class Http2:
 
     def __init__(self, seed: int) -> None:
         self.outcomes: Counter[str] = Counter()
+        """Frames that were looked at, by how their connection ended."""
         self._random = Random(seed)
         self._service = Service()
         self._dispatch = Dispatch(max_message_bytes=50_000, held_limits=HeldLimits(500_000, 100_000, 100_000))
@@ -154,7 +155,7 @@ class Http2:
     async def _one(self, now_s: float) -> int:
         """One connection from its hello to its end. Returns how many frames were looked at."""
         random, connection = self._random, self._connection()
-        data = HELLO + _conversation(random)
+        data = HELLO + conversation(random, PATHS)
         if random.random() < 0.5:
             data = (
                 mutated_bytes(random, data)
@@ -180,15 +181,15 @@ class Http2:
         self._ask_another(now_s)
         return connection.looked_at
 
-    def _check_end(self, connection: ServerConnection) -> None:
+    def _check_end(self, connection: _Counted) -> None:
         fault = connection.fault
         if fault is None:
-            self.outcomes["goes on"] += 1
+            self.outcomes["goes on"] += connection.looked_at
             return
         assert fault.code is not ErrorCode.INTERNAL_ERROR, repr(fault.__cause__)
         assert str(fault).isprintable()
         assert not connection.streams
-        self.outcomes[fault.code.name] += 1
+        self.outcomes[fault.code.name] += connection.looked_at
 
     def _check_nothing_is_left(self, connection: ServerConnection) -> None:
         held = self._dispatch.held
@@ -210,17 +211,17 @@ class Http2:
         assert not good.streams
 
 
-def _conversation(random: Random) -> bytes:
+def conversation(random: Random, paths: Sequence[bytes]) -> bytes:
     """Frames that are good where they stand, but for one now and then."""
     said, next_id, open_ids = [], 1, [1]
     for _ in range(random.randint(1, FRAMES_A_CONNECTION)):
         chance = random.random()
         if chance < 0.3:
-            said.append(_headers(random, next_id))
+            said.append(_headers(random, next_id, paths))
             open_ids.append(next_id)
             next_id += 2
         elif chance < 0.4:
-            said.append(_call(next_id, random.choice(_PATHS), b"x" * random.choice((0, 1, 5_000))))
+            said.append(_call(next_id, random.choice(paths), b"x" * random.choice((0, 1, 5_000))))
             next_id += 2
         elif chance < 0.75:
             said.append(_data(random, random.choice(open_ids)))
@@ -232,9 +233,9 @@ def _conversation(random: Random) -> bytes:
     return b"".join(said)
 
 
-def _headers(random: Random, stream_id: int) -> bytes:
+def _headers(random: Random, stream_id: int, paths: Sequence[bytes] = PATHS) -> bytes:
     flags = random.choice((*(END_HEADERS,) * 12, END_HEADERS | END_STREAM, 0))
-    block = _block(random)
+    block = _block(random, paths)
     if flags & END_HEADERS:
         return frame(frames.HEADERS, flags, stream_id, block)
     at = random.randrange(len(block))
@@ -242,8 +243,8 @@ def _headers(random: Random, stream_id: int) -> bytes:
     return frame(frames.HEADERS, flags, stream_id, block[:at]) + rest
 
 
-def _block(random: Random) -> bytes:
-    path = random.choice(_PATHS)
+def _block(random: Random, paths: Sequence[bytes]) -> bytes:
+    path = random.choice(paths)
     block = b"\x83\x86" + (literal(b":path", path) if random.random() < 0.7 else b"\x44" + bytes((len(path),)) + path)
     block += literal(b"content-type", b"application/grpc")
     for _ in range(random.choice((0, 0, 1, 3))):
