@@ -71,9 +71,10 @@ class Http2Protocol(asyncio.Protocol, Generic[AnyConnection]):
     def flush(self) -> None:
         """Writes what there is to be sent, and closes a connection that has come to its end."""
         transport = self._transport
-        if transport is None:
-            return
         connection = self.connection
+        if transport is None or transport.is_closing():
+            connection.take_output()  # it can go nowhere any more
+            return
         self._is_flushing = True  # what the writes make room for leaves here too
         for _ in range(WRITES_A_TURN):
             if not (out := connection.take_output()):

@@ -2,8 +2,8 @@
 
 Four targets: the decoders in this process, the engine of the client port in this process, nodes in memory with a member
 among them that sends nonsense, and real nodes over sockets. The count is divided among them, and into slices. A slice
-is a function of the seed and its number, but for what real sockets and disks do in between. ``--target`` runs one of the
-four alone, and ``--of-commit`` takes the seed from the hash of the commit.
+is a function of the seed and its number, but for what real sockets and disks do in between. ``--target`` runs one of
+the four alone, and ``--of-commit`` takes the seed from the hash of the commit.
 """
 
 from __future__ import annotations

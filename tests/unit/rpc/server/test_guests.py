@@ -36,6 +36,7 @@ class Wire:
         self.guest: Guest
 
     def write(self, data: bytes) -> None:
+        assert not self.is_closed, "uvloop's transports refuse that"
         self.sent += data
         if not self.reads:
             self.unsent_bytes += len(data)
@@ -196,6 +197,16 @@ async def test_a_closed_connection_that_cannot_send_the_rest_is_aborted() -> Non
     assert (wire.is_closed, wire.is_aborted) == (True, False)
     await asyncio.sleep(CLOSE_S + 3)
     assert wire.is_aborted
+
+
+@virtual_time
+async def test_nothing_is_written_behind_the_end() -> None:
+    wire = connect(serving(), HELLO, OPEN)
+    wire.reads = False
+    wire.guest.close()
+    wire.guest.connection.reset(wire.guest.connection.streams[1], ErrorCode.CANCEL)
+    await asyncio.sleep(0.1)
+    assert not wire.guest.connection.has_output
 
 
 @virtual_time
