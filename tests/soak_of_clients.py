@@ -126,8 +126,11 @@ class Memory:
         """By which share of itself the last third of the time differs from the second, for each node."""
         return {node_id: _change(seen) for node_id, seen in self._seen.items()}
 
-    def most_mib(self) -> dict[str, int]:
-        return {node_id: max(seen) >> 20 for node_id, seen in self._seen.items()}
+    def course_mib(self) -> dict[str, list[int]]:
+        """At every tenth of the time."""
+        return {
+            node_id: [each >> 20 for each in seen[:: max(1, len(seen) // 10)]] for node_id, seen in self._seen.items()
+        }
 
 
 def _change(seen: list[int]) -> float:
@@ -157,7 +160,7 @@ async def soak_with_clients(cluster: LocalCluster, seconds: float, clients: int,
     return {
         "ok": not bugs and max(map(abs, changes.values())) <= MOST_CHANGE and crowd.outcomes["append: OK"] > 0,
         "memory_changes": changes,
-        "most_mib": memory.most_mib(),
+        "memory_mib": memory.course_mib(),
         "bugs": bugs,
         "outcomes": dict(sorted(crowd.outcomes.items())),
         "seconds": seconds,

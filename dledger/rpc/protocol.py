@@ -38,7 +38,7 @@ class Http2Protocol(asyncio.Protocol, Generic[AnyConnection]):
         """The connection is gone; its streams were told."""
 
     def on_flushed(self, transport: asyncio.Transport) -> None:
-        """What there was to send is in the transport's hands."""
+        """The transport has all of the output."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         made = self._transport = cast("asyncio.Transport", transport)  # uvloop's is none by its class

@@ -63,7 +63,7 @@ class Messages:
 
     @property
     def begun_bytes(self) -> int:
-        """Of the message that is not whole yet: its size, as far as it is known. 0: there is none."""
+        """The size of an unfinished message, as far as its beginning tells. 0: there is none."""
         return max(self._size, self._need) if self._size else 0
 
     @property

@@ -72,7 +72,8 @@ class LogService(log_pb2_grpc.LogServiceServicer):
                 group.append(request.group)
             return loop.create_task(self._get_many(group[0], request))
 
-        async for response in answers_in_order(requests, begin, MAX_GETS_IN_FLIGHT):
+        size_of = log_pb2.GetStreamResponse.ByteSize
+        async for response in answers_in_order(requests, begin, MAX_GETS_IN_FLIGHT, size_of):
             yield response
 
     async def _get_many(self, group: str, request: log_pb2.GetStreamRequest) -> log_pb2.GetStreamResponse:

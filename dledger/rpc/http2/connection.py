@@ -49,7 +49,7 @@ AnyStream = TypeVar("AnyStream", bound=Stream)
 
 
 class OpenBlock(NamedTuple):
-    """A header block that CONTINUATION frames go on with."""
+    """A header block without its end yet: CONTINUATION frames follow."""
 
     stream_id: int
     is_end: bool
@@ -88,9 +88,9 @@ class Http2Connection(Generic[AnyStream]):
         self._now_s = now_s
         self._patience = Patience(now_s)
         self._rest = bytearray()
-        """Of a frame that is not whole yet: one buffer, as a list of tiny pieces takes many times their bytes."""
+        """Of an unfinished frame: one buffer, as a list of tiny pieces takes many times their bytes."""
         self.frame_began_s: float | None = None
-        """When the first bytes of that frame came."""
+        """When the first bytes of the unfinished frame came."""
         self._needed_bytes = FRAME_HEADER_BYTES
         """So many must be there before it is worth looking again."""
         self._has_preface = False
@@ -102,7 +102,7 @@ class Http2Connection(Generic[AnyStream]):
         self._unreplenished = 0
         self.open_block: OpenBlock | None = None
         self._blocked: OrderedDict[int, AnyStream] = OrderedDict()
-        """Streams that have something pending, and a window for it: they wait for the connection, in turns."""
+        """Streams with pending data, and a window for it: they wait for the connection, in turns."""
         self._we_reset: OrderedDict[int, None] = OrderedDict()
         self.headers: HeaderDecoder[Any] = HeaderDecoder(self._understand)
         self._begin()
@@ -213,7 +213,7 @@ class Http2Connection(Generic[AnyStream]):
 
     @property
     def unfinished_bytes(self) -> int:
-        """Of a frame, or of a header block, that is not whole yet."""
+        """Of an unfinished frame, or header block."""
         return len(self._rest) + (self.open_block.size_bytes if self.open_block is not None else 0)
 
     def _take(self, data: bytes) -> int:
@@ -632,7 +632,7 @@ class Http2Connection(Generic[AnyStream]):
             self._on_removed()
 
     def _half_left(self, stream: AnyStream) -> None:
-        """Everything that this side had to say on the stream is among the output."""
+        """This side has nothing more to say on the stream."""
         if stream.is_remote_ended:
             self._forget_if_ended(stream)
         else:
@@ -710,7 +710,7 @@ class Http2Connection(Generic[AnyStream]):
 
 
 OUTPUT_BYTES = 128 * 1024
-"""So much is collected for one write: what does not fit waits on its stream, where it is counted."""
+"""The connection collects so much for one write. The rest waits on its stream, as pending."""
 MAX_SETTINGS_A_FRAME = 64
 TINY_UPDATE_BYTES = 64
 _CODES = frozenset(ErrorCode)

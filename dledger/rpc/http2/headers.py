@@ -19,9 +19,9 @@ Fields = Sequence[tuple[bytes, bytes]]
 Meaning = TypeVar("Meaning")
 
 MAX_CACHED_BYTES = 128 * 1024
-"""Of one connection, in blocks and in what they say: a block of two hundred bytes may say 64 KiB."""
+"""Of one connection, in blocks and decoded fields: a block of two hundred bytes may decode to 64 KiB."""
 FIELD_COST_BYTES = 64
-"""What a field takes beside its bytes."""
+"""A field takes so much beside its bytes."""
 MAX_CACHED_BLOCK_BYTES = 4_096
 MAX_HEADER_LIST_BYTES = 64 * 1024
 TIMEOUT_FIELD = b"\x00\x0cgrpc-timeout"

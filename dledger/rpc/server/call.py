@@ -45,12 +45,12 @@ TURN_BYTES = 64 * 1024
 
 
 INBOX_COST_BYTES = 100
-"""What a message that waits takes beside its bytes."""
+"""A message in an inbox takes so much beside its bytes."""
 KEPT_BYTES = 448
-"""Of an answer that is given up, to see when the client goes on. So little comes from Python's own allocator: a larger
-piece would settle in the room that the answer left, and the next one would not fit there any more."""
+"""The server keeps so much of an answer after its turn, to see when the client goes on. So little comes from Python's
+own allocator. A larger piece would settle in the room of the answer, and the next answer would not fit there."""
 MAX_PATH_CHARS = 200
-"""Of what a client asked for, in what it is told."""
+"""Of a path, in the refusal of a call."""
 
 
 class ServerCall(Stream):
@@ -450,7 +450,7 @@ class ServerCall(Stream):
         return message
 
     async def _until_sent(self, answer: Any) -> None:
-        """Of an answer that is pending in part."""
+        """Of an answer: returns when the client has taken all of it."""
         held = self.connection.held
         while self.pending is not None:
             if isinstance(answer, Remade):
@@ -467,7 +467,7 @@ class ServerCall(Stream):
                 await self._send_rest(answer, missing)
 
     async def _send_rest(self, answer: Remade, size_bytes: int) -> None:
-        """The end of an answer that was given up in part."""
+        """The end of an answer, after its turn was over too early."""
         await self.turn()
         await self._restore(answer)
         rest = memoryview(self._encoded(answer))[-size_bytes:]
@@ -484,7 +484,7 @@ class ServerCall(Stream):
         return self.room_bytes
 
     def give_up_rest(self) -> None:
-        """Little is kept of an answer that the client does not take, and that can be made anew."""
+        """The client does not take the answer: the server keeps little of it, and the handler makes the rest anew."""
         self._missing_bytes += self.connection.keep_pending(self, KEPT_BYTES)
         self._hold_turn(0)
 
@@ -515,7 +515,7 @@ class ServerCall(Stream):
 
     @property
     def room_bytes(self) -> int:
-        """What the client takes at once."""
+        """The client takes so much at once."""
         return min(self.send_window, self.connection.send_window)
 
     def _hold_answer(self) -> None:
@@ -576,7 +576,7 @@ class ServerCall(Stream):
 
 
 _running: set[asyncio.Task[None]] = set()
-"""The loop alone does not keep those that nobody waits for."""
+"""The loop alone does not keep tasks alive."""
 
 
 def _ended(task: asyncio.Task[None]) -> None:

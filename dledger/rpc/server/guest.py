@@ -18,9 +18,9 @@ logger = logging.getLogger(__name__)
 _limited_log = LimitedLog(logger)
 
 CLOSE_S = 5.0
-"""So long a connection that was closed may take to send what is left."""
+"""So long a closed connection may take to send the rest."""
 MAX_UNSENT_BYTES = 256 * 1024
-"""Of what a client does not read. Beyond it nothing that the client says is listened to, as it would bring answers."""
+"""Of output, for a client that does not read. Beyond it the server does not read either: requests bring answers."""
 
 
 class Host(Protocol):
@@ -78,7 +78,7 @@ class Guest(Http2Protocol[ServerConnection]):
     # The end -----------------------------------------------------------------------------------------------------
 
     def look(self, now_s: float) -> None:
-        """Ends what has stopped to go on."""
+        """Ends the connection if the client has stopped to go on."""
         transport = self._transport
         if transport is None:
             return

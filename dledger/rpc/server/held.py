@@ -1,4 +1,4 @@
-"""What a server holds in memory for its clients, bounded in all.
+"""The memory that a server holds for its clients, bounded in all.
 
 Requests that have come in part, or that no handler has taken yet; answers that clients do not take; calls under way.
 Each call says how much it holds now; what would go beyond is refused.
@@ -19,9 +19,9 @@ class HeldLimits:
     """Of requests, in all. A message counts with its whole size as soon as its beginning says that."""
     connection_request_bytes: int = 64 * MIB
     answer_bytes: int = 16 * MIB
-    """Of answers that wait for a client, in all."""
+    """Of answers on their way to slow clients, in all."""
     turn_bytes: int = 16 * MIB
-    """Of answers that could be made anew, and of what they are made of (turns.py)."""
+    """Of answers made in turns, with their frames (turns.py)."""
     calls: int = 20_000
     """Under way at a time, in all."""
 

@@ -1,4 +1,4 @@
-"""A connection that counts what it holds of requests."""
+"""A server's connection, with a count of the requests in its memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many clients a server lets in: never so many that the process has no file left for itself."""
+"""How many clients a server lets in. The process must have files left for itself."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Protocol, TypeVar
 MAX_CONNECTIONS = 16_384
 """An idle one takes up to 20 KiB."""
 SPARE_FILES = 32
-"""Below the limit of open files: for other ports of the same process. What it needs for its own work is kept back above
-the limit (common/open_files.py)."""
+"""Below the limit of open files: for other ports of the same process. Files for its own work are kept above the limit
+(common/open_files.py)."""
 
 
 class Guest(Protocol):

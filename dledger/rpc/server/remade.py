@@ -1,4 +1,4 @@
-"""Answers that need not be kept while a client does not take them."""
+"""Answers that a handler can make twice: the server need not keep them for a slow client."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from abc import ABC, abstractmethod
 
 
 class Remade(ABC):
-    """An answer of a stream that can be made anew, byte for byte."""
+    """An answer of a stream. A handler can make it anew, byte for byte."""
 
     @abstractmethod
     def drop(self) -> None:
-        """It is encoded: what it holds is not needed, until ``restore``."""
+        """The server has encoded it, and does not need its parts until ``restore``."""
 
     @abstractmethod
     async def restore(self) -> None:
-        """It is as it was before ``drop``. May raise anything where that cannot be."""
+        """Makes it anew, as before ``drop``. Raises anything if the handler cannot."""

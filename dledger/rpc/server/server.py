@@ -15,7 +15,7 @@ from dledger.rpc.server.watch import Timeouts, Watch
 
 BACKLOG = 1_024
 LOOK_S = 1.0
-"""How often connections are looked at that may have stopped to go on."""
+"""The server looks at its connections so often, for clients without progress."""
 
 
 class GrpcServer:

@@ -1,8 +1,8 @@
-"""Large answers are made in turns, so that those which clients do not take need little memory, however many they are.
+"""Handlers make large answers in turns: thousands of clients may stand still, and cost the server little memory.
 
-A call waits for its turn before it makes an answer that could be made anew (``remade.Remade``), and has its turn until
-the client has taken all of it. Who takes nothing gives up its turn as soon as another call waits. Little of its answer
-is kept then, and the rest is made again in a later turn.
+A call waits for its turn before its handler makes an answer (``remade.Remade``). The turn lasts until the client has
+taken all of the answer. A client that takes nothing loses the turn as soon as another call waits. The server keeps
+little of its answer then, and the handler makes the rest again in a later turn.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections import deque
 from typing import Protocol
 
 TURN_BYTES = 2 * 1024 * 1024
-"""What a large answer takes while it is made: what it is made of, and the message."""
+"""A large answer takes so much while a handler makes it: the frames, and the message."""
 
 
 class Holder(Protocol):
-    """A call with an answer of which a part waits for the client."""
+    """A call whose client has not taken all of an answer yet."""
 
     pending_bytes: int
 
@@ -35,7 +35,7 @@ class Turns:
         self._limit_bytes = limit_bytes
         self.held_bytes = 0
         self._holders: dict[Holder, int] = {}
-        """And how much of their answers was pending when that was looked at last."""
+        """And how much of their answers was pending at the last look."""
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     @property
@@ -80,12 +80,12 @@ class Turns:
         self._holders.pop(holder, None)
 
     def on_blocked(self, holder: Holder) -> None:
-        """The client has taken all that its window allows."""
+        """The client has used up its window."""
         if self._waiting and holder in self._holders:
             holder.give_up_rest()
 
     def look(self) -> None:
-        """Now and then: a client that has not gone on since the last time makes room for those that wait."""
+        """Once a second: a client without progress since the last look makes room for the calls in the queue."""
         for holder, seen_bytes in list(self._holders.items()):
             if self._waiting and holder.pending_bytes == seen_bytes:
                 holder.give_up_rest()

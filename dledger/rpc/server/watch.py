@@ -1,7 +1,7 @@
 """How long a server bears with a connection that does not go on. It decides; the shell asks once a second.
 
-A client must say hello, and must end what it has begun to say. One that is silent is asked whether it is still there:
-its machine may be gone without a word. Idle connections may stay.
+A client must say hello, and must end each frame and each header block in time. The server asks a silent client by a
+PING: its machine may be gone without a word. Idle connections may stay.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Timeouts(NamedTuple):
 
 
 class Watched(Protocol):
-    """What is looked at of a connection."""
+    """The parts of a connection that a watch looks at."""
 
     has_settings: bool
     has_acknowledged: bool
@@ -59,8 +59,8 @@ class Watch:
         self._asked_s = now_s
 
     def look(self, connection: Watched, heard_s: float, now_s: float) -> ConnectionFault | None:
-        """Why the connection must end now; None: it need not. ``heard_s``: when something came last. Asks the client,
-        where that is due."""
+        """Why the connection must end now; None: it need not. ``heard_s``: when the client said something last. Asks a
+        silent client by a PING."""
         return self._unfinished(connection, now_s) or self._silent(connection, heard_s, now_s)
 
     def _unfinished(self, connection: Watched, now_s: float) -> ConnectionFault | None:
