@@ -77,7 +77,8 @@ class Http2Protocol(asyncio.Protocol, Generic[AnyConnection]):
             return
         self._is_flushing = True  # what the writes make room for leaves here too
         for _ in range(WRITES_A_TURN):
-            if not (out := connection.take_output()):
+            out = connection.take_output()
+            if not out or transport.is_closing():  # a write may find that the connection is lost
                 break
             transport.write(out)
             connection.pump()

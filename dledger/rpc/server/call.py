@@ -16,101 +16,65 @@ from typing import Any
 
 from dledger.rpc.http2.frames import ErrorCode
 from dledger.rpc.http2.headers import literal
-from dledger.rpc.http2.stream import Stream
+from dledger.rpc.server.answering import ANSWERS_WAIT, HEAD, Answering
 from dledger.rpc.server.context import Aborted, ServerContext
 from dledger.rpc.server.holding import HoldingConnection
-from dledger.rpc.server.remade import Remade
 from dledger.rpc.server.request import Request
 from dledger.rpc.status import StatusCode
 from dledger.rpc.wire import (
-    CONTENT_TYPE,
     PREFIX_BYTES,
     Messages,
     WireFault,
     is_one_message,
-    metadata_block,
     prefixed,
     status_fields,
 )
 
 logger = logging.getLogger(__name__)
 
-HEAD = b"\x88" + b"\x0f\x10" + bytes((len(CONTENT_TYPE),)) + CONTENT_TYPE
-"""``:status: 200`` and the content type, by their places in HPACK's static table."""
 NO_GRPC = b"This port takes gRPC: POST with the content type application/grpc.\n"
 OK_TRAILERS = status_fields(0, "")
-ANSWERS_WAIT = "the answers that clients do not take fill the node's memory: ask again, and read what was asked for"
-TURN_BYTES = 64 * 1024
-"""A stream that has more to say lets others have their turn after so much."""
-
-
 INBOX_COST_BYTES = 100
 """A message in an inbox takes so much beside its bytes."""
-KEPT_BYTES = 448
-"""The server keeps so much of an answer after its turn, to see when the client goes on. So little comes from Python's
-own allocator. A larger piece would settle in the room of the answer, and the next answer would not fit there."""
 MAX_PATH_CHARS = 200
 """Of a path, in the refusal of a call."""
 
 
-class ServerCall(Stream):
+class ServerCall(Answering):
     __slots__ = (
-        "_context",
         "_deadline",
         "_done_callbacks",
-        "_handler",
-        "_held_answer_bytes",
         "_held_bytes",
         "_inbox",
         "_inbox_bytes",
-        "_is_answered",
-        "_is_head_sent",
         "_max_message_bytes",
         "_messages",
-        "_missing_bytes",
         "_received_bytes",
         "_task",
-        "_turn_bytes",
-        "_turn_held_bytes",
         "_waits_for_message",
-        "_waits_for_room",
-        "connection",
         "deadline_s",
         "peer",
-        "request",
     )
 
     def __init__(
         self, connection: HoldingConnection[Any], stream_id: int, request: Request, peer: str, max_message_bytes: int
     ) -> None:
-        super().__init__(connection, stream_id)
-        self.connection = connection
+        super().__init__(connection, stream_id, request)
         self.peer = peer
         self._max_message_bytes = max_message_bytes
-        self.request = request
         self.deadline_s: float | None = None
         """On the loop's clock."""
-        self._handler = request.handler
         self._messages: Messages | None = None
         self._inbox: deque[tuple[bytes, int]] | None = None
         """Messages that the handler has not taken yet, and how many bytes of window each holds."""
         self._inbox_bytes = 0
         self._held_bytes = 0
-        self._held_answer_bytes = 0
-        self._missing_bytes = 0
-        self._turn_held_bytes = 0
         self._received_bytes = 0
-        self._context: ServerContext | None = None
         self._task: asyncio.Task[None] | None = None
         self._deadline: asyncio.TimerHandle | None = None
         """Runs until the last byte of the answer has left."""
-        self._is_head_sent = False
-        self._is_answered = False
-        """Its status is sent, or it is gone."""
-        self._turn_bytes = 0
         self._done_callbacks: tuple[Callable[[], None], ...] = ()
         self._waits_for_message: asyncio.Future[None] | None = None
-        self._waits_for_room: asyncio.Future[None] | None = None
 
     # What the client sends ---------------------------------------------------------------------------------------
 
@@ -424,131 +388,12 @@ class ServerCall(Stream):
 
     # Answers -----------------------------------------------------------------------------------------------------
 
-    async def write(self, answer: Any) -> None:
-        """Returns when there is room for the next one. Raises CancelledError when the call is gone."""
-        if self._is_answered or self.is_reset:
-            raise asyncio.CancelledError
-        message = self._encoded(answer)
-        size = len(message) + PREFIX_BYTES
-        self.send_head()
-        self.connection.send_data(self, prefixed(message))
-        del message  # what waits is held by the connection alone
-        if self.pending is None:
-            self._let_go_of_answer()
-        else:
-            await self._until_sent(answer)
-        self._turn_bytes += size
-        if self._turn_bytes >= TURN_BYTES:
-            self._turn_bytes = 0
-            await asyncio.sleep(0)
-
-    def _encoded(self, answer: Any) -> bytes:
-        encode = self._handler.encode
-        message: bytes = encode(answer) if encode is not None else answer
-        if isinstance(answer, Remade):
-            answer.drop()
-        return message
-
-    async def _until_sent(self, answer: Any) -> None:
-        """Of an answer: returns when the client has taken all of it."""
-        held = self.connection.held
-        while self.pending is not None:
-            if isinstance(answer, Remade):
-                self._hold_turn(self.pending_bytes)
-                held.turns.waits_for_client(self)
-            elif held.has_room_for_answer(self.pending_bytes):
-                self._hold_answer()
-            else:
-                self._finish(StatusCode.RESOURCE_EXHAUSTED, ANSWERS_WAIT)
-                raise asyncio.CancelledError
-            await self._room()
-            missing, self._missing_bytes = self._missing_bytes, 0
-            if missing:
-                await self._send_rest(answer, missing)
-
-    async def _send_rest(self, answer: Remade, size_bytes: int) -> None:
-        """The end of an answer, after its turn was over too early."""
-        await self.turn()
-        await self._restore(answer)
-        rest = memoryview(self._encoded(answer))[-size_bytes:]
-        self.connection.send_data(self, (rest,))
-
-    async def turn(self) -> int:
-        """Returns when there is room for a large answer: so many bytes of it the client takes at once. Raises
-        CancelledError when the call is gone."""
-        if not self._turn_held_bytes:
-            self._turn_held_bytes = await self.connection.held.turns.begin()
-            if self.is_reset or self._is_answered:
-                self._hold_turn(0)
-                raise asyncio.CancelledError
-        return self.room_bytes
-
-    def give_up_rest(self) -> None:
-        """The client does not take the answer: the server keeps little of it, and the handler makes the rest anew."""
-        self._missing_bytes += self.connection.keep_pending(self, KEPT_BYTES)
-        self._hold_turn(0)
-
-    def on_blocked(self) -> None:
-        self.connection.held.turns.on_blocked(self)
-
-    @property
-    def is_blocked(self) -> bool:
-        return self.room_bytes <= 0
-
-    def _hold_turn(self, size_bytes: int) -> None:
-        """So much is held in its turn. 0: the turn has ended."""
-        more, self._turn_held_bytes = size_bytes - self._turn_held_bytes, size_bytes
-        turns = self.connection.held.turns
-        if not size_bytes:
-            turns.waits_no_more(self)
-        if more:
-            turns.hold(more)
-
-    async def _restore(self, answer: Remade) -> None:
-        try:
-            await answer.restore()
-        except Exception as failure:  # whatever it is, the message cannot be ended
-            self._finish(StatusCode.UNAVAILABLE, f"the rest of a message cannot be had any more: {failure}")
-            raise asyncio.CancelledError from failure
-        if self.is_reset or self._is_answered:
-            raise asyncio.CancelledError
-
-    @property
-    def room_bytes(self) -> int:
-        """The client takes so much at once."""
-        return min(self.send_window, self.connection.send_window)
-
-    def _hold_answer(self) -> None:
-        more, self._held_answer_bytes = self.pending_bytes - self._held_answer_bytes, self.pending_bytes
-        self.connection.held.answer_bytes += more
-
-    def _let_go_of_answer(self) -> None:
-        self.connection.held.answer_bytes -= self._held_answer_bytes
-        self._held_answer_bytes = 0
-        if self._turn_held_bytes:
-            self._hold_turn(0)
-
-    async def _room(self) -> None:
-        while self.pending is not None and not self.is_reset:
-            self._waits_for_room = asyncio.get_running_loop().create_future()
-            await self._waits_for_room
-        if self.is_reset:
-            raise asyncio.CancelledError
-
     def on_writable(self) -> None:
         self._let_go_of_answer()
         if self._is_answered:
             self._stop_clock()
         if self._waits_for_room is not None and not self._waits_for_room.done():
             self._waits_for_room.set_result(None)
-
-    def send_head(self) -> None:
-        """The initial metadata, unless they are sent already."""
-        if not self._is_head_sent and not self.is_reset:
-            self._is_head_sent = True
-            context = self._context
-            block = HEAD + metadata_block(context.initial) if context is not None and context.initial else HEAD
-            self.connection.send_headers(self, block)
 
     def _finish(self, code: int, details: str, trailers: Any = ()) -> None:
         if self._is_answered:

@@ -25,12 +25,14 @@ PONG = frame(frames.PING, frames.ACK, 0, bytes(8))
 
 
 class Wire:
-    """A transport whose other end does what the test says. ``reads``: it takes what it is sent."""
+    """A transport whose other end does what the test says. ``reads``: it takes what it is sent. ``breaks``: it is gone,
+    as the next write finds out."""
 
     def __init__(self, number: int = 10) -> None:
         self.sent = b""
         self.unsent_bytes = 0
         self.reads = True
+        self.breaks = False
         self.is_closed = self.is_aborted = self.is_deaf = False
         self._number = number
         self.guest: Guest
@@ -38,6 +40,8 @@ class Wire:
     def write(self, data: bytes) -> None:
         assert not self.is_closed, "uvloop's transports refuse that"
         self.sent += data
+        if self.breaks:
+            self.abort()
         if not self.reads:
             self.unsent_bytes += len(data)
             if self.unsent_bytes > 64 * 1024:
@@ -207,6 +211,18 @@ async def test_nothing_is_written_behind_the_end() -> None:
     wire.guest.connection.reset(wire.guest.connection.streams[1], ErrorCode.CANCEL)
     await asyncio.sleep(0.1)
     assert not wire.guest.connection.has_output
+
+
+@virtual_time
+async def test_a_write_that_finds_the_connection_lost_is_the_last() -> None:
+    wire = connect(serving(), HELLO + frames.window_update(0, 1 << 30))
+    message = bytes(200_000)
+    data = prefix(message) + message
+    wire.guest.data_received(frames.settings_frame({frames.INITIAL_WINDOW_SIZE: 1 << 30}) + OPEN)
+    wire.breaks = True
+    wire.guest.data_received(frame(frames.DATA, frames.END_STREAM, 1, data))
+    await asyncio.sleep(0.1)
+    assert wire.is_aborted
 
 
 @virtual_time

@@ -10,7 +10,8 @@ import pytest
 
 from dledger.rpc.http2 import frames
 from dledger.rpc.http2.frames import ErrorCode, frame
-from dledger.rpc.server.call import INBOX_COST_BYTES, KEPT_BYTES
+from dledger.rpc.server.answering import KEPT_BYTES
+from dledger.rpc.server.call import INBOX_COST_BYTES
 from dledger.rpc.server.dispatch import Dispatch
 from dledger.rpc.server.held import Held, HeldLimits
 from dledger.rpc.server.remade import Remade
