@@ -15,6 +15,7 @@ from statistics import mean
 from typing import Any
 
 from dledger.cli.cluster import LocalCluster
+from dledger.client import connect
 from dledger.rpc.client.channel import Channel
 from dledger.rpc.client.rpc_failure import RpcFailure
 from dledger.v1 import log_pb2
@@ -27,6 +28,8 @@ CALL_TIMEOUT_S = 10.0
 MOST_CHANGE = 0.05
 """Of a node's memory, from the second third of the time to the last."""
 LOOK_S = 1.0
+FILLED_BYTES = 20_000_000
+"""In the log before it begins: else what a reader gets at a time would grow as the log does."""
 
 
 def limits_file(data: Path) -> Path:
@@ -74,7 +77,7 @@ class Crowd:
             self.outcomes[f"{name}: OK"] += 1
 
     async def _append(self, channel: Channel) -> None:
-        request = log_pb2.AppendRequest(records=[bytes(self._random.choice((10, 1_000, 100_000)))])
+        request = log_pb2.AppendRequest(records=[bytes(self._random.choice((10, 1_000, 10_000)))])
         await channel.unary_unary(f"{LOG_SERVICE}Append", _bytes_of)(request, timeout=CALL_TIMEOUT_S)
 
     async def _get(self, channel: Channel) -> None:
@@ -145,6 +148,9 @@ async def soak_with_clients(cluster: LocalCluster, seconds: float, clients: int,
     await cluster.start()
     try:
         await cluster.wait_ready()
+        async with connect(cluster.endpoints) as log:
+            for _ in range(FILLED_BYTES // 1_000_000):
+                await log.append_many([bytes(10_000)] * 100)
         crowd, memory = Crowd([node.client_address for node in cluster.nodes.values()], seed), Memory(cluster)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(memory.watch(ended), name="memory")

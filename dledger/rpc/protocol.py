@@ -96,6 +96,9 @@ class Http2Protocol(asyncio.Protocol, Generic[AnyConnection]):
         self.connection.set_paused(is_paused=False)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """Nothing happens when it was told before, or was never made."""
+        if self._transport is None:
+            return
         self._transport = None
         fault = self.connection.fault
         reason = fault.reason if fault is not None else f"the connection was lost ({exc or 'the other side closed it'})"
