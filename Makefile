@@ -8,7 +8,7 @@
 # make test-docker builds the image and runs docker-compose.yml, with a Docker engine of its own (root; says what it lacks)
 # make jepsen   five hosts, every nemesis for a moment (root); longer: .venv/bin/python -m jepsen suite --time-limit 120
 # make check    lint, types, architecture, proto
-# make soak MINUTES=5 KILL_EVERY=10
+# make soak MINUTES=5 KILL_EVERY=10     CLIENTS=200: instead, clients that connect, cancel and go, and nodes that do not grow
 # make sim SEEDS=2000   whole clusters under virtual time, a fault at every turn; the seeds come from the commit's hash, and
 #               its first line says how to run the same again
 # make liveness every connection graph of three and of five nodes: is there soon a leader that stays? GRAPH=341: one alone
@@ -25,6 +25,7 @@
 PYTHON ?= python3
 MINUTES ?= 5
 KILL_EVERY ?= 10
+CLIENTS ?= 0
 SEEDS ?= 2000
 KILLS ?= 20
 JEPSEN_SECONDS ?= 290
@@ -80,7 +81,7 @@ format: .venv/.tools
 	$(bin)/ruff format .
 
 soak: .venv/.tools
-	@$(bin)/python -m tests.soak --minutes $(MINUTES) --kill-every $(KILL_EVERY)
+	@$(bin)/python -m tests.soak --minutes $(MINUTES) --kill-every $(KILL_EVERY) --clients $(CLIENTS)
 
 sim: .venv/.tools
 	@$(bin)/python -m tests.simulation --of-commit $(SEEDS)

@@ -4,6 +4,8 @@ Five nodes take appends while one of them, chosen at random, is killed with -9 e
 client keeps a journal of its own: what every ack said, in the order of the acks. At the end every node's log is read
 and held against it: nothing lost, nothing twice, nothing out of order. The last line is one JSON object; exits with 1
 when something was wrong.
+
+``--clients 200`` asks something else: clients that come and go, and nodes that do not grow (soak_of_clients.py).
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from dledger.client import Log, connect
 from dledger.common.errors import DLedgerError, OutcomeUnknown, PendingFull
 from dledger.common.types import Ack
 from jepsen.nemesis.api import happens
+from tests.soak_of_clients import limits_file, soak_with_clients
 from tests.support.reading import SETTLE_TIMEOUT_S, whole_log
 
 SEQUENCE_BYTES = 8
@@ -211,11 +214,16 @@ def summary(journal: Journal, findings: dict[str, Findings], seconds: float, see
 @click.option("--kill-every", default=10.0, help="Seconds from one kill -9 to the next.")
 @click.option("--nodes", default=5, help="How many.")
 @click.option("--rate", default=5_000, help="Appends a second.")
-@click.option("--seed", default=None, type=int, help="Of the choice whom to kill; a new one by default.")
-def main(minutes: float, kill_every: float, nodes: int, rate: int, seed: int | None) -> int:
+@click.option("--clients", default=0, help="Instead: so many clients come, cancel and go, and no node may grow.")
+@click.option("--seed", default=None, type=int, help="Of what happens by chance; a new one by default.")
+def main(minutes: float, kill_every: float, nodes: int, rate: int, clients: int, seed: int | None) -> int:  # noqa: PLR0917  # one for each option
     seed = random.SystemRandom().randrange(1 << 32) if seed is None else seed
     data = Path(tempfile.mkdtemp(prefix="dledger-soak-"))
-    result = run(soak(LocalCluster(data, nodes=nodes), minutes * 60, kill_every, rate, seed))
+    if clients:
+        cluster = LocalCluster(data, nodes=nodes, serve_flags=["--config", str(limits_file(data))])
+        result = run(soak_with_clients(cluster, minutes * 60, clients, seed))
+    else:
+        result = run(soak(LocalCluster(data, nodes=nodes), minutes * 60, kill_every, rate, seed))
     if result["ok"]:
         shutil.rmtree(data)
     else:

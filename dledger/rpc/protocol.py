@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 from typing import Any, Generic, TypeVar, cast
 
 from dledger.rpc.http2.connection import Http2Connection
 from dledger.rpc.http2.frames import ErrorCode
 
+logger = logging.getLogger(__name__)
+
 ALPN = "h2"
 """HTTP/2, as the TLS handshake names it (RFC 9113, 3.2)."""
+WRITES_A_TURN = 8
+"""Of a connection: then others have their turn."""
 
 AnyConnection = TypeVar("AnyConnection", bound=Http2Connection[Any])
 
@@ -34,6 +39,9 @@ class Http2Protocol(asyncio.Protocol, Generic[AnyConnection]):
     def on_end(self, reason: str) -> None:
         """The connection is gone; its streams were told."""
 
+    def on_flushed(self, transport: asyncio.Transport) -> None:
+        """The transport has all of the output."""
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         made = self._transport = cast("asyncio.Transport", transport)  # uvloop's is none by its class
         sock = made.get_extra_info("socket")
@@ -46,6 +54,9 @@ class Http2Protocol(asyncio.Protocol, Generic[AnyConnection]):
         self.heard_s = now_s = self._loop.time()
         try:
             self.connection.receive(data, now_s)
+            fault = self.connection.fault
+            if fault is not None and fault.__cause__ is not None and fault.code is ErrorCode.INTERNAL_ERROR:
+                logger.error("a connection ended in a bug", exc_info=fault.__cause__)
         finally:
             self._is_flushing = False
             self.flush()
@@ -62,11 +73,21 @@ class Http2Protocol(asyncio.Protocol, Generic[AnyConnection]):
     def flush(self) -> None:
         """Writes the output there is, and closes a connection that has come to its end."""
         transport = self._transport
-        if transport is None:
-            return
         connection = self.connection
-        if out := connection.take_output():
+        if transport is None or transport.is_closing():
+            connection.take_output()  # it can go nowhere any more
+            return
+        self._is_flushing = True  # what the writes make room for leaves here too
+        for _ in range(WRITES_A_TURN):
+            out = connection.take_output()
+            if not out or transport.is_closing():  # a write may find that the connection is lost
+                break
             transport.write(out)
+            connection.pump()
+        self._is_flushing = False
+        if connection.has_output:
+            self.wants_flush()
+        self.on_flushed(transport)
         if connection.fault is not None or (connection.is_going_away and not connection.streams):
             transport.close()
 
@@ -77,6 +98,9 @@ class Http2Protocol(asyncio.Protocol, Generic[AnyConnection]):
         self.connection.set_paused(is_paused=False)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """Nothing happens when it was told before, or was never made."""
+        if self._transport is None:
+            return
         self._transport = None
         fault = self.connection.fault
         reason = fault.reason if fault is not None else f"the connection was lost ({exc or 'the other side closed it'})"

@@ -20,6 +20,9 @@ Metadata = tuple[tuple[str, str | bytes], ...]
 """Names in lower case; the values of names that end in ``-bin`` are bytes."""
 
 PREFIX_BYTES = 5
+TINY_BYTES = 1_024
+MAX_BINARY_VALUES = 128
+"""Of one field: each takes far more than the comma that makes it."""
 CONTENT_TYPE = b"application/grpc"
 ENCODINGS = (b"identity", b"deflate", b"gzip")
 _PREFIX = struct.Struct(">BI")
@@ -56,9 +59,14 @@ class Messages:
         """``limit_bytes``: of one message, compressed or not. ``encoding``: as the headers name it."""
         self._limit_bytes = limit_bytes
         self._encoding = encoding
-        self._parts: list[bytes] = []
+        self._parts: list[bytes | bytearray] = []
         self._size = 0
         self._need = PREFIX_BYTES
+
+    @property
+    def begun_bytes(self) -> int:
+        """The size of an unfinished message, as far as its beginning tells. 0: there is none."""
+        return max(self._size, self._need) if self._size else 0
 
     @property
     def is_between(self) -> bool:
@@ -67,12 +75,12 @@ class Messages:
 
     def feed(self, data: bytes) -> list[bytes]:
         """The messages that are complete now. Raises WireFault."""
-        self._parts.append(data)
-        self._size += len(data)
+        self._add(data)
         if self._size < self._need:
             return []
-        data = b"".join(self._parts) if len(self._parts) > 1 else data
-        found, at = [], 0
+        if len(self._parts) > 1 or len(data) < self._size:
+            data = b"".join(self._parts)
+        found, at, unpacked = [], 0, 0
         while True:
             self._need = PREFIX_BYTES
             if len(data) - at < PREFIX_BYTES:
@@ -85,13 +93,26 @@ class Messages:
                 break
             message = data[at + PREFIX_BYTES : at + self._need]
             at += self._need
-            found.append(self._decompressed(message) if is_compressed else message)
+            if is_compressed:
+                message = decompressed(message, self._encoding, self._limit_bytes - unpacked)
+                unpacked += len(message)
+            found.append(message)
         self._size = len(data) - at
         self._parts = [data[at:]] if self._size else []
         return found
 
-    def _decompressed(self, message: bytes) -> bytes:
-        return decompressed(message, self._encoding, self._limit_bytes)
+    def _add(self, data: bytes) -> None:
+        """Tiny pieces share a buffer: a list of them takes twenty times their bytes."""
+        self._size += len(data)
+        last = self._parts[-1] if self._parts else None
+        if last is None or len(data) >= TINY_BYTES:
+            self._parts.append(data)
+        elif isinstance(last, bytearray):
+            last += data
+        elif len(last) < TINY_BYTES:
+            self._parts[-1] = bytearray(last) + data
+        else:
+            self._parts.append(data)
 
 
 def _too_large(size: int, limit_bytes: int) -> str:
@@ -151,6 +172,8 @@ def metadata_of(fields: Iterable[tuple[bytes, bytes]]) -> Metadata:
         if name[:1] == b":" or (name[:5] == b"grpc-" and name not in _TOLD) or name in RESERVED:
             continue
         if name[-4:] == b"-bin":
+            if value.count(b",") >= MAX_BINARY_VALUES:
+                raise WireFault(StatusCode.RESOURCE_EXHAUSTED, f"more than {MAX_BINARY_VALUES} values in one field")
             found += [(name.decode("ascii", "replace"), _from_base64(part)) for part in value.split(b",")]
         else:
             found.append((name.decode("ascii", "replace"), value.decode("latin-1")))

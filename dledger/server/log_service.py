@@ -11,9 +11,8 @@ from dledger.common.types import Consistency, Entry, id_of
 from dledger.group.leader.appender import NO_SOURCE, Source
 from dledger.group.leader.quorum_ack_checker import AppendResult
 from dledger.group.replica import Replica
-from dledger.log.frame.frame import Frame
 from dledger.rpc.server.pipeline import answers_in_order
-from dledger.rpc.server.refusals import Context, consistency_of, streaming_in_context, unary, unary_in_context
+from dledger.rpc.server.refusals import Context, consistency_of, streaming_in_context, turn_of, unary, unary_in_context
 from dledger.server.cluster_node import Node
 from dledger.server.forwarding import RefusedCall
 from dledger.server.log_service_wire import AppendMessage, ReadMessage, encode_appended
@@ -118,7 +117,8 @@ class LogService(log_pb2_grpc.LogServiceServicer):
         def begin(request: log_pb2.GetStreamRequest) -> asyncio.Future[log_pb2.GetStreamResponse]:
             return loop.create_task(self._get_many(group, request))
 
-        async for response in answers_in_order(_with_first(first, rest), begin, MAX_GETS_IN_FLIGHT):
+        size_of = log_pb2.GetStreamResponse.ByteSize
+        async for response in answers_in_order(_with_first(first, rest), begin, MAX_GETS_IN_FLIGHT, size_of):
             yield response
 
     async def _get_many(self, group: str, request: log_pb2.GetStreamRequest) -> log_pb2.GetStreamResponse:
@@ -147,8 +147,8 @@ class LogService(log_pb2_grpc.LogServiceServicer):
             async for answer in self._onward.read(refused, request):
                 yield answer
             return
-        async for frames, commit_index in self._frames(request):
-            yield ReadMessage(frames, commit_index)
+        async for message in self._messages(request, context):
+            yield message
 
     @streaming_in_context
     async def ReadRecords(  # type: ignore[override]  # noqa: N802  # what another node answered is encoded
@@ -160,19 +160,21 @@ class LogService(log_pb2_grpc.LogServiceServicer):
             async for answer in self._onward.read(refused, request):
                 yield answer
             return
-        async for frames, commit_index in self._frames(request):
-            for frame in frames:
+        async for message in self._messages(request, context):
+            for frame in message.frames:
                 for entry in frame.entries(request.start_index, request.end_index or None):
-                    yield log_pb2.ReadRecordsResponse(entry=_entry(entry), commit_index=commit_index)
+                    yield log_pb2.ReadRecordsResponse(entry=_entry(entry), commit_index=message.commit_index)
 
-    async def _frames(self, request: _RangeRequest) -> AsyncIterator[tuple[list[Frame], int]]:
+    async def _messages(self, request: _RangeRequest, context: Context) -> AsyncIterator[ReadMessage]:
         reader = (await self._node.find(request.group)).reader
         if request.end_index < 0:
             raise error(Code.UNEXPECTED_ARGUMENT, f"end_index {request.end_index} is negative; leave it out for none")
         point = await reader.read_point(consistency_of(request.consistency))
         end = request.end_index or None
-        async for found in reader.read(request.start_index, end, point, follow=request.follow):
-            yield found
+        turn = turn_of(context)
+        reading = reader.read(request.start_index, end, point, follow=request.follow, turn=turn)
+        async for frames, commit_index in reading:
+            yield ReadMessage(frames, commit_index, reader.again)
 
     # Calls for other nodes ---------------------------------------------------------------------------------------
 

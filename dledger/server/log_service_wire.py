@@ -3,12 +3,14 @@ client/log_client_wire.py."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from dledger.common.batch import Buffer
 from dledger.common.protowire import encode_varint, last_field, tag_of
+from dledger.common.types import Position
 from dledger.log.frame.frame import Frame, FrameHeader
+from dledger.rpc.server.remade import Remade
 from dledger.v1 import log_pb2
 
 LARGE_BYTES = 64 << 10
@@ -44,11 +46,30 @@ def encode_appended(message: AppendMessage) -> bytes:
     )
 
 
-class ReadMessage(NamedTuple):
-    """A ReadResponse."""
+class ReadMessage(Remade):
+    """A ReadResponse. Its frames are read again where a client does not take them."""
 
-    frames: Sequence[Frame]
-    commit_index: int
+    def __init__(
+        self,
+        frames: list[Frame],
+        commit_index: int,
+        read: Callable[[Position, Position], Awaitable[list[Frame]]] | None = None,
+    ) -> None:
+        """``read``: the frames from one position to another, both included."""
+        self.frames = frames
+        self.commit_index = commit_index
+        self._read = read
+        self._first = self._last = Position(0)
+
+    def drop(self) -> None:
+        if self._read is not None and self.frames:
+            self._first = Position(self.frames[0].header.position)
+            self._last = Position(self.frames[-1].header.position)
+            self.frames.clear()
+
+    async def restore(self) -> None:
+        if self._read is not None:
+            self.frames[:] = await self._read(self._first, self._last)
 
 
 def encode_read(message: ReadMessage) -> bytes:

@@ -49,7 +49,7 @@ async def go_program(sources: Path) -> Path:
     folder = _copied(sources, "go")
     plugins = [await go_tool("google.golang.org/protobuf/cmd/protoc-gen-go")]
     plugins.append(await go_tool("google.golang.org/grpc/cmd/protoc-gen-go-grpc"))
-    place = "Mdledger/v1/log.proto=conformance/pb"
+    place = "Mdledger/v1/log.proto=conformance/pb;pb"
     if not _is_built(folder, [*sources.iterdir(), *plugins]):
         (folder / "pb").mkdir(exist_ok=True)
         compiler: list[str | Path] = [sys.executable, "-m", "grpc_tools.protoc", f"-I{PROTOS}", "dledger/v1/log.proto"]

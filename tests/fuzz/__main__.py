@@ -1,9 +1,9 @@
 """``python -m tests.fuzz --count 1000000 --seed 1``: mutated messages for every port and decoder.
 
-Three targets: the decoders in this process, nodes in memory with a member among them that sends nonsense, and real
-nodes over sockets. The count is divided among them, and into slices; a slice is a function of the seed and its number,
-but for what real sockets and disks do in between. ``--target`` runs one of the three alone, and ``--of-commit`` takes
-the seed from the hash of the commit.
+Four targets: the decoders in this process, the engine of the client port in this process, nodes in memory with a member
+among them that sends nonsense, and real nodes over sockets. The count is divided among them, and into slices. A slice
+is a function of the seed and its number, but for what real sockets and disks do in between. ``--target`` runs one of
+the four alone, and ``--of-commit`` takes the seed from the hash of the commit.
 """
 
 from __future__ import annotations
@@ -22,14 +22,21 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.fuzz.decoders import Decoders
+from tests.fuzz.http2 import Http2
 from tests.fuzz.members import NonsenseMember
 from tests.fuzz.ports import SILENT, fuzz_ports
 from tests.support import revision
 from tests.support.choices import positive, writable
 from tests.support.pool import processes, until_interrupted
 
-SHARES = {"decoders": 0.65, "members": 0.15, "ports": 0.20}
-SLICES = {"decoders": 50_000, "members": 25_000, "ports": 100_000}
+SHARES = {"decoders": 0.40, "http2": 0.25, "members": 0.15, "ports": 0.20}
+SLICES = {"decoders": 50_000, "http2": 50_000, "members": 25_000, "ports": 100_000}
+FUZZERS: dict[str, type[Decoders | Http2 | NonsenseMember]] = {
+    "decoders": Decoders,
+    "http2": Http2,
+    "members": NonsenseMember,
+}
+"""Those that run in this process."""
 
 
 class Slice(NamedTuple):
@@ -79,7 +86,7 @@ def _run(job: Slice) -> Counter[str]:
     seed = 1_000 * job.seed + job.number
     if job.target == "ports":
         return _run_ports(job.messages, seed)
-    fuzz = Decoders(seed) if job.target == "decoders" else NonsenseMember(seed)
+    fuzz = FUZZERS[job.target](seed)
     fuzz.run(job.messages)
     return fuzz.outcomes
 

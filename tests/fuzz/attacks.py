@@ -25,6 +25,7 @@ from dledger.transport.framing import MAX_HELLO_BYTES, MessageReader, pack
 from dledger.transport.peer import MAX_MESSAGE_BYTES
 from dledger.v1 import admin_pb2, log_pb2
 from dledger.v1 import raft_pb2 as pb
+from tests.fuzz import http2
 from tests.fuzz.mutate import mutate_message, mutated_bytes
 from tests.fuzz.recorded import Recorded
 
@@ -32,8 +33,11 @@ CALL_TIMEOUT_S = 20.0
 FOLLOW_TIMEOUT_S = 0.05
 CLOSED_WITHIN_S = 20.0
 _TYPED = {code.value for code in Code}
-_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"
-_HEADERS = b"\x00\x00\x05\x01\x04\x00\x00\x00\x01\x83\x86\x44\x01\x2f\x00\x00\x08\x06\x00\x00\x00\x00\x00" + bytes(8)
+_PATHS = (
+    *(b"/dledger.v1.LogService/" + name for name in (b"Append", b"AppendStream", b"Get", b"GetStream", b"Read")),
+    *(b"/dledger.v1.AdminService/Status", b"/grpc.health.v1.Health/Watch", b"/none", b""),
+)
+"""Called with messages that no service carries out."""
 _GET = b"GET /metrics HTTP/1.1\r\nHost: a\r\nAccept: */*\r\nContent-Length: 3\r\n\r\nabc"
 
 
@@ -260,7 +264,8 @@ async def _take(reader: asyncio.StreamReader, answered: list[bytes]) -> None:
 
 
 def noise_for_grpc(random: Random) -> bytes:
-    return mutated_bytes(random, _PREFACE + _HEADERS * random.randint(1, 20))
+    said = http2.conversation(random, _PATHS)
+    return http2.HELLO + said if random.random() < 0.3 else mutated_bytes(random, http2.HELLO + said)
 
 
 def noise_for_http(random: Random) -> bytes:

@@ -104,7 +104,7 @@ class Ports:
 
     @property
     def _attacks(self) -> tuple[Attack, ...]:
-        return (*(self._call,) * 30, *(self._replay,) * 4, self._peer_noise, self._grpc_noise, self._http_noise)
+        return (*(self._call,) * 30, *(self._replay,) * 4, self._peer_noise, *(self._grpc_noise,) * 4, self._http_noise)
 
     # Before ------------------------------------------------------------------------------------------------------
 

@@ -49,6 +49,7 @@ CUTS = 200
 CUTS_A_SLICE = 20
 MESSAGES_TO_PORTS = 1_000_000
 MESSAGES_TO_DECODERS = 500_000
+FRAMES_TO_THE_ENGINE = 1_000_000
 MESSAGES_OF_A_MEMBER = 150_000
 MESSAGES_A_SLICE = 100_000
 REAL_FAULTS = "tests/root"
@@ -124,7 +125,11 @@ def full() -> list[Slice]:
             _power("xfs", CUTS, CUTS_A_SLICE),
             [Slice("real-faults", ("pytest", REAL_FAULTS), _PYTEST, REAL_FAULT_TESTS)],
             [Slice("connection-graphs", ("tests.liveness",), PASSED_FAILED, GRAPH_CASES)],
-            [_fuzz(MESSAGES_TO_DECODERS, "--target", "decoders"), _fuzz(MESSAGES_OF_A_MEMBER, "--target", "members")],
+            [
+                _fuzz(MESSAGES_TO_DECODERS, "--target", "decoders"),
+                _fuzz(FRAMES_TO_THE_ENGINE, "--target", "http2"),
+                _fuzz(MESSAGES_OF_A_MEMBER, "--target", "members"),
+            ],
             (
                 _fuzz(MESSAGES_A_SLICE, "--target", "ports", "--seed", str(seed))
                 for seed in range(MESSAGES_TO_PORTS // MESSAGES_A_SLICE)
@@ -147,6 +152,7 @@ def quick(first_seed: int) -> list[Slice]:
         *_power("xfs", 8, 8, *seed),
         Slice("connection-graphs", ("tests.liveness", "--graph", "341"), PASSED_FAILED),
         _fuzz(20_000, "--target", "decoders", *seed),
+        _fuzz(20_000, "--target", "http2", *seed),
         _fuzz(2_000, "--target", "members", *seed),
         *(_mutant(each, 100) for each in mutants(*CANARIES)),
         _seeds(first_seed, first_seed + QUICK_SEEDS),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from itertools import chain, takewhile
 from typing import NamedTuple
 
@@ -22,6 +22,8 @@ TURN_BYTES = 1 << 20
 """After so much of frames others have their turn."""
 FRAME_COST_BYTES = 4096
 """What looking for a frame takes beside its bytes, in bytes."""
+SLOW_MESSAGE_BYTES = 256 << 10
+"""About how much one message to a slow reader carries, if not more of it can leave soon."""
 PREFETCHED_AT_A_TIME = 64
 """Records of one get that are read from the device side by side."""
 
@@ -249,9 +251,18 @@ class Reader:
         return [found[index] for index in indexes]
 
     async def read(
-        self, start: int, end: int | None, point: ReadPoint, *, follow: bool
+        self,
+        start: int,
+        end: int | None,
+        point: ReadPoint,
+        *,
+        follow: bool,
+        turn: Callable[[], Awaitable[int]] | None = None,
     ) -> AsyncIterator[tuple[list[Frame], int]]:
         """Committed data frames from record ``start`` on, with the commit index known at the time.
+
+        Frames may be large, and readers many. So the caller alone keeps those of a list, and ``turn`` is awaited before
+        any are read: it returns how many bytes the caller can pass on soon. Where that is little, less is read.
 
         Ends before record ``end`` when one is given, else at ``point``, else, with ``follow``, never. The first frame
         may begin before ``start`` and the last reach past ``end``. ``start`` may be one past the last record.
@@ -268,8 +279,10 @@ class Reader:
             await self.wait_for_commit()
         if start > self.commit_index or (not follow and start >= last_index):
             return
-        first = await self._frame_of(start, point.commit_index)
-        position, next_index = first.header.position, start
+        if turn is not None:
+            await turn()
+        position: int = (await self._frame_of(start, point.commit_index)).header.position
+        next_index = start
         while True:
             limit = self._context.core.commit_position if follow else point.commit_position
             if position > limit:
@@ -278,16 +291,31 @@ class Reader:
                 await self.wait_for_commit()
                 continue
             try:
-                frames = await self._frames(Position(position), limit)
+                frames = await self._frames(Position(position), limit, await self._message_bytes(turn))
             except DLedgerError as failure:
                 raise self._for_reader(failure, next_index, self.commit_index) from failure
             position, next_index = frames[-1].header.position + 1, frames[-1].header.end_index
             data = [f for f in frames if f.header.count and (end is None or f.header.base_index < end)]
             self._context.metrics.reads += len(data)
+            del frames
             if data:
                 yield data, self.commit_index
-            if end is not None and frames[-1].header.end_index >= end:
+            if end is not None and next_index >= end:
                 return
+
+    async def again(self, first: Position, last: Position) -> list[Frame]:
+        """The data frames at these positions, which ``read`` gave before. Raises as it does."""
+        found: list[Frame] = []
+        position = first
+        while position <= last:
+            frames = await self._frames(position, last, self._context.config.limits.read_message_bytes)
+            found += [frame for frame in frames if frame.header.count]
+            position = Position(frames[-1].header.position + 1)
+        return found
+
+    async def _message_bytes(self, turn: Callable[[], Awaitable[int]] | None) -> int:
+        most_bytes = self._context.config.limits.read_message_bytes
+        return most_bytes if turn is None else min(most_bytes, max(await turn(), SLOW_MESSAGE_BYTES))
 
     async def records(self, start: int, point: ReadPoint, *, follow: bool) -> AsyncIterator[Entry]:
         """As ``read``, record by record, from ``start`` on: for a reader in the node's own process."""
@@ -296,9 +324,8 @@ class Reader:
                 for entry in frame.entries(start):
                     yield entry
 
-    async def _frames(self, position: Position, limit: Position) -> list[Frame]:
+    async def _frames(self, position: Position, limit: Position, max_bytes: int) -> list[Frame]:
         self._check_closed()
-        max_bytes = self._context.config.limits.read_message_bytes
         frames = self._log.cached(position, max_bytes) or await self._log.read(position, max_bytes)
         if frames[-1].header.position > limit:
             frames = [frame for frame in frames if frame.header.position <= limit]

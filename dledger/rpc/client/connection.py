@@ -9,7 +9,7 @@ from dledger.rpc.client.answer import Answer, understand
 from dledger.rpc.client.call import ClientCall
 from dledger.rpc.client.rpc_failure import RpcFailure
 from dledger.rpc.http2.connection import Http2Connection
-from dledger.rpc.http2.frames import PING, STREAM_ID_MASK, ConnectionFault, ErrorCode, frame
+from dledger.rpc.http2.frames import STREAM_ID_MASK, ConnectionFault, ErrorCode
 from dledger.rpc.http2.headers import Fields
 from dledger.rpc.http2.limits import Http2Limits
 from dledger.rpc.status import StatusCode
@@ -71,9 +71,6 @@ class ClientConnection(Http2Connection[ClientCall]):
         """The client is closed."""
         for call in list(self.streams.values()):
             call.cancel()
-
-    def ping(self) -> None:
-        self._send(frame(PING, 0, 0, b"dledger\0"))
 
     def _is_idle(self, stream_id: int) -> bool:
         return not stream_id & 1 or stream_id >= self._next_id

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from ssl import SSLContext
 from typing import Any, TypeVar
 
@@ -25,13 +26,20 @@ async def dial(
     loop = asyncio.get_running_loop()
     options: dict[str, Any] = {"ssl": ssl, "server_hostname": server_name if ssl is not None else None}
     left = list(addresses)
+    made: dict[asyncio.Task[Any], list[Protocol]] = {}
     attempts: set[asyncio.Task[tuple[asyncio.BaseTransport, Protocol]]] = set()
     failure: OSError | None = None
     try:
         while left or attempts:
             if left:
                 address = left.pop(0)
-                attempts.add(loop.create_task(loop.create_connection(factory, address, port, **options)))
+                protocols: list[Protocol] = []
+                making: Coroutine[Any, Any, tuple[asyncio.BaseTransport, Protocol]] = loop.create_connection(
+                    partial(_make, factory, protocols), address, port, **options
+                )
+                attempt = loop.create_task(making)
+                made[attempt] = protocols
+                attempts.add(attempt)
             done, attempts = await asyncio.wait(
                 attempts, timeout=NEXT_AFTER_S if left else None, return_when=asyncio.FIRST_COMPLETED
             )
@@ -45,10 +53,20 @@ async def dial(
     finally:
         for attempt in attempts:
             attempt.cancel()
-            attempt.add_done_callback(_close)
+            attempt.add_done_callback(partial(_close, made[attempt]))
     raise failure or OSError("there is no address to connect to")
 
 
-def _close(attempt: asyncio.Task[tuple[asyncio.BaseTransport, Any]]) -> None:
+def _make(factory: Callable[[], Protocol], protocols: list[Protocol]) -> Protocol:
+    protocols.append(factory())
+    return protocols[-1]
+
+
+def _close(protocols: Sequence[asyncio.BaseProtocol], attempt: asyncio.Task[Any]) -> None:
+    """Of an attempt that came too late, or was given up. uvloop tells no protocol of the end of a connection that was
+    cancelled while it was made. asyncio's own loop does: then it is the second time."""
     if not attempt.cancelled() and attempt.exception() is None:
         attempt.result()[0].close()
+        return
+    for protocol in protocols:
+        protocol.connection_lost(None)

@@ -6,9 +6,9 @@ The shell feeds ``receive``. It writes the output of ``take_output`` whenever ``
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from dledger.rpc.http2 import frames
 from dledger.rpc.http2.abuse import EARNED_BY_A_MESSAGE, Patience
@@ -48,6 +48,19 @@ from dledger.rpc.http2.stream import Piece, Stream
 AnyStream = TypeVar("AnyStream", bound=Stream)
 
 
+class OpenBlock(NamedTuple):
+    """A header block without its end yet: CONTINUATION frames follow."""
+
+    stream_id: int
+    is_end: bool
+    began_s: float
+    parts: list[bytes]
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(map(len, self.parts))
+
+
 class Http2Connection(Generic[AnyStream]):
     """Subclasses are the two sides: they decide about new streams and headers."""
 
@@ -71,23 +84,25 @@ class Http2Connection(Generic[AnyStream]):
         self.is_paused = False
         self._wants_flush = wants_flush
         self._out: list[Piece] = []
+        self._out_bytes = 0
         self._now_s = now_s
         self._patience = Patience(now_s)
-        self._parts: list[bytes] = []
-        self._part_bytes = 0
+        self._rest = bytearray()
+        """Of an unfinished frame: one buffer, as a list of tiny pieces takes many times their bytes."""
+        self.frame_began_s: float | None = None
+        """When the first bytes of the unfinished frame came."""
         self._needed_bytes = FRAME_HEADER_BYTES
         """So many must be there before it is worth looking again."""
         self._has_preface = False
         self.has_settings = False
         """The peer's first frame came: it speaks HTTP/2."""
+        self.has_acknowledged = False
+        """The peer knows this side's limits."""
         self._receive_window = limits.connection_window_bytes
         self._unreplenished = 0
-        self._block: list[bytes] = []
-        """Of a header block that CONTINUATION frames go on with."""
-        self._block_stream_id = 0
-        self._block_flags = 0
-        self._blocked: dict[int, AnyStream] = {}
-        """Streams with something pending."""
+        self.open_block: OpenBlock | None = None
+        self._blocked: OrderedDict[int, AnyStream] = OrderedDict()
+        """Streams with pending data, and a window for it: they wait for the connection, in turns."""
         self._we_reset: OrderedDict[int, None] = OrderedDict()
         self.headers: HeaderDecoder[Any] = HeaderDecoder(self._understand)
         self._begin()
@@ -111,6 +126,9 @@ class Http2Connection(Generic[AnyStream]):
     def _on_removed(self) -> None:
         """There is a stream less."""
 
+    def _on_early_end(self, stream: AnyStream) -> None:
+        """This side's half has ended, and the peer's has not."""
+
     def _is_idle(self, stream_id: int) -> bool:
         """Whether nobody has opened the stream."""
         raise NotImplementedError
@@ -130,9 +148,8 @@ class Http2Connection(Generic[AnyStream]):
             values[frames.ENABLE_PUSH] = 0
             self._out.append(PREFACE)
             self._has_preface = True
-        self._out.append(frames.settings_frame(values))
-        self._out.append(frames.window_update(0, limits.connection_window_bytes - DEFAULT_WINDOW_BYTES))
-        self._wants_flush()
+        self._send(frames.settings_frame(values))
+        self._send(frames.window_update(0, limits.connection_window_bytes - DEFAULT_WINDOW_BYTES))
 
     def go_away(self, code: ErrorCode = ErrorCode.NO_ERROR, reason: str = "") -> None:
         """Takes no further streams; those that are there go on."""
@@ -145,7 +162,10 @@ class Http2Connection(Generic[AnyStream]):
         self.is_lost = True
         streams, self.streams = list(self.streams.values()), {}
         self._blocked.clear()
+        self._rest.clear()
+        self.open_block = None
         for stream in streams:
+            self._on_removed()
             self._gone(stream, code, reason)
 
     def _gone(self, stream: Stream, code: ErrorCode, reason: str) -> None:
@@ -158,27 +178,43 @@ class Http2Connection(Generic[AnyStream]):
 
     def receive(self, data: bytes, now_s: float) -> None:
         """Takes what has arrived. After a fault of the peer that ends the connection ``fault`` is set, the GOAWAY is
-        among the output, and nothing more is taken."""
+        among the output, and nothing more is taken. So it is after a bug, which is the fault's cause then."""
         if self.fault is not None:
             return
         self._now_s = now_s
-        if self._parts:
-            self._parts.append(data)
-            self._part_bytes += len(data)
-            if self._part_bytes < self._needed_bytes:
+        if self._rest:
+            self._rest += data
+            if len(self._rest) < self._needed_bytes:
                 return
-            data = b"".join(self._parts)
-            self._parts.clear()
+            data = bytes(self._rest)
+            self._rest.clear()
         try:
             used = self._take(data)
         except ConnectionFault as fault:
-            self.fault = fault
-            self._send(frames.goaway(self.last_peer_stream_id, fault.code, fault.reason))
-            self.end(fault.code, fault.reason)
+            self.break_off(fault)
             return
-        if used < len(data):
-            self._parts.append(data[used:])
-        self._part_bytes = len(data) - used
+        except Exception as failure:  # noqa: BLE001  # whatever it is, the peer and the streams must not hang
+            bug = ConnectionFault(ErrorCode.INTERNAL_ERROR, "a bug of this side")
+            bug.__cause__ = failure
+            self.break_off(bug)
+            return
+        if used == len(data):
+            self.frame_began_s = None
+            return
+        self._rest += data[used:]
+        if used or self.frame_began_s is None:
+            self.frame_began_s = now_s
+
+    def break_off(self, fault: ConnectionFault) -> None:
+        """The connection ends, and the peer is told why."""
+        self.fault = fault
+        self._send(frames.goaway(self.last_peer_stream_id, fault.code, fault.reason))
+        self.end(fault.code, fault.reason)
+
+    @property
+    def unfinished_bytes(self) -> int:
+        """Of an unfinished frame, or header block."""
+        return len(self._rest) + (self.open_block.size_bytes if self.open_block is not None else 0)
 
     def _take(self, data: bytes) -> int:
         """Takes the whole frames that stand in ``data``, and returns how many bytes they are."""
@@ -209,7 +245,8 @@ class Http2Connection(Generic[AnyStream]):
         return len(PREFACE) if self._has_preface else 0
 
     def _on_frame(self, kind: int, stream_id: int, flags: int, payload: bytes) -> None:
-        if self._block_stream_id and (kind != CONTINUATION or stream_id != self._block_stream_id):
+        block = self.open_block
+        if block is not None and (kind != CONTINUATION or stream_id != block.stream_id):
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "a header block was not ended")
         if not self.has_settings:
             if kind != SETTINGS or flags & ACK:
@@ -262,23 +299,23 @@ class Http2Connection(Generic[AnyStream]):
                 if len(payload) >= at + 5 and word(payload, at) & STREAM_ID_MASK == stream_id:
                     raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "a stream depends on itself")
             payload = frames.unpadded(payload, flags)
+        if len(payload) > self.limits.max_header_block_bytes:
+            raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "a header block of too many bytes")
         if flags & END_HEADERS:
             self._on_block(stream_id, payload, is_end=bool(flags & END_STREAM))
         else:
-            self._block, self._block_stream_id, self._block_flags = [payload], stream_id, flags
+            self.open_block = OpenBlock(stream_id, bool(flags & END_STREAM), self._now_s, [payload])
 
     def _on_continuation(self, stream_id: int, flags: int, payload: bytes) -> None:
-        if not self._block_stream_id:
+        block, limits = self.open_block, self.limits
+        if block is None:
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "CONTINUATION without HEADERS")
-        block = self._block
-        block.append(payload)
-        limits = self.limits
-        if len(block) > limits.max_header_frames or sum(map(len, block)) > limits.max_header_block_bytes:
+        block.parts.append(payload)
+        if len(block.parts) > limits.max_header_frames or block.size_bytes > limits.max_header_block_bytes:
             raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "a header block of too many frames or bytes")
         if flags & END_HEADERS:
-            is_end = bool(self._block_flags & END_STREAM)
-            self._block, self._block_stream_id = [], 0
-            self._on_block(stream_id, b"".join(block), is_end=is_end)
+            self.open_block = None
+            self._on_block(stream_id, b"".join(block.parts), is_end=block.is_end)
 
     def _on_block(self, stream_id: int, block: bytes, *, is_end: bool) -> None:
         stream = self.streams.get(stream_id)
@@ -317,6 +354,7 @@ class Http2Connection(Generic[AnyStream]):
                 raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "GOAWAY on a stream")
             if len(payload) < 8:
                 raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "GOAWAY is too short")
+            self._patience.spend(self._now_s, "GOAWAY frames")
             self._on_goaway(word(payload) & STREAM_ID_MASK, word(payload, 4), payload[8:].decode(errors="replace"))
         elif kind == PRIORITY:
             self._on_priority(stream_id, payload)
@@ -330,13 +368,13 @@ class Http2Connection(Generic[AnyStream]):
             raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "WINDOW_UPDATE has 4 bytes")
         more = word(payload) & STREAM_ID_MASK
         if not stream_id:
-            self.send_window += more
             if not more:
                 raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "a window update of 0 bytes")
+            self.send_window += more
             if self.send_window > MAX_WINDOW_BYTES:
                 raise ConnectionFault(ErrorCode.FLOW_CONTROL_ERROR, "the connection's window is too large")
             self._spend_if_tiny(more)
-            self._pump_all()
+            self.pump()
             return
         stream = self.streams.get(stream_id)
         if stream is None:
@@ -350,6 +388,7 @@ class Http2Connection(Generic[AnyStream]):
             raise StreamFault(stream_id, ErrorCode.FLOW_CONTROL_ERROR, "the stream's window is too large")
         self._spend_if_tiny(more)
         if stream.pending is not None:
+            self._unblock(stream)
             self._pump(stream)
 
     def _spend_if_tiny(self, more: int) -> None:
@@ -363,33 +402,46 @@ class Http2Connection(Generic[AnyStream]):
             if payload:
                 raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "an acknowledgement of SETTINGS is empty")
             self._patience.spend(self._now_s, "acknowledgements of SETTINGS")
+            self.has_acknowledged = True
             return
         if len(payload) % 6:
             raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "SETTINGS have 6 bytes each")
         self._patience.spend(self._now_s, "SETTINGS")
-        for key, value in frames.settings_of(payload):
+        settings = frames.settings_of(payload)
+        if len(settings) > MAX_SETTINGS_A_FRAME:
+            raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, f"{len(settings)} settings in one frame")
+        for key, value in settings:
+            self._check_setting(key, value)
+        for key, value in dict(settings).items():  # of those with the same name the last one counts
             self._on_setting(key, value)
         self._send(frame(SETTINGS, ACK, 0))
-        self._pump_all()
+        self.pump()
+
+    def _check_setting(self, key: int, value: int) -> None:
+        if key == frames.INITIAL_WINDOW_SIZE and value > MAX_WINDOW_BYTES:
+            raise ConnectionFault(ErrorCode.FLOW_CONTROL_ERROR, "an initial window that is too large")
+        if key == frames.MAX_FRAME_SIZE and not DEFAULT_FRAME_BYTES <= value <= MAX_FRAME_BYTES:
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, f"frames of {value} bytes are not allowed")
+        if key == frames.ENABLE_PUSH and (value > 1 or (value and not self.is_server)):
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "ENABLE_PUSH is 0 or 1, and 0 from a server")
 
     def _on_setting(self, key: int, value: int) -> None:
         if key == frames.INITIAL_WINDOW_SIZE:
-            if value > MAX_WINDOW_BYTES:
-                raise ConnectionFault(ErrorCode.FLOW_CONTROL_ERROR, "an initial window that is too large")
-            more = value - self.peer_initial_window
-            self.peer_initial_window = value
-            for stream in self.streams.values():
-                stream.send_window += more
-                if stream.send_window > MAX_WINDOW_BYTES:
-                    raise ConnectionFault(ErrorCode.FLOW_CONTROL_ERROR, "a stream's window is too large")
+            self._on_initial_window(value)
         elif key == frames.MAX_FRAME_SIZE:
-            if not DEFAULT_FRAME_BYTES <= value <= MAX_FRAME_BYTES:
-                raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, f"frames of {value} bytes are not allowed")
             self.peer_max_frame = min(value, self.limits.max_frame_bytes)
         elif key == frames.MAX_CONCURRENT_STREAMS:
             self.peer_max_streams = value
-        elif key == frames.ENABLE_PUSH and (value > 1 or (value and not self.is_server)):
-            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "ENABLE_PUSH is 0 or 1, and 0 from a server")
+
+    def _on_initial_window(self, size_bytes: int) -> None:
+        more = size_bytes - self.peer_initial_window
+        self.peer_initial_window = size_bytes
+        for stream in self.streams.values():
+            stream.send_window += more
+            if stream.send_window > MAX_WINDOW_BYTES:
+                raise ConnectionFault(ErrorCode.FLOW_CONTROL_ERROR, "a stream's window is too large")
+            if stream.pending is not None:
+                self._unblock(stream)
 
     def _on_ping(self, stream_id: int, flags: int, payload: bytes) -> None:
         if stream_id:
@@ -397,6 +449,7 @@ class Http2Connection(Generic[AnyStream]):
         if len(payload) != 8:
             raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "PING has 8 bytes")
         if flags & ACK:
+            self._patience.spend(self._now_s, "answers to PINGs")
             self._on_pong(payload)
             return
         self._patience.spend(self._now_s, "PINGs")
@@ -434,7 +487,9 @@ class Http2Connection(Generic[AnyStream]):
             raise StreamFault(stream_id, ErrorCode.STREAM_CLOSED, f"{kind} on a stream that has ended")
 
     def _fault_of_stream(self, fault: StreamFault) -> None:
-        self._patience.spend(self._now_s, "faults")
+        if self.has_acknowledged or fault.code is not ErrorCode.REFUSED_STREAM:
+            # Who has not heard of the limit yet may open thousands of streams in good faith.
+            self._patience.spend(self._now_s, "faults")
         stream = self.streams.get(fault.stream_id)
         if stream is not None:
             self.reset(stream, fault.code, fault.reason)
@@ -458,14 +513,22 @@ class Http2Connection(Generic[AnyStream]):
 
     def _send(self, data: bytes) -> None:
         self._out.append(data)
+        self._out_bytes += len(data)
         self._wants_flush()
+
+    def ping(self) -> None:
+        self._send(frame(PING, 0, 0, b"dledger\0"))
+
+    @property
+    def has_streams(self) -> bool:
+        return bool(self.streams)
 
     @property
     def has_output(self) -> bool:
         return bool(self._out)
 
     def take_output(self) -> bytes:
-        out, self._out = self._out, []
+        out, self._out, self._out_bytes = self._out, [], 0
         return b"".join(out)
 
     def send_headers(self, stream: AnyStream, block: bytes, *, is_end: bool = False) -> None:
@@ -482,7 +545,7 @@ class Http2Connection(Generic[AnyStream]):
             self._send(frame(CONTINUATION, END_HEADERS, stream.id, pieces[-1]))
         if is_end:
             stream.is_local_ended = True
-            self._forget_if_ended(stream)
+            self._half_left(stream)
 
     def send_data(self, stream: AnyStream, pieces: Sequence[Piece]) -> None:
         """As far as the windows and the transport have room; the rest is pending."""
@@ -491,16 +554,16 @@ class Http2Connection(Generic[AnyStream]):
         self._patience.left += EARNED_BY_A_MESSAGE
         if stream.pending is None:
             size = sum(map(len, pieces))
-            has_room = size <= stream.send_window and size <= self.send_window and size <= self.peer_max_frame
-            if has_room and not self.is_paused:
+            if size <= self._room(stream):
                 stream.send_window -= size
                 self.send_window -= size
+                self._out_bytes += size
                 self._out.append(HEAD.pack(size >> 8, size & 0xFF, DATA, 0, stream.id))
                 self._out.extend(pieces)
                 self._wants_flush()
                 return
-            stream.pending = deque()
-            self._blocked[stream.id] = stream
+            stream.pending = []
+            self._unblock(stream)
         for piece in pieces:
             if piece:
                 stream.pending.append(piece)
@@ -510,8 +573,7 @@ class Http2Connection(Generic[AnyStream]):
     def send_unary(self, stream: AnyStream, head: bytes, pieces: Sequence[Piece], trailers: bytes) -> None:
         """A whole answer: headers, data, and trailers that end the stream."""
         size = sum(map(len, pieces))
-        is_small = size <= stream.send_window and size <= self.send_window and size <= self.peer_max_frame
-        if not is_small or self.is_paused or stream.pending is not None or len(trailers) > self.peer_max_frame:
+        if size > self._room(stream) or stream.pending is not None or len(trailers) > self.peer_max_frame:
             self.send_headers(stream, head)
             self.send_data(stream, pieces)
             self.send_end(stream, trailers)
@@ -529,9 +591,10 @@ class Http2Connection(Generic[AnyStream]):
             pack(end_size >> 8, end_size & 0xFF, HEADERS, END_HEADERS | END_STREAM, stream_id),
             trailers,
         )
+        self._out_bytes += head_size + size + end_size
         self._wants_flush()
         stream.is_local_ended = True
-        self._forget_if_ended(stream)
+        self._half_left(stream)
 
     def send_end(self, stream: AnyStream, trailers: bytes = b"") -> None:
         """Ends this side's half behind what is pending, with ``trailers`` if there are any."""
@@ -548,7 +611,7 @@ class Http2Connection(Generic[AnyStream]):
             self.send_headers(stream, trailers, is_end=True)
         else:
             self._send(frame(DATA, END_STREAM, stream.id))
-            self._forget_if_ended(stream)
+            self._half_left(stream)
 
     def reset(self, stream: AnyStream, code: ErrorCode, reason: str = "") -> None:
         """Ends both halves at once, and tells the peer."""
@@ -566,65 +629,110 @@ class Http2Connection(Generic[AnyStream]):
             self._we_reset.popitem(last=False)
 
     def _forget_if_ended(self, stream: AnyStream) -> None:
-        if stream.is_local_ended and stream.is_remote_ended and stream.pending is None:
-            self.streams.pop(stream.id, None)
+        is_over = stream.is_local_ended and stream.is_remote_ended and stream.pending is None
+        if is_over and self.streams.pop(stream.id, None) is not None:
             self._on_removed()
+
+    def _half_left(self, stream: AnyStream) -> None:
+        """This side has nothing more to say on the stream."""
+        if stream.is_remote_ended:
+            self._forget_if_ended(stream)
+        else:
+            self._on_early_end(stream)
 
     def set_paused(self, *, is_paused: bool) -> None:
         """The transport's buffer is full, or has room again."""
         self.is_paused = is_paused
         if not is_paused:
-            self._pump_all()
+            self.pump()
 
-    def _pump_all(self) -> None:
-        """In turns, a frame each, so that no stream waits for another's whole message."""
-        while self._blocked and self.send_window > 0 and not self.is_paused:
-            sent = [self._pump(stream, most_frames=1) for stream in list(self._blocked.values())]
-            if not any(sent):
-                return
+    def keep_pending(self, stream: Stream, most_bytes: int) -> int:
+        """Forgets what is pending on the stream but for so much at its front, which may then be sent anew. Returns how
+        many bytes were forgotten."""
+        pending = stream.pending
+        if not pending:
+            return 0
+        pieces, kept = _taken(pending, most_bytes)
+        pending[:] = [b"".join(pieces)]  # a copy: a view would keep all of it
+        forgotten, stream.pending_bytes = stream.pending_bytes - kept, kept
+        return forgotten
 
-    def _pump(self, stream: AnyStream, most_frames: int = MAX_WINDOW_BYTES) -> bool:
-        """Sends what there is room for. False: nothing could be sent."""
-        pending, is_sent = stream.pending, False
+    def pump(self) -> None:
+        """Sends what is pending, as far as there is room: in turns, a frame each, so that no stream waits for another's
+        whole message. To be called behind ``take_output`` too."""
+        while self._blocked and self.send_window > 0 and not self.is_paused and self._out_bytes < OUTPUT_BYTES:
+            stream = next(iter(self._blocked.values()))
+            self._blocked.move_to_end(stream.id)
+            self._pump(stream, most_frames=1)
+
+    def _look_at_window(self, stream: AnyStream) -> None:
+        pending = stream.pending
+        assert pending
+        if isinstance(pending[0], memoryview):
+            pending[0] = _without_rest(pending[0])
+        if stream.send_window <= 0:
+            self._blocked.pop(stream.id, None)  # its own window is what it waits for
+        if min(stream.send_window, self.send_window) <= 0:
+            stream.on_blocked()
+
+    def _unblock(self, stream: AnyStream) -> None:
+        if stream.send_window > 0:
+            self._blocked[stream.id] = stream
+
+    def _room(self, stream: AnyStream) -> int:
+        """So many bytes may leave on the stream with one frame, now."""
+        if self.is_paused:
+            return -1
+        return min(stream.send_window, self.send_window, self.peer_max_frame, OUTPUT_BYTES - self._out_bytes)
+
+    def _pump(self, stream: AnyStream, most_frames: int = MAX_WINDOW_BYTES) -> None:
+        """Sends what there is room for."""
+        pending = stream.pending
         assert pending is not None
-        while pending and most_frames and not self.is_paused:
-            room = min(stream.send_window, self.send_window, self.peer_max_frame)
-            if room <= 0:
-                return is_sent
+        while pending and most_frames:
+            if (room := self._room(stream)) <= 0:
+                break
             pieces, size = _taken(pending, room)
             stream.send_window -= size
             self.send_window -= size
+            self._out_bytes += size
             stream.pending_bytes -= size
             self._out.append(HEAD.pack(size >> 8, size & 0xFF, DATA, 0, stream.id))
             self._out.extend(pieces)
             self._wants_flush()
-            is_sent = True
             most_frames -= 1
         if pending:
-            return is_sent
+            self._look_at_window(stream)
+            return
         stream.pending = None
         self._blocked.pop(stream.id, None)
         if stream.trailers is not None:
             self._end_half(stream, stream.trailers)
-        else:
-            stream.on_writable()
-        return True
+        stream.on_writable()
 
 
+OUTPUT_BYTES = 128 * 1024
+"""The connection collects so much for one write. The rest waits on its stream, as pending."""
+MAX_SETTINGS_A_FRAME = 64
 TINY_UPDATE_BYTES = 64
 _CODES = frozenset(ErrorCode)
 
 
-def _taken(pending: deque[Piece], most_bytes: int) -> tuple[list[Piece], int]:
+def _taken(pending: list[Piece], most_bytes: int) -> tuple[list[Piece], int]:
     """Up to so many bytes off its front."""
     pieces: list[Piece] = []
     left = most_bytes
     while pending and left:
-        piece = pending.popleft()
+        piece = pending.pop(0)
         if len(piece) > left:
             view = memoryview(piece)
-            pending.appendleft(view[left:])
+            pending.insert(0, view[left:])
             piece = view[:left]
         pieces.append(piece)
         left -= len(piece)
     return pieces, most_bytes - left
+
+
+def _without_rest(piece: memoryview) -> Piece:
+    """A small part of a message is copied, as a view keeps all of it."""
+    return bytes(piece) if 2 * piece.nbytes < memoryview(piece.obj).nbytes else piece

@@ -18,15 +18,18 @@ Fields = Sequence[tuple[bytes, bytes]]
 """Names and values in their order, pseudo-header fields first."""
 Meaning = TypeVar("Meaning")
 
-MAX_CACHED_BLOCKS = 256
-MAX_CACHED_BLOCK_BYTES = 2_048
+MAX_CACHED_BYTES = 128 * 1024
+"""Of one connection, in blocks and decoded fields: a block of two hundred bytes may decode to 64 KiB."""
+FIELD_COST_BYTES = 64
+"""A field takes so much beside its bytes."""
+MAX_CACHED_BLOCK_BYTES = 4_096
 MAX_HEADER_LIST_BYTES = 64 * 1024
 TIMEOUT_FIELD = b"\x00\x0cgrpc-timeout"
 """The beginning of a literal field of that name that enters no table. Its value changes with each call. Clients that
 write it last, and in this form, have the rest of their blocks found in the cache."""
 
 _FORBIDDEN = frozenset({b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"})
-_UPPER_CASE = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ")
+_IN_NAMES = bytes(each for each in range(0x21, 0x7F) if chr(each) != ":" and not chr(each).isupper())
 
 
 class MalformedHeaders(Exception):
@@ -41,6 +44,7 @@ class HeaderDecoder(Generic[Meaning]):
         self._hpack = Decoder(max_header_list_size=MAX_HEADER_LIST_BYTES)
         self._understand = understand
         self._cache: dict[bytes, Meaning] = {}
+        self._cached_bytes = 0
 
     def decode(self, block: bytes) -> Meaning:
         """Raises ConnectionFault if the block cannot be decoded: the table is unknown then. Raises MalformedHeaders."""
@@ -75,14 +79,20 @@ class HeaderDecoder(Generic[Meaning]):
         # Every insertion puts a new object in front.
         is_same = (len(entries), table.maxsize) == before and (entries[0] if entries else None) is first
         if not is_same:
-            self._cache.clear()
+            self._empty_cache()
             return self._understand(fields)
         meaning = self._understand(fields)
-        if len(block) <= MAX_CACHED_BLOCK_BYTES:
-            if len(self._cache) >= MAX_CACHED_BLOCKS:
-                self._cache.clear()
+        size = len(block) + sum(len(name) + len(value) + FIELD_COST_BYTES for name, value in fields)
+        if size <= MAX_CACHED_BLOCK_BYTES:
+            if self._cached_bytes + size > MAX_CACHED_BYTES:
+                self._empty_cache()
+            self._cached_bytes += size
             self._cache[block] = meaning
         return meaning
+
+    def _empty_cache(self) -> None:
+        self._cache.clear()
+        self._cached_bytes = 0
 
 
 def check_fields(fields: Fields, pseudo: frozenset[bytes]) -> dict[bytes, bytes]:
@@ -90,17 +100,20 @@ def check_fields(fields: Fields, pseudo: frozenset[bytes]) -> dict[bytes, bytes]
     8.3 forbid."""
     found: dict[bytes, bytes] = {}
     is_regular = False
+    values = b"".join([value for _, value in fields])
+    if b"\n" in values or b"\r" in values or b"\0" in values:
+        raise MalformedHeaders("a field's value has a line end, or a zero")
     for name, value in fields:
         if name[:1] == b":":
             if is_regular:
                 raise MalformedHeaders("a pseudo-header field stands behind others")
             if name not in pseudo or name in found:
-                raise MalformedHeaders(f"{name!r} does not belong here, or stands here twice")
+                raise MalformedHeaders(f"{name[:100]!r} does not belong here, or stands here twice")
             found[name] = value
             continue
         is_regular = True
-        if not name or not _UPPER_CASE.isdisjoint(name):
-            raise MalformedHeaders(f"the name {name!r} is empty or has upper-case letters")
+        if not name or name.translate(None, _IN_NAMES):
+            raise MalformedHeaders(f"the name {name[:100]!r} is empty, or has letters that names may not have")
         if name in _FORBIDDEN or (name == b"te" and value != b"trailers"):
             raise MalformedHeaders(f"{name!r} is a matter of HTTP/1.1 connections")
     return found

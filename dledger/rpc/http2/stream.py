@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Any, Protocol
 
 from dledger.rpc.http2.frames import ErrorCode
@@ -53,8 +52,8 @@ class Stream:
         self.receive_window = connection.limits.stream_window_bytes
         self.unreplenished = 0
         """Consumed bytes for which the peer has no new window yet."""
-        self.pending: deque[Piece] | None = None
-        """Data that waits for a window or for the transport."""
+        self.pending: list[Piece] | None = None
+        """Data that waits for a window or for the transport: a few pieces."""
         self.pending_bytes = 0
         self.trailers: bytes | None = None
         """What ends this side once nothing is pending: a header block, or an empty one for a bare END_STREAM."""
@@ -72,6 +71,9 @@ class Stream:
 
     def on_writable(self) -> None:
         """Everything that was pending has gone to the transport."""
+
+    def on_blocked(self) -> None:
+        """The peer's window for it, or for all of the connection, is used up, and there is more to send."""
 
     # Done by subclasses ------------------------------------------------------------------------------------------
 

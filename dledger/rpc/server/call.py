@@ -14,81 +14,66 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Generator
 from functools import partial
 from typing import Any
 
-from dledger.rpc.http2.connection import Http2Connection
 from dledger.rpc.http2.frames import ErrorCode
 from dledger.rpc.http2.headers import literal
-from dledger.rpc.http2.stream import Stream
+from dledger.rpc.server.answering import ANSWERS_WAIT, GZIP_HEAD, HEAD, Answering
 from dledger.rpc.server.context import Aborted, ServerContext
+from dledger.rpc.server.holding import HoldingConnection
 from dledger.rpc.server.request import Request
 from dledger.rpc.status import StatusCode
 from dledger.rpc.wire import (
-    CONTENT_TYPE,
     PREFIX_BYTES,
     Messages,
     WireFault,
     is_one_message,
-    metadata_block,
     status_fields,
 )
 
 logger = logging.getLogger(__name__)
 
-HEAD = b"\x88" + b"\x0f\x10" + bytes((len(CONTENT_TYPE),)) + CONTENT_TYPE
-"""``:status: 200`` and the content type, by their places in HPACK's static table."""
-GZIP_HEAD = HEAD + literal(b"grpc-encoding", b"gzip")
 NO_GRPC = b"This port takes gRPC: POST with the content type application/grpc.\n"
 OK_TRAILERS = status_fields(0, "")
-TURN_BYTES = 64 * 1024
-"""A stream that has more to say lets others have their turn after so much."""
+INBOX_COST_BYTES = 100
+"""A message in an inbox takes so much beside its bytes."""
+MAX_PATH_CHARS = 200
+"""Of a path, in the refusal of a call."""
 
 
-class ServerCall(Stream):
+class ServerCall(Answering):
     __slots__ = (
-        "_context",
         "_deadline",
         "_done_callbacks",
-        "_handler",
+        "_held_bytes",
         "_inbox",
-        "_is_answered",
+        "_inbox_bytes",
         "_max_message_bytes",
         "_messages",
         "_received_bytes",
         "_task",
-        "_turn_bytes",
         "_waits_for_message",
-        "_waits_for_room",
-        "connection",
         "deadline_s",
-        "is_head_sent",
         "peer",
-        "request",
     )
 
     def __init__(
-        self, connection: Http2Connection[Any], stream_id: int, request: Request, peer: str, max_message_bytes: int
+        self, connection: HoldingConnection[Any], stream_id: int, request: Request, peer: str, max_message_bytes: int
     ) -> None:
-        super().__init__(connection, stream_id)
-        self.connection = connection
+        super().__init__(connection, stream_id, request)
         self.peer = peer
         self._max_message_bytes = max_message_bytes
-        self.request = request
         self.deadline_s: float | None = None
         """On the loop's clock."""
-        self._handler = request.handler
         self._messages: Messages | None = None
         self._inbox: deque[tuple[bytes, int]] | None = None
         """Messages that the handler has not taken yet, and how many bytes of window each holds."""
+        self._inbox_bytes = 0
+        self._held_bytes = 0
         self._received_bytes = 0
-        self._context: ServerContext | None = None
         self._task: asyncio.Task[None] | None = None
         self._deadline: asyncio.TimerHandle | None = None
-        self.is_head_sent = False
-        self._is_answered = False
-        """Its status is sent, or it is gone."""
-        self._turn_bytes = 0
+        """Runs until the last byte of the answer has left."""
         self._done_callbacks: tuple[Callable[[], None], ...] = ()
         self._waits_for_message: asyncio.Future[None] | None = None
-        self._waits_for_room: asyncio.Future[None] | None = None
 
     # What the client sends ---------------------------------------------------------------------------------------
 
@@ -119,11 +104,12 @@ class ServerCall(Stream):
         elif request.fault is not None:
             self._finish(request.fault.status, str(request.fault), request.fault.metadata)
         else:
-            self._finish(StatusCode.UNIMPLEMENTED, f"there is no method {request.path}")
+            self._finish(StatusCode.UNIMPLEMENTED, f"there is no method {request.path[:MAX_PATH_CHARS]}")
 
     def on_headers(self, headers: Any, *, is_end: bool) -> None:
-        if not is_end:
-            self.connection.reset(self, ErrorCode.PROTOCOL_ERROR, "trailers that do not end the stream")
+        if not is_end or isinstance(headers, Request):
+            text = "trailers end the stream, and have no pseudo-header fields"
+            self.connection.reset(self, ErrorCode.PROTOCOL_ERROR, text)
             return
         self.on_data(b"", is_end=True)
 
@@ -151,12 +137,27 @@ class ServerCall(Stream):
             if is_end and not messages.is_between:
                 raise WireFault(StatusCode.INTERNAL, "the request ends within a message")
         except WireFault as fault:
-            self._finish(fault.status, str(fault))
+            self._give_up(fault.status, str(fault))
             return
         if handler.takes_stream:
             self._take_messages(found, len(data))
         else:
             self._take_unary(found, len(data), is_end=is_end)
+        if not self._is_answered and (why := self._count_held()):
+            self._give_up(StatusCode.RESOURCE_EXHAUSTED, why)
+
+    def _count_held(self) -> str:
+        """Says how much of requests it holds now. Returns why that is too much; empty: it is not."""
+        held = self._inbox_bytes + (self._messages.begun_bytes if self._messages is not None else 0)
+        more, self._held_bytes = held - self._held_bytes, held
+        return self.connection.held_requests.add(more) if more else ""
+
+    def _let_go(self) -> None:
+        """Nothing of its requests is needed any more."""
+        self._messages, self._inbox_bytes = None, 0
+        if self._inbox:
+            self._inbox.clear()
+        self._count_held()
 
     def _fits(self, *, is_end: bool) -> bool:
         length = self.request.content_length
@@ -168,21 +169,30 @@ class ServerCall(Stream):
         self.consumed(size_bytes)
         if self._inbox is None:
             self._inbox = deque()
-        self._inbox += [(message, 0) for message in found]
+        self._put(found, 0)
         if len(self._inbox) > 1 or (is_end and not self._inbox):
             self._finish(StatusCode.INTERNAL, f"one request is taken, not {len(self._inbox)}")
         elif is_end:
-            self._start_unary(self._inbox.popleft()[0])
+            message = self._inbox.popleft()[0]
+            self._let_go()
+            self._start_unary(message)
+
+    def _put(self, found: list[bytes], size_bytes: int) -> None:
+        """Into the inbox. With the last one goes the window that they took."""
+        assert self._inbox is not None
+        for message in found:
+            self._inbox.append((message, 0))
+            self._inbox_bytes += len(message) + INBOX_COST_BYTES
+        if found and size_bytes:
+            self._inbox[-1] = (found[-1], size_bytes)
 
     def _take_messages(self, found: list[bytes], size_bytes: int) -> None:
         """A message's window is given back when the handler takes the message; at once if the message is not whole
         yet."""
-        assert self._inbox is not None
         if not found:
             self.consumed(size_bytes)
         else:
-            self._inbox += [(message, 0) for message in found[:-1]]
-            self._inbox.append((found[-1], size_bytes))
+            self._put(found, size_bytes)
         if self._waits_for_message is not None and not self._waits_for_message.done():
             self._waits_for_message.set_result(None)
 
@@ -191,6 +201,8 @@ class ServerCall(Stream):
         if not self._is_answered and self._task is not None:
             self._task.cancel()
         self._is_answered = True
+        self._let_go()
+        self._let_go_of_answer()
         self._stop_clock()
         self._wake()
         self._tell_done()
@@ -211,7 +223,15 @@ class ServerCall(Stream):
 
     def _on_deadline(self) -> None:
         self._deadline = None
-        self._finish(StatusCode.DEADLINE_EXCEEDED, "the call's time is up")
+        if self.pending is not None:
+            # The client does not take what is before the status: it knows the deadline itself.
+            self.connection.reset(self, ErrorCode.CANCEL, "the call's time is up")
+        else:
+            self._give_up(StatusCode.DEADLINE_EXCEEDED, "the call's time is up")
+
+    def _give_up(self, code: int, details: str) -> None:
+        """Ends the call, and its handler."""
+        self._finish(code, details)
         if self._task is not None:
             self._task.cancel()
 
@@ -243,7 +263,11 @@ class ServerCall(Stream):
 
     def _run(self, run: Coroutine[Any, Any, None], work: Any) -> None:
         task = self._task = asyncio.get_running_loop().create_task(run)
-        task.add_done_callback(partial(_ended, work))
+        _running.add(task)
+        task.add_done_callback(_ended)
+        if inspect.iscoroutine(work):
+            # A task that is cancelled before it begins leaves it where it is.
+            task.add_done_callback(lambda _: work.close())
 
     def _begin_quickly(self, work: Coroutine[Any, Any, Any]) -> None:
         try:
@@ -279,10 +303,27 @@ class ServerCall(Stream):
         except Exception as failure:  # noqa: BLE001  # a bug of the handler: it gave something else
             self._fail(failure)
             return
+        try:
+            trailers = status_fields(0, context.details, context.trailers) if context.has_trailers else OK_TRAILERS
+        except ValueError as failure:
+            self._fail(failure)
+            return
+        size = len(message) + PREFIX_BYTES
+        if size > self.room_bytes and not self.connection.held.has_room_for_answer(size):
+            self._finish(StatusCode.RESOURCE_EXHAUSTED, ANSWERS_WAIT)
+            return
         self._is_answered = True
-        self._stop_clock()
+        self._let_go()
+        self._send_answer(message, trailers)
+        if self.pending is None:
+            self._stop_clock()
+        else:
+            self._hold_answer()
         self._tell_done()
-        trailers = status_fields(0, context.details, context.trailers) if context.has_trailers else OK_TRAILERS
+
+    def _send_answer(self, message: bytes, trailers: bytes) -> None:
+        context = self._context
+        assert context is not None
         if self.is_head_sent:
             self.connection.send_data(self, context.framed(message))
             self.connection.send_end(self, trailers)
@@ -342,61 +383,38 @@ class ServerCall(Stream):
             self._waits_for_message = asyncio.get_running_loop().create_future()
             await self._waits_for_message
         message, size_bytes = inbox.popleft()
+        self._inbox_bytes -= len(message) + INBOX_COST_BYTES
+        self._count_held()
         self.consumed(size_bytes)
         return decode(message) if decode is not None else message
 
     # Answers -----------------------------------------------------------------------------------------------------
 
-    async def write(self, answer: Any) -> None:
-        """Returns when there is room for the next one. Raises CancelledError when the call is gone."""
-        if self._is_answered or self.is_reset:
-            raise asyncio.CancelledError
-        encode = self._handler.encode
-        message = encode(answer) if encode is not None else answer
-        self.send_head()
-        assert self._context is not None
-        self.connection.send_data(self, self._context.framed(message))
-        if self.pending is not None:
-            await self._room()
-        self._turn_bytes += len(message) + PREFIX_BYTES
-        if self._turn_bytes >= TURN_BYTES:
-            self._turn_bytes = 0
-            await asyncio.sleep(0)
-
-    async def _room(self) -> None:
-        while self.pending is not None and not self.is_reset:
-            self._waits_for_room = asyncio.get_running_loop().create_future()
-            await self._waits_for_room
-        if self.is_reset:
-            raise asyncio.CancelledError
-
     def on_writable(self) -> None:
+        self._let_go_of_answer()
+        if self._is_answered:
+            self._stop_clock()
         if self._waits_for_room is not None and not self._waits_for_room.done():
             self._waits_for_room.set_result(None)
-
-    def send_head(self) -> None:
-        """The initial metadata, unless they are sent already."""
-        if not self.is_head_sent and not self.is_reset:
-            self.is_head_sent = True
-            context = self._context
-            assert context is not None
-            head = GZIP_HEAD if context.compresses else HEAD
-            self.connection.send_headers(self, head + metadata_block(context.initial) if context.initial else head)
 
     def _finish(self, code: int, details: str, trailers: Any = ()) -> None:
         if self._is_answered:
             return
         self._is_answered = True
-        self._stop_clock()
-        self._tell_done()
-        block = status_fields(code, details, trailers)
+        self._let_go()
+        try:
+            block = status_fields(code, details, trailers)
+        except ValueError:
+            logger.exception("a handler gave trailers that cannot be sent")
+            block = status_fields(StatusCode.INTERNAL, "the handler gave trailers that cannot be sent")
+        if self.pending is None:
+            self._stop_clock()
+            self._let_go_of_answer()
         if self.is_head_sent:
             self.connection.send_end(self, block)
         else:
             self.connection.send_headers(self, HEAD + block, is_end=True)
-        if not self.is_remote_ended and self.pending is None:
-            # The client need not send the rest: RFC 9113, 8.1.
-            self.connection.reset(self, ErrorCode.NO_ERROR, "it is answered")
+        self._tell_done()
 
     def _stop_clock(self) -> None:
         if self._deadline is not None:
@@ -404,12 +422,14 @@ class ServerCall(Stream):
             self._deadline = None
 
 
-def _ended(work: Any, task: asyncio.Task[None]) -> None:
+_running: set[asyncio.Task[None]] = set()
+"""The loop alone does not keep tasks alive."""
+
+
+def _ended(task: asyncio.Task[None]) -> None:
     """Of a handler's task: what it failed of was told to the client, and to the log."""
-    if task.cancelled():
-        if inspect.iscoroutine(work):
-            work.close()  # the call ended before the task began, so that nobody has awaited it
-    elif (failure := task.exception()) is not None:
+    _running.discard(task)
+    if not task.cancelled() and (failure := task.exception()) is not None:
         logger.error("a call ended in a bug", exc_info=failure)
 
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dledger.rpc.http2.connection import Http2Connection
 from dledger.rpc.http2.frames import ConnectionFault, ErrorCode, StreamFault
 from dledger.rpc.http2.headers import Fields, MalformedHeaders
 from dledger.rpc.http2.limits import Http2Limits
 from dledger.rpc.server.call import ServerCall
 from dledger.rpc.server.dispatch import Dispatch
+from dledger.rpc.server.holding import HoldingConnection
 from dledger.rpc.server.request import Request, Trailers, understand
 from dledger.rpc.wire import WireFault, timeout_s
 
 MAX_GAPS = 64
 
 
-class ServerConnection(Http2Connection[ServerCall]):
+class ServerConnection(HoldingConnection[ServerCall]):
     is_server = True
 
     def __init__(
@@ -27,7 +27,7 @@ class ServerConnection(Http2Connection[ServerCall]):
         """The client's address, as gRPC writes it: ``ipv4:127.0.0.1:4711``."""
         self._gaps: list[tuple[int, int]] = []
         """Ids that the client passed over: they count as closed, and were never open."""
-        super().__init__(limits, wants_flush, now_s)
+        super().__init__(limits, wants_flush, now_s, dispatch.held)
 
     def _understand(self, fields: Fields) -> Request | Trailers:
         found = understand(fields)
@@ -53,13 +53,14 @@ class ServerConnection(Http2Connection[ServerCall]):
         self.last_peer_stream_id = stream_id
         if isinstance(request, Trailers):
             raise StreamFault(stream_id, ErrorCode.PROTOCOL_ERROR, "a request has a method, a scheme and a path")
-        if self.is_going_away or len(self.streams) >= self.limits.max_streams:
+        if self.is_going_away or len(self.streams) >= self.limits.max_streams or not self.held.takes_calls:
             raise StreamFault(stream_id, ErrorCode.REFUSED_STREAM, "no further streams now")
         if value:
             request = _with_timeout(request, value)
         call = self.streams[stream_id] = ServerCall(
             self, stream_id, request, self.peer, self.dispatch.max_message_bytes
         )
+        self.held.calls += 1
         if is_end:
             call.is_remote_ended = True
         call.begin(is_end=is_end)
@@ -80,6 +81,13 @@ class ServerConnection(Http2Connection[ServerCall]):
     def cancel_all(self) -> None:
         for call in list(self.streams.values()):
             self.reset(call, ErrorCode.CANCEL, "the server stops")
+
+    def _on_removed(self) -> None:
+        self.held.calls -= 1
+
+    def _on_early_end(self, stream: ServerCall) -> None:
+        """It is answered: the client need not send the rest (RFC 9113, 8.1)."""
+        self.reset(stream, ErrorCode.NO_ERROR, "it is answered")
 
     def _is_idle(self, stream_id: int) -> bool:
         return stream_id > self.last_peer_stream_id or not stream_id & 1

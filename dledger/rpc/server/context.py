@@ -35,6 +35,8 @@ class Call(Protocol):
     is_local_ended: bool
     is_head_sent: bool
 
+    async def turn(self) -> int: ...
+
     async def read(self) -> Any: ...
 
     async def write(self, answer: Any) -> None: ...
@@ -77,6 +79,11 @@ class ServerContext:
 
     def cancelled(self) -> bool:
         return self._call.is_reset
+
+    async def turn(self) -> int:
+        """To be awaited before a large answer is made: returns when the server has room for it. So many bytes of it
+        the client takes at once; the rest waits until it reads. Raises CancelledError when the call is gone."""
+        return await self._call.turn()
 
     def done(self) -> bool:
         return self._call.is_reset or self._call.is_local_ended

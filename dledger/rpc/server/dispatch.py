@@ -6,9 +6,13 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from dledger.rpc.server.held import Held, HeldLimits
+
 logger = logging.getLogger(__name__)
 
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
+MAX_KNOWN_PATHS = 4_096
+"""A generic handler may serve every path there is."""
 
 
 class Handler(NamedTuple):
@@ -38,8 +42,9 @@ def quick(behaviour: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Dispatch:
-    def __init__(self, max_message_bytes: int = MAX_MESSAGE_BYTES) -> None:
+    def __init__(self, max_message_bytes: int = MAX_MESSAGE_BYTES, held_limits: HeldLimits | None = None) -> None:
         self.max_message_bytes = max_message_bytes
+        self.held = Held(held_limits)
         self._generic: list[Any] = []
         self._handlers: dict[str, Handler] = {}
 
@@ -58,7 +63,9 @@ class Dispatch:
             return known
         for generic in self._generic:
             if (found := generic.service(_Details(path))) is not None:
-                handler = self._handlers[path] = _handler(found)
+                handler = _handler(found)
+                if len(self._handlers) < MAX_KNOWN_PATHS:
+                    self._handlers[path] = handler
                 return handler
         return None
 

@@ -26,6 +26,8 @@ _limited_log = LimitedLog(logger)
 Request = TypeVar("Request")
 Response = TypeVar("Response")
 Service = TypeVar("Service")
+Turn = Callable[[], Awaitable[int]] | None
+"""Awaited before a large answer is made (``ServerContext.turn``); None: gRPC's own library has none."""
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
@@ -181,3 +183,9 @@ def streaming_in_context(
             await refuse(context, typed_refusal(failure))
 
     return call
+
+
+def turn_of(context: Any) -> Turn:
+    """For a method whose answers are large: it awaits the turn before it makes one."""
+    turn: Turn = getattr(context, "turn", None)
+    return turn

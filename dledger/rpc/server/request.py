@@ -5,10 +5,17 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from dledger.rpc.http2.headers import Fields, MalformedHeaders, check_fields
+from dledger.rpc.status import StatusCode
 from dledger.rpc.wire import CONTENT_TYPE, Metadata, WireFault, check_encoding, metadata_of, timeout_s
 
 _PSEUDO = frozenset({b":method", b":scheme", b":path", b":authority"})
 _NEEDED = frozenset({b":method", b":scheme", b":path"})
+
+
+MAX_HEADER_BYTES = 16 * 1024
+"""Of a call's headers, unpacked and counted as HTTP/2 does; as many as gRPC's own library takes."""
+FIELD_OVERHEAD_BYTES = 32
+MAX_LENGTH_DIGITS = 18
 
 
 class Request(NamedTuple):
@@ -45,6 +52,7 @@ def understand(fields: Fields) -> Request | Trailers:
     metadata: Metadata = ()
     timeout: float | None = None
     try:
+        _check_size(fields)
         metadata = metadata_of(fields)
         check_encoding(last.get(b"grpc-encoding", b"identity"))
         if (value := last.get(b"grpc-timeout")) is not None:
@@ -63,10 +71,17 @@ def understand(fields: Fields) -> Request | Trailers:
     )
 
 
+def _check_size(fields: Fields) -> None:
+    size = sum(len(name) + len(value) + FIELD_OVERHEAD_BYTES for name, value in fields)
+    if size > MAX_HEADER_BYTES:
+        text = f"headers of {size} bytes; a call may have {MAX_HEADER_BYTES}"
+        raise WireFault(StatusCode.RESOURCE_EXHAUSTED, text)
+
+
 def _content_length(value: bytes | None) -> int | None:
     if value is None:
         return None
-    if not value.isdigit():
+    if not value.isdigit() or len(value) > MAX_LENGTH_DIGITS:
         raise MalformedHeaders("content-length is no number")
     return int(value)
 

@@ -3,56 +3,39 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Mapping, Sequence
 from ssl import SSLContext
 from typing import Any
 
 from dledger.rpc.http2.limits import Http2Limits
-from dledger.rpc.protocol import ALPN, Http2Protocol, agreed_on_http2
-from dledger.rpc.server.connection import ServerConnection
+from dledger.rpc.protocol import ALPN
 from dledger.rpc.server.dispatch import MAX_MESSAGE_BYTES, Dispatch
-
-logger = logging.getLogger(__name__)
+from dledger.rpc.server.guest import CLOSE_S, Guest
+from dledger.rpc.server.held import HeldLimits
+from dledger.rpc.server.places import MAX_CONNECTIONS, are_files_short, who_makes_room
+from dledger.rpc.server.watch import Timeouts, Watch
 
 BACKLOG = 1_024
-
-
-class _Protocol(Http2Protocol[ServerConnection]):
-    """One client's connection."""
-
-    def __init__(self, server: GrpcServer) -> None:
-        super().__init__()
-        self._server = server
-
-    def make_connection(self, transport: asyncio.Transport) -> ServerConnection:
-        server = self._server
-        server.connected(self)
-        if not agreed_on_http2(transport):
-            transport.abort()
-        peer = _peer_of(transport.get_extra_info("peername"))
-        return ServerConnection(server.limits, self.wants_flush, self.heard_s, server.dispatch, peer)
-
-    def on_end(self, reason: str) -> None:
-        self._server.disconnected(self)
-
-    def go_away(self) -> None:
-        self.connection.go_away()
-        self.flush()
-
-    def cut(self) -> None:
-        """Ends every call at once."""
-        self.connection.cancel_all()
-        self.close()
+LOOK_S = 1.0
+"""The server looks at its connections so often, for clients without progress."""
 
 
 class GrpcServer:
-    def __init__(self, limits: Http2Limits | None = None, max_message_bytes: int = MAX_MESSAGE_BYTES) -> None:
+    def __init__(
+        self,
+        limits: Http2Limits | None = None,
+        max_message_bytes: int = MAX_MESSAGE_BYTES,
+        held_limits: HeldLimits | None = None,
+        timeouts: Timeouts | None = None,
+    ) -> None:
         self.limits = limits or Http2Limits()
-        self.dispatch = Dispatch(max_message_bytes)
-        self._protocols: set[_Protocol] = set()
+        self.dispatch = Dispatch(max_message_bytes, held_limits)
+        self._timeouts = timeouts or Timeouts()
+        self._guests: dict[Guest, None] = {}
+        """In the order in which they came."""
         self._server: asyncio.Server | None = None
         self._ended: asyncio.Future[None] | None = None
+        self._clock: asyncio.TimerHandle | None = None
 
     # As of ``grpc.aio.Server`` -----------------------------------------------------------------------------------
 
@@ -71,9 +54,7 @@ class GrpcServer:
         if ssl is not None:
             ssl.set_alpn_protocols([ALPN])
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(
-            lambda: _Protocol(self), host, port, backlog=BACKLOG, start_serving=False, ssl=ssl
-        )
+        self._server = await loop.create_server(self.guest, host, port, backlog=BACKLOG, start_serving=False, ssl=ssl)
         bound: int = self._server.sockets[0].getsockname()[1]
         return bound
 
@@ -86,27 +67,49 @@ class GrpcServer:
         """Takes no further calls, and gives those under way so long; then they end with CANCELLED."""
         if self._server is not None:
             self._server.close()
-        for protocol in list(self._protocols):
-            protocol.go_away()
-        if self._protocols:
+        for guest in list(self._guests):
+            guest.go_away()
+        if self._guests:
             ended = self._ended = asyncio.get_running_loop().create_future()
             await asyncio.wait([ended], timeout=grace_s)
-            for protocol in list(self._protocols):
-                protocol.cut()
+            for guest in list(self._guests):
+                guest.cut()
+            # Of a client that does not read, nothing leaves: it must not keep the server.
+            await asyncio.wait([ended], timeout=CLOSE_S)
+            for guest in list(self._guests):
+                guest.abort()
             if not ended.done():
                 await ended
 
-    def connected(self, protocol: _Protocol) -> None:
-        self._protocols.add(protocol)
+    # Connections -------------------------------------------------------------------------------------------------
 
-    def disconnected(self, protocol: _Protocol) -> None:
-        self._protocols.discard(protocol)
-        if not self._protocols and self._ended is not None and not self._ended.done():
+    def guest(self) -> Guest:
+        return Guest(self.limits, self.dispatch, Watch(asyncio.get_running_loop().time(), self._timeouts), self)
+
+    def connected(self, guest: Guest) -> None:
+        self._guests[guest] = None
+        if self._clock is None:
+            self._set_clock()
+        if len(self._guests) > MAX_CONNECTIONS or are_files_short(guest.file_number):
+            who_makes_room(self._guests, guest).make_room(len(self._guests) - 1)
+
+    def disconnected(self, guest: Guest) -> None:
+        self._guests.pop(guest, None)
+        if self._guests:
+            return
+        if self._clock is not None:
+            self._clock.cancel()
+            self._clock = None
+        if self._ended is not None and not self._ended.done():
             self._ended.set_result(None)
 
+    def _set_clock(self) -> None:
+        self._clock = asyncio.get_running_loop().call_later(LOOK_S, self._look)
 
-def _peer_of(address: Any) -> str:
-    if not isinstance(address, tuple):
-        return "unix:"
-    host, port = address[:2]
-    return f"ipv6:[{host}]:{port}" if ":" in host else f"ipv4:{host}:{port}"
+    def _look(self) -> None:
+        """One timer for all connections."""
+        self._set_clock()
+        now_s = asyncio.get_running_loop().time()
+        for guest in list(self._guests):
+            guest.look(now_s)
+        self.dispatch.held.turns.look()

@@ -14,11 +14,14 @@ from dledger.group.inbox import Inbox
 from dledger.log.frame.frame import Frame
 from dledger.raft import codec
 from dledger.raft.messages import Message, PeerMessage
+from dledger.rpc.server.call import ServerCall
+from dledger.rpc.server.connection import ServerConnection
 from dledger.transport.peer import TcpTransport
 from dledger.v1 import raft_pb2 as pb
 from tests.fuzz import attacks
 from tests.fuzz.__main__ import Done, Slice
 from tests.fuzz.decoders import ENOUGH_CASES, Decoders, Stranger
+from tests.fuzz.http2 import Http2
 from tests.fuzz.members import NonsenseMember
 from tests.fuzz.mutate import mutated_bytes
 from tests.fuzz.ports import SILENT, check_records
@@ -76,6 +79,29 @@ def test_a_refusal_that_is_none_of_ours_is_found_out(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("dledger.log.frame.control._nonsense", fail)
     with pytest.raises(RuntimeError, match=r"leaves no voter|names no frame|names a member twice"):
         Decoders(seed=1).run(10_000)
+
+
+def test_the_engine_of_the_client_port_takes_or_refuses_whatever_comes() -> None:
+    fuzz = Http2(seed=1)
+    fuzz.run(5_000)
+    assert {"goes on", "PROTOCOL_ERROR", "COMPRESSION_ERROR", "FRAME_SIZE_ERROR", "STREAM_CLOSED"} <= set(fuzz.outcomes)
+    assert fuzz.outcomes["goes on"] > 500
+
+
+@pytest.mark.parametrize("where", ["_on_rst_stream", "_on_ping", "_on_continuation"])
+def test_a_bug_of_the_engine_is_found_out(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_args: object) -> None:
+        raise KeyError(where)
+
+    monkeypatch.setattr(ServerConnection, where, fail)
+    with pytest.raises(AssertionError, match=where):
+        Http2(seed=1).run(5_000)
+
+
+def test_an_engine_that_gives_nothing_back_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ServerCall, "_let_go", _nothing)
+    with pytest.raises(AssertionError):
+        Http2(seed=1).run(5_000)
 
 
 def test_a_member_that_sends_nonsense_changes_nothing() -> None:

@@ -10,7 +10,7 @@ import pytest
 from dledger.common.batch import records_of
 from dledger.common.config import Limits, Timings
 from dledger.common.errors import Code, DLedgerError, InvalidRequest, NotLeader, OutOfRange, Unavailable
-from dledger.common.types import Consistency, Entry, Index
+from dledger.common.types import Consistency, Entry, Index, Position
 from dledger.group.reads.read_service import TURN_BYTES
 from dledger.log.frame.frame import Frame
 from dledger.raft.messages import Append, Heartbeat, HeartbeatResponse
@@ -302,6 +302,40 @@ async def test_a_read_that_follows_goes_on_with_what_is_committed_later(start: i
             await leader.append(b"%d" % index)
         await following
         assert seen == list(range(start, 5))
+
+
+@virtual_time
+async def test_what_was_read_can_be_read_again_without_what_only_nodes_write() -> None:
+    async with SimCluster(1) as cluster:
+        leader = await cluster.leader()
+        for record in (b"a", b"b", b"c", b"d"):
+            await leader.append(record)
+        reader = leader.replica.reader
+        point = await reader.read_point(COMMITTED)
+        [(frames, _)] = [each async for each in reader.read(0, None, point, follow=False)]
+        first, last = Position(frames[0].header.position), Position(frames[-2].header.position)
+        again = await reader.again(Position(1), last)  # the frame before the first record is the leader's own
+        assert await reader.again(first, last) == frames[:-1] == again
+
+
+@virtual_time
+async def test_a_reader_without_room_gets_less_at_a_time() -> None:
+    async with SimCluster(1) as cluster:
+        leader = await cluster.leader()
+        for _ in range(8):
+            await leader.append(bytes(100_000))
+        reader = leader.replica.reader
+        point = await reader.read_point(COMMITTED)
+
+        async def first_message(room: int) -> int:
+            async def turn() -> int:
+                return room
+
+            reading = reader.read(0, None, point, follow=False, turn=turn)
+            frames, _ = await anext(reading)
+            return len(frames)
+
+        assert await first_message(0) < await first_message(500_000) < await first_message(1 << 30)
 
 
 @virtual_time

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from dledger.common.errors import Code, DLedgerError, error
-from dledger.rpc.server.pipeline import answers_in_order
+from dledger.rpc.server.pipeline import BEGUN_A_TURN, MAX_READY_BYTES, answers_in_order
 from tests.support.virtual_time import settle, virtual_time
 
 
@@ -141,3 +141,22 @@ async def test_a_caller_that_goes_away_abandons_its_requests() -> None:
     await asyncio.wait([first])
     await settle()
     assert all(future.cancelled() for future in work.begun.values())
+
+
+@virtual_time
+async def test_no_more_is_begun_while_the_answers_that_nobody_takes_are_large() -> None:
+    begun: list[int] = []
+
+    async def make(request: int) -> bytes:
+        begun.append(request)
+        return bytes(MAX_READY_BYTES // 4)
+
+    def begin(request: int) -> asyncio.Future[bytes]:
+        return asyncio.get_running_loop().create_task(make(request))
+
+    answers = answers_in_order(requests_of(*range(100)), begin, 64, len)
+    taken = [await anext(answers)]
+    await settle()
+    assert len(begun) <= 2 * BEGUN_A_TURN
+    taken += [each async for each in answers]
+    assert len(taken) == 100

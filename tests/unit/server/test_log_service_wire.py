@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -120,3 +121,23 @@ def test_an_answer_has_every_field_that_there_is() -> None:
     fields = set(log_pb2.Batch.DESCRIPTOR.fields_by_name)
     given = log_pb2.ReadResponse.FromString(encode_read(ReadMessage([frame_of(b"x")], 1))).batches[0]
     assert {field.name for field, _ in given.ListFields()} == fields
+
+
+def test_an_answer_that_was_dropped_is_the_same_when_it_is_read_again() -> None:
+    frames = [frame_of(body_of(10)), frame_of(body_of(20))]
+    asked: list[tuple[Position, Position]] = []
+
+    async def read(first: Position, last: Position) -> list[Frame]:
+        asked.append((first, last))
+        return frames
+
+    async def check() -> None:
+        message = ReadMessage(list(frames), 7, read)
+        encoded = encode_read(message)
+        message.drop()
+        assert not message.frames
+        await message.restore()
+        assert encode_read(message) == encoded
+        assert asked == [(Position(9), Position(9))]
+
+    asyncio.run(check())

@@ -8,12 +8,20 @@ from typing import Any, NamedTuple
 from dledger.rpc.client.call import UnaryCall
 from dledger.rpc.client.connection import ClientConnection
 from dledger.rpc.http2 import frames
+from dledger.rpc.http2.connection import Http2Connection
 from dledger.rpc.http2.headers import literal
 from dledger.rpc.http2.limits import Http2Limits
 from dledger.rpc.server.connection import ServerConnection
 from dledger.rpc.server.dispatch import Dispatch, quick
 
-HEADS = b"\x83\x86" + literal(b":path", b"/test/Echo") + literal(b"content-type", b"application/grpc")
+
+def heads(path: bytes, *more: tuple[bytes, bytes]) -> bytes:
+    """The headers of a call, as a block that enters no table."""
+    fields = ((b":path", path), (b"content-type", b"application/grpc"), *more)
+    return b"\x83\x86" + b"".join(literal(*each) for each in fields)
+
+
+HEADS = heads(b"/test/Echo")
 
 
 class SeenFrame(NamedTuple):
@@ -33,10 +41,13 @@ def frames_in(data: bytes) -> list[SeenFrame]:
     return found
 
 
-class _Method(NamedTuple):
+class Method(NamedTuple):
     """As ``grpc.RpcMethodHandler``."""
 
-    unary_unary: Any
+    unary_unary: Any = None
+    unary_stream: Any = None
+    stream_unary: Any = None
+    stream_stream: Any = None
     request_streaming: bool = False
     response_streaming: bool = False
     request_deserializer: Any = None
@@ -50,7 +61,7 @@ async def echo(request: bytes, _context: object) -> bytes:
 
 def echo_dispatch() -> Dispatch:
     dispatch = Dispatch()
-    dispatch.add_methods("test", {"Echo": _Method(echo)})
+    dispatch.add_methods("test", {"Echo": Method(echo)})
     return dispatch
 
 
@@ -70,7 +81,17 @@ class Server:
     def take(self, data: bytes) -> list[SeenFrame]:
         """What the server answers to these bytes."""
         self.connection.receive(data, self.now_s)
-        return frames_in(self.connection.take_output())
+        return frames_in(output_of(self.connection))
+
+    def open(self, stream_id: int, path: bytes, *more: tuple[bytes, bytes], flags: int = 0) -> list[SeenFrame]:
+        """Headers alone."""
+        return self.take(frames.frame(frames.HEADERS, frames.END_HEADERS | flags, stream_id, heads(path, *more)))
+
+    def data(self, stream_id: int, data: bytes, *, flags: int = 0) -> list[SeenFrame]:
+        return self.take(frames.frame(frames.DATA, flags, stream_id, data))
+
+    def output(self) -> list[SeenFrame]:
+        return frames_in(output_of(self.connection))
 
     def call(self, stream_id: int, message: bytes = b"x", *, flags: int = 0) -> list[SeenFrame]:
         return self.take(
@@ -81,6 +102,15 @@ class Server:
     @property
     def fault(self) -> frames.ErrorCode | None:
         return self.connection.fault.code if self.connection.fault is not None else None
+
+
+def output_of(connection: Http2Connection[Any]) -> bytes:
+    """All that it has to send, as through a transport that takes everything."""
+    out = b""
+    while more := connection.take_output():
+        out += more
+        connection.pump()
+    return out
 
 
 def prefix(message: bytes) -> bytes:
@@ -105,10 +135,10 @@ class Pair:
         )
 
     def exchange(self) -> None:
-        while (there := self.client.take_output()) or self.server.has_output:
+        while (there := output_of(self.client)) or self.server.has_output:
             for piece in self._cut(there):
                 self.server.receive(piece, 0.0)
-            for piece in self._cut(self.server.take_output()):
+            for piece in self._cut(output_of(self.server)):
                 self.client.receive(piece, 0.0)
 
     def begin(self, message: bytes) -> UnaryCall:
