@@ -52,7 +52,8 @@ async def dial(
                 failure = reason
     finally:
         for attempt in attempts:
-            attempt.cancel()
+            if attempt.cancel():
+                _tell_lost(made[attempt])  # before anything of it runs on
             attempt.add_done_callback(partial(_close, made[attempt]))
     raise failure or OSError("there is no address to connect to")
 
@@ -68,5 +69,9 @@ def _close(protocols: Sequence[asyncio.BaseProtocol], attempt: asyncio.Task[Any]
     if not attempt.cancelled() and attempt.exception() is None:
         attempt.result()[0].close()
         return
+    _tell_lost(protocols)
+
+
+def _tell_lost(protocols: Sequence[asyncio.BaseProtocol]) -> None:
     for protocol in protocols:
         protocol.connection_lost(None)
