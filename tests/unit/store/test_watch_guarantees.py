@@ -131,6 +131,11 @@ class WatchesAreTrue(RuleBasedStateMachine):
             self.log.append(command)
             of_reference(request)
 
+    @rule(requests=st.lists(strategies.simple_puts, min_size=1, max_size=6))
+    def put_some(self, requests: list[pb.PutRequest]) -> None:
+        for request in requests:
+            self.submit(request, self.reference.put)
+
     @rule(request=strategies.puts)
     def put(self, request: pb.PutRequest) -> None:
         self.submit(request, self.reference.put)
