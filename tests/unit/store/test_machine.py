@@ -76,6 +76,26 @@ def test_a_command_of_an_unknown_kind_stops_the_state_machine() -> None:
     assert failure.value.code is Code.UNSUPPORTED_VERSION
 
 
+@pytest.mark.parametrize(
+    ("last", "code"),
+    [
+        (pb.RequestOp(request_put=pb.PutRequest(key=b"z", lease=99)), StoreCode.LEASE_NOT_FOUND),
+        (pb.RequestOp(request_put=pb.PutRequest(key=b"z", ignore_value=True)), StoreCode.KEY_NOT_FOUND),
+        (pb.RequestOp(request_range=pb.RangeRequest(key=b"a", revision=4)), StoreCode.FUTURE_REVISION),
+        (pb.RequestOp(request_range=pb.RangeRequest(key=b"a", revision=2)), StoreCode.COMPACTED),
+    ],
+)
+def test_a_transaction_whose_last_operation_fails_leaves_nothing(last: pb.RequestOp, code: StoreCode) -> None:
+    store = Store()
+    put(store, b"a")
+    put(store, b"a")
+    do(store, pb.CompactionRequest(revision=3))
+    first = pb.RequestOp(request_put=pb.PutRequest(key=b"b"))
+    assert refused(store, pb.TxnRequest(success=[first, last])) is code
+    inner = pb.RequestOp(request_txn=pb.TxnRequest(success=[last]))
+    assert refused(store, pb.TxnRequest(success=[first, inner])) is code
+
+
 # Leases -----------------------------------------------------------------------------------------------------------
 
 
