@@ -129,6 +129,18 @@ def test_the_keys_of_a_lease_go_in_their_order_at_one_revision() -> None:
     assert [(each[40:], revision) for each in changes] == [(key, revision) for key in (b"a", b"b", b"c")]
 
 
+def test_a_key_that_changed_its_lease_before_a_checkpoint_stays_when_the_first_one_ends() -> None:
+    store = Store()
+    for lease_id in (1, 2):
+        grant(store, lease_id)
+        put(store, b"k", lease=lease_id)
+    again = restored(list(store.checkpoint()))
+    do(again, pb.LeaseRevokeRequest(ID=1))
+    assert again.pairs.get(b"k") is not None
+    do(again, pb.LeaseRevokeRequest(ID=2))
+    assert again.pairs.get(b"k") is None
+
+
 def test_each_lease_that_expires_has_a_revision_of_its_own() -> None:
     store = Store()
     for lease_id in (1, 2):
