@@ -20,7 +20,7 @@
 # make proof    the long proofs, in slices, the least proved on this tree first; goes on where it was stopped, and adds up.
 #               make proof-report says what is proved: on this tree, in the last 30 days, in all;
 #               make proof-quick runs a cut of each (real-faults: make test-root); FAMILIES="crash-points corruption" chooses
-# make proto    regenerates the stubs in dledger/v1
+# make proto    regenerates the stubs in dledger/v1 and dledger/etcdpb
 
 PYTHON ?= python3
 MINUTES ?= 5
@@ -74,7 +74,7 @@ check lint: .venv/.tools
 	$(bin)/lint-imports
 	$(bin)/buf lint proto
 	@$(MAKE) --no-print-directory proto
-	git diff --exit-code -- dledger/v1
+	git diff --exit-code -- dledger/v1 dledger/etcdpb
 
 format: .venv/.tools
 	$(bin)/ruff check --fix .
@@ -119,7 +119,7 @@ proof-report: .venv/.tools
 
 proto: .venv/.tools
 	@PATH="$(CURDIR)/$(bin):$$PATH" $(bin)/python -m grpc_tools.protoc -I proto \
-		--python_out=. --grpc_python_out=. --mypy_out=. --mypy_grpc_out=. proto/dledger/v1/*.proto
+		--python_out=. --grpc_python_out=. --mypy_out=. --mypy_grpc_out=. proto/dledger/v1/*.proto proto/dledger/etcdpb/*.proto
 
 clean:
 	rm -rf .venv .bench build dist

@@ -26,9 +26,10 @@ def pages() -> list[Path]:
 
 
 def programs() -> list[Path]:
-    """The product's own files: the stubs in ``v1`` are generated."""
+    """The product's own files: the stubs in ``v1`` and ``etcdpb`` are generated."""
     package = ROOT / "dledger"
-    return [path for path in sorted(package.rglob("*.py")) if package / "v1" not in path.parents]
+    generated = {package / "v1", package / "etcdpb"}
+    return [path for path in sorted(package.rglob("*.py")) if generated.isdisjoint(path.parents)]
 
 
 def share_of(page: Path) -> float:
