@@ -30,6 +30,7 @@ class Http2Protocol(asyncio.Protocol, Generic[AnyConnection]):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._is_flushing = False
+        self._is_over = False
         self.heard_s = self._loop.time()
         """When something arrived last."""
 
@@ -43,7 +44,11 @@ class Http2Protocol(asyncio.Protocol, Generic[AnyConnection]):
         """The transport has all of the output."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        made = self._transport = cast("asyncio.Transport", transport)  # uvloop's is none by its class
+        made = cast("asyncio.Transport", transport)  # uvloop's is none by its class
+        if self._is_over:
+            made.abort()
+            return
+        self._transport = made
         sock = made.get_extra_info("socket")
         if sock is not None and sock.family != socket.AF_UNIX:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -98,7 +103,8 @@ class Http2Protocol(asyncio.Protocol, Generic[AnyConnection]):
         self.connection.set_paused(is_paused=False)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Nothing happens when it was told before, or was never made."""
+        """Nothing happens when it was told before, or was not made yet: then it is closed as soon as it is."""
+        self._is_over = True
         if self._transport is None:
             return
         self._transport = None
