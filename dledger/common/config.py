@@ -136,7 +136,7 @@ class NodeConfig:
     """This node's own host:port for nodes, where ``peers`` does not say it: it joins."""
     group: str = DEFAULT_GROUP
     """The group that a ``dledger.node.node.Node`` founds from ``peers``. ``dledger.Node`` and ``dledger serve`` ignore
-    this name and found `meta`."""
+    this name, and found `meta`."""
     listen: str = ""
     """The address to bind; the peer address's host by default."""
     grpc_port: int | None = None

@@ -50,9 +50,14 @@ def id_of(key: str) -> int | None:
     return int(number) if dot else None
 
 
+def name_in(key: str) -> str:
+    """The name in a group's key."""
+    return key.rpartition(".")[0] or key
+
+
 def is_key_of(key: str, name: str) -> bool:
     """Whether ``key`` belongs to a group called ``name``; ``name`` may also be the key itself."""
-    return name in (key, key.rpartition(".")[0])
+    return name in (key, name_in(key))
 
 
 class Role(Enum):

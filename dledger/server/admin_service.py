@@ -14,15 +14,15 @@ from dledger.log.frame.control import member_record, settings_record
 from dledger.log.log_api import Damaged
 from dledger.raft.state import VoteBlocker
 from dledger.rpc.server.refusals import unary, unary_with_caller
+from dledger.server.cluster_node import ClusterNode
 from dledger.server.directory_machine import GroupEntry
-from dledger.server.embedded import Node
 from dledger.server.operator_lines import tell
 from dledger.v1 import admin_pb2, admin_pb2_grpc
 from dledger.version import __version__
 
 
 class AdminService(admin_pb2_grpc.AdminServiceServicer):
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: ClusterNode) -> None:
         self._node = node
 
     @unary
@@ -210,7 +210,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         )
 
 
-def _of_recovering(node: Node, recovering: RecoveringReplica) -> admin_pb2.StatusResponse:
+def _of_recovering(node: ClusterNode, recovering: RecoveringReplica) -> admin_pb2.StatusResponse:
     """The known facts of a log that cannot be opened yet. How far it is committed in records is not."""
     config, state = node.config, recovering.log.state
     return admin_pb2.StatusResponse(
@@ -238,7 +238,7 @@ def _of_recovering(node: Node, recovering: RecoveringReplica) -> admin_pb2.Statu
     )
 
 
-def _with_totals(response: admin_pb2.StatusResponse, node: Node) -> admin_pb2.StatusResponse:
+def _with_totals(response: admin_pb2.StatusResponse, node: ClusterNode) -> admin_pb2.StatusResponse:
     """With what is so of the node, over all its groups."""
     replicas = list(node.groups.replicas.values())
     response.groups = len(node.groups.all())
@@ -250,7 +250,7 @@ def _with_totals(response: admin_pb2.StatusResponse, node: Node) -> admin_pb2.St
     return response
 
 
-def _is_removed(node: Node, replica: Replica) -> bool:
+def _is_removed(node: ClusterNode, replica: Replica) -> bool:
     """By the word of others, while it hears no leader. A replica with an empty log was not added yet."""
     says_so = any(refusal.code is Code.UNKNOWN_MEMBER for refusal in node.refusals.values())
     return says_so and not replica.leader_id and replica.log.last.position > 0

@@ -19,7 +19,7 @@ from dledger.common.errors import Code, ConfigError, error
 from dledger.rpc.server.refusals import TypedRegistry
 from dledger.rpc.server.server import GrpcServer
 from dledger.server.admin_service import AdminService
-from dledger.server.embedded import Node
+from dledger.server.cluster_node import ClusterNode
 from dledger.server.log_service import LogService
 from dledger.server.log_service_wire import decode_append, encode_read
 from dledger.v1 import admin_pb2, admin_pb2_grpc, log_pb2, log_pb2_grpc
@@ -47,7 +47,7 @@ class GrpcPort(Protocol):
         """Takes no further calls, and ends those under way after so long."""
 
 
-async def bind_grpc(node: Node, health: grpc_health.HealthServicer) -> GrpcPort:
+async def bind_grpc(node: ClusterNode, health: grpc_health.HealthServicer) -> GrpcPort:
     """Takes the port for clients. Raises ConfigError."""
     engine = os.environ.get(ENGINE_VARIABLE, "")
     if engine not in ("", "grpcio"):
@@ -65,7 +65,7 @@ async def bind_grpc(node: Node, health: grpc_health.HealthServicer) -> GrpcPort:
     return server
 
 
-def _library(node: Node, health: grpc_health.HealthServicer, host: str, port: int) -> GrpcPort:
+def _library(node: ClusterNode, health: grpc_health.HealthServicer, host: str, port: int) -> GrpcPort:
     # A client that goes away while it is answered is a trace and an error to the library's own log. It is neither.
     logging.getLogger("grpc._cython.cygrpc").addFilter(says_trouble)
     server = grpc.aio.server(options=GRPC_OPTIONS)
@@ -79,7 +79,7 @@ def says_trouble(record: logging.LogRecord) -> bool:
     return type(failure).__name__ != "ExecuteBatchError"
 
 
-def _add_services(node: Node, health: grpc_health.HealthServicer, server: Any) -> None:
+def _add_services(node: ClusterNode, health: grpc_health.HealthServicer, server: Any) -> None:
     registry: Any = TypedRegistry(server, {"AppendStream": decode_append}, {"Read": encode_read})
     log_pb2_grpc.add_LogServiceServicer_to_server(LogService(node), registry)
     admin_pb2_grpc.add_AdminServiceServicer_to_server(AdminService(node), registry)

@@ -12,7 +12,7 @@ from dledger.group.leader.quorum_ack_checker import AppendResult
 from dledger.group.replica import Replica
 from dledger.rpc.server.pipeline import answers_in_order
 from dledger.rpc.server.refusals import consistency_of, streaming, unary
-from dledger.server.embedded import Node
+from dledger.server.cluster_node import ClusterNode
 from dledger.server.log_service_wire import AppendMessage, ReadMessage
 from dledger.v1 import log_pb2, log_pb2_grpc
 
@@ -24,7 +24,7 @@ MAX_PRODUCER_NAME_BYTES = 255
 
 
 class LogService(log_pb2_grpc.LogServiceServicer):
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: ClusterNode) -> None:
         self._node = node
 
     @unary
@@ -146,7 +146,7 @@ class LogService(log_pb2_grpc.LogServiceServicer):
 class _AppendStream:
     """One stream's group and producer, from its first message."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: ClusterNode) -> None:
         self._node = node
         self.group = ""
         self._replica: Replica | None = None

@@ -20,7 +20,7 @@ from dledger.common.open_files import keep_files_back
 from dledger.common.types import DEFAULT_GROUP, NodeId, Role, Term
 from dledger.metrics.collector import GroupCollector, make_registry
 from dledger.metrics.server import start_metrics_server
-from dledger.server.embedded import Node
+from dledger.server.cluster_node import ClusterNode
 from dledger.server.grpc_port import LOG_SERVICE, GrpcPort, bind_grpc
 
 logger = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ SWITCH_INTERVAL_S = 0.001
 The interpreter's own interval is five times as long, each time the loop wants to go on."""
 
 
-async def serve(config: NodeConfig, *, on_ready: Callable[[Node], None] | None = None) -> None:
+async def serve(config: NodeConfig, *, on_ready: Callable[[ClusterNode], None] | None = None) -> None:
     """Runs the node until SIGTERM or SIGINT, and stops it cleanly; a second signal ends the process at once.
 
     Raises the errors of ``Node.start``, CONFIG_ERROR for a port in use, and the failure that ended the node.
@@ -43,7 +43,7 @@ async def serve(config: NodeConfig, *, on_ready: Callable[[Node], None] | None =
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     stopping = asyncio.Event()
     with _signals(stopping):
-        node = Node(config)
+        node = ClusterNode(config)
         async with contextlib.AsyncExitStack() as stack:
             stack.push_async_callback(node.stop)
             await node.open()
@@ -77,7 +77,7 @@ def _calm_collector() -> None:
     gc.freeze()
 
 
-async def _until_stopped(node: Node, stopping: asyncio.Event) -> None:
+async def _until_stopped(node: ClusterNode, stopping: asyncio.Event) -> None:
     """Returns on a signal; raises the failure that keeps the node from going on."""
     stop = asyncio.create_task(stopping.wait(), name="stop-signal")
     failed = asyncio.create_task(node.failed(), name="node-failed")
@@ -116,7 +116,7 @@ async def _stop_grpc(port: GrpcPort, health: grpc_health.HealthServicer) -> None
     await port.stop(STOP_GRACE_S)
 
 
-async def _follow_health(node: Node, health: grpc_health.HealthServicer) -> None:
+async def _follow_health(node: ClusterNode, health: grpc_health.HealthServicer) -> None:
     """LogService is SERVING while a leader is known: what a load balancer in front of the clients wants to know."""
     await health.set("", _SERVING)
     await health.set(LOG_SERVICE, _NOT_SERVING)
@@ -131,5 +131,5 @@ async def _follow_health(node: Node, health: grpc_health.HealthServicer) -> None
         task.add_done_callback(tasks.discard)
 
     node.add_listener(on_role)
-    if node.groups.has(DEFAULT_GROUP):
-        on_role(DEFAULT_GROUP, Role.FOLLOWER, Term(0), NodeId(node.leader_id))
+    if node.groups.is_open(DEFAULT_GROUP):
+        on_role(DEFAULT_GROUP, Role.FOLLOWER, Term(0), node.groups.present(DEFAULT_GROUP).leader_id)

@@ -1,0 +1,94 @@
+"""A node of a cluster, with the directory of its groups: what ``dledger serve`` runs, and what is inside
+``dledger.Node``.
+
+The group `meta` is founded from the configuration and holds the directory of groups. Its first leader founds `default`
+on the same members, and an empty name of a group means `default`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+from dledger.client.between_nodes import OtherNodes
+from dledger.common.config import NodeConfig
+from dledger.common.errors import Code, DLedgerError, error
+from dledger.common.types import DEFAULT_GROUP, META_GROUP, Member
+from dledger.disk.disk import Disk
+from dledger.group.replica import Replica
+from dledger.node import node
+from dledger.server.directory import Directory
+from dledger.transport.transport_api import Transport
+
+
+class ClusterNode(node.Node):
+    """The last five arguments are what a test or a simulation replaces."""
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        *,
+        disk: Disk | None = None,
+        transport: Transport[Any] | None = None,
+        random: Random | None = None,
+        wall_clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        others: OtherNodes | None = None,
+    ) -> None:
+        random = random or Random()  # seeded by the operating system
+        config = replace(config, group=META_GROUP)
+        super().__init__(config, disk=disk, transport=transport, random=random, wall_clock_ms=wall_clock_ms)
+        self.directory = Directory(self, random, others or OtherNodes())
+        self.groups.unnamed = DEFAULT_GROUP
+        self.groups.refusal = self.directory.refusal
+
+    async def join(self) -> None:
+        await super().join()
+        self.directory.start()
+
+    async def stop(self) -> None:
+        await self.directory.stop()
+        await super().stop()
+
+    def on_members(self, group: str, members: Sequence[Member], *, is_committed: bool) -> None:
+        super().on_members(group, members, is_committed=is_committed)
+        self.directory.on_members()
+
+    def on_failure(self, group: str, failure: DLedgerError) -> None:
+        # The node ends with either of the cluster's own groups: its supervisor starts it again.
+        super().on_failure(META_GROUP if group == DEFAULT_GROUP else group, failure)
+
+    async def find(self, group: str) -> Replica:
+        """As ``replica``, and sure of missing groups. It raises UNKNOWN_GROUP only after a read of the directory that
+        began after the call, else NOT_HERE."""
+        try:
+            return self.replica(group)
+        except DLedgerError as refusal:
+            await self.check_exists(group, refusal)
+            raise
+
+    async def find_for_users(self, group: str) -> Replica:
+        """As ``user_replica``, and sure of what there is not."""
+        return self._for_users(await self.find(group))
+
+    async def check_exists(self, group: str, refusal: DLedgerError) -> None:
+        """Raises UNKNOWN_GROUP if that is why the group was refused."""
+        if refusal.code is Code.NOT_HERE:
+            await self.directory.check_exists(self.groups.name_of(group))
+
+    def user_replica(self, group: str) -> Replica:
+        """For users' appends, trims and retention: the log of a state machine belongs to the state machine alone.
+        Raises UNSUPPORTED, and the errors of ``replica``."""
+        return self._for_users(self.replica(group))
+
+    def _for_users(self, replica: Replica) -> Replica:
+        machine, name = replica.settings.current.machine, self.groups.name_of(replica.group)
+        if machine or replica.group == META_GROUP:
+            raise error(
+                Code.UNSUPPORTED,
+                f"group {name!r} is the log of a state machine ({machine or 'directory'}), and takes no records of "
+                "others, nor trims: use another group",
+            )
+        return replica
