@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dledger.cli.runtime import complain, run
+from dledger.cli.units import format_about
 from dledger.common.errors import Code, DLedgerError
 from dledger.common.types import META_GROUP
 
@@ -55,7 +56,7 @@ def troubles(found: ClusterStatus) -> list[str]:
     """Each with what to do, the gravest first. None: all is well."""
     if not found.nodes:
         return [NOT_ADDED]
-    waiting = [node for node in found.nodes if node.founders_missing]
+    waiting = [node for node in found.nodes if node.founders_missing] if found.leader is None else []
     if waiting:
         return [_unfounded(found, waiting)]
     removed = [_removed(node) for node in found.nodes if node.role == "removed"]
@@ -131,5 +132,12 @@ def _of_one(node: NodeStatus) -> Iterator[str]:
         yield f"{node.id} repairs {damaged} damaged frames from the other nodes: see 'A disk that rots' in {DOCS}"
     if node.disk.state in ("low", "full"):
         yield f"the disk of {node.id} is {node.disk.state}, see 'Free disk space' in {DOCS}"
+    if node.clock_ahead_ms:
+        yield f"the clock of {node.id} is {format_about(node.clock_ahead_ms)} ahead of the other voters': set it right"
+    if node.record_ahead_ms:
+        yield (
+            f"the last record's time is {format_about(node.record_ahead_ms)} ahead of the clocks, and later records "
+            "get that time until the clocks reach it: see to the clocks of all nodes"
+        )
     if node.disk.state == "hung":
         yield f"the disk of {node.id} is hung, a write does not come back: see what its machine says"

@@ -110,7 +110,7 @@ def health(*, target: Target, output: str) -> int:
         print_json(fields)
     else:
         word = "healthy" if fields["healthy"] else "unhealthy"
-        for several in ("doubted", "damaged", "full"):
+        for several in ("doubted", "damaged", "full", "clock_ahead"):
             if several in fields:
                 fields[several] = ",".join(fields[several])
         print_fields(word, {key: value for key, value in fields.items() if key != "healthy"})
@@ -133,6 +133,8 @@ def judge(found: ClusterStatus) -> dict[str, Any]:
         fields["damaged"] = [node.id for node in found.damaged]
     if found.full:
         fields["full"] = [node.id for node in found.full]
+    if ahead := [node.id for node in found.nodes if node.clock_ahead_ms]:
+        fields["clock_ahead"] = ahead
     if not found.healthy:
         fields["reason"] = "; ".join(troubles(found))
     return fields

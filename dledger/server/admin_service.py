@@ -60,8 +60,9 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
             log_size_bytes=replica.log.size_bytes,
             damaged_frames=replica.metrics.damaged_frames,
             repair_stuck=replica.exchange.repairer.is_stuck,
-            founders_missing=node.founders_missing if replica.log.last.position == 0 else (),
+            founders_missing=_founders_missing(node, replica),
             vote_blockers=_words(replica.core.vote_blockers),
+            record_ahead_ms=replica.retention.clocks.record_ahead_ms,
         )
         return _with_totals(response, node)
 
@@ -244,10 +245,16 @@ def _with_totals(response: admin_pb2.StatusResponse, node: ClusterNode) -> admin
     response.groups = len(node.groups.all())
     response.groups_led = sum(replica.role is Role.LEADER for replica in replicas)
     response.node_log_size_bytes = sum(replica.log.size_bytes for replica in replicas)
+    response.clock_ahead_ms = max((each.retention.clocks.clock_ahead_ms for each in replicas), default=0)
     response.node_damaged_frames = sum(each.damaged_frames for each in node.groups.metrics.values())
     for peer, refusal in sorted(node.refusals.items()):
         response.refused_by.add(id=peer, reason=refusal.code.value, message=str(refusal))
     return response
+
+
+def _founders_missing(node: ClusterNode, replica: Replica) -> list[NodeId]:
+    """The log of a new member of another group than `meta` is empty too, and no cluster is founded for that."""
+    return node.founders_missing if replica.group == META_GROUP and replica.log.last.position == 0 else []
 
 
 def _is_removed(node: ClusterNode, replica: Replica) -> bool:

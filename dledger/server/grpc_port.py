@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 from typing import Any, Protocol
 
 import grpc
@@ -16,6 +17,7 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from dledger.common.config import MIB, join_address
 from dledger.common.errors import Code, ConfigError, error
+from dledger.common.own_name import own_name_unknown
 from dledger.rpc.server.refusals import TypedRegistry
 from dledger.rpc.server.server import GrpcServer
 from dledger.server.admin_service import AdminService
@@ -59,6 +61,8 @@ async def bind_grpc(node: ClusterNode, health: grpc_health.HealthServicer) -> Gr
         server = GrpcServer(max_message_bytes=MAX_REQUEST_BYTES)
         _add_services(node, health, server)
         await server.bind(host, port)
+    except socket.gaierror as reason:
+        raise own_name_unknown(f"for clients on {join_address(host, port)}", reason) from reason
     except (OSError, RuntimeError) as reason:
         text = f"cannot listen on {join_address(host, port)} ({reason}): free that port, or choose another"
         raise ConfigError(text) from reason

@@ -17,6 +17,7 @@ from grpc_health.v1.health import aio as grpc_health
 from dledger.common.config import NodeConfig
 from dledger.common.http2_refusal import wrong_port
 from dledger.common.open_files import keep_files_back
+from dledger.common.own_name import check_own_name
 from dledger.common.types import DEFAULT_GROUP, NodeId, Role, Term
 from dledger.metrics.collector import GroupCollector, make_registry
 from dledger.metrics.server import start_metrics_server
@@ -44,6 +45,7 @@ async def serve(config: NodeConfig, *, on_ready: Callable[[ClusterNode], None] |
     stopping = asyncio.Event()
     with _signals(stopping):
         node = ClusterNode(config)
+        await check_own_name(config.listen_host, config.peer_port)  # before the data directory is made
         async with contextlib.AsyncExitStack() as stack:
             stack.push_async_callback(node.stop)
             await node.open()

@@ -26,7 +26,7 @@ from dledger.v1 import directory_pb2 as dledger_dot_v1_dot_directory__pb2
 from dledger.v1 import raft_pb2 as dledger_dot_v1_dot_raft__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16\x64ledger/v1/admin.proto\x12\ndledger.v1\x1a\x1a\x64ledger/v1/directory.proto\x1a\x15\x64ledger/v1/raft.proto\"]\n\x14RecordMembersRequest\x12\x31\n\x07\x63ommand\x18\x01 \x01(\x0b\x32 .dledger.v1.RecordMembersCommand\x12\x12\n\ncluster_id\x18\x02 \x01(\t\"\x17\n\x15RecordMembersResponse\"5\n\x10SealGroupRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\x12\n\ncluster_id\x18\x02 \x01(\t\"\x13\n\x11SealGroupResponse\"D\n\x12\x43reateGroupRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07members\x18\x02 \x03(\t\x12\x0f\n\x07\x64ry_run\x18\x03 \x01(\x08\";\n\x13\x43reateGroupResponse\x12$\n\x05group\x18\x01 \x01(\x0b\x32\x15.dledger.v1.GroupInfo\"\x13\n\x11ListGroupsRequest\";\n\x12ListGroupsResponse\x12%\n\x06groups\x18\x01 \x03(\x0b\x32\x15.dledger.v1.GroupInfo\"N\n\x12\x44\x65leteGroupRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x64ry_run\x18\x02 \x01(\x08\x12\n\n\x02id\x18\x03 \x01(\x04\x12\r\n\x05\x66orce\x18\x04 \x01(\x08\";\n\x13\x44\x65leteGroupResponse\x12$\n\x05group\x18\x01 \x01(\x0b\x32\x15.dledger.v1.GroupInfo\"|\n\tGroupInfo\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\x04\x12*\n\x08\x66ounders\x18\x03 \x03(\x0b\x32\x18.dledger.v1.MemberRecord\x12)\n\x07members\x18\x04 \x03(\x0b\x32\x18.dledger.v1.MemberRecord\"\x1e\n\rStatusRequest\x12\r\n\x05group\x18\x01 \x01(\t\"\xfe\x05\n\x0eStatusResponse\x12\r\n\x05group\x18\x01 \x01(\t\x12\x12\n\ncluster_id\x18\x02 \x01(\t\x12\n\n\x02id\x18\x03 \x01(\t\x12\x0c\n\x04role\x18\x04 \x01(\t\x12\x0c\n\x04term\x18\x05 \x01(\x04\x12\x11\n\tleader_id\x18\x06 \x01(\t\x12\x13\n\x0b\x66irst_index\x18\x07 \x01(\x03\x12\x14\n\x0c\x63ommit_index\x18\x08 \x01(\x03\x12\x12\n\nlast_index\x18\t \x01(\x03\x12\x10\n\x08position\x18\n \x01(\x04\x12\r\n\x05\x63hain\x18\x0b \x01(\x06\x12\x0b\n\x03pid\x18\x0c \x01(\r\x12\x10\n\x08\x64\x61ta_dir\x18\r \x01(\t\x12\x12\n\ndurability\x18\x0e \x01(\t\x12\x0f\n\x07version\x18\x0f \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x10 \x01(\t\x12\x14\n\x0cpeer_address\x18\x11 \x01(\t\x12\x14\n\x0chttp_address\x18\x12 \x01(\t\x12-\n\tfollowers\x18\x13 \x03(\x0b\x32\x1a.dledger.v1.FollowerStatus\x12)\n\x07members\x18\x14 \x03(\x0b\x32\x18.dledger.v1.MemberRecord\x12+\n\x08settings\x18\x15 \x01(\x0b\x32\x19.dledger.v1.GroupSettings\x12$\n\x04\x64isk\x18\x16 \x01(\x0b\x32\x16.dledger.v1.DiskStatus\x12\x16\n\x0elog_size_bytes\x18\x17 \x01(\x04\x12\x16\n\x0e\x64\x61maged_frames\x18\x18 \x01(\x04\x12\x14\n\x0crepair_stuck\x18\x19 \x01(\x08\x12\x18\n\x10\x66ounders_missing\x18\x1a \x03(\t\x12\x15\n\rvote_blockers\x18\x1b \x03(\t\x12\x0e\n\x06groups\x18\x1c \x01(\r\x12\x12\n\ngroups_led\x18\x1d \x01(\r\x12\x1b\n\x13node_log_size_bytes\x18\x1e \x01(\x04\x12\x1b\n\x13node_damaged_frames\x18\x1f \x01(\x04\x12+\n\nrefused_by\x18  \x03(\x0b\x32\x17.dledger.v1.PeerRefusal\":\n\x0bPeerRefusal\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\"/\n\nDiskStatus\x12\r\n\x05state\x18\x01 \x01(\t\x12\x12\n\nfree_bytes\x18\x02 \x01(\x04\"\x89\x01\n\x0e\x46ollowerStatus\x12\n\n\x02id\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\t\x12\x16\n\x0ematch_position\x18\x03 \x01(\x04\x12\x12\n\nlag_frames\x18\x04 \x01(\x04\x12\x11\n\tconnected\x18\x05 \x01(\x08\x12\x0e\n\x06\x63ounts\x18\x06 \x01(\x08\x12\r\n\x05voter\x18\x07 \x01(\x08\"N\n\x19TransferLeadershipRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\x11\n\ttarget_id\x18\x02 \x01(\t\x12\x0f\n\x07\x64ry_run\x18\x03 \x01(\x08\"=\n\x1aTransferLeadershipResponse\x12\x11\n\tleader_id\x18\x01 \x01(\t\x12\x0c\n\x04term\x18\x02 \x01(\x04\"U\n\x11\x41\x64\x64LearnerRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\t\x12\x14\n\x0cpeer_address\x18\x03 \x01(\t\x12\x0f\n\x07\x64ry_run\x18\x04 \x01(\x08\"B\n\x12\x41\x64\x64LearnerResponse\x12,\n\x06\x63hange\x18\x01 \x01(\x0b\x32\x1c.dledger.v1.MembershipChange\"B\n\x14PromoteMemberRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\t\x12\x0f\n\x07\x64ry_run\x18\x03 \x01(\x08\"E\n\x15PromoteMemberResponse\x12,\n\x06\x63hange\x18\x01 \x01(\x0b\x32\x1c.dledger.v1.MembershipChange\"A\n\x13RemoveMemberRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\t\x12\x0f\n\x07\x64ry_run\x18\x03 \x01(\x08\"D\n\x14RemoveMemberResponse\x12,\n\x06\x63hange\x18\x01 \x01(\x0b\x32\x1c.dledger.v1.MembershipChange\"B\n\x14ReadmitMemberRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\t\x12\x0f\n\x07\x64ry_run\x18\x03 \x01(\x08\"E\n\x15ReadmitMemberResponse\x12,\n\x06\x63hange\x18\x01 \x01(\x0b\x32\x1c.dledger.v1.MembershipChange\"O\n\x10MembershipChange\x12)\n\x07members\x18\x01 \x03(\x0b\x32\x18.dledger.v1.MemberRecord\x12\x10\n\x08position\x18\x02 \x01(\x04\"l\n\x1aSetPreferredLeadersRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12.\n\tpreferred\x18\x02 \x03(\x0b\x32\x1b.dledger.v1.PreferredLeader\x12\x0f\n\x07\x64ry_run\x18\x03 \x01(\x08\"J\n\x1bSetPreferredLeadersResponse\x12+\n\x08settings\x18\x01 \x01(\x0b\x32\x19.dledger.v1.GroupSettings\"C\n\x0bTrimRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\x14\n\x0c\x62\x65\x66ore_index\x18\x02 \x01(\x04\x12\x0f\n\x07\x64ry_run\x18\x03 \x01(\x08\"S\n\x0cTrimResponse\x12\x13\n\x0b\x66irst_index\x18\x01 \x01(\x04\x12\x17\n\x0ftrimmed_records\x18\x02 \x01(\x04\x12\x15\n\rtrimmed_bytes\x18\x03 \x01(\x04\"\x83\x01\n\x13SetRetentionRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\x17\n\nmax_age_ms\x18\x02 \x01(\x04H\x00\x88\x01\x01\x12\x16\n\tmax_bytes\x18\x03 \x01(\x04H\x01\x88\x01\x01\x12\x0f\n\x07\x64ry_run\x18\x04 \x01(\x08\x42\r\n\x0b_max_age_msB\x0c\n\n_max_bytes\"s\n\x14SetRetentionResponse\x12+\n\x08settings\x18\x01 \x01(\x0b\x32\x19.dledger.v1.GroupSettings\x12\x17\n\x0ftrimmed_records\x18\x02 \x01(\x04\x12\x15\n\rtrimmed_bytes\x18\x03 \x01(\x04\x32\x83\t\n\x0c\x41\x64minService\x12?\n\x06Status\x12\x19.dledger.v1.StatusRequest\x1a\x1a.dledger.v1.StatusResponse\x12\x63\n\x12TransferLeadership\x12%.dledger.v1.TransferLeadershipRequest\x1a&.dledger.v1.TransferLeadershipResponse\x12K\n\nAddLearner\x12\x1d.dledger.v1.AddLearnerRequest\x1a\x1e.dledger.v1.AddLearnerResponse\x12T\n\rPromoteMember\x12 .dledger.v1.PromoteMemberRequest\x1a!.dledger.v1.PromoteMemberResponse\x12Q\n\x0cRemoveMember\x12\x1f.dledger.v1.RemoveMemberRequest\x1a .dledger.v1.RemoveMemberResponse\x12T\n\rReadmitMember\x12 .dledger.v1.ReadmitMemberRequest\x1a!.dledger.v1.ReadmitMemberResponse\x12\x66\n\x13SetPreferredLeaders\x12&.dledger.v1.SetPreferredLeadersRequest\x1a\'.dledger.v1.SetPreferredLeadersResponse\x12\x39\n\x04Trim\x12\x17.dledger.v1.TrimRequest\x1a\x18.dledger.v1.TrimResponse\x12Q\n\x0cSetRetention\x12\x1f.dledger.v1.SetRetentionRequest\x1a .dledger.v1.SetRetentionResponse\x12N\n\x0b\x43reateGroup\x12\x1e.dledger.v1.CreateGroupRequest\x1a\x1f.dledger.v1.CreateGroupResponse\x12K\n\nListGroups\x12\x1d.dledger.v1.ListGroupsRequest\x1a\x1e.dledger.v1.ListGroupsResponse\x12N\n\x0b\x44\x65leteGroup\x12\x1e.dledger.v1.DeleteGroupRequest\x1a\x1f.dledger.v1.DeleteGroupResponse\x12H\n\tSealGroup\x12\x1c.dledger.v1.SealGroupRequest\x1a\x1d.dledger.v1.SealGroupResponse\x12T\n\rRecordMembers\x12 .dledger.v1.RecordMembersRequest\x1a!.dledger.v1.RecordMembersResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16\x64ledger/v1/admin.proto\x12\ndledger.v1\x1a\x1a\x64ledger/v1/directory.proto\x1a\x15\x64ledger/v1/raft.proto\"]\n\x14RecordMembersRequest\x12\x31\n\x07\x63ommand\x18\x01 \x01(\x0b\x32 .dledger.v1.RecordMembersCommand\x12\x12\n\ncluster_id\x18\x02 \x01(\t\"\x17\n\x15RecordMembersResponse\"5\n\x10SealGroupRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\x12\n\ncluster_id\x18\x02 \x01(\t\"\x13\n\x11SealGroupResponse\"D\n\x12\x43reateGroupRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07members\x18\x02 \x03(\t\x12\x0f\n\x07\x64ry_run\x18\x03 \x01(\x08\";\n\x13\x43reateGroupResponse\x12$\n\x05group\x18\x01 \x01(\x0b\x32\x15.dledger.v1.GroupInfo\"\x13\n\x11ListGroupsRequest\";\n\x12ListGroupsResponse\x12%\n\x06groups\x18\x01 \x03(\x0b\x32\x15.dledger.v1.GroupInfo\"N\n\x12\x44\x65leteGroupRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x64ry_run\x18\x02 \x01(\x08\x12\n\n\x02id\x18\x03 \x01(\x04\x12\r\n\x05\x66orce\x18\x04 \x01(\x08\";\n\x13\x44\x65leteGroupResponse\x12$\n\x05group\x18\x01 \x01(\x0b\x32\x15.dledger.v1.GroupInfo\"|\n\tGroupInfo\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\x04\x12*\n\x08\x66ounders\x18\x03 \x03(\x0b\x32\x18.dledger.v1.MemberRecord\x12)\n\x07members\x18\x04 \x03(\x0b\x32\x18.dledger.v1.MemberRecord\"\x1e\n\rStatusRequest\x12\r\n\x05group\x18\x01 \x01(\t\"\xaf\x06\n\x0eStatusResponse\x12\r\n\x05group\x18\x01 \x01(\t\x12\x12\n\ncluster_id\x18\x02 \x01(\t\x12\n\n\x02id\x18\x03 \x01(\t\x12\x0c\n\x04role\x18\x04 \x01(\t\x12\x0c\n\x04term\x18\x05 \x01(\x04\x12\x11\n\tleader_id\x18\x06 \x01(\t\x12\x13\n\x0b\x66irst_index\x18\x07 \x01(\x03\x12\x14\n\x0c\x63ommit_index\x18\x08 \x01(\x03\x12\x12\n\nlast_index\x18\t \x01(\x03\x12\x10\n\x08position\x18\n \x01(\x04\x12\r\n\x05\x63hain\x18\x0b \x01(\x06\x12\x0b\n\x03pid\x18\x0c \x01(\r\x12\x10\n\x08\x64\x61ta_dir\x18\r \x01(\t\x12\x12\n\ndurability\x18\x0e \x01(\t\x12\x0f\n\x07version\x18\x0f \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x10 \x01(\t\x12\x14\n\x0cpeer_address\x18\x11 \x01(\t\x12\x14\n\x0chttp_address\x18\x12 \x01(\t\x12-\n\tfollowers\x18\x13 \x03(\x0b\x32\x1a.dledger.v1.FollowerStatus\x12)\n\x07members\x18\x14 \x03(\x0b\x32\x18.dledger.v1.MemberRecord\x12+\n\x08settings\x18\x15 \x01(\x0b\x32\x19.dledger.v1.GroupSettings\x12$\n\x04\x64isk\x18\x16 \x01(\x0b\x32\x16.dledger.v1.DiskStatus\x12\x16\n\x0elog_size_bytes\x18\x17 \x01(\x04\x12\x16\n\x0e\x64\x61maged_frames\x18\x18 \x01(\x04\x12\x14\n\x0crepair_stuck\x18\x19 \x01(\x08\x12\x18\n\x10\x66ounders_missing\x18\x1a \x03(\t\x12\x15\n\rvote_blockers\x18\x1b \x03(\t\x12\x0e\n\x06groups\x18\x1c \x01(\r\x12\x12\n\ngroups_led\x18\x1d \x01(\r\x12\x1b\n\x13node_log_size_bytes\x18\x1e \x01(\x04\x12\x1b\n\x13node_damaged_frames\x18\x1f \x01(\x04\x12+\n\nrefused_by\x18  \x03(\x0b\x32\x17.dledger.v1.PeerRefusal\x12\x16\n\x0e\x63lock_ahead_ms\x18! \x01(\x04\x12\x17\n\x0frecord_ahead_ms\x18\" \x01(\x04\":\n\x0bPeerRefusal\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\"/\n\nDiskStatus\x12\r\n\x05state\x18\x01 \x01(\t\x12\x12\n\nfree_bytes\x18\x02 \x01(\x04\"\x89\x01\n\x0e\x46ollowerStatus\x12\n\n\x02id\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\t\x12\x16\n\x0ematch_position\x18\x03 \x01(\x04\x12\x12\n\nlag_frames\x18\x04 \x01(\x04\x12\x11\n\tconnected\x18\x05 \x01(\x08\x12\x0e\n\x06\x63ounts\x18\x06 \x01(\x08\x12\r\n\x05voter\x18\x07 \x01(\x08\"N\n\x19TransferLeadershipRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\x11\n\ttarget_id\x18\x02 \x01(\t\x12\x0f\n\x07\x64ry_run\x18\x03 \x01(\x08\"=\n\x1aTransferLeadershipResponse\x12\x11\n\tleader_id\x18\x01 \x01(\t\x12\x0c\n\x04term\x18\x02 \x01(\x04\"U\n\x11\x41\x64\x64LearnerRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\t\x12\x14\n\x0cpeer_address\x18\x03 \x01(\t\x12\x0f\n\x07\x64ry_run\x18\x04 \x01(\x08\"B\n\x12\x41\x64\x64LearnerResponse\x12,\n\x06\x63hange\x18\x01 \x01(\x0b\x32\x1c.dledger.v1.MembershipChange\"B\n\x14PromoteMemberRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\t\x12\x0f\n\x07\x64ry_run\x18\x03 \x01(\x08\"E\n\x15PromoteMemberResponse\x12,\n\x06\x63hange\x18\x01 \x01(\x0b\x32\x1c.dledger.v1.MembershipChange\"A\n\x13RemoveMemberRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\t\x12\x0f\n\x07\x64ry_run\x18\x03 \x01(\x08\"D\n\x14RemoveMemberResponse\x12,\n\x06\x63hange\x18\x01 \x01(\x0b\x32\x1c.dledger.v1.MembershipChange\"B\n\x14ReadmitMemberRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\t\x12\x0f\n\x07\x64ry_run\x18\x03 \x01(\x08\"E\n\x15ReadmitMemberResponse\x12,\n\x06\x63hange\x18\x01 \x01(\x0b\x32\x1c.dledger.v1.MembershipChange\"O\n\x10MembershipChange\x12)\n\x07members\x18\x01 \x03(\x0b\x32\x18.dledger.v1.MemberRecord\x12\x10\n\x08position\x18\x02 \x01(\x04\"l\n\x1aSetPreferredLeadersRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12.\n\tpreferred\x18\x02 \x03(\x0b\x32\x1b.dledger.v1.PreferredLeader\x12\x0f\n\x07\x64ry_run\x18\x03 \x01(\x08\"J\n\x1bSetPreferredLeadersResponse\x12+\n\x08settings\x18\x01 \x01(\x0b\x32\x19.dledger.v1.GroupSettings\"C\n\x0bTrimRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\x14\n\x0c\x62\x65\x66ore_index\x18\x02 \x01(\x04\x12\x0f\n\x07\x64ry_run\x18\x03 \x01(\x08\"S\n\x0cTrimResponse\x12\x13\n\x0b\x66irst_index\x18\x01 \x01(\x04\x12\x17\n\x0ftrimmed_records\x18\x02 \x01(\x04\x12\x15\n\rtrimmed_bytes\x18\x03 \x01(\x04\"\x83\x01\n\x13SetRetentionRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\x17\n\nmax_age_ms\x18\x02 \x01(\x04H\x00\x88\x01\x01\x12\x16\n\tmax_bytes\x18\x03 \x01(\x04H\x01\x88\x01\x01\x12\x0f\n\x07\x64ry_run\x18\x04 \x01(\x08\x42\r\n\x0b_max_age_msB\x0c\n\n_max_bytes\"s\n\x14SetRetentionResponse\x12+\n\x08settings\x18\x01 \x01(\x0b\x32\x19.dledger.v1.GroupSettings\x12\x17\n\x0ftrimmed_records\x18\x02 \x01(\x04\x12\x15\n\rtrimmed_bytes\x18\x03 \x01(\x04\x32\x83\t\n\x0c\x41\x64minService\x12?\n\x06Status\x12\x19.dledger.v1.StatusRequest\x1a\x1a.dledger.v1.StatusResponse\x12\x63\n\x12TransferLeadership\x12%.dledger.v1.TransferLeadershipRequest\x1a&.dledger.v1.TransferLeadershipResponse\x12K\n\nAddLearner\x12\x1d.dledger.v1.AddLearnerRequest\x1a\x1e.dledger.v1.AddLearnerResponse\x12T\n\rPromoteMember\x12 .dledger.v1.PromoteMemberRequest\x1a!.dledger.v1.PromoteMemberResponse\x12Q\n\x0cRemoveMember\x12\x1f.dledger.v1.RemoveMemberRequest\x1a .dledger.v1.RemoveMemberResponse\x12T\n\rReadmitMember\x12 .dledger.v1.ReadmitMemberRequest\x1a!.dledger.v1.ReadmitMemberResponse\x12\x66\n\x13SetPreferredLeaders\x12&.dledger.v1.SetPreferredLeadersRequest\x1a\'.dledger.v1.SetPreferredLeadersResponse\x12\x39\n\x04Trim\x12\x17.dledger.v1.TrimRequest\x1a\x18.dledger.v1.TrimResponse\x12Q\n\x0cSetRetention\x12\x1f.dledger.v1.SetRetentionRequest\x1a .dledger.v1.SetRetentionResponse\x12N\n\x0b\x43reateGroup\x12\x1e.dledger.v1.CreateGroupRequest\x1a\x1f.dledger.v1.CreateGroupResponse\x12K\n\nListGroups\x12\x1d.dledger.v1.ListGroupsRequest\x1a\x1e.dledger.v1.ListGroupsResponse\x12N\n\x0b\x44\x65leteGroup\x12\x1e.dledger.v1.DeleteGroupRequest\x1a\x1f.dledger.v1.DeleteGroupResponse\x12H\n\tSealGroup\x12\x1c.dledger.v1.SealGroupRequest\x1a\x1d.dledger.v1.SealGroupResponse\x12T\n\rRecordMembers\x12 .dledger.v1.RecordMembersRequest\x1a!.dledger.v1.RecordMembersResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -58,47 +58,47 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_STATUSREQUEST']._serialized_start=765
   _globals['_STATUSREQUEST']._serialized_end=795
   _globals['_STATUSRESPONSE']._serialized_start=798
-  _globals['_STATUSRESPONSE']._serialized_end=1564
-  _globals['_PEERREFUSAL']._serialized_start=1566
-  _globals['_PEERREFUSAL']._serialized_end=1624
-  _globals['_DISKSTATUS']._serialized_start=1626
-  _globals['_DISKSTATUS']._serialized_end=1673
-  _globals['_FOLLOWERSTATUS']._serialized_start=1676
-  _globals['_FOLLOWERSTATUS']._serialized_end=1813
-  _globals['_TRANSFERLEADERSHIPREQUEST']._serialized_start=1815
-  _globals['_TRANSFERLEADERSHIPREQUEST']._serialized_end=1893
-  _globals['_TRANSFERLEADERSHIPRESPONSE']._serialized_start=1895
-  _globals['_TRANSFERLEADERSHIPRESPONSE']._serialized_end=1956
-  _globals['_ADDLEARNERREQUEST']._serialized_start=1958
-  _globals['_ADDLEARNERREQUEST']._serialized_end=2043
-  _globals['_ADDLEARNERRESPONSE']._serialized_start=2045
-  _globals['_ADDLEARNERRESPONSE']._serialized_end=2111
-  _globals['_PROMOTEMEMBERREQUEST']._serialized_start=2113
-  _globals['_PROMOTEMEMBERREQUEST']._serialized_end=2179
-  _globals['_PROMOTEMEMBERRESPONSE']._serialized_start=2181
-  _globals['_PROMOTEMEMBERRESPONSE']._serialized_end=2250
-  _globals['_REMOVEMEMBERREQUEST']._serialized_start=2252
-  _globals['_REMOVEMEMBERREQUEST']._serialized_end=2317
-  _globals['_REMOVEMEMBERRESPONSE']._serialized_start=2319
-  _globals['_REMOVEMEMBERRESPONSE']._serialized_end=2387
-  _globals['_READMITMEMBERREQUEST']._serialized_start=2389
-  _globals['_READMITMEMBERREQUEST']._serialized_end=2455
-  _globals['_READMITMEMBERRESPONSE']._serialized_start=2457
-  _globals['_READMITMEMBERRESPONSE']._serialized_end=2526
-  _globals['_MEMBERSHIPCHANGE']._serialized_start=2528
-  _globals['_MEMBERSHIPCHANGE']._serialized_end=2607
-  _globals['_SETPREFERREDLEADERSREQUEST']._serialized_start=2609
-  _globals['_SETPREFERREDLEADERSREQUEST']._serialized_end=2717
-  _globals['_SETPREFERREDLEADERSRESPONSE']._serialized_start=2719
-  _globals['_SETPREFERREDLEADERSRESPONSE']._serialized_end=2793
-  _globals['_TRIMREQUEST']._serialized_start=2795
-  _globals['_TRIMREQUEST']._serialized_end=2862
-  _globals['_TRIMRESPONSE']._serialized_start=2864
-  _globals['_TRIMRESPONSE']._serialized_end=2947
-  _globals['_SETRETENTIONREQUEST']._serialized_start=2950
-  _globals['_SETRETENTIONREQUEST']._serialized_end=3081
-  _globals['_SETRETENTIONRESPONSE']._serialized_start=3083
-  _globals['_SETRETENTIONRESPONSE']._serialized_end=3198
-  _globals['_ADMINSERVICE']._serialized_start=3201
-  _globals['_ADMINSERVICE']._serialized_end=4356
+  _globals['_STATUSRESPONSE']._serialized_end=1613
+  _globals['_PEERREFUSAL']._serialized_start=1615
+  _globals['_PEERREFUSAL']._serialized_end=1673
+  _globals['_DISKSTATUS']._serialized_start=1675
+  _globals['_DISKSTATUS']._serialized_end=1722
+  _globals['_FOLLOWERSTATUS']._serialized_start=1725
+  _globals['_FOLLOWERSTATUS']._serialized_end=1862
+  _globals['_TRANSFERLEADERSHIPREQUEST']._serialized_start=1864
+  _globals['_TRANSFERLEADERSHIPREQUEST']._serialized_end=1942
+  _globals['_TRANSFERLEADERSHIPRESPONSE']._serialized_start=1944
+  _globals['_TRANSFERLEADERSHIPRESPONSE']._serialized_end=2005
+  _globals['_ADDLEARNERREQUEST']._serialized_start=2007
+  _globals['_ADDLEARNERREQUEST']._serialized_end=2092
+  _globals['_ADDLEARNERRESPONSE']._serialized_start=2094
+  _globals['_ADDLEARNERRESPONSE']._serialized_end=2160
+  _globals['_PROMOTEMEMBERREQUEST']._serialized_start=2162
+  _globals['_PROMOTEMEMBERREQUEST']._serialized_end=2228
+  _globals['_PROMOTEMEMBERRESPONSE']._serialized_start=2230
+  _globals['_PROMOTEMEMBERRESPONSE']._serialized_end=2299
+  _globals['_REMOVEMEMBERREQUEST']._serialized_start=2301
+  _globals['_REMOVEMEMBERREQUEST']._serialized_end=2366
+  _globals['_REMOVEMEMBERRESPONSE']._serialized_start=2368
+  _globals['_REMOVEMEMBERRESPONSE']._serialized_end=2436
+  _globals['_READMITMEMBERREQUEST']._serialized_start=2438
+  _globals['_READMITMEMBERREQUEST']._serialized_end=2504
+  _globals['_READMITMEMBERRESPONSE']._serialized_start=2506
+  _globals['_READMITMEMBERRESPONSE']._serialized_end=2575
+  _globals['_MEMBERSHIPCHANGE']._serialized_start=2577
+  _globals['_MEMBERSHIPCHANGE']._serialized_end=2656
+  _globals['_SETPREFERREDLEADERSREQUEST']._serialized_start=2658
+  _globals['_SETPREFERREDLEADERSREQUEST']._serialized_end=2766
+  _globals['_SETPREFERREDLEADERSRESPONSE']._serialized_start=2768
+  _globals['_SETPREFERREDLEADERSRESPONSE']._serialized_end=2842
+  _globals['_TRIMREQUEST']._serialized_start=2844
+  _globals['_TRIMREQUEST']._serialized_end=2911
+  _globals['_TRIMRESPONSE']._serialized_start=2913
+  _globals['_TRIMRESPONSE']._serialized_end=2996
+  _globals['_SETRETENTIONREQUEST']._serialized_start=2999
+  _globals['_SETRETENTIONREQUEST']._serialized_end=3130
+  _globals['_SETRETENTIONRESPONSE']._serialized_start=3132
+  _globals['_SETRETENTIONRESPONSE']._serialized_end=3247
+  _globals['_ADMINSERVICE']._serialized_start=3250
+  _globals['_ADMINSERVICE']._serialized_end=4405
 # @@protoc_insertion_point(module_scope)

@@ -118,10 +118,42 @@ def test_no_group_is_the_default_one(dledger: Run, monkeypatch: pytest.MonkeyPat
         return FakeLog()
 
     monkeypatch.setattr(Target, "connect", connect)
-    assert dledger("health", "--group", "").code == 0
-    assert dledger("status", "--group", "").code == 0
-    assert dledger("admin", "remove", "n1", "--group", "").code == 0
+    monkeypatch.setenv("DLEDGER_GROUP", "")
+    assert dledger("health").code == 0
+    assert dledger("status").code == 0
+    assert dledger("admin", "remove", "n1").code == 0
     assert groups == ["default", "meta", "meta"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["append", "-d", "x"], ["get", "0"], ["status"], ["health"], ["admin", "trim", "--before", "1"],
+        ["admin", "remove", "n1"], ["admin", "remove", "n1", "--move"], ["log", "verify", "."],
+    ],
+)  # fmt: skip
+def test_an_empty_group_is_refused_rather_than_taken_for_another(
+    dledger: Run, fake: FakeLog, command: list[str]
+) -> None:
+    outcome = dledger(*command, "--group", "", log=fake)
+    assert outcome.code == 2
+    assert "it names no group: give a name, or leave --group out." in outcome.err
+
+
+def test_a_learner_with_an_empty_log_is_no_cluster_that_is_being_founded(dledger: Run) -> None:
+    nodes = (node("n0", "learner"), node("n1", "leader"))
+    nodes = (replace(nodes[0], voter=False, founders_missing=("n2",)), nodes[1])
+    outcome = dledger("status", "--group", "orders", log=FakeLog(status=ClusterStatus("orders", 3, "n1", "c1", nodes)))
+    assert b"why" not in outcome.out
+
+
+def test_a_clock_that_is_ahead_is_told_of_by_status_and_health(dledger: Run) -> None:
+    wrong = replace(node("n1", "leader"), clock_ahead_ms=3650 * 86_400_000, record_ahead_ms=90_000)
+    fake = FakeLog(status=ClusterStatus("meta", 3, "n1", "c1", (node("n0", "follower"), wrong)))
+    shown = dledger("status", log=fake).out.decode()
+    assert "why: the clock of n1 is 3650 days ahead of the other voters': set it right\n" in shown
+    assert "why: the last record's time is 90 seconds ahead of the clocks" in shown
+    assert " clock_ahead=n1" in dledger("health", log=fake).out.decode()
 
 
 def test_status_is_of_the_nodes_unless_a_group_is_named(dledger: Run) -> None:
