@@ -294,7 +294,8 @@ def test_status_tells_of_everyone(dledger: Run, fake: FakeLog) -> None:
         "id", "address", "peer_address", "http_address", "role", "term", "first_index", "commit_index", "last_index",
         "position", "chain", "pid", "data_dir", "durability", "version", "reachable",
         "voter", "counts", "lag_frames", "disk", "log_size_bytes", "damaged_frames", "repair_stuck", "vote_blockers",
-        "groups", "groups_led", "node_log_size_bytes", "node_damaged_frames", "refused_by",
+        "groups", "groups_led", "node_log_size_bytes", "node_damaged_frames", "refused_by", "clock_ahead_ms",
+        "record_ahead_ms",
     }  # fmt: skip
     lines = dledger("status", "--group", "default", log=fake).out.decode().splitlines()
     assert lines[0].startswith("group default  leader n1  term 3")
