@@ -263,3 +263,14 @@ def test_a_quantity_without_its_unit_is_refused(dledger: Run, fake: FakeLog, fla
     outcome = dledger("admin", "retention", *flags, log=fake)
     assert outcome.code == 2
     assert fake.admin.calls == []
+
+
+def test_a_dry_run_of_a_move_names_the_successors_and_changes_nothing(dledger: Run, fake: FakeLog) -> None:
+    fake.cluster.groups.make("bills", ["n0", "n1", "n3"])
+    in_a_group = error(Code.CHANGE_REFUSED, "n0 is a member of bills too", groups="bills")
+    fake.admin.refusals_of["remove"] = in_a_group
+    outcome = dledger("admin", "remove", "n0", "--move", "--dry-run", log=fake)
+    assert outcome.out == b"dry-run id=n0 group=meta voters=n1,n2 learners=-\n"
+    assert outcome.err == "bills: n0 would leave, and n2 take its place\n"
+    assert fake.admin.calls == [("add", "n2", "", True), ("remove", "n0", True)]
+    assert dledger("admin", "remove", "n0", "--dry-run", log=fake).code == 5, "without --move it is refused"
