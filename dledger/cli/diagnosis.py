@@ -115,7 +115,7 @@ def _away(found: ClusterStatus) -> Iterator[str]:
     away = [node.id for node in found.nodes if not node.reachable and not refused(found, node)]
     if away:
         told = f"{', '.join(away)} cannot be reached: start {'it' if len(away) == 1 else 'them'}"
-        gone = f"; if it is gone for good: dledger admin remove {away[0]} --move"
+        gone = f"; if {'it' if len(away) == 1 else 'one'} is gone for good: dledger admin remove {away[0]} --move"
         yield told + gone if found.healthy else told
 
 

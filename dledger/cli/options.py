@@ -11,7 +11,7 @@ import click
 
 from dledger.common.config import GRPC_PORT_OFFSET
 from dledger.common.config_file import CHOICES
-from dledger.common.errors import InvalidRequest
+from dledger.common.errors import InvalidRequest, quoted
 from dledger.common.types import DEFAULT_GROUP, META_GROUP, check_group_name
 
 if TYPE_CHECKING:
@@ -38,21 +38,26 @@ class Number(click.FloatRange):
     """From ``least`` to ``most``, and no NaN."""
 
     what = "number"
+    advice = ""
 
     def __init__(self, least: float, most: float) -> None:
         super().__init__(least, most)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        number = float(super().convert(value, param, ctx))
-        if math.isnan(number):
-            self.fail(f"{value!r} is no {self.what}.", param, ctx)
-        return number
+        try:
+            is_number = not math.isnan(float(value))
+        except ValueError:
+            is_number = False
+        if not is_number:
+            self.fail(f"{quoted(str(value))} is no {self.what}{self.advice}.", param, ctx)
+        return float(super().convert(value, param, ctx))
 
 
 class Seconds(Number):
     """A time that can be waited: a year at most."""
 
     what = "number of seconds"
+    advice = ": write it without a unit, as in 5"
 
     def __init__(self, least: float) -> None:
         super().__init__(least, MOST_SECONDS)

@@ -24,7 +24,7 @@ Index = NewType("Index", int)
 DEFAULT_GROUP = "default"
 META_GROUP = "meta"
 """Holds the directory of groups: the only group that is founded from a configuration."""
-_GROUP_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_GROUP_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")
 MAX_INDEX = (1 << 63) - 1
 """The last index there can be."""
 MAX_START_NONCES = 256
@@ -35,7 +35,9 @@ the newest one follows from the start it knows."""
 def check_group_name(name: str) -> None:
     """Raises UNEXPECTED_ARGUMENT unless a group may be called ``name``."""
     if not _GROUP_NAME.fullmatch(name):
-        raise InvalidRequest(f"{quoted(name)} is not a group name: use 1 to 64 letters, digits, '-' and '_'")
+        raise InvalidRequest(
+            f"{quoted(name)} is not a group name: use 1 to 64 letters, digits, '-' and '_', not '-' first"
+        )
 
 
 def group_key(name: str, group_id: int) -> str:

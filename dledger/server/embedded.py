@@ -12,6 +12,7 @@ from typing import Self
 from dledger.client.arguments import check_group
 from dledger.common.config import NodeConfig
 from dledger.common.errors import DLedgerError
+from dledger.common.logs import setup_default_logging
 from dledger.common.own_name import check_own_name
 from dledger.common.types import DEFAULT_GROUP, Ack, Consistency, Entry, NodeId, Role, Term
 from dledger.node.opening import AnyReplica
@@ -115,6 +116,7 @@ class Node:
         Raises CONFIG_ERROR: the directory is in use or another node's, a port is in use, or the node was started
         before. Raises CORRUPT_LOG for rot beyond repair, or with nobody there to repair it: nothing is cut.
         """
+        setup_default_logging()
         await check_own_name(self._config.listen_host, self._config.peer_port)  # before the data directory is made
         await self._inner.start()
 

@@ -105,7 +105,7 @@ class CreateGroupRequest(_message.Message):
     MEMBERS_FIELD_NUMBER: _builtins.int
     DRY_RUN_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """Letters, digits, '-' and '_', 64 at most."""
+    """Letters, digits, '-' and '_', 64 at most, and no '-' first."""
     dry_run: _builtins.bool
     @_builtins.property
     def members(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:

@@ -41,8 +41,17 @@ def test_preferred_leaders_are_set_and_cleared(dledger: Run, fake: FakeLog) -> N
 def test_preferred_leaders_are_shown(dledger: Run) -> None:
     settings = GroupSettings((PreferredLeader(NodeId("n1"), 10),))
     log = FakeLog(status=ClusterStatus("default", 3, "n1", "", healthy().nodes, settings))
-    assert dledger("admin", "preferred", "-o", "json", log=log).last_json == {"preferred": {"n1": 10}, "dry_run": False}
+    assert dledger("admin", "preferred", "-o", "json", log=log).last_json == {
+        "preferred": {"n1": 10}, "spread": False, "dry_run": False,
+    }  # fmt: skip
     assert log.admin.calls == []
+
+
+def test_the_clusters_own_choice_of_a_leader_is_not_called_nobodys(dledger: Run, fake: FakeLog) -> None:
+    shown = dledger("admin", "preferred", "--group", "orders", log=fake)
+    assert shown.out == b"preferred spread=-\n"
+    assert "a leader of its own choice" in shown.err
+    assert dledger("admin", "preferred", log=fake).out == b"preferred nobody=-\n"
 
 
 @pytest.mark.parametrize("arguments", [["n1"], ["n1=0"], ["n1=-1"], ["n1=x"], ["n1=1,n1=2"], ["n1=1", "--clear"], [""],

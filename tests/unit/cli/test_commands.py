@@ -103,6 +103,20 @@ def test_wrong_usage_is_not_repeated_at_any_length(dledger: Run, fake: FakeLog, 
     assert len(outcome.err) < 1_000
 
 
+@pytest.mark.parametrize("command", [["status", "--timeout", "5s"], ["bench", "append", "--duration", "5s"]])
+def test_seconds_with_a_unit_are_refused_with_how_to_write_them(
+    dledger: Run, fake: FakeLog, command: list[str]
+) -> None:
+    outcome = dledger(*command, log=fake)
+    assert outcome.code == 2
+    assert "'5s' is no number of seconds: write it without a unit, as in 5." in outcome.err
+
+
+def test_an_index_that_cannot_be_is_wrong_usage(dledger: Run, fake: FakeLog) -> None:
+    assert dledger("append", "-d", "x", "--expect-index", str(2**64), log=fake).code == 2
+    assert fake.records == []
+
+
 @pytest.mark.parametrize("timeout", ["nan", "inf", "0", "-1", "1e300"])
 def test_a_timeout_that_is_none_is_wrong_usage(dledger: Run, fake: FakeLog, timeout: str) -> None:
     outcome = dledger("status", "--timeout", timeout, log=fake)
