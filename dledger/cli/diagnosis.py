@@ -22,6 +22,7 @@ NOT_ADDED = (
 )
 LOOK_TIMEOUT_MS = 2_000
 _IS_ABSENT = frozenset({Code.LEADER_NOT_READY, Code.NOT_HERE})
+_IS_ANOTHER_NODE = frozenset({Code.UNEXPECTED_MEMBER.value, Code.UNKNOWN_CLUSTER.value})
 _IS_SILENT = frozenset({Code.NETWORK_ERROR, Code.TIMEOUT})
 
 
@@ -63,7 +64,13 @@ def troubles(found: ClusterStatus) -> list[str]:
     if len(removed) == sum(node.reachable for node in found.nodes):
         return removed
     told = [] if found.healthy else _of_all(found)
-    return [*told, *removed, *_away(found), *(trouble for node in found.nodes for trouble in _of_one(node))]
+    return [
+        *told,
+        *removed,
+        *_away(found),
+        *_refusing(found),
+        *(trouble for node in found.nodes for trouble in _of_one(node)),
+    ]
 
 
 def _unfounded(found: ClusterStatus, waiting: Sequence[NodeStatus]) -> str:
@@ -117,6 +124,18 @@ def _away(found: ClusterStatus) -> Iterator[str]:
         told = f"{', '.join(away)} cannot be reached: start {'it' if len(away) == 1 else 'them'}"
         gone = f"; if {'it' if len(away) == 1 else 'one'} is gone for good: dledger admin remove {away[0]} --move"
         yield told + gone if found.healthy else told
+
+
+def _refusing(found: ClusterStatus) -> Iterator[str]:
+    """Members that do not answer here, and that other members speak with in vain."""
+    for node in found.nodes:
+        refusals = [each for other in found.nodes for each in other.refused_by if each.id == node.id]
+        if node.reachable or not refusals:
+            continue
+        told = f"{node.id} refuses {', '.join(refused(found, node))}: {refusals[0].message}"
+        is_another = any(each.code in _IS_ANOTHER_NODE for each in refusals)
+        remedy = f"; if another node is at {node.peer_address}: dledger admin remove {node.id}, then add the right one"
+        yield told + remedy if is_another else told
 
 
 def _of_one(node: NodeStatus) -> Iterator[str]:

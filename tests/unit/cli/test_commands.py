@@ -161,6 +161,15 @@ def test_a_learner_with_an_empty_log_is_no_cluster_that_is_being_founded(dledger
     assert b"why" not in outcome.out
 
 
+def test_a_member_at_the_address_of_another_cluster_is_told_of_with_the_remedy(dledger: Run) -> None:
+    text = "nX refused: n0 dialled 'nX' and reached n7: check the peers' addresses"
+    here = replace(node("n0", "leader"), refused_by=(PeerRefusal("nX", "UNEXPECTED_MEMBER", text),))
+    there = replace(node("nX", "unknown", reachable=False), voter=False, peer_address="h:1")
+    shown = dledger("status", log=FakeLog(status=ClusterStatus("meta", 3, "n0", "c1", (here, there)))).out.decode()
+    remedy = "if another node is at h:1: dledger admin remove nX, then add the right one"
+    assert f"why: nX refuses n0: {text}; {remedy}\n" in shown
+
+
 def test_a_clock_that_is_ahead_is_told_of_by_status_and_health(dledger: Run) -> None:
     wrong = replace(node("n1", "leader"), clock_ahead_ms=3650 * 86_400_000, record_ahead_ms=90_000)
     fake = FakeLog(status=ClusterStatus("meta", 3, "n1", "c1", (node("n0", "follower"), wrong)))
