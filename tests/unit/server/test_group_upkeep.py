@@ -247,3 +247,10 @@ async def test_what_is_asked_before_default_is_there_is_asked_again(tmp_path: Pa
     await cluster.start("n1", "n2")
     await cluster.append(DEFAULT_GROUP, b"x")
     await cluster.stop()
+
+
+async def test_a_group_that_is_not_here_any_more_is_told_of_by_its_name_and_not_by_its_key(tmp_path: Path) -> None:
+    async with running(tmp_path) as cluster:
+        groups = cluster.nodes["n0"].groups
+        assert groups.name_of("orders.18") == "orders"
+        assert groups.name_of(DEFAULT_GROUP) == DEFAULT_GROUP
