@@ -152,5 +152,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """What is loaded at first use is there for completion too."""
-    return sorted({*globals(), *__all__})
+    """What is loaded at first use is there for completion too, and nothing that this module only uses."""
+    return sorted({*(name for name in globals() if name.startswith("__")), *__all__})

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from dledger.cli.main import main
+from dledger.cli.start import main
 
 main()

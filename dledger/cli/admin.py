@@ -13,6 +13,7 @@ from dledger.cli.runtime import run
 from dledger.cli.units import number_up_to
 from dledger.cli.waiting import telling
 from dledger.common.errors import quoted
+from dledger.common.types import DEFAULT_GROUP, META_GROUP
 
 HIGHEST_PRIORITY = (1 << 32) - 1
 _PREFERENCE = re.compile(r"([A-Za-z0-9_.-]+)=(\d+)", re.ASCII)
@@ -60,14 +61,14 @@ async def _transfer(target: Target, node: str | None, *, dry_run: bool) -> tuple
 
 @admin.command()
 @click.argument("priorities", metavar="[ID=PRIORITY,…]", required=False)
-@option("--clear", env="CLEAR", is_flag=True, help="Nobody is preferred: whoever leads goes on.")
+@option("--clear", env="CLEAR", is_flag=True, help="Forget what was said: the cluster's choice, or nobody.")
 @member_commands.change_options
 def preferred(*, target: Target, priorities: str | None, clear: bool, dry_run: bool, output: str) -> None:
     """Says who should lead, or shows it.
 
     \b
     dledger admin preferred n1=10,n2=5     n1 if it is healthy and close, else n2, else anyone
-    dledger admin preferred --clear        whoever leads
+    dledger admin preferred --clear        whoever leads; of a group that was made, the cluster's choice
     dledger admin preferred                what is said now
 
     It replaces what was said before. The leader hands over to the node of the highest priority above its own once that
@@ -77,10 +78,13 @@ def preferred(*, target: Target, priorities: str | None, clear: bool, dry_run: b
         raise click.UsageError("Give priorities or --clear, not both.")
     wanted = {} if clear else None if priorities is None else parse_priorities(priorities)
     told = run(_preferred(target, wanted, dry_run=dry_run))
+    is_spread = not told and target.group not in (DEFAULT_GROUP, META_GROUP)
     if output == "json":
-        print_json({"preferred": told, "dry_run": dry_run})
-    else:
-        print_fields("dry-run" if dry_run else "preferred", told or {"nobody": None})
+        print_json({"preferred": told, "spread": is_spread, "dry_run": dry_run})
+        return
+    print_fields("dry-run" if dry_run else "preferred", told or {"spread" if is_spread else "nobody": None})
+    if is_spread:
+        click.echo("The cluster prefers a leader of its own choice, so that leaders spread over the nodes.", err=True)
 
 
 def parse_priorities(text: str) -> dict[str, int]:

@@ -23,6 +23,7 @@ from dledger.cli.record_limits import LARGEST_RECORD_BYTES, limits_for, with_who
 from dledger.cli.records import line_batches, whole
 from dledger.cli.runtime import EXIT_INTERRUPTED, EXIT_OUTPUT, complain, run
 from dledger.cli.streams import OutputError, discard_output
+from dledger.cli.units import RECORD_INDEX
 from dledger.common.config import Limits
 from dledger.common.errors import MAX_QUOTED_CHARS, Code, ConfigError, DLedgerError, OutcomeUnknown, error
 from dledger.common.memory import keep_freed_memory
@@ -197,7 +198,7 @@ class RecordOption(click.Option):
         help="A record, given here instead of on stdin; may be repeated.")  # fmt: skip
 @option("--file", env="FILE", metavar="PATH", type=click.Path(exists=True, dir_okay=False), help="Instead of stdin.")
 @option("--raw", env="RAW", is_flag=True, help="All of the input as one record.")
-@option("--expect-index", env="EXPECT_INDEX", metavar="INDEX", type=click.IntRange(0), default=None,
+@option("--expect-index", env="EXPECT_INDEX", metavar="INDEX", type=RECORD_INDEX, default=None,
         help="Append only if the first record gets this index.")  # fmt: skip
 @output_option("text", "json")
 @client_options

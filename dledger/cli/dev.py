@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from dledger.cli.cluster import LocalCluster, LocalNode, last_words
-from dledger.cli.options import DEV_NODES, DEV_PORT, node_logging_options, option
+from dledger.cli.options import DEV_ENDPOINTS, DEV_NODES, DEV_PORT, node_logging_options, option
 from dledger.cli.output import print_fields
 from dledger.cli.runtime import run
 from dledger.common.config_file import CHOICES
@@ -99,6 +99,8 @@ async def _announce(cluster: LocalCluster) -> None:
     where = {"endpoints": cluster.endpoints, "data": cluster.data}
     print_fields("ready", {"leader": ready.leader, "term": ready.term, **where})
     click.echo(f"The nodes log to {cluster.data}/n*.log. Ctrl-C stops them.", err=True)
+    if not set(cluster.endpoints.split(",")) <= set(DEV_ENDPOINTS.split(",")):
+        click.echo(f"For commands in another terminal:  export DLEDGER_ENDPOINTS={cluster.endpoints}", err=True)
 
 
 def _tell_of_death(cluster: LocalCluster, node: LocalNode, code: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dledger.cli.runtime import complain, run
+from dledger.cli.units import format_about
 from dledger.common.errors import Code, DLedgerError
 from dledger.common.types import META_GROUP
 
@@ -21,6 +22,7 @@ NOT_ADDED = (
 )
 LOOK_TIMEOUT_MS = 2_000
 _IS_ABSENT = frozenset({Code.LEADER_NOT_READY, Code.NOT_HERE})
+_IS_ANOTHER_NODE = frozenset({Code.UNEXPECTED_MEMBER.value, Code.UNKNOWN_CLUSTER.value})
 _IS_SILENT = frozenset({Code.NETWORK_ERROR, Code.TIMEOUT})
 
 
@@ -55,14 +57,20 @@ def troubles(found: ClusterStatus) -> list[str]:
     """Each with what to do, the gravest first. None: all is well."""
     if not found.nodes:
         return [NOT_ADDED]
-    waiting = [node for node in found.nodes if node.founders_missing]
+    waiting = [node for node in found.nodes if node.founders_missing] if found.leader is None else []
     if waiting:
         return [_unfounded(found, waiting)]
     removed = [_removed(node) for node in found.nodes if node.role == "removed"]
     if len(removed) == sum(node.reachable for node in found.nodes):
         return removed
     told = [] if found.healthy else _of_all(found)
-    return [*told, *removed, *_away(found), *(trouble for node in found.nodes for trouble in _of_one(node))]
+    return [
+        *told,
+        *removed,
+        *_away(found),
+        *_refusing(found),
+        *(trouble for node in found.nodes for trouble in _of_one(node)),
+    ]
 
 
 def _unfounded(found: ClusterStatus, waiting: Sequence[NodeStatus]) -> str:
@@ -114,8 +122,20 @@ def _away(found: ClusterStatus) -> Iterator[str]:
     away = [node.id for node in found.nodes if not node.reachable and not refused(found, node)]
     if away:
         told = f"{', '.join(away)} cannot be reached: start {'it' if len(away) == 1 else 'them'}"
-        gone = f"; if it is gone for good: dledger admin remove {away[0]} --move"
+        gone = f"; if {'it' if len(away) == 1 else 'one'} is gone for good: dledger admin remove {away[0]} --move"
         yield told + gone if found.healthy else told
+
+
+def _refusing(found: ClusterStatus) -> Iterator[str]:
+    """Members that do not answer here, and that other members speak with in vain."""
+    for node in found.nodes:
+        refusals = [each for other in found.nodes for each in other.refused_by if each.id == node.id]
+        if node.reachable or not refusals:
+            continue
+        told = f"{node.id} refuses {', '.join(refused(found, node))}: {refusals[0].message}"
+        is_another = any(each.code in _IS_ANOTHER_NODE for each in refusals)
+        remedy = f"; if another node is at {node.peer_address}: dledger admin remove {node.id}, then add the right one"
+        yield told + remedy if is_another else told
 
 
 def _of_one(node: NodeStatus) -> Iterator[str]:
@@ -131,5 +151,12 @@ def _of_one(node: NodeStatus) -> Iterator[str]:
         yield f"{node.id} repairs {damaged} damaged frames from the other nodes: see 'A disk that rots' in {DOCS}"
     if node.disk.state in ("low", "full"):
         yield f"the disk of {node.id} is {node.disk.state}, see 'Free disk space' in {DOCS}"
+    if node.clock_ahead_ms:
+        yield f"the clock of {node.id} is {format_about(node.clock_ahead_ms)} ahead of the other voters': set it right"
+    if node.record_ahead_ms:
+        yield (
+            f"the last record's time is {format_about(node.record_ahead_ms)} ahead of the clocks, and later records "
+            "get that time until the clocks reach it: see to the clocks of all nodes"
+        )
     if node.disk.state == "hung":
         yield f"the disk of {node.id} is hung, a write does not come back: see what its machine says"

@@ -15,7 +15,8 @@ from dledger.cli.output import print_fields, print_json
 from dledger.cli.runtime import run
 from dledger.cli.waiting import Waiting, once_it_passes, telling
 from dledger.common.config_file import parse_peers
-from dledger.common.types import META_GROUP
+from dledger.common.errors import ChangeRefused
+from dledger.common.types import META_GROUP, Member, NodeId
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -105,20 +106,34 @@ def remove(*, target: Target, node_id: str, move: bool, dry_run: bool, output: s
     Refused when a majority of the voters that remain could not be relied on; one that merely lags is waited for. The
     node's process goes on running and disturbs nobody: stop it. To have it back, add it again.
     """
-    if move and (dry_run or not target.is_cluster):
-        raise click.UsageError("--move moves a node off all its groups: leave out --group and --dry-run.")
+    if move and not target.is_cluster:
+        raise click.UsageError("--move moves a node off all its groups: leave out --group.")
 
     async def ask(log: Log, waiting: Waiting) -> MembershipChange:
         if dry_run:
-            return await log.admin.remove(node_id, dry_run=True)
+            return await _try_removal(log, node_id, move=move)
         return await once_it_passes(
             lambda left_ms: log.admin.remove(node_id, timeout_ms=left_ms), target.timeout_ms, waiting
         )
 
     if move:
-        run(move_off(target, node_id, say))
+        run(move_off(target, node_id, say, dry_run=dry_run))
     change = run(_asked(target, ask))
     report("removed", target, node_id, change, dry_run=dry_run, output=output)
+
+
+async def _try_removal(log: Log, node_id: str, *, move: bool) -> MembershipChange:
+    try:
+        return await log.admin.remove(node_id, dry_run=True)
+    except ChangeRefused as refusal:
+        if not move or "groups" not in refusal.metadata:
+            raise
+    from dledger.client import MembershipChange  # noqa: PLC0415  # not for --help
+
+    # The moves would have taken it out of those groups, and nothing was moved.
+    nodes = (await log.status()).nodes
+    left = [Member(NodeId(each.id), each.peer_address, each.voter) for each in nodes if each.id != node_id]
+    return MembershipChange(tuple(left), 0)
 
 
 @click.command(short_help="Takes a node back whose disk is another.")

@@ -22,6 +22,13 @@ class Move(NamedTuple):
     node_id: str
     successor: str | None
 
+    def told(self, *, dry_run: bool) -> str:
+        """In a sentence."""
+        who = self.successor or "nobody"
+        if dry_run:
+            return f"{self.group}: {self.node_id} would leave, and {who} take its place"
+        return f"{self.group}: {self.node_id} has left, and {who} took its place"
+
 
 def plan_move(group: GroupInfo, node_id: str, loads: Mapping[str, int], away: Collection[str] = ()) -> Move:
     """The node that takes the place of ``node_id``. ``loads``: of how many groups each other node is a member;
@@ -39,8 +46,9 @@ def plan_move(group: GroupInfo, node_id: str, loads: Mapping[str, int], away: Co
     return Move(group.name, node_id, successor)
 
 
-async def move_off(target: Target, node_id: str, say: Callable[[str], object]) -> None:
-    """Moves the node off all groups but ``meta``. Raises what stands in the way; run again, it goes on from there."""
+async def move_off(target: Target, node_id: str, say: Callable[[str], object], *, dry_run: bool = False) -> None:
+    """Moves the node off all groups but ``meta``. Raises what stands in the way; run again, it goes on from there. A
+    dry run says who would take each place, and asks whether that node can."""
     async with target.connect_cluster() as cluster:
         with Waiting() as waiting:
             status = await cluster.log(META_GROUP).status()
@@ -52,10 +60,13 @@ async def move_off(target: Target, node_id: str, say: Callable[[str], object]) -
                 if node_id not in group.voters + group.learners:
                     continue
                 move = plan_move(group, node_id, loads, away)
-                await _carry_out(cluster.log(group.name), move, target.timeout_ms, waiting)
+                if dry_run:
+                    await _try(cluster.log(group.name), move)
+                else:
+                    await _carry_out(cluster.log(group.name), move, target.timeout_ms, waiting)
                 if move.successor is not None:
                     loads[move.successor] += move.successor not in group.learners
-                say(f"{group.name}: {node_id} has left, and {move.successor or 'nobody'} took its place")
+                say(move.told(dry_run=dry_run))
 
 
 def loads_of(groups: Sequence[GroupInfo], nodes: Iterable[str]) -> Counter[str]:
@@ -64,6 +75,11 @@ def loads_of(groups: Sequence[GroupInfo], nodes: Iterable[str]) -> Counter[str]:
     for group in groups:
         loads.update(each for each in group.voters + group.learners if each in loads)
     return loads
+
+
+async def _try(log: Log, move: Move) -> None:
+    if move.successor is not None:
+        await log.admin.add_learner(move.successor, "", dry_run=True)
 
 
 async def _carry_out(log: Log, move: Move, timeout_ms: int, waiting: Waiting) -> None:

@@ -11,7 +11,7 @@ import click
 
 from dledger.common.config import GRPC_PORT_OFFSET
 from dledger.common.config_file import CHOICES
-from dledger.common.errors import InvalidRequest
+from dledger.common.errors import InvalidRequest, quoted
 from dledger.common.types import DEFAULT_GROUP, META_GROUP, check_group_name
 
 if TYPE_CHECKING:
@@ -38,35 +38,40 @@ class Number(click.FloatRange):
     """From ``least`` to ``most``, and no NaN."""
 
     what = "number"
+    advice = ""
 
     def __init__(self, least: float, most: float) -> None:
         super().__init__(least, most)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        number = float(super().convert(value, param, ctx))
-        if math.isnan(number):
-            self.fail(f"{value!r} is no {self.what}.", param, ctx)
-        return number
+        try:
+            is_number = not math.isnan(float(value))
+        except ValueError:
+            is_number = False
+        if not is_number:
+            self.fail(f"{quoted(str(value))} is no {self.what}{self.advice}.", param, ctx)
+        return float(super().convert(value, param, ctx))
 
 
 class Seconds(Number):
     """A time that can be waited: a year at most."""
 
     what = "number of seconds"
+    advice = ": write it without a unit, as in 5"
 
     def __init__(self, least: float) -> None:
         super().__init__(least, MOST_SECONDS)
 
 
 class GroupName(_ParamType):
-    """What a group may be called. An empty option is a variable that was not set: the option's default."""
+    """What a group may be called. An empty one is refused: of `--group "$NAME"`, nobody knows whether it was meant."""
 
     name = "group"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         name = str(value)
         if not name and isinstance(param, click.Option):
-            return str(param.default)
+            self.fail("it names no group: give a name, or leave --group out.", param, ctx)
         try:
             check_group_name(name)
         except InvalidRequest as why:
@@ -120,7 +125,7 @@ group_option = option(
     "--group", env="GROUP", default=DEFAULT_GROUP, type=GroupName(), help="The group (a log of its own)."
 )
 _CLUSTERS_GROUP = option(
-    "--group", env="GROUP", default="", type=GroupName(), help="This group alone; by default the cluster itself."
+    "--group", env="GROUP", default=None, type=GroupName(), help="This group alone; by default the cluster itself."
 )
 _TIMEOUT = option("--timeout", env="TIMEOUT", default=10.0, type=Seconds(0.001), help="Seconds per call.")
 
@@ -143,7 +148,7 @@ def member_options(command: Command) -> Command:
 
 def _with_target(command: Command, *decorators: Callable[[Any], Any]) -> Command:
     @functools.wraps(command)
-    def with_target(*args: Any, endpoints: str, timeout: float, group: str = DEFAULT_GROUP, **rest: Any) -> Any:
+    def with_target(*args: Any, endpoints: str, timeout: float, group: str | None = DEFAULT_GROUP, **rest: Any) -> Any:
         target = Target(endpoints, group or META_GROUP, int(timeout * 1000), is_cluster=not group)
         click.get_current_context().find_root().obj = target  # its troubles are told if the command fails
         return command(*args, target=target, **rest)

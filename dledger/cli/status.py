@@ -26,7 +26,7 @@ MEMBER_COLUMNS = (
 NODE_COLUMNS = (
     "id",
     "state",
-    "votes",
+    "meta",
     "groups",
     "leads",
     "log",
@@ -56,9 +56,10 @@ def status(*, target: Target, output: str) -> None:
     log     what the logs of all its groups take; with --group, of this one
     damaged frames that are not what was written: they are not served, and are repaired from the other nodes
     disk    ok; low: a warning; full: appends are refused; hung: a write does not come back
-    votes   in the group, without --group in meta, which holds the directory of groups. no: a learner, it only
-            replicates; doubt: its disk is another one, or an older state, than the one that was admitted, so its vote
-            and its copies do not count (dledger admin readmit ID)
+    meta    what the node is in meta, which holds the directory of groups: voter, learner or doubt. A learner there may
+            vote, and lead, in other groups
+    votes   with --group, in that group. no: a learner, it only replicates; doubt: its disk is another one, or an older
+            state, than the one that was admitted, so its vote and its copies do not count (dledger admin readmit ID)
     first   the first record that was not trimmed (wide)
     lag     frames behind the leader; all of them for one whose log this leader has not compared with its own yet
     chain   (wide) two nodes with the same chain at the same position hold the same log up to there
@@ -110,7 +111,7 @@ def health(*, target: Target, output: str) -> int:
         print_json(fields)
     else:
         word = "healthy" if fields["healthy"] else "unhealthy"
-        for several in ("doubted", "damaged", "full"):
+        for several in ("doubted", "damaged", "full", "clock_ahead"):
             if several in fields:
                 fields[several] = ",".join(fields[several])
         print_fields(word, {key: value for key, value in fields.items() if key != "healthy"})
@@ -133,6 +134,8 @@ def judge(found: ClusterStatus) -> dict[str, Any]:
         fields["damaged"] = [node.id for node in found.damaged]
     if found.full:
         fields["full"] = [node.id for node in found.full]
+    if ahead := [node.id for node in found.nodes if node.clock_ahead_ms]:
+        fields["clock_ahead"] = ahead
     if not found.healthy:
         fields["reason"] = "; ".join(troubles(found))
     return fields
@@ -142,6 +145,10 @@ def _votes(node: NodeStatus) -> str:
     if not node.voter or node.role == "removed":
         return "no"
     return "doubt" if node.counts is False else "yes"
+
+
+def _in_meta(node: NodeStatus) -> str:
+    return {"yes": "voter", "no": "learner"}.get(_votes(node), "doubt") if node.role != "removed" else "-"
 
 
 def _state(found: ClusterStatus, node: NodeStatus) -> str:
@@ -155,10 +162,10 @@ def _node_row(found: ClusterStatus, node: NodeStatus) -> list[object]:
     """A node of the cluster, from whichever group told of it."""
     state = _state(found, node)
     if not node.reachable:
-        return [node.id, state, _votes(node), *["-"] * 6, node.address or "-", "-", "-"]
+        return [node.id, state, _in_meta(node), *["-"] * 6, node.address or "-", "-", "-"]
     free = "-" if node.disk.free_bytes is None else format_size(node.disk.free_bytes)
     return [
-        node.id, state, _votes(node), node.groups, node.groups_led, format_size(node.node_log_size_bytes),
+        node.id, state, _in_meta(node), node.groups, node.groups_led, format_size(node.node_log_size_bytes),
         node.node_damaged_frames, node.disk.state, free, node.address, node.pid, node.version or "-",
     ]  # fmt: skip
 

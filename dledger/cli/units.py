@@ -72,6 +72,14 @@ def format_duration(duration_ms: int) -> str:
     return "0"
 
 
+def format_about(duration_ms: int) -> str:
+    """About how long, for eyes: 3650 days, 90 minutes, 12 seconds."""
+    for unit, name in (("d", "days"), ("h", "hours"), ("m", "minutes")):
+        if duration_ms >= 2 * DURATION_UNITS_MS[unit]:
+            return f"{round(duration_ms / DURATION_UNITS_MS[unit])} {name}"
+    return f"{round(duration_ms / DURATION_UNITS_MS['s'])} seconds"
+
+
 def format_size(size_bytes: int) -> str:
     """About how much, for eyes: 1.5GiB."""
     for unit in ("TiB", "GiB", "MiB", "KiB"):

@@ -115,6 +115,10 @@ class NodeStatus:
     """Of a node with an empty log: the nodes that it has to meet, as new as itself, before a cluster is founded."""
     refused_by: tuple[PeerRefusal, ...] = ()
     """Nodes that it cannot speak with, by their word or its own."""
+    clock_ahead_ms: int = 0
+    """Of a node that leads any group: how far its clock is ahead of those of a majority. 0: not more than 10 s."""
+    record_ahead_ms: int = 0
+    """Of the leader: how far the last record's time is ahead of the clocks. 0: not more than a minute."""
     problem: str = ""
 
     @property
@@ -293,6 +297,8 @@ def _from_wire(answer: admin_pb2.StatusResponse, member: NodeStatus) -> NodeStat
         groups_led=answer.groups_led,
         node_log_size_bytes=answer.node_log_size_bytes,
         node_damaged_frames=answer.node_damaged_frames,
+        clock_ahead_ms=answer.clock_ahead_ms,
+        record_ahead_ms=answer.record_ahead_ms,
         leader_id=answer.leader_id or None,
         followers=followers,
         members=members_from_wire(answer.members),

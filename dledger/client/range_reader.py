@@ -11,7 +11,7 @@ from dledger.client.log_client_wire import ReadMessage
 from dledger.client.results import Batch
 from dledger.client.stubs import LogStubs
 from dledger.common.batch import crc32c
-from dledger.common.errors import Code, DeadlineExceeded, DLedgerError, Unavailable, error
+from dledger.common.errors import Code, DeadlineExceeded, DLedgerError, InvalidRequest, Unavailable, error
 from dledger.common.types import Consistency
 from dledger.rpc.client.call_loop import CallLoop
 from dledger.rpc.client.failures import from_rpc
@@ -47,6 +47,8 @@ class Range(NamedTuple):
         check_index(self.start)
         if self.end is not None:
             check_index(self.end)
+            if self.end < self.start:
+                raise InvalidRequest(f"the range ends at {self.end}, before it begins at {self.start}: swap the two")
         check_flag("follow", self.follow)
         check_place(self.consistency, self.node)
 

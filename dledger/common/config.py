@@ -67,8 +67,8 @@ class Limits:
     tail_cache_bytes: int = 16 * MIB
     """The newest frames kept in memory."""
     page_cache_bytes: int = 64 * MIB
-    """So much of the newest data in the segments behind the active one stays in the page cache, for readers that lag.
-    Older data is read from the disk, and the kernel caches it as it sees fit."""
+    """So much of the newest data stays in the kernel's page cache, for readers that lag. The active segment is not
+    counted. Older data is read from the disk, and the kernel caches it as it sees fit."""
     segment_max_bytes: int = 64 * MIB
     """Segments grow from 64 KiB to this."""
     segment_max_frames: int = 100_000
@@ -97,10 +97,12 @@ class Timings:
     """Clocks, in milliseconds unless the name says otherwise."""
 
     heartbeat_interval_ms: int = 125
+    """How often a leader tells its followers that it is there. At most half of ``election_timeout_min_ms``."""
     election_timeout_min_ms: int = 500
     """A follower waits at least so long for its leader before it asks for votes. A leader goes on so long without
     hearing a quorum (check-quorum), and so long a voter is sticky."""
     election_timeout_max_ms: int = 1_000
+    """Each wait for a leader is drawn anew, between ``election_timeout_min_ms`` and this."""
     max_clock_drift: float = 0.05
     """With leases: by how much of itself one node's clock may run slower than another's (raft/leadership.py)."""
     push_resend_ms: int = 1_000
@@ -136,7 +138,7 @@ class NodeConfig:
     """This node's own host:port for nodes, where ``peers`` does not say it: it joins."""
     group: str = DEFAULT_GROUP
     """The group that a ``dledger.node.node.Node`` founds from ``peers``. ``dledger.Node`` and ``dledger serve`` ignore
-    this name and found `meta`."""
+    this name, and found `meta`."""
     listen: str = ""
     """The address to bind; the peer address's host by default."""
     grpc_port: int | None = None
@@ -192,6 +194,8 @@ def split_address(address: str) -> tuple[str, int]:
     if separator:
         plain = quoted(rest.rstrip("/"))[1:-1]
         raise ConfigError(f"{quoted(address)} is not an address: leave {quoted(scheme)[1:-1]}:// out, write {plain}")
+    if ";" in address or " " in address:
+        raise ConfigError(f"{quoted(address)} is not an address: write a comma between several")
     host, _, port = address.rpartition(":")
     if not _HOST.fullmatch(host) or not _PORT.fullmatch(port) or not 0 < int(port) < 65536:
         raise ConfigError(f"{quoted(address)} is not an address: write host:port, with a port from 1 to 65535")

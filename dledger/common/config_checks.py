@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from dledger.common.config import (
     split_address,
 )
 from dledger.common.errors import ConfigError, InvalidRequest
-from dledger.common.types import check_group_name
+from dledger.common.types import Durability, check_group_name
 
 IN_ONE_MESSAGE = ("max_batch_bytes", "push_message_bytes", "read_message_bytes")
 """The limits of what travels in one message."""
@@ -25,10 +26,36 @@ IN_ONE_MESSAGE = ("max_batch_bytes", "push_message_bytes", "read_message_bytes")
 
 def validate(config: NodeConfig) -> None:
     """Raises CONFIG_ERROR unless a node can start with ``config``; looks at the disk, and changes nothing."""
+    _check_types(config)
     _check_names(config)
     _check_ports(config)
     check_numbers(config.limits, config.timings)
     _check_data_dir(config.data_dir)
+
+
+TEXTS = ("id", "address", "group", "listen", "advertise", "cluster_id")
+
+
+def _check_types(config: NodeConfig) -> None:
+    """A program may have given anything."""
+    for name in TEXTS:
+        _check_type(name, getattr(config, name), str, "a str")
+    _check_type("peers", config.peers, Mapping, "a dict of id to host:port")
+    for node_id, address in config.peers.items():
+        _check_type("an id in peers", node_id, str, "a str")
+        _check_type(f"the address of {node_id} in peers", address, str, "host:port")
+    for name in ("grpc_port", "http_port"):
+        port = getattr(config, name)
+        if port is not None and (not isinstance(port, int) or isinstance(port, bool)):
+            raise ConfigError(f"{name} is {port!r}: give an int")
+    _check_type("durability", config.durability, Durability, "a dledger.Durability")
+    _check_type("limits", config.limits, Limits, "a dledger.Limits")
+    _check_type("timings", config.timings, Timings, "a dledger.Timings")
+
+
+def _check_type(name: str, given: object, kind: type, wanted: str) -> None:
+    if not isinstance(given, kind):
+        raise ConfigError(f"{name} is {given!r}: give {wanted}")
 
 
 def _check_names(config: NodeConfig) -> None:
@@ -75,8 +102,11 @@ def check_numbers(limits: Limits, timings: Timings) -> None:
     """Raises CONFIG_ERROR unless they fit each other."""
     for section in (limits, timings):
         for field in fields(section):
-            if getattr(section, field.name) <= 0:
-                raise ConfigError(f"{field.name} must be above 0, not {getattr(section, field.name)}")
+            number = getattr(section, field.name)
+            if isinstance(number, bool) or not isinstance(number, int | float):
+                raise ConfigError(f"{field.name} is {number!r}: give a number")
+            if number <= 0:
+                raise ConfigError(f"{field.name} must be above 0, not {number}")
     if limits.max_record_bytes > limits.max_batch_bytes:
         raise ConfigError(
             f"max_record_bytes ({limits.max_record_bytes}) is above max_batch_bytes ({limits.max_batch_bytes})"

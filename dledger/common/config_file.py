@@ -71,7 +71,8 @@ def missing_keys(settings: Mapping[str, Any]) -> list[str]:
 def node_config(settings: Mapping[str, Any]) -> NodeConfig:
     """The configuration that ``settings`` (of a file, overlaid by flags) describe, validated."""
     for key in missing_keys(settings):
-        raise ConfigError(f"a node needs {key!r}: give --{key}, DLEDGER_{key.upper()} or {key} in --config")
+        instead = "; a node that joins a cluster has --join and --address instead" if key == "peers" else ""
+        raise ConfigError(f"a node needs {key!r}: give --{key}, DLEDGER_{key.upper()} or {key} in --config{instead}")
     known = {field.name for field in fields(NodeConfig)}
     chosen = {key: value for key, value in settings.items() if key in known and value is not None}
     config = NodeConfig(data_dir=Path(settings["data"]), **{"peers": {}, **chosen})

@@ -73,6 +73,17 @@ def setup_logging(format: str = "text", level: str = "info") -> None:  # noqa: A
         logging.getLogger(library).setLevel(max(number, logging.INFO))
 
 
+def setup_default_logging() -> None:
+    """For a program that has set up no logs: warnings go to stderr, with their fields. Python's own last resort leaves
+    the fields out."""
+    ours = logging.getLogger("dledger")
+    if not ours.hasHandlers():
+        handler = logging.StreamHandler()
+        handler.setLevel(logging.WARNING)
+        handler.setFormatter(TextFormatter())
+        ours.addHandler(handler)
+
+
 def _fields(record: logging.LogRecord, formatter: logging.Formatter) -> dict[str, Any]:
     """What ``extra`` added, in the order given, and the exception."""
     fields = {key: value for key, value in vars(record).items() if key not in _STANDARD_FIELDS}

@@ -24,7 +24,7 @@ Index = NewType("Index", int)
 DEFAULT_GROUP = "default"
 META_GROUP = "meta"
 """Holds the directory of groups: the only group that is founded from a configuration."""
-_GROUP_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_GROUP_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")
 MAX_INDEX = (1 << 63) - 1
 """The last index there can be."""
 MAX_START_NONCES = 256
@@ -35,7 +35,9 @@ the newest one follows from the start it knows."""
 def check_group_name(name: str) -> None:
     """Raises UNEXPECTED_ARGUMENT unless a group may be called ``name``."""
     if not _GROUP_NAME.fullmatch(name):
-        raise InvalidRequest(f"{quoted(name)} is not a group name: use 1 to 64 letters, digits, '-' and '_'")
+        raise InvalidRequest(
+            f"{quoted(name)} is not a group name: use 1 to 64 letters, digits, '-' and '_', not '-' first"
+        )
 
 
 def group_key(name: str, group_id: int) -> str:
@@ -50,9 +52,14 @@ def id_of(key: str) -> int | None:
     return int(number) if dot else None
 
 
+def name_in(key: str) -> str:
+    """The name in a group's key."""
+    return key.rpartition(".")[0] or key
+
+
 def is_key_of(key: str, name: str) -> bool:
     """Whether ``key`` belongs to a group called ``name``; ``name`` may also be the key itself."""
-    return name in (key, key.rpartition(".")[0])
+    return name in (key, name_in(key))
 
 
 class Role(Enum):

@@ -25,6 +25,8 @@ def refresh(replica: Replica) -> None:
     metrics.durable_position = replica.log.durable_position
     metrics.named_producers = state.producers.named_count
     metrics.log_size_bytes = replica.log.size_bytes
+    metrics.clock_ahead_s = replica.retention.clocks.clock_ahead_ms / 1000
+    metrics.record_ahead_s = replica.retention.clocks.record_ahead_ms / 1000
     for peer in replica.core.membership.others(replica.core.node_id):
         dispatcher = replica.dispatchers.get(peer)
         of_peer = metrics.peer(peer)

@@ -6,7 +6,7 @@ again before it is called bad.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any
 
 from dledger.common.batch import records_of
 from dledger.common.errors import Code, DLedgerError, error, quoted
-from dledger.common.types import DEFAULT_GROUP, GENESIS, LogPoint, is_key_of
+from dledger.common.types import DEFAULT_GROUP, GENESIS, LogPoint, is_key_of, name_in
 from dledger.disk.disk import Disk, OsDisk
 from dledger.disk.record import in_file
 from dledger.log.cut import torn_bytes
@@ -26,6 +26,7 @@ from dledger.log.segment.segment_files import SegmentFiles
 from dledger.log.segment.snapshot_file import has_good_state
 
 _ATTEMPTS = 3
+NAMES_SHOWN = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +114,17 @@ def find_log(directory: Path, group: str = DEFAULT_GROUP) -> Path:
         return wanted[0]
     if not groups:
         raise error(Code.CONFIG_ERROR, f"{directory} holds no log: name a node's data directory")
-    names = ", ".join(map(str, wanted or groups))
-    what = "several groups of that name" if wanted else f"no group {quoted(group)}"
-    raise error(Code.CONFIG_ERROR, f"{directory} holds {what}: name one of {names}")
+    if wanted:
+        names = ", ".join(map(str, wanted))
+        raise error(Code.CONFIG_ERROR, f"{directory} holds several groups of that name: name one of {names}")
+    names = some_of(sorted({name_in(each.name) for each in groups}))
+    raise error(Code.CONFIG_ERROR, f"{directory} holds no group {quoted(group)}: name one of {names}")
+
+
+def some_of(names: Sequence[str]) -> str:
+    """The first of them, and how many more there are."""
+    more = len(names) - NAMES_SHOWN
+    return ", ".join(names[:NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
 def _has_segments(directory: Path) -> bool:

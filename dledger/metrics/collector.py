@@ -47,6 +47,10 @@ GAUGES = (
         "When the last scrub of the whole log was done; 0: never.",
     ),
     _Family("named_producers", "named_producers", "Producers' names that the log keeps; it refuses more than 10,000."),
+    _Family(
+        "clock_ahead_seconds", "clock_ahead_s", "This leader's clock over those of a majority; 0 within ten seconds."
+    ),
+    _Family("record_ahead_seconds", "record_ahead_s", "The last record's time over the clocks; 0 within a minute."),
     _Family("log_size_bytes", "log_size_bytes", "What the log's segments take on the disk."),
 )
 COUNTERS = (

@@ -78,6 +78,12 @@ class GroupMetrics:
     scrub_last_pass_s: float = 0.0
     """When the last one was done, in seconds since the epoch; 0: none since the start."""
 
+    # Clocks, on the leader.
+    clock_ahead_s: float = 0.0
+    """This leader's clock, over that of a majority; 0 within ten seconds."""
+    record_ahead_s: float = 0.0
+    """The last record's time, over the clocks; 0 within a minute."""
+
     # Space.
     disk_free_bytes: int = 0
     """On the log's file system, at the last look."""

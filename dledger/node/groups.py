@@ -13,7 +13,7 @@ from dledger.common.batches import in_batches
 from dledger.common.closing import unless_cancelled
 from dledger.common.config import NodeConfig
 from dledger.common.errors import Code, DLedgerError, error, quoted
-from dledger.common.types import META_GROUP, Member, Position, Term
+from dledger.common.types import META_GROUP, Member, Position, Term, name_in
 from dledger.disk.disk import Disk, remove_directory, run_to_the_end
 from dledger.group.failing import as_refusal
 from dledger.group.group_record import GroupRecord
@@ -22,7 +22,7 @@ from dledger.group.repair.recovering import RecoveringReplica
 from dledger.group.replica import Replica
 from dledger.log.log_api import Damaged
 from dledger.metrics.group import GroupMetrics
-from dledger.node.identity import Identity
+from dledger.node.identity import Identity, copied_by_hand
 from dledger.node.opening import AnyReplica, Opener
 from dledger.node.peer_book import is_before
 from dledger.node.peer_trust import TrustListener
@@ -131,6 +131,11 @@ class Groups:
             raise self.refusal(self.name_of(key))
         return found
 
+    def is_open(self, group: str) -> bool:
+        """Whether ``present`` has it."""
+        key = self.key_of(group)
+        return key in self.replicas or key in self.recovering
+
     def key_of(self, name: str) -> str:
         """The name here of the group that others call ``name``."""
         name = name or self.unnamed
@@ -138,7 +143,7 @@ class Groups:
 
     def name_of(self, key: str) -> str:
         """The others' name for the group called ``key`` here."""
-        return next((name for name, known in self.names.items() if known == key), key)
+        return next((name for name, known in self.names.items() if known == key), name_in(key))
 
     def record(self, group: str) -> GroupRecord:
         """Of a group that is open."""
@@ -185,8 +190,8 @@ class Groups:
         if config.group == META_GROUP:
             raise error(
                 Code.UNSUPPORTED_VERSION,
-                f"{config.data_dir} was written by a dledger whose clusters had no group {META_GROUP!r}: start a new "
-                "cluster in empty directories, and copy the log there with `dledger tail -o raw | dledger append`",
+                f"{config.data_dir} was written by a dledger whose clusters had no group {META_GROUP!r}: "
+                f"{copied_by_hand(config.data_dir, groups[0])}",
             )
         raise error(
             Code.CONFIG_ERROR,

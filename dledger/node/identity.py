@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 
 from dledger.common.errors import Code, error
-from dledger.common.types import MAX_START_NONCES, NodeId, NodeStart
+from dledger.common.types import DEFAULT_GROUP, MAX_START_NONCES, NodeId, NodeStart
 from dledger.disk.disk import FULL, Disk, make_directories
 from dledger.disk.record import READMIT, RecordKind
 from dledger.disk.syncer import Handle
@@ -172,7 +172,15 @@ async def _opened(disk: Disk, slots: TwoSlotFile, data_dir: Path, node_id: NodeI
     if record.groups_of_first_format:
         raise error(
             Code.UNSUPPORTED_VERSION,
-            f"{data_dir} was written by a dledger that had one group a node: start a new cluster in empty directories, "
-            "and copy the log there with `dledger tail -o raw | dledger append`",
+            f"{data_dir} was written by a dledger that had one group a node: {copied_by_hand(data_dir, DEFAULT_GROUP)}",
         )
     return record
+
+
+def copied_by_hand(data_dir: Path, group: str) -> str:
+    """What to do with a directory that this program cannot open. Its log can still be read where it lies."""
+    name = "" if group == DEFAULT_GROUP else f" --group {group}"
+    return (
+        "start a new cluster in empty directories, and copy the records there: "
+        f"dledger log dump {data_dir} --records{name} | dledger append (see 'An old data directory' in docs/admin.md)"
+    )

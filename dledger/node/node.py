@@ -4,9 +4,7 @@ The node opens and closes groups as it is told (``Node.groups``), and at a start
 ``NodeConfig.group``, is founded from the configuration's peers. Its first leader mints the cluster's id, so no other
 group is opened before that is committed.
 
-This is also the embedded form: a host program makes a ``Node`` in its own event loop. The program is told of role
-changes, and appends and reads without a network in between. ``dledger serve`` puts gRPC and /metrics in front of the
-same class.
+A server's node knows the cluster's directory of groups besides (``server/cluster_node.py``).
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import AsyncExitStack
 from functools import partial
@@ -26,7 +24,7 @@ from dledger.common.config import NodeConfig
 from dledger.common.config_checks import validate
 from dledger.common.errors import Code, DLedgerError, PeerRefused, error
 from dledger.common.limited_log import LimitedLog
-from dledger.common.types import Ack, Consistency, Entry, Member, NodeId, NodeStart, Role, Term
+from dledger.common.types import Member, NodeId, NodeStart, Role, Term
 from dledger.disk.disk import Disk, OsDisk
 from dledger.disk.reserve import Reserves
 from dledger.disk.room import RoomWatch
@@ -250,57 +248,6 @@ class Node:
         """Raises UNKNOWN_GROUP, and CORRUPT_LOG while its log is being repaired. An empty name is the configured
         group."""
         return self.groups.get(group)
-
-    async def find(self, group: str) -> Replica:
-        """As ``replica``; a node with a directory of groups asks the directory for a group that is not here."""
-        return self.replica(group)
-
-    # The log, for a host program ---------------------------------------------------------------------------------
-
-    @property
-    def role(self) -> Role:
-        return self.role_in("")
-
-    def role_in(self, group: str) -> Role:
-        """Raises UNKNOWN_GROUP."""
-        return self.groups.present(group).role
-
-    @property
-    def leader_id(self) -> str:
-        """Empty when none is known."""
-        return self.groups.present("").leader_id
-
-    async def append(self, record: bytes, *, expect_index: int | None = None, group: str = "") -> Ack:
-        """One record, committed. Raises NotLeader, PendingFull, DiskFull; OutcomeUnknown when leadership is lost; and
-        WrongExpectedIndex unless the record gets the index ``expect_index``, where one is given."""
-        return (await self.append_many([record], expect_index=expect_index, group=group))[0]
-
-    async def append_many(
-        self, records: Sequence[bytes], *, expect_index: int | None = None, group: str = ""
-    ) -> list[Ack]:
-        """Records that share one frame: all are committed or none. Raises as ``append``; ``expect_index`` is that of
-        the first."""
-        result = await (await self.find(group)).appender.append_records(records, expect_index=expect_index)
-        return [Ack(result.base_index + ordinal, result.term, result.timestamp_ms) for ordinal in range(result.count)]
-
-    async def get(self, index: int, consistency: Consistency = Consistency.LINEARIZABLE, *, group: str = "") -> Entry:
-        """Raises OutOfRange, and NotLeader for a linearizable read elsewhere."""
-        reader = (await self.find(group)).reader
-        return await reader.get(index, await reader.read_point(consistency))
-
-    async def read(
-        self,
-        start: int = 0,
-        *,
-        follow: bool = False,
-        consistency: Consistency = Consistency.LINEARIZABLE,
-        group: str = "",
-    ) -> AsyncGenerator[Entry, None]:
-        """Committed records from ``start`` on, in order; up to those committed at the call, or for ever."""
-        reader = (await self.find(group)).reader
-        point = await reader.read_point(consistency)
-        async for entry in reader.records(start, point, follow=follow):
-            yield entry
 
     # What replicas ask (Host) ------------------------------------------------------------------------------------
 

@@ -180,7 +180,8 @@ class Peers:
             )
         if node_id not in self._targets and not self._admit_stranger(identity):
             raise PeerRefused(
-                f"{quoted(node_id)} is not one of the other members of this cluster: add it, or check --id and --peers",
+                f"{quoted(node_id)} is not one of the other members of this cluster: add it, or check its --id and the "
+                "cluster that its --peers or --join name",
                 code=Code.UNKNOWN_MEMBER,
             )
         self._check_impostor(identity)

@@ -14,7 +14,7 @@ from dledger.log.frame.control import member_record, settings_record
 from dledger.log.log_api import Damaged
 from dledger.raft.state import VoteBlocker
 from dledger.rpc.server.refusals import unary, unary_with_caller
-from dledger.server.cluster_node import Node
+from dledger.server.cluster_node import ClusterNode
 from dledger.server.directory_machine import GroupEntry
 from dledger.server.operator_lines import tell
 from dledger.v1 import admin_pb2, admin_pb2_grpc
@@ -22,7 +22,7 @@ from dledger.version import __version__
 
 
 class AdminService(admin_pb2_grpc.AdminServiceServicer):
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: ClusterNode) -> None:
         self._node = node
 
     @unary
@@ -60,8 +60,9 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
             log_size_bytes=replica.log.size_bytes,
             damaged_frames=replica.metrics.damaged_frames,
             repair_stuck=replica.exchange.repairer.is_stuck,
-            founders_missing=node.founders_missing if replica.log.last.position == 0 else (),
+            founders_missing=_founders_missing(node, replica),
             vote_blockers=_words(replica.core.vote_blockers),
+            record_ahead_ms=replica.retention.clocks.record_ahead_ms,
         )
         return _with_totals(response, node)
 
@@ -210,7 +211,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         )
 
 
-def _of_recovering(node: Node, recovering: RecoveringReplica) -> admin_pb2.StatusResponse:
+def _of_recovering(node: ClusterNode, recovering: RecoveringReplica) -> admin_pb2.StatusResponse:
     """The known facts of a log that cannot be opened yet. How far it is committed in records is not."""
     config, state = node.config, recovering.log.state
     return admin_pb2.StatusResponse(
@@ -238,19 +239,25 @@ def _of_recovering(node: Node, recovering: RecoveringReplica) -> admin_pb2.Statu
     )
 
 
-def _with_totals(response: admin_pb2.StatusResponse, node: Node) -> admin_pb2.StatusResponse:
+def _with_totals(response: admin_pb2.StatusResponse, node: ClusterNode) -> admin_pb2.StatusResponse:
     """With what is so of the node, over all its groups."""
     replicas = list(node.groups.replicas.values())
     response.groups = len(node.groups.all())
     response.groups_led = sum(replica.role is Role.LEADER for replica in replicas)
     response.node_log_size_bytes = sum(replica.log.size_bytes for replica in replicas)
+    response.clock_ahead_ms = max((each.retention.clocks.clock_ahead_ms for each in replicas), default=0)
     response.node_damaged_frames = sum(each.damaged_frames for each in node.groups.metrics.values())
     for peer, refusal in sorted(node.refusals.items()):
         response.refused_by.add(id=peer, reason=refusal.code.value, message=str(refusal))
     return response
 
 
-def _is_removed(node: Node, replica: Replica) -> bool:
+def _founders_missing(node: ClusterNode, replica: Replica) -> list[NodeId]:
+    """The log of a new member of another group than `meta` is empty too, and no cluster is founded for that."""
+    return node.founders_missing if replica.group == META_GROUP and replica.log.last.position == 0 else []
+
+
+def _is_removed(node: ClusterNode, replica: Replica) -> bool:
     """By the word of others, while it hears no leader. A replica with an empty log was not added yet."""
     says_so = any(refusal.code is Code.UNKNOWN_MEMBER for refusal in node.refusals.values())
     return says_so and not replica.leader_id and replica.log.last.position > 0

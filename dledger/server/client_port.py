@@ -9,7 +9,7 @@ from grpc_health.v1 import health_pb2
 from grpc_health.v1.health import aio as grpc_health
 
 from dledger.common.types import DEFAULT_GROUP, NodeId, Role, Term
-from dledger.server.cluster_node import Node
+from dledger.server.cluster_node import ClusterNode
 from dledger.server.grpc_port import LOG_SERVICE, GrpcPort, bind_grpc
 
 _SERVING = health_pb2.HealthCheckResponse.SERVING
@@ -21,14 +21,14 @@ STOP_GRACE_S = 1.0
 class ClientPort:
     """Made by ``take``. Nobody is served before ``open``."""
 
-    def __init__(self, node: Node, port: GrpcPort, health: grpc_health.HealthServicer) -> None:
+    def __init__(self, node: ClusterNode, port: GrpcPort, health: grpc_health.HealthServicer) -> None:
         self._node = node
         self._port = port
         self._health = health
         self._tasks: set[asyncio.Task[None]] = set()
 
     @classmethod
-    async def take(cls, node: Node) -> Self:
+    async def take(cls, node: ClusterNode) -> Self:
         """Takes the port. Raises CONFIG_ERROR."""
         health = grpc_health.HealthServicer()
         return cls(node, await bind_grpc(node, health), health)
@@ -39,8 +39,9 @@ class ClientPort:
         await self._health.set("", _SERVING)
         await self._health.set(LOG_SERVICE, _NOT_SERVING)
         self._node.add_listener(self._on_role)
-        if self._node.groups.has(DEFAULT_GROUP):
-            self._on_role(DEFAULT_GROUP, Role.FOLLOWER, Term(0), NodeId(self._node.leader_id))
+        groups = self._node.groups
+        if groups.is_open(DEFAULT_GROUP):
+            self._on_role(DEFAULT_GROUP, Role.FOLLOWER, Term(0), groups.present(DEFAULT_GROUP).leader_id)
 
     def _on_role(self, group: str, _role: Role, _term: Term, leader_id: NodeId) -> None:
         if group != DEFAULT_GROUP:

@@ -1,8 +1,8 @@
-"""A member of a cluster, with all groups of the cluster. ``dledger serve`` puts its ports in front of it, and
-``dledger.Node`` is the same inside of a program.
+"""A node of a cluster, with the directory of its groups: what ``dledger serve`` runs, and what is inside
+``dledger.Node``.
 
-Its own log is the group `default`; every call takes another group by name. The group `meta` is founded from the
-configuration and holds the directory of groups; its first leader founds `default` on the same members.
+The group `meta` is founded from the configuration and holds the directory of groups. Its first leader founds `default`
+on the same members, and an empty name of a group means `default`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from dledger.client.between_nodes import OtherNodes
 from dledger.common.config import NodeConfig
 from dledger.common.errors import Code, DLedgerError, error
-from dledger.common.types import DEFAULT_GROUP, META_GROUP, Ack, Member
+from dledger.common.types import DEFAULT_GROUP, META_GROUP, Member
 from dledger.disk.disk import Disk
 from dledger.group.replica import Replica
 from dledger.node import node
@@ -25,8 +25,8 @@ from dledger.server.forwarding import Forwarder
 from dledger.transport.transport_api import Transport
 
 
-class Node(node.Node):
-    """``async with Node(config) as node``, or ``start`` and ``stop``."""
+class ClusterNode(node.Node):
+    """The arguments behind ``config`` are for tests and simulations, which replace them."""
 
     def __init__(
         self,
@@ -120,9 +120,3 @@ class Node(node.Node):
                 "others, nor trims: use another group",
             )
         return replica
-
-    async def append_many(
-        self, records: Sequence[bytes], *, expect_index: int | None = None, group: str = ""
-    ) -> list[Ack]:
-        await self.find_for_users(group)
-        return await super().append_many(records, expect_index=expect_index, group=group)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 from typing import Any, Protocol
 
 import grpc
@@ -16,10 +17,11 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from dledger.common.config import MIB, join_address
 from dledger.common.errors import Code, ConfigError, error
+from dledger.common.own_name import own_name_unknown
 from dledger.rpc.server.refusals import TypedRegistry
 from dledger.rpc.server.server import GrpcServer
 from dledger.server.admin_service import AdminService
-from dledger.server.cluster_node import Node
+from dledger.server.cluster_node import ClusterNode
 from dledger.server.log_service import LogService
 from dledger.server.log_service_wire import decode_append, encode_read
 from dledger.v1 import admin_pb2, admin_pb2_grpc, log_pb2, log_pb2_grpc
@@ -47,7 +49,7 @@ class GrpcPort(Protocol):
         """Takes no further calls, and ends those under way after so long."""
 
 
-async def bind_grpc(node: Node, health: grpc_health.HealthServicer) -> GrpcPort:
+async def bind_grpc(node: ClusterNode, health: grpc_health.HealthServicer) -> GrpcPort:
     """Takes the port for clients. Raises ConfigError."""
     engine = os.environ.get(ENGINE_VARIABLE, "")
     if engine not in ("", "grpcio"):
@@ -59,13 +61,15 @@ async def bind_grpc(node: Node, health: grpc_health.HealthServicer) -> GrpcPort:
         server = GrpcServer(max_message_bytes=MAX_REQUEST_BYTES)
         _add_services(node, health, server)
         await server.bind(host, port)
+    except socket.gaierror as reason:
+        raise own_name_unknown(f"for clients on {join_address(host, port)}", reason) from reason
     except (OSError, RuntimeError) as reason:
         text = f"cannot listen on {join_address(host, port)} ({reason}): free that port, or choose another"
         raise ConfigError(text) from reason
     return server
 
 
-def _library(node: Node, health: grpc_health.HealthServicer, host: str, port: int) -> GrpcPort:
+def _library(node: ClusterNode, health: grpc_health.HealthServicer, host: str, port: int) -> GrpcPort:
     # A client that goes away while it is answered is a trace and an error to the library's own log. It is neither.
     logging.getLogger("grpc._cython.cygrpc").addFilter(says_trouble)
     server = grpc.aio.server(options=GRPC_OPTIONS)
@@ -79,7 +83,7 @@ def says_trouble(record: logging.LogRecord) -> bool:
     return type(failure).__name__ != "ExecuteBatchError"
 
 
-def _add_services(node: Node, health: grpc_health.HealthServicer, server: Any) -> None:
+def _add_services(node: ClusterNode, health: grpc_health.HealthServicer, server: Any) -> None:
     registry: Any = TypedRegistry(server, {"AppendStream": decode_append}, {"Read": encode_read})
     log_pb2_grpc.add_LogServiceServicer_to_server(LogService(node), registry)
     admin_pb2_grpc.add_AdminServiceServicer_to_server(AdminService(node), registry)

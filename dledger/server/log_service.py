@@ -13,7 +13,7 @@ from dledger.group.leader.quorum_ack_checker import AppendResult
 from dledger.group.replica import Replica
 from dledger.rpc.server.pipeline import answers_in_order
 from dledger.rpc.server.refusals import Context, consistency_of, streaming_in_context, turn_of, unary, unary_in_context
-from dledger.server.cluster_node import Node
+from dledger.server.cluster_node import ClusterNode
 from dledger.server.forwarding import RefusedCall
 from dledger.server.log_service_wire import AppendMessage, ReadMessage, encode_appended
 from dledger.server.onward import MOST_HOPS
@@ -33,7 +33,7 @@ _RangeRequest = log_pb2.ReadRequest | log_pb2.ReadRecordsRequest
 class LogService(log_pb2_grpc.LogServiceServicer):
     """Calls for another node are sent on (``Forwarder``), unless the caller asks for the refusal."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: ClusterNode) -> None:
         self._node = node
         self._onward = node.forwarder
 
@@ -250,7 +250,7 @@ class LogService(log_pb2_grpc.LogServiceServicer):
 class _AppendStream:
     """One stream's group and producer, from its first message."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: ClusterNode) -> None:
         self._node = node
         self.group = ""
         self._replica: Replica | None = None

@@ -14,10 +14,11 @@ from collections.abc import Callable, Iterator
 from dledger.common.config import NodeConfig
 from dledger.common.http2_refusal import wrong_port
 from dledger.common.open_files import keep_files_back
+from dledger.common.own_name import check_own_name
 from dledger.metrics.collector import GroupCollector, make_registry
 from dledger.metrics.server import start_metrics_server
 from dledger.server.client_port import ClientPort
-from dledger.server.cluster_node import Node
+from dledger.server.cluster_node import ClusterNode
 
 logger = logging.getLogger(__name__)
 
@@ -26,7 +27,7 @@ SWITCH_INTERVAL_S = 0.001
 The interpreter's own interval is five times as long, each time the loop wants to go on."""
 
 
-async def serve(config: NodeConfig, *, on_ready: Callable[[Node], None] | None = None) -> None:
+async def serve(config: NodeConfig, *, on_ready: Callable[[ClusterNode], None] | None = None) -> None:
     """Runs the node until SIGTERM or SIGINT, and stops it cleanly; a second signal ends the process at once.
 
     Raises the errors of ``Node.start``, CONFIG_ERROR for a port in use, and the failure that ended the node.
@@ -35,7 +36,8 @@ async def serve(config: NodeConfig, *, on_ready: Callable[[Node], None] | None =
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     stopping = asyncio.Event()
     with _signals(stopping):
-        node = Node(config)
+        node = ClusterNode(config)
+        await check_own_name(config.listen_host, config.peer_port)  # before the data directory is made
         async with contextlib.AsyncExitStack() as stack:
             stack.push_async_callback(node.stop)
             await node.open()
@@ -67,7 +69,7 @@ def _calm_collector() -> None:
     gc.freeze()
 
 
-async def _until_stopped(node: Node, stopping: asyncio.Event) -> None:
+async def _until_stopped(node: ClusterNode, stopping: asyncio.Event) -> None:
     """Returns on a signal; raises the failure that keeps the node from going on."""
     stop = asyncio.create_task(stopping.wait(), name="stop-signal")
     failed = asyncio.create_task(node.failed(), name="node-failed")

@@ -7,6 +7,8 @@
             self.value = 0
 
         def apply(self, command):
+            if not command.isdigit() or len(command) > 18:
+                raise Refused("a step is 1 to 18 digits")
             self.value += int(command)
             return self.value
 

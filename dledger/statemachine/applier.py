@@ -66,6 +66,8 @@ class Ended(NamedTuple):
     size_bytes: int
 
 
+REMEDY = "see 'A command that stops all' in docs/statemachine.md"
+
 Event = Applied | Dropped | Begun | Ended | Confirmed
 
 
@@ -85,7 +87,11 @@ class Applier:
         Raises any exception of ``StateMachine.apply`` but Refused. The state machine must not go on after one of
         these."""
         assert index == self.next_index, f"record {index} comes where {self.next_index} is due"
-        event = self._apply(index, term, value)
+        try:
+            event = self._apply(index, term, value)
+        except Exception as failure:
+            failure.add_note(f"{type(self.machine).__name__} failed at record {index} of the log: {REMEDY}")
+            raise
         self.next_index = index + 1
         return event
 

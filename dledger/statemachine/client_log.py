@@ -1,19 +1,31 @@
-"""A group of a cluster elsewhere, as a state machine's log."""
+"""A group as a program has it, as a state machine's log."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
+from typing import Protocol
 
-from dledger.client import Log
-from dledger.common.types import Consistency
+from dledger.common.types import Ack, Consistency, Entry
 from dledger.statemachine.machine_log import LogRecord
+
+
+class ProgramsLog(Protocol):
+    """What ``dledger.connect`` gives, or ``dledger.Node.group``: as far as it matters here."""
+
+    async def bounds(self, consistency: Consistency = ...) -> tuple[int, int]: ...
+
+    def read(
+        self, start: int = ..., *, follow: bool = ..., consistency: Consistency = ...
+    ) -> AsyncGenerator[Entry, None]: ...
+
+    async def append(self, record: bytes, *, expect_index: int | None = ...) -> Ack: ...
 
 
 class ClientLog:
     """Reads all records committed as far as the node asked knows; ``commit_index`` is linearizable."""
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: ProgramsLog) -> None:
         self._log = log
 
     async def first_index(self) -> int:

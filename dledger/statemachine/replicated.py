@@ -17,9 +17,9 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, Generic, Self
 
-from dledger.client import Log
+from dledger.common.batch import as_record
 from dledger.common.errors import WrongExpectedIndex
-from dledger.statemachine.client_log import ClientLog
+from dledger.statemachine.client_log import ClientLog, ProgramsLog
 from dledger.statemachine.runner import Machine, Runner
 
 MAX_ATTEMPTS = 50
@@ -30,7 +30,7 @@ class Replicated(Generic[Machine]):
     """For ``async with``: the state machine follows the log until then. ``make`` gives the state before the first
     record: mostly the class of the state machine."""
 
-    def __init__(self, log: Log, make: Callable[[], Machine]) -> None:
+    def __init__(self, log: ProgramsLog, make: Callable[[], Machine]) -> None:
         self._log = ClientLog(log)
         self._runner = Runner(self._log, make, random=Random())  # seeded by the operating system
         self._task: asyncio.Task[None] | None = None
@@ -58,9 +58,9 @@ class Replicated(Generic[Machine]):
 
     async def submit(self, command: bytes) -> Any:
         """What ``apply`` returned for it, once it is committed and applied here. Raises Refused when the state machine
-        refuses it, OutcomeUnknown when it may be carried out yet. Raises the errors of an append when it surely was not
-        appended."""
-        return await self._runner.submit(command)
+        refuses it, OutcomeUnknown when it may be carried out yet. Raises UNEXPECTED_ARGUMENT for what is not bytes, and
+        the errors of an append when it surely was not appended."""
+        return await self._runner.submit(as_record(command))
 
     async def barrier(self) -> None:
         """Returns when everything that was committed before the call is in the state: reading it is linearizable."""
@@ -88,6 +88,6 @@ class Replicated(Generic[Machine]):
         return index
 
 
-def replicate(log: Log, make: Callable[[], Machine]) -> Replicated[Machine]:
+def replicate(log: ProgramsLog, make: Callable[[], Machine]) -> Replicated[Machine]:
     """``make``'s state machine on ``log``, for ``async with``."""
     return Replicated(log, make)

@@ -20,6 +20,7 @@ from dledger.common.batch import Buffer
 from dledger.common.config import MIB, join_address
 from dledger.common.errors import Code, PeerRefused, error
 from dledger.common.limited_log import LimitedLog
+from dledger.common.own_name import own_name_unknown
 from dledger.common.resolver import Resolver
 from dledger.common.types import NodeId
 from dledger.transport.codec import Codec
@@ -137,11 +138,7 @@ class TcpTransport(Generic[M]):
         try:
             return await Listener.bind(self._host, self._port, accept, tls=tls, handshake_timeout_s=HELLO_TIMEOUT_S)
         except socket.gaierror as reason:
-            raise error(
-                Code.CONFIG_ERROR,
-                f"cannot listen for nodes on {join_address(self._host, self._port)}: the name cannot be looked up "
-                f"({reason.strerror}): give --listen an address of this machine",
-            ) from reason
+            raise own_name_unknown(f"for nodes on {join_address(self._host, self._port)}", reason) from reason
         except OSError as reason:
             raise error(
                 Code.CONFIG_ERROR,

@@ -105,7 +105,7 @@ class CreateGroupRequest(_message.Message):
     MEMBERS_FIELD_NUMBER: _builtins.int
     DRY_RUN_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """Letters, digits, '-' and '_', 64 at most."""
+    """Letters, digits, '-' and '_', 64 at most, and no '-' first."""
     dry_run: _builtins.bool
     @_builtins.property
     def members(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -331,6 +331,8 @@ class StatusResponse(_message.Message):
     NODE_LOG_SIZE_BYTES_FIELD_NUMBER: _builtins.int
     NODE_DAMAGED_FRAMES_FIELD_NUMBER: _builtins.int
     REFUSED_BY_FIELD_NUMBER: _builtins.int
+    CLOCK_AHEAD_MS_FIELD_NUMBER: _builtins.int
+    RECORD_AHEAD_MS_FIELD_NUMBER: _builtins.int
     group: _builtins.str
     cluster_id: _builtins.str
     id: _builtins.str
@@ -369,6 +371,10 @@ class StatusResponse(_message.Message):
     """How many of them it leads, what the segments of all of them take, and how many frames of theirs are damaged."""
     node_log_size_bytes: _builtins.int
     node_damaged_frames: _builtins.int
+    clock_ahead_ms: _builtins.int
+    """Of a node that leads any group: how far its clock is ahead of those of a majority. 0: not more than ten seconds."""
+    record_ahead_ms: _builtins.int
+    """Of the group's leader: how far the last record's time is ahead of the clocks. 0: not more than a minute."""
     @_builtins.property
     def followers(self) -> _containers.RepeatedCompositeFieldContainer[Global___FollowerStatus]:
         """Seen from the leader; empty on the others."""
@@ -430,10 +436,12 @@ class StatusResponse(_message.Message):
         node_log_size_bytes: _builtins.int = ...,
         node_damaged_frames: _builtins.int = ...,
         refused_by: _abc.Iterable[Global___PeerRefusal] | None = ...,
+        clock_ahead_ms: _builtins.int = ...,
+        record_ahead_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["disk", b"disk", "settings", b"settings"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "chain", b"chain", "cluster_id", b"cluster_id", "commit_index", b"commit_index", "damaged_frames", b"damaged_frames", "data_dir", b"data_dir", "disk", b"disk", "durability", b"durability", "first_index", b"first_index", "followers", b"followers", "founders_missing", b"founders_missing", "group", b"group", "groups", b"groups", "groups_led", b"groups_led", "http_address", b"http_address", "id", b"id", "last_index", b"last_index", "leader_id", b"leader_id", "log_size_bytes", b"log_size_bytes", "members", b"members", "node_damaged_frames", b"node_damaged_frames", "node_log_size_bytes", b"node_log_size_bytes", "peer_address", b"peer_address", "pid", b"pid", "position", b"position", "refused_by", b"refused_by", "repair_stuck", b"repair_stuck", "role", b"role", "settings", b"settings", "term", b"term", "version", b"version", "vote_blockers", b"vote_blockers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "chain", b"chain", "clock_ahead_ms", b"clock_ahead_ms", "cluster_id", b"cluster_id", "commit_index", b"commit_index", "damaged_frames", b"damaged_frames", "data_dir", b"data_dir", "disk", b"disk", "durability", b"durability", "first_index", b"first_index", "followers", b"followers", "founders_missing", b"founders_missing", "group", b"group", "groups", b"groups", "groups_led", b"groups_led", "http_address", b"http_address", "id", b"id", "last_index", b"last_index", "leader_id", b"leader_id", "log_size_bytes", b"log_size_bytes", "members", b"members", "node_damaged_frames", b"node_damaged_frames", "node_log_size_bytes", b"node_log_size_bytes", "peer_address", b"peer_address", "pid", b"pid", "position", b"position", "record_ahead_ms", b"record_ahead_ms", "refused_by", b"refused_by", "repair_stuck", b"repair_stuck", "role", b"role", "settings", b"settings", "term", b"term", "version", b"version", "vote_blockers", b"vote_blockers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

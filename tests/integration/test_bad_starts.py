@@ -104,3 +104,5 @@ async def test_an_own_name_that_cannot_be_looked_up_is_said_to_be_that(tmp_path:
     assert ended.code == 2
     assert "the name cannot be looked up" in ended.last_line
     assert "in use" not in ended.last_line
+    assert "free that port" not in ended.last_line
+    assert not (tmp_path / "n0").exists()

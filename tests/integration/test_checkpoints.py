@@ -11,6 +11,7 @@ import dledger
 from dledger.cli.ports import free_base
 from dledger.common.errors import DLedgerError
 from dledger.common.types import META_GROUP
+from dledger.server.cluster_node import ClusterNode
 from dledger.statemachine.keeper import KeeperOptions
 from tests.integration.nodes import eventually
 
@@ -25,16 +26,16 @@ def configs(directory: Path) -> list[dledger.NodeConfig]:
 
 
 @asynccontextmanager
-async def running(configs: list[dledger.NodeConfig]) -> AsyncIterator[list[dledger.Node]]:
+async def running(configs: list[dledger.NodeConfig]) -> AsyncIterator[list[ClusterNode]]:
     async with AsyncExitStack() as stack:
-        nodes = [dledger.Node(config) for config in configs]
+        nodes = [ClusterNode(config) for config in configs]
         for node in nodes:
             node.directory._keeper._options = OFTEN
         await asyncio.gather(*(stack.enter_async_context(node) for node in nodes))
         yield nodes
 
 
-async def names(nodes: list[dledger.Node]) -> set[str]:
+async def names(nodes: list[ClusterNode]) -> set[str]:
     """By whoever leads `meta`; empty while nobody does."""
     for node in nodes:
         try:
@@ -44,7 +45,7 @@ async def names(nodes: list[dledger.Node]) -> set[str]:
     return set()
 
 
-async def create(nodes: list[dledger.Node], name: str) -> None:
+async def create(nodes: list[ClusterNode], name: str) -> None:
     async def created() -> bool:
         for node in nodes:
             try:
@@ -57,7 +58,7 @@ async def create(nodes: list[dledger.Node], name: str) -> None:
     await eventually(created, f"{name} is made")
 
 
-def begins(node: dledger.Node) -> int:
+def begins(node: ClusterNode) -> int:
     return node.replica(META_GROUP).log.state.first_index
 
 

@@ -69,6 +69,8 @@ async def test_a_leader_ten_years_ahead_says_so_and_leaves_no_record_of_that_tim
             return "this leader's clock is ahead" in nodes.log_of(wrong)
 
         await eventually(is_told_of, "the leader says that its clock is ahead")
+        status = await nodes[wrong].admin.Status(admin_pb2.StatusRequest(), timeout=CALL_TIMEOUT_S)
+        assert status.clock_ahead_ms > 3_600 * 86_400_000
         await nodes.terminate(wrong)
         await nodes.restart(wrong)
         assert await seconds_ahead(nodes) < MOST_AHEAD_S

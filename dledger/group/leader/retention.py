@@ -61,7 +61,7 @@ class Retention:
         self._settings = settings
         self._trimming: asyncio.Task[None] | None = None
         self._next_policy_s = 0.0
-        self._clocks = ClockWatch(context)
+        self.clocks = ClockWatch(context)
 
     # Every node ----------------------------------------------------------------------------------------------------
 
@@ -77,7 +77,7 @@ class Retention:
         now_s = self._context.now_s()
         if now_s >= self._next_policy_s and self._context.role is Role.LEADER:
             self._next_policy_s = now_s + POLICY_INTERVAL_S
-            self._clocks.check()
+            self.clocks.check()
             self._apply_policy()
 
     def on_commit(self) -> None:

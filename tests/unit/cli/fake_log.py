@@ -31,6 +31,8 @@ class FakeAdmin:
     def __init__(self) -> None:
         self.calls: list[tuple[Any, ...]] = []
         self.refusals: list[DLedgerError] = []
+        self.refusals_of: dict[str, DLedgerError] = {}
+        """By the name of the operation: all calls of it are refused."""
         self.on_wait: Callable[[DLedgerError], None] | None = None
         self.may_be_earlier = False
         self.trims_to: TrimResult | None = None
@@ -55,6 +57,8 @@ class FakeAdmin:
         self.calls.append(call)
         if self.refusals:
             raise self.refusals.pop(0)
+        if call[0] in self.refusals_of:
+            raise self.refusals_of[call[0]]
         others = [Member(NodeId(each), f"{each}:2") for each in ("n0", "n1", "n2") if each != node_id]
         named = [] if voter is None else [Member(NodeId(node_id), f"{node_id}:2", voter=voter)]
         dry_run = call[-1]

@@ -41,8 +41,17 @@ def test_preferred_leaders_are_set_and_cleared(dledger: Run, fake: FakeLog) -> N
 def test_preferred_leaders_are_shown(dledger: Run) -> None:
     settings = GroupSettings((PreferredLeader(NodeId("n1"), 10),))
     log = FakeLog(status=ClusterStatus("default", 3, "n1", "", healthy().nodes, settings))
-    assert dledger("admin", "preferred", "-o", "json", log=log).last_json == {"preferred": {"n1": 10}, "dry_run": False}
+    assert dledger("admin", "preferred", "-o", "json", log=log).last_json == {
+        "preferred": {"n1": 10}, "spread": False, "dry_run": False,
+    }  # fmt: skip
     assert log.admin.calls == []
+
+
+def test_the_clusters_own_choice_of_a_leader_is_not_called_nobodys(dledger: Run, fake: FakeLog) -> None:
+    shown = dledger("admin", "preferred", "--group", "orders", log=fake)
+    assert shown.out == b"preferred spread=-\n"
+    assert "a leader of its own choice" in shown.err
+    assert dledger("admin", "preferred", log=fake).out == b"preferred nobody=-\n"
 
 
 @pytest.mark.parametrize("arguments", [["n1"], ["n1=0"], ["n1=-1"], ["n1=x"], ["n1=1,n1=2"], ["n1=1", "--clear"], [""],
@@ -263,3 +272,14 @@ def test_a_quantity_without_its_unit_is_refused(dledger: Run, fake: FakeLog, fla
     outcome = dledger("admin", "retention", *flags, log=fake)
     assert outcome.code == 2
     assert fake.admin.calls == []
+
+
+def test_a_dry_run_of_a_move_names_the_successors_and_changes_nothing(dledger: Run, fake: FakeLog) -> None:
+    fake.cluster.groups.make("bills", ["n0", "n1", "n3"])
+    in_a_group = error(Code.CHANGE_REFUSED, "n0 is a member of bills too", groups="bills")
+    fake.admin.refusals_of["remove"] = in_a_group
+    outcome = dledger("admin", "remove", "n0", "--move", "--dry-run", log=fake)
+    assert outcome.out == b"dry-run id=n0 group=meta voters=n1,n2 learners=-\n"
+    assert outcome.err == "bills: n0 would leave, and n2 take its place\n"
+    assert fake.admin.calls == [("add", "n2", "", True), ("remove", "n0", True)]
+    assert dledger("admin", "remove", "n0", "--dry-run", log=fake).code == 5, "without --move it is refused"

@@ -103,6 +103,20 @@ def test_wrong_usage_is_not_repeated_at_any_length(dledger: Run, fake: FakeLog, 
     assert len(outcome.err) < 1_000
 
 
+@pytest.mark.parametrize("command", [["status", "--timeout", "5s"], ["bench", "append", "--duration", "5s"]])
+def test_seconds_with_a_unit_are_refused_with_how_to_write_them(
+    dledger: Run, fake: FakeLog, command: list[str]
+) -> None:
+    outcome = dledger(*command, log=fake)
+    assert outcome.code == 2
+    assert "'5s' is no number of seconds: write it without a unit, as in 5." in outcome.err
+
+
+def test_an_index_that_cannot_be_is_wrong_usage(dledger: Run, fake: FakeLog) -> None:
+    assert dledger("append", "-d", "x", "--expect-index", str(2**64), log=fake).code == 2
+    assert fake.records == []
+
+
 @pytest.mark.parametrize("timeout", ["nan", "inf", "0", "-1", "1e300"])
 def test_a_timeout_that_is_none_is_wrong_usage(dledger: Run, fake: FakeLog, timeout: str) -> None:
     outcome = dledger("status", "--timeout", timeout, log=fake)
@@ -118,10 +132,51 @@ def test_no_group_is_the_default_one(dledger: Run, monkeypatch: pytest.MonkeyPat
         return FakeLog()
 
     monkeypatch.setattr(Target, "connect", connect)
-    assert dledger("health", "--group", "").code == 0
-    assert dledger("status", "--group", "").code == 0
-    assert dledger("admin", "remove", "n1", "--group", "").code == 0
+    monkeypatch.setenv("DLEDGER_GROUP", "")
+    assert dledger("health").code == 0
+    assert dledger("status").code == 0
+    assert dledger("admin", "remove", "n1").code == 0
     assert groups == ["default", "meta", "meta"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["append", "-d", "x"], ["get", "0"], ["status"], ["health"], ["admin", "trim", "--before", "1"],
+        ["admin", "remove", "n1"], ["admin", "remove", "n1", "--move"], ["log", "verify", "."],
+    ],
+)  # fmt: skip
+def test_an_empty_group_is_refused_rather_than_taken_for_another(
+    dledger: Run, fake: FakeLog, command: list[str]
+) -> None:
+    outcome = dledger(*command, "--group", "", log=fake)
+    assert outcome.code == 2
+    assert "it names no group: give a name, or leave --group out." in outcome.err
+
+
+def test_a_learner_with_an_empty_log_is_no_cluster_that_is_being_founded(dledger: Run) -> None:
+    nodes = (node("n0", "learner"), node("n1", "leader"))
+    nodes = (replace(nodes[0], voter=False, founders_missing=("n2",)), nodes[1])
+    outcome = dledger("status", "--group", "orders", log=FakeLog(status=ClusterStatus("orders", 3, "n1", "c1", nodes)))
+    assert b"why" not in outcome.out
+
+
+def test_a_member_at_the_address_of_another_cluster_is_told_of_with_the_remedy(dledger: Run) -> None:
+    text = "nX refused: n0 dialled 'nX' and reached n7: check the peers' addresses"
+    here = replace(node("n0", "leader"), refused_by=(PeerRefusal("nX", "UNEXPECTED_MEMBER", text),))
+    there = replace(node("nX", "unknown", reachable=False), voter=False, peer_address="h:1")
+    shown = dledger("status", log=FakeLog(status=ClusterStatus("meta", 3, "n0", "c1", (here, there)))).out.decode()
+    remedy = "if another node is at h:1: dledger admin remove nX, then add the right one"
+    assert f"why: nX refuses n0: {text}; {remedy}\n" in shown
+
+
+def test_a_clock_that_is_ahead_is_told_of_by_status_and_health(dledger: Run) -> None:
+    wrong = replace(node("n1", "leader"), clock_ahead_ms=3650 * 86_400_000, record_ahead_ms=90_000)
+    fake = FakeLog(status=ClusterStatus("meta", 3, "n1", "c1", (node("n0", "follower"), wrong)))
+    shown = dledger("status", log=fake).out.decode()
+    assert "why: the clock of n1 is 3650 days ahead of the other voters': set it right\n" in shown
+    assert "why: the last record's time is 90 seconds ahead of the clocks" in shown
+    assert " clock_ahead=n1" in dledger("health", log=fake).out.decode()
 
 
 def test_status_is_of_the_nodes_unless_a_group_is_named(dledger: Run) -> None:
@@ -262,7 +317,8 @@ def test_status_tells_of_everyone(dledger: Run, fake: FakeLog) -> None:
         "id", "address", "peer_address", "http_address", "role", "term", "first_index", "commit_index", "last_index",
         "position", "chain", "pid", "data_dir", "durability", "version", "reachable",
         "voter", "counts", "lag_frames", "disk", "log_size_bytes", "damaged_frames", "repair_stuck", "vote_blockers",
-        "groups", "groups_led", "node_log_size_bytes", "node_damaged_frames", "refused_by",
+        "groups", "groups_led", "node_log_size_bytes", "node_damaged_frames", "refused_by", "clock_ahead_ms",
+        "record_ahead_ms",
     }  # fmt: skip
     lines = dledger("status", "--group", "default", log=fake).out.decode().splitlines()
     assert lines[0].startswith("group default  leader n1  term 3")

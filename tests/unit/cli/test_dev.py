@@ -128,8 +128,10 @@ def test_kill_9_of_dev_ends_every_node(dev: Dev) -> None:
 
 
 def test_a_dead_node_stays_dead_until_its_line_is_run_and_then_ends_with_dev(dev: Dev) -> None:
-    dev.line()
+    ready = dev.line()
     assert "log to" in dev.complaint()
+    endpoints = ready.split("endpoints=")[1].split()[0]
+    assert f"export DLEDGER_ENDPOINTS={endpoints}" in dev.complaint(), "no command would find these ports"
     old = dev.pid("n1")
     os.kill(old, signal.SIGKILL)
     assert dev.complaint().startswith("n1 was killed by SIGKILL. It stays down")

@@ -43,12 +43,18 @@ def test_members_that_are_none_are_wrong_usage(dledger: Run, fake: FakeLog, memb
 
 
 @pytest.mark.parametrize(
-    "arguments", [["group", "create", "a b"], ["group", "delete", ""], ["get", "0", "--group", "ä"]]
+    "arguments",
+    [
+        ["group", "create", "a b"],
+        ["group", "delete", ""],
+        ["get", "0", "--group", "ä"],
+        ["group", "create", "--", "-x"],
+    ],
 )
 def test_a_bad_name_is_wrong_usage(dledger: Run, fake: FakeLog, arguments: list[str]) -> None:
     outcome = dledger(*arguments, log=fake)
     assert outcome.code == 2
-    assert "is not a group name: use 1 to 64 letters, digits, '-' and '_'." in outcome.err
+    assert "is not a group name: use 1 to 64 letters, digits, '-' and '_', not '-' first." in outcome.err
     assert outcome.err.count("\n") == 1
 
 

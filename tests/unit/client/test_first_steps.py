@@ -21,6 +21,10 @@ def test_every_public_name_is_there_and_completes(name: str) -> None:
     assert getattr(dledger, name) is not None
 
 
+def test_nothing_that_is_not_public_completes() -> None:
+    assert {name for name in dir(dledger) if not name.startswith("__")} <= set(dledger.__all__)
+
+
 def test_every_error_can_be_caught_by_its_public_name() -> None:
     refusals = [
         each for _, each in inspect.getmembers(errors, inspect.isclass) if issubclass(each, dledger.DLedgerError)

@@ -363,6 +363,12 @@ async def test_a_trimmed_start_is_refused_with_where_the_log_begins(filled: Fake
     assert refusal.value.metadata["first_index"] == "50"
 
 
+async def test_a_range_that_ends_before_it_begins_is_refused_and_an_empty_one_is_not(log: client.Log) -> None:
+    with pytest.raises(InvalidRequest, match="ends at 0, before it begins at 3"):
+        await indexes(log.read_batches(3, 0))
+    assert await indexes(log.read_batches(3, 3)) == []
+
+
 async def test_a_negative_range_is_refused(log: client.Log) -> None:
     with pytest.raises(InvalidRequest):
         await indexes(log.read_batches(-5))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from dledger.common.config import NodeConfig
+from dledger.common.config import NodeConfig, Timings
+from dledger.common.config_checks import validate
 from dledger.common.config_file import format_peers, load_config_file, node_config, parse_peers
 from dledger.common.errors import ConfigError
 from dledger.common.types import Durability
@@ -149,3 +152,24 @@ def test_a_data_directory_on_a_read_only_mount_is_refused_by_that_name(
     monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_flag=os.ST_RDONLY))
     with pytest.raises(ConfigError, match=f"{tmp_path} is mounted read-only"):
         config(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"durability": "fsync"}, "durability is 'fsync': give a dledger.Durability"),
+        ({"peers": {"n0": 5}}, "the address of n0 in peers is 5: give host:port"),
+        ({"peers": "n0=127.0.0.1:1"}, "peers is 'n0=127.0.0.1:1': give a dict of id to host:port"),
+        ({"id": None}, "id is None: give a str"),
+        ({"grpc_port": "20912"}, "grpc_port is '20912': give an int"),
+        ({"limits": {}}, "limits is {}: give a dledger.Limits"),
+        ({"timings": Timings(heartbeat_interval_ms="50")}, "heartbeat_interval_ms is '50': give a number"),  # type: ignore[arg-type]
+        ({"data_dir": "data"}, "data_dir is 'data': give a pathlib.Path"),
+    ],
+)
+def test_what_a_program_gives_of_the_wrong_type_is_refused_with_the_right_one(
+    tmp_path: Path, settings: dict[str, Any], sentence: str
+) -> None:
+    given: dict[str, Any] = {"id": "n0", "peers": PEERS, "data_dir": tmp_path / "data", **settings}
+    with pytest.raises(ConfigError, match=re.escape(sentence)):
+        validate(NodeConfig(**given))

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import logging
+import subprocess
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from dledger.common.errors import ConfigError
-from dledger.common.logs import JsonFormatter, TextFormatter, setup_logging
+from dledger.common.logs import JsonFormatter, TextFormatter, setup_default_logging, setup_logging
 from dledger.common.types import Role
 
 
@@ -112,6 +113,25 @@ def test_libraries_say_nothing_of_their_insides_at_debug(capsys: pytest.CaptureF
     logging.getLogger().handlers[0].flush()
     assert "our own" in (said := capsys.readouterr().err)
     assert "a library's" not in said
+
+
+def test_a_program_without_logs_of_its_own_is_shown_warnings_with_their_fields() -> None:
+    program = (
+        "import logging; from dledger.common.logs import setup_default_logging as setup;"
+        "setup(); setup();"
+        "log = logging.getLogger('dledger.x'); log.info('quiet'); log.warning('cannot connect', extra={'peer': 'n1'})"
+    )
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    [line] = done.stderr.splitlines()
+    assert line.endswith("dledger.x: cannot connect peer=n1")
+
+
+@pytest.mark.usefixtures("_root_logger")
+def test_a_program_with_logs_of_its_own_keeps_them_as_they_are() -> None:
+    logging.basicConfig(handlers=[logging.NullHandler()], force=True)
+    before = logging.getLogger("dledger").handlers[:]
+    setup_default_logging()
+    assert logging.getLogger("dledger").handlers == before
 
 
 @pytest.mark.parametrize(("format_", "level"), [("xml", "info"), ("text", "chatty")])

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from dledger.group import gauges
 from dledger.raft.leadership import MAX_STAMP_LEAD_MS
 from tests.support.cluster import SimCluster, SimNode
 from tests.support.virtual_time import virtual_time
@@ -62,6 +63,30 @@ async def test_a_leader_whose_clock_is_ahead_of_the_others_is_warned(caplog: pyt
         said = [record for record in caplog.records if "clock is ahead" in record.message]
         assert len(said) == 1
         assert said[0].ahead_ms == pytest.approx(TEN_YEARS_MS, abs=5)  # type: ignore[attr-defined]
+
+
+@virtual_time
+async def test_a_clock_that_is_ahead_is_a_metric_of_its_leader_until_it_is_set_right() -> None:
+    async with SimCluster(3) as cluster:
+        leader = await cluster.leader()
+        leader.clock_offset_ms = TEN_YEARS_MS
+        await asyncio.sleep(5)
+        gauges.refresh(leader.replica)
+        assert leader.replica.metrics.clock_ahead_s == pytest.approx(TEN_YEARS_MS / 1000, abs=1)
+        leader.clock_offset_ms = 0
+        await asyncio.sleep(5)
+        gauges.refresh(leader.replica)
+        assert leader.replica.metrics.clock_ahead_s == 0
+
+
+@virtual_time
+async def test_a_node_that_leads_no_more_tells_of_no_clock() -> None:
+    async with SimCluster(3) as cluster:
+        leader = await cluster.leader()
+        leader.clock_offset_ms = TEN_YEARS_MS
+        await asyncio.sleep(5)
+        await leader.replica.handover.transfer(None)
+        assert leader.replica.retention.clocks.clock_ahead_ms == 0
 
 
 @virtual_time

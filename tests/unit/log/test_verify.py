@@ -13,7 +13,7 @@ from dledger.common.errors import ConfigError
 from dledger.log.frame.frame import make_frame
 from dledger.log.segment.segment import FIRST_PAGE_BYTES
 from dledger.log.segment.snapshot_file import COPY_ALIGN_BYTES
-from dledger.log.verify import dump, dump_records, verify
+from dledger.log.verify import dump, dump_records, some_of, verify
 from tests.unit.log.harness import (
     Witness,
     files_of,
@@ -53,10 +53,15 @@ def test_what_is_not_a_log_is_a_config_error(tmp_path: Path, directory: str) -> 
         verify(tmp_path / directory)
 
 
+def test_of_many_names_the_first_and_the_number_of_the_others_are_told() -> None:
+    assert some_of(["a", "b"]) == "a, b"
+    assert some_of([f"g{at}" for at in range(47)]) == "g0, g1, g2, g3, g4, g5, g6, g7, g8, g9 and 37 more"
+
+
 async def test_several_groups_must_be_told_apart(tmp_path: Path) -> None:
     await write_log(tmp_path / "groups" / "a", 1)
     await write_log(tmp_path / "groups" / "b.17", 2)
-    with pytest.raises(ConfigError, match="no group 'default': name one of"):
+    with pytest.raises(ConfigError, match=r"no group 'default': name one of a, b$"):
         verify(tmp_path)
     assert verify(tmp_path, "b").frames == verify(tmp_path / "groups" / "b.17").frames
     await write_log(tmp_path / "groups" / "b.18", 1)

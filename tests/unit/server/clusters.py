@@ -15,8 +15,9 @@ from dledger.common.config import NodeConfig, Timings
 from dledger.common.errors import Code, DLedgerError, GroupExists
 from dledger.common.types import DEFAULT_GROUP, META_GROUP, NodeId, Role
 from dledger.group.replica import Replica
-from dledger.server.cluster_node import Node
+from dledger.server.cluster_node import ClusterNode
 from dledger.server.directory_machine import GroupEntry
+from dledger.server.embedded import NodeLog
 from dledger.testing.memory_network import MemoryNetwork
 from dledger.v1.directory_pb2 import RecordMembersCommand
 from tests.unit.group.rot import until
@@ -38,7 +39,7 @@ class Cluster(OtherNodes):
         self._network = MemoryNetwork(Random(1))
         self.faults = self._network.faults
         self._founders = {f"n{at}": f"n{at}:1" for at in range(size)}
-        self.nodes: dict[str, Node] = {}
+        self.nodes: dict[str, ClusterNode] = {}
         self.is_told = True
         """What leaders tell the directory gets there."""
 
@@ -53,7 +54,7 @@ class Cluster(OtherNodes):
                 id=each, peers=others, address=f"{each}:1", data_dir=self.data_dir(each), timings=TIMINGS
             )
             transport = self._network.transport(NodeId(each))
-            node = self.nodes[each] = Node(config, transport=transport, random=Random(each), others=self)
+            node = self.nodes[each] = ClusterNode(config, transport=transport, random=Random(each), others=self)
             await node.start()
 
     async def stop(self, *node_ids: str) -> None:
@@ -98,7 +99,7 @@ class Cluster(OtherNodes):
 
     # What is asked of it -----------------------------------------------------------------------------------------
 
-    async def ask(self, ask: Callable[[Node], Awaitable[T]]) -> T:
+    async def ask(self, ask: Callable[[ClusterNode], Awaitable[T]]) -> T:
         """Every node in turn, until one answers as the leader does. Raises a refusal that does not pass."""
         answers: list[T] = []
 
@@ -122,7 +123,7 @@ class Cluster(OtherNodes):
         await until(lambda: self.has(name, *(members or self._founders)))
 
     async def append(self, name: str, *records: bytes) -> None:
-        await self.ask(lambda node: node.append_many(records, group=name))
+        await self.ask(lambda node: NodeLog(node, name).append_many(records))
 
     async def add(self, name: str, node_id: str) -> None:
         await self.ask(lambda node: node.replica(name).members.add(NodeId(node_id), f"{node_id}:1"))
@@ -133,7 +134,7 @@ class Cluster(OtherNodes):
     async def remove(self, name: str, node_id: str) -> None:
         await self._once_it_passes(lambda node: node.replica(name).members.remove(NodeId(node_id)))
 
-    async def _once_it_passes(self, ask: Callable[[Node], Awaitable[object]]) -> None:
+    async def _once_it_passes(self, ask: Callable[[ClusterNode], Awaitable[object]]) -> None:
         """Also what the leader refuses for now."""
 
         async def done() -> bool:
@@ -158,7 +159,7 @@ class Cluster(OtherNodes):
         await self.ask(lambda node: node.directory.record_members(command))
 
     async def members_of_cluster(self, addresses: Iterable[str], cluster_id: str) -> dict[NodeId, str]:
-        async def told(node: Node) -> dict[NodeId, str]:
+        async def told(node: ClusterNode) -> dict[NodeId, str]:
             meta = node.directory.meta()
             meta.admission.check_leader()
             return {each.id: each.peer_address for each in meta.log.state.members}

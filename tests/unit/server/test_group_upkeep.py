@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import shutil
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from dledger.cli.main import cli
 from dledger.common.errors import Code, DLedgerError
 from dledger.common.types import DEFAULT_GROUP, META_GROUP, NodeId, Position, Term
 from dledger.node.groups import LogPosition
+from dledger.server.embedded import NodeLog
 from tests.unit.group.rot import until
 from tests.unit.server.clusters import Cluster, running
 
@@ -218,12 +222,35 @@ async def test_a_data_directory_of_a_cluster_without_a_directory_of_groups_is_re
     await cluster.nodes["n0"].stop()
 
 
+async def test_the_refusal_of_an_old_directory_names_a_command_that_gives_every_record(tmp_path: Path) -> None:
+    from tests.unit.node.groups import machines  # noqa: PLC0415
+
+    records = [b"%d" % number for number in range(25)]
+    async with machines(tmp_path) as old:
+        await old.append(DEFAULT_GROUP, *records)
+        node_id = (await old.leader()).config.id
+    cluster = Cluster(tmp_path, 3)
+    with pytest.raises(DLedgerError, match=r"dledger (log dump .*) \| dledger append") as refused:
+        await cluster.start(node_id)
+    await cluster.nodes[node_id].stop()
+    [arguments] = re.findall(r"dledger (log dump .*) \| dledger append", str(refused.value))
+    printed = await asyncio.to_thread(lambda: CliRunner().invoke(cli, arguments.split()))
+    assert printed.stdout_bytes.splitlines() == records
+
+
 async def test_what_is_asked_before_default_is_there_is_asked_again(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path, 3)
     await cluster.start("n0")
     with pytest.raises(DLedgerError) as refused:
-        await cluster.nodes["n0"].append(b"x")
+        await NodeLog(cluster.nodes["n0"], DEFAULT_GROUP).append(b"x")
     assert refused.value.code is Code.LEADER_NOT_READY
     await cluster.start("n1", "n2")
     await cluster.append(DEFAULT_GROUP, b"x")
     await cluster.stop()
+
+
+async def test_a_group_that_is_not_here_any_more_is_told_of_by_its_name_and_not_by_its_key(tmp_path: Path) -> None:
+    async with running(tmp_path) as cluster:
+        groups = cluster.nodes["n0"].groups
+        assert groups.name_of("orders.18") == "orders"
+        assert groups.name_of(DEFAULT_GROUP) == DEFAULT_GROUP

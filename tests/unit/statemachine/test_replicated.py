@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
 from dledger.client import Log
-from dledger.common.errors import Code, WrongExpectedIndex, error
+from dledger.common.errors import Code, InvalidRequest, OutcomeUnknown, WrongExpectedIndex, error
 from dledger.common.types import Ack, Consistency, Entry
+from dledger.statemachine.api import Refused
 from dledger.statemachine.records import Begin, Command, Confirmed, End, decode, encode
 from dledger.statemachine.replicated import MAX_ATTEMPTS, replicate
 from tests.unit.statemachine.memory import Counter, MemoryMachineLog
@@ -80,3 +81,35 @@ async def test_two_programs_that_checkpoint_at_once_both_succeed_and_either_is_r
         async with replicate(cast("Log", ClientSide(log)), Counter) as late:
             await late.barrier()
             assert late.machine.value == 3
+
+
+@pytest.mark.parametrize("command", [None, "3", 3, [b"3"]])
+async def test_what_is_not_bytes_is_no_command_and_is_not_appended(command: Any) -> None:
+    log = MemoryMachineLog()
+    async with replicate(cast("Log", ClientSide(log)), Counter) as counter:
+        with pytest.raises(InvalidRequest, match="is bytes, not"):
+            await counter.submit(command)
+        assert await counter.submit(b"3") == 3
+    assert not [each for each in log.records if decode(*each[::2]) == Command(b"", 1, 0, 0)]
+
+
+async def test_a_command_that_stops_the_machine_is_named_and_passed_once_apply_refuses_it() -> None:
+    log = MemoryMachineLog()
+
+    class Careful(Counter):
+        def apply(self, command: bytes) -> int:
+            if not command.isdigit():
+                raise Refused("digits")
+            return super().apply(command)
+
+    async def stop_it() -> None:
+        async with replicate(cast("Log", ClientSide(log)), Counter) as counter:
+            await counter.submit(b"3")
+            with pytest.raises(OutcomeUnknown):
+                await counter.submit(b"")
+
+    with pytest.raises(ValueError, match="invalid literal") as failed:
+        await stop_it()
+    assert f"failed at record {len(log.records) - 1} " in failed.value.__notes__[0]
+    async with replicate(cast("Log", ClientSide(log)), Careful) as careful:
+        assert await careful.submit(b"4") == 7
