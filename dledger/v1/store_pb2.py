@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from dledger.etcdpb import rpc_pb2 as dledger_dot_etcdpb_dot_rpc__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16\x64ledger/v1/store.proto\x12\ndledger.v1\x1a\x18\x64ledger/etcdpb/rpc.proto\"\x9c\x03\n\x0cStoreCommand\x12\x11\n\tis_system\x18\x01 \x01(\x08\x12\'\n\x03put\x18\x02 \x01(\x0b\x32\x18.etcdserverpb.PutRequestH\x00\x12\x38\n\x0c\x64\x65lete_range\x18\x03 \x01(\x0b\x32 .etcdserverpb.DeleteRangeRequestH\x00\x12\'\n\x03txn\x18\x04 \x01(\x0b\x32\x18.etcdserverpb.TxnRequestH\x00\x12\x32\n\x07\x63ompact\x18\x05 \x01(\x0b\x32\x1f.etcdserverpb.CompactionRequestH\x00\x12\x30\n\x05grant\x18\x06 \x01(\x0b\x32\x1f.etcdserverpb.LeaseGrantRequestH\x00\x12)\n\x06revoke\x18\x07 \x01(\x0b\x32\x17.dledger.v1.RevokeLeaseH\x00\x12+\n\x05\x61larm\x18\x08 \x01(\x0b\x32\x1a.etcdserverpb.AlarmRequestH\x00\x12\'\n\x05\x66ound\x18\t \x01(\x0b\x32\x16.dledger.v1.FoundStoreH\x00\x42\x06\n\x04kind\")\n\x0bRevokeLease\x12\n\n\x02id\x18\x01 \x01(\x03\x12\x0e\n\x06serial\x18\x02 \x01(\x04\",\n\nFoundStore\x12\x0c\n\x04uuid\x18\x01 \x01(\x0c\x12\x10\n\x08revision\x18\x02 \x01(\x03\"\x86\x01\n\tStoreHead\x12\x10\n\x08revision\x18\x01 \x01(\x03\x12\x18\n\x10\x63ompact_revision\x18\x02 \x01(\x03\x12\x0c\n\x04uuid\x18\x03 \x01(\x0c\x12\x14\n\x0clease_serial\x18\x04 \x01(\x04\x12)\n\x06\x61larms\x18\x05 \x03(\x0b\x32\x19.etcdserverpb.AlarmMember\"7\n\nStoreLease\x12\n\n\x02id\x18\x01 \x01(\x03\x12\r\n\x05ttl_s\x18\x02 \x01(\x03\x12\x0e\n\x06serial\x18\x03 \x01(\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16\x64ledger/v1/store.proto\x12\ndledger.v1\x1a\x18\x64ledger/etcdpb/rpc.proto\"\xc8\x03\n\x0cStoreCommand\x12\x11\n\tis_system\x18\x01 \x01(\x08\x12\'\n\x03put\x18\x02 \x01(\x0b\x32\x18.etcdserverpb.PutRequestH\x00\x12\x38\n\x0c\x64\x65lete_range\x18\x03 \x01(\x0b\x32 .etcdserverpb.DeleteRangeRequestH\x00\x12\'\n\x03txn\x18\x04 \x01(\x0b\x32\x18.etcdserverpb.TxnRequestH\x00\x12\x32\n\x07\x63ompact\x18\x05 \x01(\x0b\x32\x1f.etcdserverpb.CompactionRequestH\x00\x12\x30\n\x05grant\x18\x06 \x01(\x0b\x32\x1f.etcdserverpb.LeaseGrantRequestH\x00\x12)\n\x06revoke\x18\x07 \x01(\x0b\x32\x17.dledger.v1.RevokeLeaseH\x00\x12+\n\x05\x61larm\x18\x08 \x01(\x0b\x32\x1a.etcdserverpb.AlarmRequestH\x00\x12\'\n\x05\x66ound\x18\t \x01(\x0b\x32\x16.dledger.v1.FoundStoreH\x00\x12*\n\x06\x65xpire\x18\n \x01(\x0b\x32\x18.dledger.v1.ExpireLeasesH\x00\x42\x06\n\x04kind\")\n\x0bRevokeLease\x12\n\n\x02id\x18\x01 \x01(\x03\x12\x0e\n\x06serial\x18\x02 \x01(\x04\"7\n\x0c\x45xpireLeases\x12\'\n\x06leases\x18\x01 \x03(\x0b\x32\x17.dledger.v1.RevokeLease\"O\n\x12\x45xpireLeasesAnswer\x12\x10\n\x08revision\x18\x01 \x01(\x03\x12\'\n\x06leases\x18\x02 \x03(\x0b\x32\x17.dledger.v1.RevokeLease\"$\n\x10\x46oundStoreAnswer\x12\x10\n\x08revision\x18\x01 \x01(\x03\",\n\nFoundStore\x12\x0c\n\x04uuid\x18\x01 \x01(\x0c\x12\x10\n\x08revision\x18\x02 \x01(\x03\"\x9b\x01\n\tStoreHead\x12\x10\n\x08revision\x18\x01 \x01(\x03\x12\x18\n\x10\x63ompact_revision\x18\x02 \x01(\x03\x12\x0c\n\x04uuid\x18\x03 \x01(\x0c\x12\x14\n\x0clease_serial\x18\x04 \x01(\x04\x12)\n\x06\x61larms\x18\x05 \x03(\x0b\x32\x19.etcdserverpb.AlarmMember\x12\x13\n\x0b\x62\x61se_digest\x18\x06 \x01(\x0c\"7\n\nStoreLease\x12\n\n\x02id\x18\x01 \x01(\x03\x12\r\n\x05ttl_s\x18\x02 \x01(\x03\x12\x0e\n\x06serial\x18\x03 \x01(\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,13 +33,19 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'dledger.v1.store_pb2', _glo
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_STORECOMMAND']._serialized_start=65
-  _globals['_STORECOMMAND']._serialized_end=477
-  _globals['_REVOKELEASE']._serialized_start=479
-  _globals['_REVOKELEASE']._serialized_end=520
-  _globals['_FOUNDSTORE']._serialized_start=522
-  _globals['_FOUNDSTORE']._serialized_end=566
-  _globals['_STOREHEAD']._serialized_start=569
-  _globals['_STOREHEAD']._serialized_end=703
-  _globals['_STORELEASE']._serialized_start=705
-  _globals['_STORELEASE']._serialized_end=760
+  _globals['_STORECOMMAND']._serialized_end=521
+  _globals['_REVOKELEASE']._serialized_start=523
+  _globals['_REVOKELEASE']._serialized_end=564
+  _globals['_EXPIRELEASES']._serialized_start=566
+  _globals['_EXPIRELEASES']._serialized_end=621
+  _globals['_EXPIRELEASESANSWER']._serialized_start=623
+  _globals['_EXPIRELEASESANSWER']._serialized_end=702
+  _globals['_FOUNDSTOREANSWER']._serialized_start=704
+  _globals['_FOUNDSTOREANSWER']._serialized_end=740
+  _globals['_FOUNDSTORE']._serialized_start=742
+  _globals['_FOUNDSTORE']._serialized_end=786
+  _globals['_STOREHEAD']._serialized_start=789
+  _globals['_STOREHEAD']._serialized_end=944
+  _globals['_STORELEASE']._serialized_start=946
+  _globals['_STORELEASE']._serialized_end=1001
 # @@protoc_insertion_point(module_scope)

@@ -32,6 +32,7 @@ class StoreCommand(_message.Message):
     REVOKE_FIELD_NUMBER: _builtins.int
     ALARM_FIELD_NUMBER: _builtins.int
     FOUND_FIELD_NUMBER: _builtins.int
+    EXPIRE_FIELD_NUMBER: _builtins.int
     is_system: _builtins.bool
     """Submitted by dledger itself, not for a client from outside: it may write the system's own keys."""
     @_builtins.property
@@ -50,6 +51,8 @@ class StoreCommand(_message.Message):
     def alarm(self) -> _rpc_pb2.AlarmRequest: ...
     @_builtins.property
     def found(self) -> Global___FoundStore: ...
+    @_builtins.property
+    def expire(self) -> Global___ExpireLeases: ...
     def __init__(
         self,
         *,
@@ -62,12 +65,13 @@ class StoreCommand(_message.Message):
         revoke: Global___RevokeLease | None = ...,
         alarm: _rpc_pb2.AlarmRequest | None = ...,
         found: Global___FoundStore | None = ...,
+        expire: Global___ExpireLeases | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["alarm", b"alarm", "compact", b"compact", "delete_range", b"delete_range", "found", b"found", "grant", b"grant", "kind", b"kind", "put", b"put", "revoke", b"revoke", "txn", b"txn"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["alarm", b"alarm", "compact", b"compact", "delete_range", b"delete_range", "expire", b"expire", "found", b"found", "grant", b"grant", "kind", b"kind", "put", b"put", "revoke", b"revoke", "txn", b"txn"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["alarm", b"alarm", "compact", b"compact", "delete_range", b"delete_range", "found", b"found", "grant", b"grant", "is_system", b"is_system", "kind", b"kind", "put", b"put", "revoke", b"revoke", "txn", b"txn"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alarm", b"alarm", "compact", b"compact", "delete_range", b"delete_range", "expire", b"expire", "found", b"found", "grant", b"grant", "is_system", b"is_system", "kind", b"kind", "put", b"put", "revoke", b"revoke", "txn", b"txn"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["put", "delete_range", "txn", "compact", "grant", "revoke", "alarm", "found"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["put", "delete_range", "txn", "compact", "grant", "revoke", "alarm", "found", "expire"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -99,6 +103,74 @@ class RevokeLease(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RevokeLease: _TypeAlias = RevokeLease  # noqa: Y015
+
+@_typing.final
+class ExpireLeases(_message.Message):
+    """The leases whose time is up go, each with its keys and at a revision of its own. Those that are not there any more, by
+    id and serial, are passed over. It counts only in the term of the leader that wrote it (Command.term).
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LEASES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def leases(self) -> _containers.RepeatedCompositeFieldContainer[Global___RevokeLease]: ...
+    def __init__(
+        self,
+        *,
+        leases: _abc.Iterable[Global___RevokeLease] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["leases", b"leases"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExpireLeases: _TypeAlias = ExpireLeases  # noqa: Y015
+
+@_typing.final
+class ExpireLeasesAnswer(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REVISION_FIELD_NUMBER: _builtins.int
+    LEASES_FIELD_NUMBER: _builtins.int
+    revision: _builtins.int
+    @_builtins.property
+    def leases(self) -> _containers.RepeatedCompositeFieldContainer[Global___RevokeLease]:
+        """Those that went."""
+
+    def __init__(
+        self,
+        *,
+        revision: _builtins.int = ...,
+        leases: _abc.Iterable[Global___RevokeLease] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["leases", b"leases", "revision", b"revision"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExpireLeasesAnswer: _TypeAlias = ExpireLeasesAnswer  # noqa: Y015
+
+@_typing.final
+class FoundStoreAnswer(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REVISION_FIELD_NUMBER: _builtins.int
+    revision: _builtins.int
+    def __init__(
+        self,
+        *,
+        revision: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["revision", b"revision"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FoundStoreAnswer: _TypeAlias = FoundStoreAnswer  # noqa: Y015
 
 @_typing.final
 class FoundStore(_message.Message):
@@ -137,11 +209,14 @@ class StoreHead(_message.Message):
     UUID_FIELD_NUMBER: _builtins.int
     LEASE_SERIAL_FIELD_NUMBER: _builtins.int
     ALARMS_FIELD_NUMBER: _builtins.int
+    BASE_DIGEST_FIELD_NUMBER: _builtins.int
     revision: _builtins.int
     compact_revision: _builtins.int
     uuid: _builtins.bytes
     lease_serial: _builtins.int
     """The last grant's."""
+    base_digest: _builtins.bytes
+    """Of the pairs as of compact_revision that did not change there."""
     @_builtins.property
     def alarms(self) -> _containers.RepeatedCompositeFieldContainer[_rpc_pb2.AlarmMember]: ...
     def __init__(
@@ -152,10 +227,11 @@ class StoreHead(_message.Message):
         uuid: _builtins.bytes = ...,
         lease_serial: _builtins.int = ...,
         alarms: _abc.Iterable[_rpc_pb2.AlarmMember] | None = ...,
+        base_digest: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["alarms", b"alarms", "compact_revision", b"compact_revision", "lease_serial", b"lease_serial", "revision", b"revision", "uuid", b"uuid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alarms", b"alarms", "base_digest", b"base_digest", "compact_revision", b"compact_revision", "lease_serial", b"lease_serial", "revision", b"revision", "uuid", b"uuid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

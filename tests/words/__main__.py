@@ -28,7 +28,8 @@ def pages() -> list[Path]:
 def programs() -> list[Path]:
     """The product's own files: the stubs in ``v1`` and ``etcdpb`` are generated."""
     package = ROOT / "dledger"
-    return [path for path in sorted(package.rglob("*.py")) if not {package / "v1", package / "etcdpb"} & {*path.parents}]
+    generated = {package / "v1", package / "etcdpb"}
+    return [path for path in sorted(package.rglob("*.py")) if generated.isdisjoint(path.parents)]
 
 
 def share_of(page: Path) -> float:
