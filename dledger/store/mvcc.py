@@ -200,7 +200,7 @@ class Mvcc:
         if of.is_empty:
             return 0
         if of.is_single:
-            return of.first in self._live
+            return int(of.first in self._live)
         end: int = len(self._order) if of.end is None else self._order.bisect_left(of.end)
         first: int = self._order.bisect_left(of.first)
         return end - first
