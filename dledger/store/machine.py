@@ -201,7 +201,7 @@ class Store(StateMachine):
             uuid=self.uuid,
             lease_serial=self.leases.serial,
             alarms=self.alarms.members(),
-            base_digest=digest_bytes(self.pairs.compact_base),
+            base_digest=digest_bytes(self.pairs.base_digest),
         )
         return head.SerializeToString(deterministic=True)
 

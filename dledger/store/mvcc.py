@@ -68,6 +68,8 @@ class Mvcc:
         """See ``digest``; of the revision that is being written."""
         self._compact_base = 0
         """The same, of the revision that is compacted at."""
+        self._compact_changed = 0
+        """The sum of the hashes of all changes before that revision."""
         self._marks = Marks(revision + 1)
         self._clean_next = 0
         """The number of the first change that ``clean`` has to look at."""
@@ -177,6 +179,8 @@ class Mvcc:
 
     def keys(self, of: KeyRange) -> Iterator[bytes]:
         """Those that exist now, in order; to be used up before the next change."""
+        if of.is_single:
+            return iter((of.first,) if of.first in self._live else ())
         found: Iterator[bytes] = self._order.irange(of.first, of.end, inclusive=(True, False))
         return found
 
@@ -189,11 +193,16 @@ class Mvcc:
         if revision >= self.read_revision:
             yield from self.records(of)
             return
-        dead = self._dead_order.irange(of.first, of.end, inclusive=(True, False))
-        for key in merge(self.keys(of), dead):
+        for key in self._keys_once(of):
             found = self._newest(key, revision)
             if found is not None and not is_tombstone(found):
                 yield found
+
+    def _keys_once(self, of: KeyRange) -> Iterator[bytes]:
+        """Those that exist now, or did once, in order."""
+        if of.is_single:
+            return iter((of.first,))
+        return merge(self.keys(of), self._dead_order.irange(of.first, of.end, inclusive=(True, False)))
 
     def count(self, of: KeyRange) -> int:
         """How many keys exist now."""
@@ -212,7 +221,9 @@ class Mvcc:
         assert self.compact_revision < revision <= self.revision
         mark = self._marks.get(revision)
         self.compact_revision = revision
+        before = self._marks.get(revision - 1)
         self._compact_base = mark.base if mark is not None else 0
+        self._compact_changed = before.changed if before is not None else 0
         self._clean_next = self.changes.first
 
     @property
@@ -283,9 +294,9 @@ class Mvcc:
     # Checkpoints -------------------------------------------------------------------------------------------------
 
     @property
-    def compact_base(self) -> int:
-        """The part of the digest that the base has: see ``base_records``."""
-        return self._compact_base & _MASK
+    def base_digest(self) -> int:
+        """The part of the digest that ``base_records`` have; modulo 2 ** 128."""
+        return (self._compact_base + self._compact_changed) & _MASK
 
     def hold(self, view: object) -> None:
         """Nothing is forgotten from memory until ``release``, or until nobody holds the view."""
