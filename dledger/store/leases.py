@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from hashlib import blake2b
+from itertools import takewhile
 
 from dledger.store.records import hash_of
 from dledger.store.refusals import StoreCode, StoreRefused
@@ -55,6 +56,10 @@ class Leases:
 
     def get(self, lease_id: int) -> Lease | None:
         return self._by_id.get(lease_id)
+
+    def granted_since(self, serial: int) -> list[Lease]:
+        """Those with a later serial that are left, the last one first."""
+        return list(takewhile(lambda each: each.serial > serial, reversed(self._by_id.values())))
 
     def check(self, lease_id: int) -> None:
         """Raises LEASE_NOT_FOUND unless it is 0 or exists."""

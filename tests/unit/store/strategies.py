@@ -12,7 +12,7 @@ from dledger.etcdpb import rpc_pb2 as pb
 KEYS = [b"a", b"b", b"b\0", b"ba", b"c", b"\0", b"\xff", b"\xff\xff"]
 LEASES = [1, 2, 3]
 
-keys = st.sampled_from(KEYS)
+keys = st.sampled_from([b"a", b"a", b"b", b"b", b"c", *KEYS])
 ends = st.sampled_from([b"", b"\0", b"b", b"c", b"d", b"\xff", b"a"])
 values = st.sampled_from([b"", b"x", b"y", b"zz"])
 lease_ids = st.sampled_from([0, 0, *LEASES, 9])
@@ -42,6 +42,7 @@ puts = st.builds(
     flags,
     rarely(st.sampled_from(["value", "lease"]), ""),
 )
+simple_puts = st.builds(pb.PutRequest, key=keys, value=values, lease=st.sampled_from([0, 1, 1, 2]))
 deletes = st.builds(pb.DeleteRangeRequest, key=keys, range_end=ends, prev_kv=flags)
 ranges = st.builds(
     pb.RangeRequest,
@@ -110,4 +111,3 @@ txns: SearchStrategy[pb.TxnRequest] = st.deferred(
 grants = st.builds(
     pb.LeaseGrantRequest, ID=st.sampled_from([0, *LEASES]), TTL=st.sampled_from([-1, 0, 1, 2, 60, 9_000_000_001])
 )
-compactions = st.builds(pb.CompactionRequest, revision=st.integers(-2, 40))
