@@ -50,7 +50,7 @@ def header(message: Any) -> None:
 
 def _time_to_live(message: rpc.LeaseTimeToLiveResponse) -> None:
     message.keys.sort()
-    if 0 <= message.grantedTTL - message.TTL <= TTL_SLACK_S:
+    if message.TTL >= 0 and message.grantedTTL - message.TTL <= TTL_SLACK_S:
         message.TTL = message.grantedTTL
 
 
@@ -58,8 +58,13 @@ def _leases(message: rpc.LeaseLeasesResponse) -> None:
     message.leases.sort(key=lambda each: each.ID)  # etcd's order is that of their ends
 
 
-def _hash(message: rpc.HashResponse | rpc.HashKVResponse) -> None:
+def _hash(message: rpc.HashResponse) -> None:
     message.hash = 0
+
+
+def _hash_kv(message: rpc.HashKVResponse) -> None:
+    """etcd may answer with any hash that it has kept from a compaction."""
+    message.CopyFrom(rpc.HashKVResponse(header=message.header))
 
 
 def _status(message: rpc.StatusResponse) -> None:
@@ -70,6 +75,6 @@ _OWN: Mapping[str, Callable[[Any], None]] = {
     "LeaseTimeToLive": _time_to_live,
     "LeaseLeases": _leases,
     "Hash": _hash,
-    "HashKV": _hash,
+    "HashKV": _hash_kv,
     "Status": _status,
 }

@@ -79,6 +79,8 @@ class Client:
         request: Any = resolved(operation.request, self.revision, self._leases)
         if operation.kind == "WatchCreate":
             (self.later if request.start_revision > self.revision else self.now).create(request)
+            if 0 < request.start_revision <= self.revision:
+                self.now.catch_up(self.revision)  # one that wants what is compacted goes, and its id is free
         else:
             self.now.cancel(request.watch_id)
             self.later.cancel(request.watch_id)

@@ -63,7 +63,8 @@ class _Episode:
         reference, subject = (side.end(operation, call) for side, call in begun)
         if reference == subject:
             return ""
-        return f"{operation.kind}: to {operation}\n  reference: {reference}\n  subject:   {subject}"
+        kind = f"{operation.kind} {reference.status}/{subject.status}"
+        return f"{kind}: to {operation}\n  reference: {reference}\n  subject:   {subject}"
 
     def _watch(self, operation: Operation) -> str:
         for name, side in self._sides:

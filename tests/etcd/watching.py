@@ -48,7 +48,8 @@ class Watching:
         self._creations = 0
         self._progress = 0
         self._compacted: set[int] = set()
-        """Watches that the server has cancelled as compacted and nobody else has."""
+        """Watches that the server has cancelled as compacted. etcd keeps them, and gives their stream no progress,
+        until their client cancels them too."""
         self._failure: Exception | None = None
         self.active: set[int] = set()
         threading.Thread(target=self._listen, daemon=True).start()
@@ -69,19 +70,21 @@ class Watching:
     def cancel(self, watch_id: int) -> None:
         """Returns when it is answered: a watch that is unknown never is."""
         known = watch_id in self.active
-        self._requests.put(rpc.WatchRequest(cancel_request=rpc.WatchCancelRequest(watch_id=watch_id)))
+        self._send_cancel(watch_id)
         if known:
             self._until(lambda: watch_id not in self.active, f"no answer to the cancelling of watch {watch_id}")
+
+    def _send_cancel(self, watch_id: int) -> None:
+        self._requests.put(rpc.WatchRequest(cancel_request=rpc.WatchCancelRequest(watch_id=watch_id)))
 
     def catch_up(self, revision: int) -> None:
         """Returns when every watch has been told of everything up to there."""
         deadline_s = time.monotonic() + ANSWER_S
         while self._progress < revision:
             with self._heard:
-                compacted = sorted(self._compacted)
-                self._compacted.clear()
-            for watch_id in compacted:  # etcd keeps it, and gives the stream no progress, until it is cancelled
-                self.cancel(watch_id)
+                compacted, self._compacted = self._compacted, set()
+            for watch_id in compacted:
+                self._send_cancel(watch_id)
             self._requests.put(rpc.WatchRequest(progress_request=rpc.WatchProgressRequest()))
             with self._heard:
                 self._heard.wait_for(lambda: self._failure or self._progress >= revision, 0.05)
@@ -132,11 +135,11 @@ class Watching:
                 self._seen.pop(watch, None)
             lines.append(f"created at {revision} {'canceled ' if response.canceled else ''}{response.cancel_reason}")
         elif response.canceled:
+            if watch not in self.active:
+                return  # etcd's word on one that it has cancelled itself
+            self.active.discard(watch)
             if response.compact_revision:
                 self._compacted.add(watch)
-            else:
-                self.active.discard(watch)
-                self._compacted.discard(watch)
             lines.append(f"canceled, compacted {response.compact_revision} {response.cancel_reason}")
         elif response.events:
             self._take_events(watch, response)
