@@ -8,10 +8,10 @@ import re
 import signal
 import subprocess
 import threading
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from subprocess import PIPE
+from typing import IO, NamedTuple
 
 from tests.etcd.programs import program
 
@@ -21,7 +21,7 @@ _OWN = (
     (r'"(cluster_id|member_id|raft_term)":\d+', r'"\1":…'),
     (r'"(ClusterID|MemberID|RaftTerm)" : \d+', r'"\1" : …'),
     (r"\b[0-9a-f]{15,16}\b", "ID"),  # of a lease or a member
-    (r'"(ID|lease)":\d{15,}', r'"\1":ID'),
+    (r'"(ID|id|lease)":\d{15,}', r'"\1":ID'),
     (r'"(ID|Lease)" : \d{15,}', r'"\1" : ID'),
     (r"127\.0\.0\.1:\d+", "HOST"),
     (r'"ttl":9\d\d,', '"ttl":…,'),
@@ -70,28 +70,33 @@ def run(address: str, arguments: Sequence[str], stdin: str = "") -> Printed:
 def run_until(address: str, arguments: Sequence[str], lines: int, meanwhile: Callable[[], None]) -> Printed:
     """Of a command that goes on: interrupted when it has printed so many lines, or for long no more. ``meanwhile`` is
     called at once."""
-    process = subprocess.Popen(
-        _command(address, arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=_environment()
-    )
-    stdout = process.stdout
-    assert stdout is not None
+    command = _command(address, arguments)
     printed: queue.Queue[str] = queue.Queue()
-    threading.Thread(target=lambda: deque(map(printed.put, stdout), maxlen=0), daemon=True).start()
     read: list[str] = []
-    try:
-        meanwhile()
-        with suppress(queue.Empty):
-            while len(read) < lines:
-                read.append(printed.get(timeout=SILENT_S))
-    finally:
-        process.send_signal(signal.SIGINT)
+    with subprocess.Popen(command, stdout=PIPE, stderr=PIPE, text=True, env=_environment()) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        reading = threading.Thread(target=_read, args=(process.stdout, printed))
+        reading.start()
         try:
-            process.wait(timeout=SILENT_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-    assert process.stderr is not None
-    return Printed(None, "".join(read), process.stderr.read())
+            meanwhile()
+            with suppress(queue.Empty):
+                while len(read) < lines:
+                    read.append(printed.get(timeout=SILENT_S))
+        finally:
+            process.send_signal(signal.SIGINT)
+            try:
+                process.wait(timeout=SILENT_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+            reading.join()
+            errors = process.stderr.read()
+    return Printed(None, "".join(read), errors)
+
+
+def _read(stdout: IO[str], printed: queue.Queue[str]) -> None:
+    for line in stdout:
+        printed.put(line)
 
 
 def _environment() -> Mapping[str, str]:

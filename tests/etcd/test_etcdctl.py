@@ -127,8 +127,8 @@ def test_the_same_commands_print_the_same(pair: Pair) -> None:
             for address, lease in zip(pair, leases, strict=True)
         )
         if printed.comparable() != expected.comparable():
-            wrong.append((line, expected, printed))
-    assert wrong == []
+            wrong.append(f"{line}\n  etcd: {expected.comparable()}\n  ours: {printed.comparable()}")
+    assert not wrong, "\n".join(wrong)
 
 
 def test_a_transaction_prints_the_same(pair: Pair) -> None:

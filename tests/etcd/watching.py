@@ -66,6 +66,7 @@ class Watching:
         expected = self._creations + 1
         self._requests.put(rpc.WatchRequest(create_request=request))
         self._until(lambda: self._creations >= expected, "no answer to a watch's creation")
+        self._progress = 0  # it was that of the others
 
     def cancel(self, watch_id: int) -> None:
         """Returns when it is answered: a watch that is unknown never is."""
