@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 
 from dledger.common.errors import Code, error
 from dledger.etcdpb import rpc_pb2 as pb
@@ -37,8 +37,9 @@ class Store(StateMachine):
     # Commands ----------------------------------------------------------------------------------------------------
 
     def apply(self, command: bytes) -> bytes:
-        """The encoded answer: see ``decode_answer``. Raises StoreRefused."""
-        message = store_pb2.StoreCommand.FromString(command)
+        """The encoded answer: see ``decode_answer``. Raises StoreRefused; CORRUPT_LOG for what is no command, and
+        UNSUPPORTED_VERSION for one of a newer program."""
+        message = _parsed(command)
         kind = message.WhichOneof("kind")
         if kind == "put":
             return self._put(message.put, is_system=message.is_system)
@@ -224,6 +225,13 @@ class Store(StateMachine):
 
     def fold(self, digest: bytes, part: bytes) -> bytes:
         return fold(digest, part)
+
+
+def _parsed(command: bytes) -> store_pb2.StoreCommand:
+    try:
+        return store_pb2.StoreCommand.FromString(command)
+    except DecodeError as reason:
+        raise error(Code.CORRUPT_LOG, f"a command of the store cannot be read: {reason}") from reason
 
 
 _COMMANDS: dict[str, Callable[[Store, Any, bool], Message]] = {

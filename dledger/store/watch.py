@@ -213,8 +213,9 @@ class WatchStream:
         return bool(self._first or self._marked) or (self in self._hub.to_tell_progress and self._are_level())
 
     def _is_level(self, watcher: Watcher) -> bool:
-        """Whether it was given all events up to the hub's revision, and wants those from there on."""
-        return not watcher.has_more and watcher.next_revision <= self._hub.revision + 1
+        """Whether it was given all events up to the hub's revision, and its watch has begun by then."""
+        revision = self._hub.revision
+        return not watcher.has_more and watcher.next_revision <= revision + 1 and watcher.start_revision <= revision
 
     def _are_level(self) -> bool:
         return all(map(self._is_level, self._watchers.values()))

@@ -40,6 +40,7 @@ class Watcher:
         "next_revision",
         "of",
         "pending",
+        "start_revision",
         "wants_before",
         "wants_fragments",
         "wants_progress",
@@ -50,6 +51,8 @@ class Watcher:
     def __init__(self, watch_id: int, request: pb.WatchCreateRequest, of: KeyRange, next_revision: int) -> None:
         self.watch_id = watch_id
         self.of = of
+        self.start_revision = request.start_revision
+        """As it was asked for; 0: from the present on."""
         self.next_revision = next_revision
         self.is_behind = False
         self.filters = frozenset(request.filters)

@@ -86,7 +86,7 @@ class Told:
     def check_progress(self, revision: int, reference: Reference) -> None:
         due = [each for each in self.expected(reference) if each[0] <= revision]
         assert len(self.events) >= len(due), "a notification overtook events"
-        assert self.start <= revision + 1
+        assert self.request.start_revision <= revision, "a watch of the future heard of the present"
 
 
 class WatchesAreTrue(RuleBasedStateMachine):
@@ -153,6 +153,15 @@ class WatchesAreTrue(RuleBasedStateMachine):
         request = pb.CompactionRequest(revision=self.reference.revision - back)
         self.submit(request, self.reference.compact)
 
+    @rule(requests=st.lists(strategies.simple_puts, min_size=2, max_size=6))
+    def starve(self, requests: list[pb.PutRequest]) -> None:
+        """Whoever does not pull meanwhile is behind, and what it lacks is forgotten."""
+        self.take_in()
+        self.put_some(requests)
+        self.take_in()
+        self.compact(0)
+        self.store.clean(100)
+
     @rule(takes_in=st.booleans())
     def clean(self, takes_in: bool) -> None:
         if takes_in:
@@ -181,13 +190,18 @@ class WatchesAreTrue(RuleBasedStateMachine):
         key=st.sampled_from([*strategies.KEYS, b""]),
         end=strategies.ends,
         start=st.integers(-8, 3),
-        is_now=st.booleans(),
+        origin=st.sampled_from(["now", "relative", "relative", "compacted"]),
         filters=st.lists(st.sampled_from([0, 1]), max_size=1),
         flags=st.tuples(st.booleans(), st.booleans(), st.booleans()),
     )
     def create(self, **drawn: Any) -> None:
         self.take_in()
-        start = 0 if drawn["is_now"] else max(1, self.reference.revision + drawn["start"])
+        starts = {
+            "now": 0,
+            "relative": max(1, self.reference.revision + drawn["start"]),
+            "compacted": max(1, self.reference.compacted),
+        }
+        start = starts[drawn["origin"]]
         prev_kv, fragment, progress_notify = drawn["flags"]
         request = pb.WatchCreateRequest(
             key=drawn["key"],
