@@ -133,6 +133,7 @@ class Watching:
             self._creations += 1
             if not response.canceled:
                 self.active.add(watch)
+                self._compacted.discard(watch)
                 self._seen.pop(watch, None)
             lines.append(f"created at {revision} {'canceled ' if response.canceled else ''}{response.cancel_reason}")
         elif response.canceled:
