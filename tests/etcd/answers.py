@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -68,7 +69,8 @@ def _hash_kv(message: rpc.HashKVResponse) -> None:
 
 
 def _status(message: rpc.StatusResponse) -> None:
-    message.CopyFrom(rpc.StatusResponse(header=message.header, errors=message.errors))
+    errors = [re.sub(" +", " ", each) for each in message.errors]  # Go's protobuf varies the spaces, on purpose
+    message.CopyFrom(rpc.StatusResponse(header=message.header, errors=errors))
 
 
 _OWN: Mapping[str, Callable[[Any], None]] = {

@@ -59,7 +59,9 @@ class _Generator:
             (1, self._hash_kv),
             (0.3, lambda: Operation("Hash", rpc.HashRequest())),
             (0.3, lambda: Operation("Status", rpc.StatusRequest())),
-            (0.3, lambda: Operation("Alarm", rpc.AlarmRequest(action=rpc.AlarmRequest.GET))),
+            (0.3, lambda: Operation("Alarm", self._alarm(rpc.AlarmRequest.GET))),
+            (0.1, lambda: Operation("Alarm", self._alarm(rpc.AlarmRequest.ACTIVATE))),
+            (1.5, lambda: Operation("Alarm", self._alarm(rpc.AlarmRequest.DEACTIVATE))),
             (3, self._watch),
             (0.7, self._cancel),
             (0.4, self._wrong),
@@ -207,6 +209,11 @@ class _Generator:
                 self._named_leases += 1
             return Operation("LeaseGrant", rpc.LeaseGrantRequest(TTL=ttl))
         return Operation("LeaseGrant", rpc.LeaseGrantRequest(TTL=ttl, ID=self._random.choice(LEASE_IDS)))
+
+    def _alarm(self, action: rpc.AlarmRequest.AlarmAction.ValueType) -> rpc.AlarmRequest:
+        # Not CORRUPT: with it etcd still reads, and the store does not.
+        kind = self._random.choice([rpc.NOSPACE, rpc.NOSPACE, rpc.NONE])
+        return rpc.AlarmRequest(action=action, memberID=self._random.choice([1, 1, 1, 2]), alarm=kind)
 
     def _hash_kv(self) -> Operation:
         # Of an older revision etcd may know the hash from a compaction, and then answers what it would refuse.

@@ -50,7 +50,7 @@ class MaintenanceService(rpc_pb2_grpc.MaintenanceServicer):
         )
         if not backend.leader_id:
             answer.errors.append(NO_LEADER.text)
-        answer.errors.extend(str(each).strip() for each in store.alarms.members())
+        answer.errors.extend(map(_words_of, store.alarms.members()))
         return answer
 
     @unary
@@ -89,3 +89,9 @@ class MaintenanceService(rpc_pb2_grpc.MaintenanceServicer):
             raise Refusal(NOT_LEADER)
         await self.backend.move_leader(request.targetID)
         return rpc.MoveLeaderResponse()
+
+
+def _words_of(alarm: rpc.AlarmMember) -> str:
+    """As etcd says it: the message's text on one line."""
+    member = f"memberID:{alarm.memberID} " if alarm.memberID else ""
+    return f"{member}alarm:{rpc.AlarmType.Name(alarm.alarm)}"
