@@ -9,7 +9,7 @@ from random import Random
 
 from dledger.rpc.server.server import GrpcServer
 from dledger.server.etcd.services import add_etcd_services
-from tests.etcd.local import LocalBackend
+from tests.support.local_store import LocalBackend
 
 MAX_MESSAGE_BYTES = 16 << 20
 

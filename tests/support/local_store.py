@@ -39,6 +39,10 @@ class LocalBackend:
         self.lost = asyncio.Event()
         """For tests: the leader is gone for good."""
 
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
     @property
     def commit_index(self) -> int:
         return self.applied_index
