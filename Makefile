@@ -5,6 +5,8 @@
 # make spark-kills KILLS=20   kill -9 of a Spark pipeline in the middle: is every record there once?
 # make test-root what needs root: loop-mounted disks that run full, hang or lose power, system calls that fail
 # make test-docker builds the image and runs docker-compose.yml, with a Docker engine of its own (root; says what it lacks)
+# make test-etcd etcd and etcdctl beside the store: both do the same (builds them with Go, or takes those that are installed)
+# make etcd OPERATIONS=100000   random operations, to etcd and to the store: equal answers; ETCD_SEED=2 for others
 # make jepsen   five hosts, every nemesis for a moment (root); longer: .venv/bin/python -m jepsen suite --time-limit 120
 # make check    lint, types, architecture, proto
 # make soak MINUTES=5 KILL_EVERY=10
@@ -23,6 +25,8 @@ PYTHON ?= python3
 MINUTES ?= 5
 KILL_EVERY ?= 10
 SEEDS ?= 2000
+OPERATIONS ?= 100000
+ETCD_SEED ?= 1
 KILLS ?= 20
 JEPSEN_SECONDS ?= 290
 JEPSEN_STORE ?= .make/jepsen
@@ -32,7 +36,7 @@ SCENARIOS ?= bulk catchup failover idle groups members reads growth
 bin := .venv/bin
 pip := $(bin)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo demo-spark test test-spark spark-kills test-root test-docker check lint format soak sim liveness fuzz jepsen bench bench-all bench-gate proof proof-quick proof-report proto clean
+.PHONY: demo demo-spark test test-spark spark-kills test-root test-docker test-etcd etcd check lint format soak sim liveness fuzz jepsen bench bench-all bench-gate proof proof-quick proof-report proto clean
 
 demo: .venv/.installed
 	@$(bin)/python -m dledger demo
@@ -55,6 +59,12 @@ test-root: .venv/.tools
 
 test-docker: .venv/.tools
 	@$(bin)/python -m pytest tests/docker
+
+test-etcd: .venv/.tools
+	@$(bin)/python -m pytest tests/etcd
+
+etcd: .venv/.tools
+	@$(bin)/python -m tests.etcd --operations $(OPERATIONS) --seed $(ETCD_SEED)
 
 jepsen: .venv/.tools
 	@$(bin)/python -m jepsen test --workload log --nemesis every --fault-seconds 3 --calm-seconds 2 --clients 10 \

@@ -12,7 +12,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.etcd.episode import Difference, Server, play
+from tests.etcd.episode import Difference, ReferenceEnded, Server, play
 from tests.etcd.operations import Operation, generate
 from tests.etcd.programs import Lacking, program
 from tests.etcd.servers import etcd, ours
@@ -34,7 +34,8 @@ def main() -> int:
     done, episode, began_s = 0, options.episode, time.monotonic()
     while done < options.operations:
         operations = generate(1_000_000 * options.seed + episode, min(options.length, options.operations - done))
-        if difference := play(operations, etcd, subject):
+        difference = _play(operations, subject)
+        if difference:
             _report(options, episode, operations, difference, subject)
             return 1
         done += len(operations)
@@ -43,6 +44,14 @@ def main() -> int:
         print(f"episode {episode}: {done} of {options.operations} operations, {rate:.0f} a second", file=sys.stderr)
     print(f"{done} operations, {episode - options.episode} episodes: the answers are equal")
     return 0
+
+
+def _play(operations: Sequence[Operation], subject: Server) -> Difference | None:
+    try:
+        return play(operations, etcd, subject)
+    except ReferenceEnded:
+        print("etcd has ended by itself: what is left of this episode is not compared", file=sys.stderr)
+        return None
 
 
 def _options() -> Namespace:
@@ -66,11 +75,11 @@ def _report(
     print(f"{where}: {difference.what}", flush=True)
 
     def shows(fewer: Sequence[Operation]) -> bool:
-        found = play(fewer, etcd, subject)
+        found = _play(fewer, subject)
         return found is not None and found.kind == difference.kind
 
     short = shrunk(operations[: difference.position + 1], shows, options.shrink_seconds)
-    last = play(short, etcd, subject) or difference
+    last = _play(short, subject) or difference
     lines = [*map(str, short), "", last.what]
     print(f"as short as it gets: {len(short)} operations\n" + "\n".join(lines))
     if options.out:

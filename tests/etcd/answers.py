@@ -24,6 +24,11 @@ class Answer(NamedTuple):
     details: str = ""
     message: Message | None = None
 
+    @property
+    def is_lost(self) -> bool:
+        """The server itself gave none."""
+        return self.status == "UNAVAILABLE" and not self.details.startswith("etcdserver")
+
     def __str__(self) -> str:
         if self.message is None:
             return f"{self.status}: {self.details}"

@@ -5,7 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
+from functools import partial
 from typing import NamedTuple
+
+import grpc
 
 from tests.etcd.client import Client
 from tests.etcd.operations import Operation
@@ -15,6 +18,10 @@ Server = Callable[[], AbstractContextManager[str]]
 CATCH_UP_EVERY = 100
 QUIET_S = 0.2
 """At the end: what comes later than it should is seen, if it comes within that."""
+
+
+class ReferenceEnded(Exception):
+    """etcd has ended by itself, as it does where a key was put twice at one revision that is compacted at."""
 
 
 class Difference(NamedTuple):
@@ -29,7 +36,7 @@ class Difference(NamedTuple):
 
 
 def play(operations: Sequence[Operation], reference: Server, subject: Server) -> Difference | None:
-    """``reference`` and ``subject`` start a server each."""
+    """``reference`` and ``subject`` start a server each. Raises ReferenceEnded."""
     with ExitStack() as stack:
         sides = [Client(stack.enter_context(server())) for server in (reference, subject)]
         for side in sides:
@@ -63,26 +70,35 @@ class _Episode:
         reference, subject = (side.end(operation, call) for side, call in begun)
         if reference == subject:
             return ""
+        if reference.is_lost:
+            raise ReferenceEnded
         kind = f"{operation.kind} {reference.status}/{subject.status}"
         return f"{kind}: to {operation}\n  reference: {reference}\n  subject:   {subject}"
 
     def _watch(self, operation: Operation) -> str:
         for name, side in self._sides:
-            try:
-                side.watch(operation)
-            except Broken as broken:
-                return f"watches of {name}: {operation.kind}: {broken}"
+            if what := self._try(name, partial(side.watch, operation)):
+                return f"{operation.kind}, {what}"
         return ""
 
     def _catch_up(self) -> str:
         """What differs in what the watches have been told up to now."""
         revision = self._reference.revision
         for name, side in self._sides:
-            try:
-                side.now.catch_up(revision)
-            except Broken as broken:
-                return f"watches of {name}: {broken}"
+            if what := self._try(name, partial(side.now.catch_up, revision)):
+                return what
         return self._compare_transcripts()
+
+    def _try(self, name: str, action: Callable[[], None]) -> str:
+        try:
+            action()
+        except Broken as broken:
+            return f"watches of {name}: {broken}"
+        except grpc.RpcError as failure:
+            if name == "reference":
+                raise ReferenceEnded from failure
+            return f"watches of {name} end: {failure}"
+        return ""
 
     def _compare_transcripts(self) -> str:
         for reference, subject in (

@@ -37,6 +37,8 @@ def etcd(*flags: str) -> Iterator[str]:
     try:
         _await_health(f"{url}/health", process, data / "log")
         yield f"127.0.0.1:{client}"
+        if process.poll() is not None:
+            sys.stderr.write(f"etcd has ended by itself:\n{(data / 'log').read_text()[:4_000]}\n")
     finally:
         process.kill()
         process.wait()
