@@ -15,6 +15,8 @@ MAX_TXN_OPS = 128
 """Compares, or operations of a branch; those of a transaction in a branch count with it."""
 MAX_TXN_DEPTH = 32
 """Transactions in transactions: more than protobuf reads cannot become a command."""
+_SORT_ORDERS = frozenset(pb.RangeRequest.SortOrder.values())
+_SORT_TARGETS = frozenset(pb.RangeRequest.SortTarget.values())
 
 
 def check_size(size_bytes: int) -> None:
@@ -27,8 +29,7 @@ def check_range(request: pb.RangeRequest) -> None:
     """Raises EMPTY_KEY or INVALID_SORT_OPTION."""
     if not request.key:
         raise StoreRefused(StoreCode.EMPTY_KEY)
-    is_known_order = request.sort_order in pb.RangeRequest.SortOrder.values()
-    if not is_known_order or request.sort_target not in pb.RangeRequest.SortTarget.values():
+    if request.sort_order not in _SORT_ORDERS or request.sort_target not in _SORT_TARGETS:
         raise StoreRefused(StoreCode.INVALID_SORT_OPTION)
 
 
@@ -52,8 +53,9 @@ def check_txn(request: pb.TxnRequest) -> None:
     """Raises what the checks of its operations do, TOO_MANY_OPS, KEY_NOT_FOUND for an operation that is none, and
     DUPLICATE_KEY where a branch would put a key twice, or put and delete it."""
     _check_ops(request, MAX_TXN_OPS, MAX_TXN_DEPTH)
-    _touched(request.success)
-    _touched(request.failure)
+    for ops in (request.success, request.failure):
+        if len(ops) > 1 or (ops and ops[0].HasField("request_txn")):  # one alone meets no other
+            _touched(ops)
 
 
 def _check_ops(request: pb.TxnRequest, most: int, depth: int) -> None:

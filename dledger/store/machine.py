@@ -45,7 +45,7 @@ class Store(StateMachine):
             return self._put(message.put, is_system=message.is_system)
         if kind is None:
             raise error(Code.UNSUPPORTED_VERSION, "the store does not know this command: start the newer program")
-        if kind != "alarm" and pb.CORRUPT in self.alarms:
+        if self.alarms and kind != "alarm" and pb.CORRUPT in self.alarms:
             raise StoreRefused(StoreCode.CORRUPT)
         return encode_answer(_COMMANDS[kind](self, getattr(message, kind), message.is_system))
 
@@ -77,7 +77,8 @@ class Store(StateMachine):
 
     def _txn(self, request: pb.TxnRequest, is_system: bool) -> pb.TxnResponse:
         commands.check_txn(request, is_system=is_system)
-        self._check_alarms(quota.cost_of_txn(request), is_system=is_system)
+        if self.alarms:
+            self._check_alarms(quota.cost_of_txn(request), is_system=is_system)
         return txn.txn(self._data, request)
 
     def _compact(self, request: pb.CompactionRequest, is_system: bool) -> pb.CompactionResponse:
@@ -145,8 +146,11 @@ class Store(StateMachine):
 
     def range(self, request: pb.RangeRequest) -> pb.RangeResponse:
         """It was checked (``checks.check_range``). Raises COMPACTED, FUTURE_REVISION and CORRUPT."""
-        self._check_alarms(0, is_system=False)
-        return read_range(self.pairs, request)
+        if self.alarms:
+            self._check_alarms(0, is_system=False)
+        answer = pb.RangeResponse()
+        read_range(self.pairs, request, answer)
+        return answer
 
     def read_txn(self, request: pb.TxnRequest) -> pb.TxnResponse:
         """One that ``txn.is_read_only``: it need not be a command. It was checked (``checks.check_txn``). Raises

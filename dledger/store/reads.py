@@ -9,7 +9,7 @@ from typing import Any
 from dledger.etcdpb import rpc_pb2 as pb
 from dledger.store.keys import key_range
 from dledger.store.mvcc import Mvcc
-from dledger.store.records import Record, key_of, pair_of, unpack, value_of
+from dledger.store.records import Record, add_pairs, key_of, unpack, value_of
 from dledger.store.refusals import StoreCode, StoreRefused
 
 _KEY, _VALUE = pb.RangeRequest.KEY, pb.RangeRequest.VALUE
@@ -29,13 +29,13 @@ def check_revision(store: Mvcc, revision: int) -> None:
         raise StoreRefused(StoreCode.COMPACTED)
 
 
-def read_range(store: Mvcc, request: pb.RangeRequest) -> pb.RangeResponse:
-    """The header has the store's revision alone. Raises FUTURE_REVISION and COMPACTED."""
+def read_range(store: Mvcc, request: pb.RangeRequest, answer: pb.RangeResponse) -> None:
+    """Into an empty answer, whose header has the store's revision alone. Raises FUTURE_REVISION and COMPACTED."""
     check_revision(store, request.revision)
     of, is_now = key_range(request.key, request.range_end), request.revision <= 0
-    answer = pb.RangeResponse(header=pb.ResponseHeader(revision=store.read_revision))
+    answer.header.revision = store.read_revision
     if of.is_empty:
-        return answer
+        return
     if is_now:
         answer.count = store.count(of)
         found = store.records(of)
@@ -44,7 +44,7 @@ def read_range(store: Mvcc, request: pb.RangeRequest) -> pb.RangeResponse:
         answer.count = len(then)
         found = iter(then)
     if request.count_only:
-        return answer
+        return
     if request.limit > 0 and _is_cut_first(request):
         found = islice(found, request.limit + 1)
     matching = _sorted(list(_within_bounds(found, request)), request)
@@ -52,10 +52,8 @@ def read_range(store: Mvcc, request: pb.RangeRequest) -> pb.RangeResponse:
         matching = matching[: request.limit]
         answer.more = True
     # etcd answers such a request from its index of keys, which has no leases in it.
-    with_lease = not request.keys_only or request.sort_target == _VALUE
-    with_value = not request.keys_only
-    answer.kvs.extend(pair_of(each, with_value=with_value, with_lease=with_lease) for each in matching)
-    return answer
+    has_lease = request.sort_target == _VALUE
+    add_pairs(answer.kvs, matching, keys_only=request.keys_only, has_lease=has_lease)
 
 
 def _is_cut_first(request: pb.RangeRequest) -> bool:

@@ -12,10 +12,15 @@ is a record too: a tombstone, of version 0.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from hashlib import blake2b
 from struct import Struct
+from typing import TYPE_CHECKING
 
 from dledger.etcdpb import kv_pb2 as kvpb
+
+if TYPE_CHECKING:
+    from google.protobuf.internal.containers import RepeatedCompositeFieldContainer
 
 Record = bytes
 
@@ -65,18 +70,41 @@ def value_of(of: Record) -> bytes:
     return of[_HEADER_BYTES + _KEY_LENGTH.unpack_from(of)[0] :]
 
 
-def pair_of(of: Record, *, with_value: bool = True, with_lease: bool = True) -> kvpb.KeyValue:
+def pair_of(of: Record) -> kvpb.KeyValue:
     """Of a tombstone: the key and the revision of the deletion."""
-    create, mod, version, lease, _, key_length = _HEADER.unpack_from(of)
+    pair = kvpb.KeyValue()
+    _fill(pair, of)
+    return pair
+
+
+def add_pairs(
+    pairs: RepeatedCompositeFieldContainer[kvpb.KeyValue],
+    records: Iterable[Record],
+    *,
+    keys_only: bool,
+    has_lease: bool,
+) -> None:
+    """To a field of a message. ``keys_only``: without values, and with leases only where it ``has_lease``."""
+    add = pairs.add
+    for each in records:
+        pair = add()
+        _fill(pair, each)
+        if keys_only:
+            pair.ClearField("value")
+            if not has_lease:
+                pair.ClearField("lease")
+
+
+def _fill(pair: kvpb.KeyValue, of: Record) -> None:
+    create, pair.mod_revision, version, lease, _, key_length = _HEADER.unpack_from(of)
     value_at = _HEADER_BYTES + key_length
-    return kvpb.KeyValue(
-        key=of[_HEADER_BYTES:value_at],
-        value=of[value_at:] if with_value else b"",
-        create_revision=create,
-        mod_revision=mod,
-        version=version,
-        lease=lease if with_lease else 0,
-    )
+    pair.key = of[_HEADER_BYTES:value_at]
+    if version:
+        pair.value = of[value_at:]
+        pair.create_revision = create
+        pair.version = version
+    if lease:
+        pair.lease = lease
 
 
 # Digests: of a set of items, the sum of their hashes. So a change of the set changes the digest in constant time, and

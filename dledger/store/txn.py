@@ -15,7 +15,7 @@ from dledger.store.keys import key_range
 from dledger.store.leases import Leases
 from dledger.store.mvcc import Mvcc
 from dledger.store.reads import read_range
-from dledger.store.records import Record, lease_of, pair_of, tombstone, unpack, value_of
+from dledger.store.records import Record, add_pairs, lease_of, pair_of, tombstone, unpack, value_of
 from dledger.store.refusals import StoreCode, StoreRefused
 
 _NOTHING = tombstone(b"", 0, 0)
@@ -81,7 +81,7 @@ def _answer_delete(data: Data, request: pb.DeleteRangeRequest, answer: pb.Delete
     deleted = [] if of.is_empty else delete(data, list(data.pairs.keys(of)))
     answer.deleted = len(deleted)
     if request.prev_kv:
-        answer.prev_kvs.extend(map(pair_of, deleted))
+        add_pairs(answer.prev_kvs, deleted, keys_only=False, has_lease=True)
     answer.header.revision = data.pairs.read_revision
 
 
@@ -166,7 +166,7 @@ def _carry_out(data: Data, branch: Branch, answer: pb.TxnResponse) -> None:
         of_op = answer.responses.add()
         match op.WhichOneof("request"):
             case "request_range":
-                of_op.response_range.CopyFrom(read_range(data.pairs, op.request_range))
+                read_range(data.pairs, op.request_range, of_op.response_range)
             case "request_put":
                 _answer_put(data, op.request_put, of_op.response_put)
             case "request_delete_range":

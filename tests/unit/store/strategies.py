@@ -92,22 +92,20 @@ simple_ops = st.one_of(
 )
 
 
-def _txns(ops: SearchStrategy[pb.RequestOp]) -> SearchStrategy[pb.TxnRequest]:
-    return st.builds(
-        pb.TxnRequest,
-        compare=st.lists(compares, max_size=2),
-        success=st.lists(ops, max_size=4),
-        failure=st.lists(ops, max_size=4),
-    )
+@st.composite
+def txns(draw: st.DrawFn, depth: int = 3) -> pb.TxnRequest:
+    """With transactions in it, ``depth`` levels of them at most."""
+
+    def ops() -> list[pb.RequestOp]:
+        count = draw(st.integers(0, 4 if depth == 3 else 2))
+        return [
+            pb.RequestOp(request_txn=draw(txns(depth - 1))) if depth > 1 and draw(st.integers(0, 3)) == 3 else draw(op)
+            for op in [simple_ops] * count
+        ]
+
+    return pb.TxnRequest(compare=draw(st.lists(compares, max_size=2)), success=ops(), failure=ops())
 
 
-_inner_ops = st.one_of(
-    simple_ops, simple_ops, simple_ops, _txns(simple_ops).map(lambda each: pb.RequestOp(request_txn=each))
-)
-_outer_ops = st.one_of(_inner_ops, _inner_ops, _txns(_inner_ops).map(lambda each: pb.RequestOp(request_txn=each)))
-txns: SearchStrategy[pb.TxnRequest] = st.deferred(
-    lambda: _txns(_outer_ops)
-)  # which is not spelled out where it is shown
 grants = st.builds(
     pb.LeaseGrantRequest, ID=st.sampled_from([0, *LEASES]), TTL=st.sampled_from([-1, 0, 1, 2, 60, 9_000_000_001])
 )

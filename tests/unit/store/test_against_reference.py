@@ -87,7 +87,7 @@ class StoreIsTheReference(RuleBasedStateMachine):
     def delete(self, request: pb.DeleteRangeRequest) -> None:
         self.same(request, self.reference.delete_range)
 
-    @rule(request=strategies.txns)
+    @rule(request=strategies.txns())
     def txn(self, request: pb.TxnRequest) -> None:
         self.same(request, self.reference.txn)
 
@@ -176,5 +176,5 @@ class StoreIsTheReference(RuleBasedStateMachine):
 
 TestStoreIsTheReference = StoreIsTheReference.TestCase
 TestStoreIsTheReference.settings = settings(
-    max_examples=150, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=80, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
 )

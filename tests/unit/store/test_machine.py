@@ -309,6 +309,24 @@ def test_a_value_that_flipped_in_memory_is_noticed_when_a_checkpoint_is_written(
     assert digest != store.digest()
 
 
+def test_a_checkpoint_compacted_where_a_key_was_put_and_deleted_at_once_has_the_stores_digest() -> None:
+    """etcd lets a put of one inner transaction and a delete of a later one pass."""
+    put_op = pb.RequestOp(request_put=pb.PutRequest(key=b"k"))
+    delete_op = pb.RequestOp(request_delete_range=pb.DeleteRangeRequest(key=b"k"))
+    inner = [pb.RequestOp(request_txn=pb.TxnRequest(success=[op])) for op in (put_op, delete_op)]
+    for is_there_before in (False, True):
+        store = Store()
+        if is_there_before:
+            put(store, b"k")
+        put(store, b"other")
+        do(store, pb.TxnRequest(success=inner))
+        do(store, pb.CompactionRequest(revision=store.pairs.revision))
+        digest = b""
+        for part in store.checkpoint():
+            digest = store.fold(digest, part)
+        assert digest == store.digest()
+
+
 def test_a_view_that_nobody_reads_any_more_does_not_hold_up_cleaning() -> None:
     store = Store()
     put(store, b"k")

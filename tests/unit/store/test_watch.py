@@ -197,6 +197,14 @@ def test_a_client_that_was_slow_gets_all_from_the_history(client: Client) -> Non
     assert revisions(client.pull()) == list(range(2, 1_002))
 
 
+def test_a_client_that_falls_behind_later_gets_nothing_twice(client: Client) -> None:
+    client.watch()
+    client.put(b"a", b"a")
+    client.pull()
+    client.put(*[b"a"] * 1_000)
+    assert revisions(client.pull()) == list(range(4, 1_004))
+
+
 def test_what_is_kept_for_a_slow_client_is_bounded(client: Client) -> None:
     client.watch()
     client.put(*[b"a"] * 1_000)

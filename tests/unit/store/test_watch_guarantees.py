@@ -111,6 +111,10 @@ class WatchesAreTrue(RuleBasedStateMachine):
         self.limits.setattr(watcher, "SCANNED_AT_ONCE", scanned)
         self.limits.setattr(watcher, "MAX_BATCH_BYTES", size)
         self.limits.setattr(watch, "MAX_FRAGMENT_BYTES", size)
+        for at in (0, 1):
+            request = pb.WatchCreateRequest(key=b"\0", range_end=b"\0", prev_kv=at == 0, progress_notify=True)
+            self.created[at].append(Told(request, self.reference.revision + 1))
+            self.streams[at].create(request)
 
     def teardown(self) -> None:
         for at in (0, 1):
@@ -144,7 +148,7 @@ class WatchesAreTrue(RuleBasedStateMachine):
     def delete(self, request: pb.DeleteRangeRequest) -> None:
         self.submit(request, self.reference.delete_range)
 
-    @rule(request=strategies.txns)
+    @rule(request=strategies.txns())
     def txn(self, request: pb.TxnRequest) -> None:
         self.submit(request, self.reference.txn)
 
@@ -272,4 +276,4 @@ class WatchesAreTrue(RuleBasedStateMachine):
 
 
 TestWatchesAreTrue = WatchesAreTrue.TestCase
-TestWatchesAreTrue.settings = settings(max_examples=150, stateful_step_count=50, deadline=None)
+TestWatchesAreTrue.settings = settings(max_examples=80, stateful_step_count=30, deadline=None)
