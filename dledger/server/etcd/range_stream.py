@@ -34,31 +34,41 @@ def check_stream(request: rpc.RangeRequest) -> None:
 def chunks(backend: StoreBackend, request: rpc.RangeRequest) -> Iterator[rpc.RangeResponse]:
     """The last one has the header, and how many keys there are. Raises StoreRefused, also when the revision is
     compacted in between."""
-    total, sent = request.limit or NO_LIMIT, 0
+    revision = backend.store.pairs.revision
     part = rpc.RangeRequest()
     part.CopyFrom(request)
-    part.limit = min(FIRST_CHUNK_KEYS, total) if total > 0 else total
-    first_revision = 0
+    part.revision = request.revision or revision
+    if request.count_only:
+        yield _ended(backend, revision, backend.store.range(part))
+        return
+    total, sent = request.limit or NO_LIMIT, 0
+    part.limit = min(FIRST_CHUNK_KEYS, total)
     while True:
-        found = backend.store.range(part)
-        if not first_revision:
-            first_revision = found.header.revision
-            part.revision = part.revision or first_revision
-        if request.count_only:
-            yield rpc.RangeResponse(header=new_header(backend, first_revision), count=found.count)
-            return
+        found = backend.store.range(part, is_counted=False)
         sent += len(found.kvs)
         is_last = not found.more or sent == total
-        answer = rpc.RangeResponse(kvs=found.kvs)
+        found.count = sent if is_last else 0
+        if found.kvs:
+            part.key = found.kvs[-1].key + b"\0"
+        if is_last and found.more:
+            found.count += _count(backend, part)
         if is_last:
-            answer.header.CopyFrom(new_header(backend, first_revision))
-            answer.more = found.more
-            answer.count = sent - len(found.kvs) + found.count
-        yield answer
-        if is_last:
+            yield _ended(backend, revision, found)
             return
-        part.key = found.kvs[-1].key + b"\0"
+        yield rpc.RangeResponse(kvs=found.kvs)
         part.limit = min(_next_limit(part.limit, found.ByteSize()), total - sent)
+
+
+def _ended(backend: StoreBackend, revision: int, last: rpc.RangeResponse) -> rpc.RangeResponse:
+    """``revision`` is the store's when the call came."""
+    last.header.CopyFrom(new_header(backend, revision))
+    return last
+
+
+def _count(backend: StoreBackend, rest: rpc.RangeRequest) -> int:
+    """How many keys it has without a limit."""
+    request = rpc.RangeRequest(key=rest.key, range_end=rest.range_end, revision=rest.revision, count_only=True)
+    return backend.store.range(request).count
 
 
 def _next_limit(last: int, last_bytes: int) -> int:
