@@ -240,6 +240,24 @@ def test_compaction_takes_no_longer_for_a_longer_history() -> None:
     assert store.pairs.size_bytes == size_bytes
 
 
+def test_the_compacted_revision_reads_as_before_after_all_is_cleaned() -> None:
+    store = Store()
+    put(store, b"deleted", b"old")
+    put(store, b"overwritten", b"older")
+    put(store, b"overwritten", b"old")
+    compacted = put(store, b"same")
+    put(store, b"overwritten", b"new")
+    put(store, b"new")
+    do(store, pb.DeleteRangeRequest(key=b"deleted"))
+    do(store, pb.CompactionRequest(revision=compacted))
+    while store.clean(100):
+        pass
+    then = store.range(pb.RangeRequest(key=b"\0", range_end=b"\0", revision=compacted))
+    assert [(kv.key, kv.value) for kv in then.kvs] == [(b"deleted", b"old"), (b"overwritten", b"old"), (b"same", b"v")]
+    with pytest.raises(StoreRefused):
+        store.range(pb.RangeRequest(key=b"\0", revision=compacted - 1))
+
+
 def test_a_deletion_at_the_compacted_revision_can_still_be_watched() -> None:
     store = Store()
     put(store, b"k")
