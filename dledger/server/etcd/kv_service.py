@@ -11,8 +11,10 @@ from dledger.server.etcd.backend import StoreBackend
 from dledger.server.etcd.headers import fill_header
 from dledger.server.etcd.range_stream import check_stream, chunks
 from dledger.server.etcd.refusals import Context, streaming, unary
+from dledger.server.etcd.room import ensure_room
 from dledger.store.checks import check_range
 from dledger.store.commands import Request, check, command
+from dledger.store.quota import cost_of_put, cost_of_txn
 from dledger.store.txn import is_read_only, is_serializable
 
 
@@ -42,7 +44,7 @@ class KVService(rpc_pb2_grpc.KVServicer):
 
     @unary
     async def Put(self, request: rpc.PutRequest) -> rpc.PutResponse:  # noqa: N802
-        answer: rpc.PutResponse = await self._submit(request)
+        answer: rpc.PutResponse = await self._submit(request, cost_of_put(request))
         return answer
 
     @unary
@@ -53,7 +55,7 @@ class KVService(rpc_pb2_grpc.KVServicer):
     @unary
     async def Txn(self, request: rpc.TxnRequest) -> rpc.TxnResponse:  # noqa: N802
         if not is_read_only(request):
-            written: rpc.TxnResponse = await self._submit(request)
+            written: rpc.TxnResponse = await self._submit(request, cost_of_txn(request))
             return written
         check(request)
         if not is_serializable(request):
@@ -67,7 +69,9 @@ class KVService(rpc_pb2_grpc.KVServicer):
         answer: rpc.CompactionResponse = await self._submit(request)
         return answer
 
-    async def _submit(self, request: Request) -> Any:
-        answer = await self.backend.submit(command(request))
+    async def _submit(self, request: Request, cost_bytes: int = 0) -> Any:
+        submitted = command(request)
+        await ensure_room(self.backend, cost_bytes)
+        answer = await self.backend.submit(submitted)
         fill_header(self.backend, answer)
         return answer

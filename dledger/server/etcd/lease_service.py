@@ -9,7 +9,9 @@ from dledger.etcdpb import rpc_pb2_grpc
 from dledger.server.etcd.backend import StoreBackend
 from dledger.server.etcd.headers import fill_header, new_header
 from dledger.server.etcd.refusals import Context, streaming, unary
+from dledger.server.etcd.room import ensure_room
 from dledger.store.commands import command
+from dledger.store.quota import LEASE_COST_BYTES
 from dledger.store.refusals import StoreCode, StoreRefused
 
 EXPIRED_TTL_S = -1
@@ -22,6 +24,7 @@ class LeaseService(rpc_pb2_grpc.LeaseServicer):
 
     @unary
     async def LeaseGrant(self, request: rpc.LeaseGrantRequest) -> rpc.LeaseGrantResponse:  # noqa: N802
+        await ensure_room(self.backend, LEASE_COST_BYTES)
         answer: rpc.LeaseGrantResponse = await self.backend.submit(command(request))
         fill_header(self.backend, answer)
         return answer
