@@ -6,6 +6,8 @@
 # make test-clients what needs Go, Node.js, Maven and a network: the programs of docs/clients, while a leader is killed
 # make test-root what needs root: loop-mounted disks that run full, hang or lose power, system calls that fail
 # make test-docker builds the image and runs docker-compose.yml, with a Docker engine of its own (root; says what it lacks)
+# make test-etcd etcd and etcdctl beside the store: both do the same (builds them with Go)
+# make etcd OPERATIONS=100000   random operations, to etcd and to the store: equal answers; ETCD_SEED=2 for others
 # make jepsen   five hosts, every nemesis for a moment (root); longer: .venv/bin/python -m jepsen suite --time-limit 120
 # make check    lint, types, architecture, proto
 # make soak MINUTES=5 KILL_EVERY=10     CLIENTS=200: instead, clients that connect, cancel and go, and nodes that do not grow
@@ -27,6 +29,8 @@ MINUTES ?= 5
 KILL_EVERY ?= 10
 CLIENTS ?= 0
 SEEDS ?= 2000
+OPERATIONS ?= 100000
+ETCD_SEED ?= 1
 KILLS ?= 20
 JEPSEN_SECONDS ?= 290
 JEPSEN_STORE ?= .make/jepsen
@@ -36,7 +40,7 @@ SCENARIOS ?= bulk catchup failover idle groups members reads growth
 bin := .venv/bin
 pip := $(bin)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo demo-spark test test-clients test-spark spark-kills test-root test-docker check lint format soak sim liveness fuzz conformance jepsen bench bench-all bench-gate proof proof-quick proof-report proto clean
+.PHONY: demo demo-spark test test-clients test-spark spark-kills test-root test-docker test-etcd etcd check lint format soak sim liveness fuzz conformance jepsen bench bench-all bench-gate proof proof-quick proof-report proto clean
 
 demo: .venv/.installed
 	@$(bin)/python -m dledger demo
@@ -62,6 +66,12 @@ test-root: .venv/.tools
 
 test-docker: .venv/.tools
 	@$(bin)/python -m pytest tests/docker
+
+test-etcd: .venv/.tools
+	@$(bin)/python -m pytest tests/etcd
+
+etcd: .venv/.tools
+	@$(bin)/python -m tests.etcd --operations $(OPERATIONS) --seed $(ETCD_SEED)
 
 jepsen: .venv/.tools
 	@$(bin)/python -m jepsen test --workload log --nemesis every --fault-seconds 3 --calm-seconds 2 --clients 10 \

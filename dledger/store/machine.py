@@ -144,12 +144,13 @@ class Store(StateMachine):
     def _header(self) -> pb.ResponseHeader:
         return pb.ResponseHeader(revision=self.pairs.revision)
 
-    def range(self, request: pb.RangeRequest) -> pb.RangeResponse:
-        """It was checked (``checks.check_range``). Raises COMPACTED, FUTURE_REVISION and CORRUPT."""
+    def range(self, request: pb.RangeRequest, *, is_counted: bool = True) -> pb.RangeResponse:
+        """It was checked (``checks.check_range``). Without ``is_counted`` the count may be left out (``read_range``).
+        Raises COMPACTED, FUTURE_REVISION and CORRUPT."""
         if self.alarms:
             self._check_alarms(0, is_system=False)
         answer = pb.RangeResponse()
-        read_range(self.pairs, request, answer)
+        read_range(self.pairs, request, answer, is_counted=is_counted)
         return answer
 
     def read_txn(self, request: pb.TxnRequest) -> pb.TxnResponse:

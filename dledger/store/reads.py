@@ -29,8 +29,9 @@ def check_revision(store: Mvcc, revision: int) -> None:
         raise StoreRefused(StoreCode.COMPACTED)
 
 
-def read_range(store: Mvcc, request: pb.RangeRequest, answer: pb.RangeResponse) -> None:
-    """Into an empty answer, whose header has the store's revision alone. Raises FUTURE_REVISION and COMPACTED."""
+def read_range(store: Mvcc, request: pb.RangeRequest, answer: pb.RangeResponse, *, is_counted: bool = True) -> None:
+    """Into an empty answer, whose header has the store's revision alone. A count of the past looks at all keys: without
+    it, a limit ends the search. Raises FUTURE_REVISION and COMPACTED."""
     check_revision(store, request.revision)
     of, is_now = key_range(request.key, request.range_end), request.revision <= 0
     answer.header.revision = store.read_revision
@@ -39,6 +40,8 @@ def read_range(store: Mvcc, request: pb.RangeRequest, answer: pb.RangeResponse) 
     if is_now:
         answer.count = store.count(of)
         found = store.records(of)
+    elif not is_counted:
+        found = store.records_at(of, request.revision)
     else:
         then = list(store.records_at(of, request.revision))
         answer.count = len(then)

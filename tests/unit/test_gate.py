@@ -13,9 +13,10 @@ STANDS_FOR = {
     "bench-all": "bench-gate",
     "spark-kills": "test-spark",
     "proto": "check",
+    "etcd": "test-etcd",
 }
-"""Targets that the gate does not run, and the one that does a part of the same: tests/spark kills a pipeline twice, and
-``make check`` writes the stubs."""
+"""Targets that the gate does not run, and the one that does a part of the same: tests/spark kills a pipeline twice,
+``make check`` writes the stubs, and tests/etcd has a cut of the random operations."""
 
 
 def targets(text: str) -> set[str]:

@@ -1,0 +1,75 @@
+"""What the services ask of whatever stands behind them: one store in this process, or the state machine of a group."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+from dledger.store.machine import Store
+from dledger.store.watch import WatchHub
+
+
+class ClusterMember(NamedTuple):
+    id: int
+    """Unsigned, of 64 bits; never 0."""
+    name: str
+    peer_urls: Sequence[str]
+    client_urls: Sequence[str]
+    is_learner: bool = False
+
+
+class LeaseTimes(NamedTuple):
+    granted_s: int
+    remaining_s: int
+
+
+class StoreBackend(Protocol):
+    """Every method may raise what the log raises (DLedgerError), and StoreRefused where that is said."""
+
+    cluster_id: int
+    member_id: int
+    quota_bytes: int
+
+    @property
+    def store(self) -> Store:
+        """As of what is applied here. It is another object after the state machine was built anew."""
+
+    @property
+    def watches(self) -> WatchHub:
+        """It has taken in what is applied here, or soon will."""
+
+    @property
+    def term(self) -> int: ...
+
+    @property
+    def leader_id(self) -> int:
+        """The member that leads as far as this one knows; 0: none."""
+
+    @property
+    def applied_index(self) -> int: ...
+
+    @property
+    def commit_index(self) -> int: ...
+
+    def members(self) -> Sequence[ClusterMember]: ...
+
+    async def submit(self, command: bytes) -> Any:
+        """Returns what the store answers (``Store.decode_answer``), once the command is committed and applied here.
+        Raises StoreRefused."""
+
+    async def barrier(self) -> None:
+        """Returns when everything that was committed before the call is applied here."""
+
+    async def keep_alive(self, lease_id: int) -> int:
+        """Gives a lease its full time again, and returns it in seconds: the leader does, once it knows that it still
+        leads. Raises StoreRefused: LEASE_NOT_FOUND."""
+
+    async def lease_times(self, lease_id: int) -> LeaseTimes:
+        """By the leader's clock. Everything that was committed before the call is applied here when it returns. Raises
+        StoreRefused: LEASE_NOT_FOUND."""
+
+    async def move_leader(self, target_id: int) -> None:
+        """A member that is none, or no voter, is refused with BAD_LEADER_TRANSFEREE (refusals.py)."""
+
+    async def leader_lost(self) -> None:
+        """Returns when the cluster has been without a leader for longer than elections take."""

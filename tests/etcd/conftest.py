@@ -1,0 +1,19 @@
+"""These tests are asked for by name (``make test-etcd``), so none is ever skipped: what is missing ends the run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.etcd.programs import Lacking, program
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.option.collectonly or not any(Path(__file__).parent in item.path.parents for item in items):
+        return
+    try:
+        program("etcd")
+        program("etcdctl")
+    except Lacking as why:
+        raise pytest.UsageError(f"the tests beside etcd need more than is here: {why}") from why
