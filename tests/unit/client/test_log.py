@@ -137,7 +137,7 @@ async def test_a_leaderless_group_is_not_healthy(cluster: FakeCluster, log: clie
 
 async def test_a_failed_search_is_shared_and_repeated(cluster: FakeCluster, log: client.Log) -> None:
     cluster.lead(None)
-    gets = [log.get(0, timeout_ms=50 * number) for number in (1, 2)]
+    gets = [log.get(0, timeout_ms=300 * number) for number in (1, 2)]
     for get in gets:
         with pytest.raises(Unavailable):
             await get
