@@ -46,7 +46,7 @@ from dledger.transport.transport_api import PeerIdentity, Transport
 logger = logging.getLogger(__name__)
 
 
-SPREAD_INTERVAL_S = 0.2
+SPREAD_INTERVAL_S = 0.1
 """Between two handovers that this node begins for an even spread of leaders."""
 
 RoleListener = Callable[[str, Role, Term, NodeId], None]
