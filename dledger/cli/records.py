@@ -8,6 +8,7 @@ import os
 from collections.abc import AsyncGenerator, Iterator
 
 from dledger.common.errors import Code, ConfigError, error
+from dledger.common.futures import release
 
 CHUNK_BYTES = 1 << 18
 BATCH_RECORDS = 4_096
@@ -120,8 +121,7 @@ async def _readable(descriptor: int) -> None:
     ready: asyncio.Future[None] = loop.create_future()
 
     def on_readable() -> None:
-        if not ready.done():
-            ready.set_result(None)
+        release(ready)
 
     loop.add_reader(descriptor, on_readable)
     try:

@@ -25,6 +25,7 @@ from dledger.client.pending import (
 from dledger.client.results import Acks, AckSpan
 from dledger.common.batch import as_record
 from dledger.common.errors import Code, DeadlineExceeded, DLedgerError, OutcomeUnknown, error
+from dledger.common.futures import release
 from dledger.rpc.client.verdict import SAYS_ITSELF
 
 if TYPE_CHECKING:
@@ -180,8 +181,7 @@ class AppendQueue:
 
     def _wake(self) -> None:
         self._starving = False
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        release(self._waiter)
 
     def _may_send(self) -> bool:
         under_way = len(self.in_flight)
@@ -260,8 +260,11 @@ class AppendQueue:
 
     def _forget(self, batch: PendingBatch) -> None:
         self._pending_bytes -= sum(part.charged_bytes for part in batch.each())
-        if self._drained is not None and not self._anyone_waits() and not self._drained.done():
-            self._drained.set_result(None)
+        self._tell_drained()
+
+    def _tell_drained(self) -> None:
+        if not self._anyone_waits():
+            release(self._drained)
 
     # Refusals ---------------------------------------------------------------------------------------------------
 
@@ -333,8 +336,7 @@ class AppendQueue:
         why = f" ({self.last_refusal})" if self.last_refusal else ""
         text = f"sent, but not acknowledged in {batch.timeout_ms:.0f} ms{why}: it may be in the log, or get there yet"
         batch.fail_own(lambda: OutcomeUnknown(text))
-        if self._drained is not None and not self._anyone_waits() and not self._drained.done():
-            self._drained.set_result(None)
+        self._tell_drained()
 
     def _anyone_waits(self) -> bool:
         batches = chain(self.in_flight, self._queued)

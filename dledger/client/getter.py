@@ -16,6 +16,7 @@ from dledger.client.append_queue import TICK_S
 from dledger.client.stubs import LogStubs
 from dledger.common.backoff import Backoff
 from dledger.common.errors import CODES, Code, DeadlineExceeded, DLedgerError, InternalError, Unavailable, error
+from dledger.common.futures import release
 from dledger.common.types import Consistency, Entry
 from dledger.rpc.client.cancellation import client_closed, task_cancelled
 from dledger.rpc.client.failures import code_named
@@ -111,8 +112,7 @@ class Getter:
             self._timer = None
 
     def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        release(self._waiter)
 
     async def _ready(self) -> None:
         """Returns when there is something to ask and room to ask it."""

@@ -10,6 +10,7 @@ from dledger.client.metadata import AddressBook, Metadata
 from dledger.client.rounds import Round
 from dledger.client.stubs import LogStubs
 from dledger.common.errors import Code, DeadlineExceeded, DLedgerError, NotLeader, PeerRefused, error
+from dledger.common.futures import retrieve
 from dledger.common.types import META_GROUP, Consistency
 from dledger.rpc.client.cancellation import client_closed
 from dledger.rpc.client.failures import unary
@@ -31,12 +32,6 @@ MOST_HOPS = 3
 class _Leader(NamedTuple):
     address: str
     term: int
-
-
-def _retrieve(search: asyncio.Task[_Leader]) -> None:
-    """If a search fails after all its waiting callers were cancelled, this is no news."""
-    if not search.cancelled():
-        search.exception()
 
 
 class LeaderLocator:
@@ -72,7 +67,7 @@ class LeaderLocator:
             return self._channels.at(self._leader.address)
         if self._search is None or self._search.done():
             self._search = asyncio.create_task(self._ask_around(), name="dledger-find-leader")
-            self._search.add_done_callback(_retrieve)
+            self._search.add_done_callback(retrieve)  # its waiting callers may all be cancelled
         search = self._search
         await asyncio.wait({search})  # a cancelled caller leaves the search to the others
         if search.cancelled():

@@ -24,6 +24,7 @@ from dledger.client.results import FORGOTTEN_INDEX, Acks, AckSpan
 from dledger.client.stubs import LogStubs
 from dledger.common.batch import crc32c
 from dledger.common.errors import CODES, Code, DeadlineExceeded, DLedgerError, InternalError, OutcomeUnknown, error
+from dledger.common.futures import retrieve
 from dledger.common.types import Consistency
 from dledger.rpc.client.call_loop import CallLoop
 from dledger.rpc.client.cancellation import client_closed
@@ -197,7 +198,7 @@ class NamedProducer:
             raise refusal.copy()
         self._check_entered()
         settled: asyncio.Future[AckSpan] = self._loop.create_future()
-        settled.add_done_callback(_retrieve)
+        settled.add_done_callback(retrieve)  # ``flush`` tells a caller that does not look at it
         if not self._waiting:
             self._calls.renew()
         self._waiting.append(_Batch(self._next_sequence, body, crc32c(body), count, settled))
@@ -406,9 +407,3 @@ class _Sender:
         self._sent -= 1
         self._producer.settle(answer.base_index, answer.term, answer.timestamp_ms)
         return None
-
-
-def _retrieve(settled: asyncio.Future[AckSpan]) -> None:
-    """A caller that does not look at the future is told by ``flush``."""
-    if not settled.cancelled():
-        settled.exception()

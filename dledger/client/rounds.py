@@ -7,6 +7,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
 from dledger.common.errors import Code, DLedgerError, Unavailable, error
+from dledger.common.futures import retrieve
 from dledger.rpc.client.retry import PASSING
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ class Round:
     def _ask_next(self) -> None:
         address = self._waiting.popleft()
         task = asyncio.create_task(self._asker.ask(address), name=f"dledger-ask {address}")
-        task.add_done_callback(_retrieve)
+        task.add_done_callback(retrieve)  # it may come behind the end of its round
         self._asked[task] = address
 
     async def _hear(self, timeout_s: float | None, until: str) -> None:
@@ -147,9 +148,3 @@ class Round:
             task.cancel()
         if self._asked:
             await asyncio.wait(self._asked)
-
-
-def _retrieve(task: asyncio.Task[Metadata]) -> None:
-    """An answer that comes behind the end of its round is no news."""
-    if not task.cancelled():
-        task.exception()

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from dledger.common.batch import Buffer
+from dledger.common.futures import retrieve
 from dledger.common.open_files import needed
 from dledger.disk.syncer import Handle, Syncer, SyncPool
 
@@ -140,8 +141,7 @@ async def run_to_the_end(disk: Disk, job: Callable[[], Result], *, urgent: bool 
         return await asyncio.shield(running)
     except asyncio.CancelledError:
         await asyncio.wait([running])
-        if not running.cancelled():
-            running.exception()  # nobody waits for it any more
+        retrieve(running)  # nobody waits for it any more
         raise
 
 

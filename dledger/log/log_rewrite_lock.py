@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from dledger.common.futures import retrieve
+
 
 class LogRewriteLock:
     """``lock`` is held by a task that takes segments out of the log, or that must find them there."""
@@ -34,15 +36,11 @@ class LogRewriteLock:
 
         # A task of the log's own: a caller that is cancelled must not leave the work running under a log that closes.
         self._replacing = asyncio.get_running_loop().create_task(alone(), name=f"{name}-{self._group}")
-        self._replacing.add_done_callback(_heard)
+        # The caller is told of a failure, if it still waits; everybody is told of a disk that failed.
+        self._replacing.add_done_callback(retrieve)
         await asyncio.shield(self._replacing)
 
     async def settle(self) -> None:
         """Returns when no replacement is under way. Raises nothing of what became of it."""
         while self._replacing is not None:
             await asyncio.wait([self._replacing])
-
-
-def _heard(task: asyncio.Task[None]) -> None:
-    if not task.cancelled():
-        task.exception()  # told to the caller, if it still waits; a disk that failed is told to all

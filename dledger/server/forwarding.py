@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from google.protobuf.message import Message
 
 from dledger.common.errors import Code, DLedgerError, error
+from dledger.common.futures import retrieve
 from dledger.common.resolver import Resolver
 from dledger.common.types import Member
 from dledger.rpc.client.channel import Channel, StreamCall
@@ -165,8 +166,7 @@ class Forwarder:
 
     def _forget(self, writer: asyncio.Task[None]) -> None:
         self._writers.discard(writer)
-        if not writer.cancelled():
-            writer.exception()  # its stream has ended, and whoever hears the answers knows of what
+        retrieve(writer)  # its stream has ended, and the reader of the answers knows why
 
     def _hops(self, refused: RefusedCall) -> int:
         """How often the next node may send the call on. Raises this node's refusal when this node may not."""

@@ -20,6 +20,7 @@ from typing import Any, Generic, TypeVar
 
 from dledger.common.backoff import Backoff
 from dledger.common.errors import Code, DLedgerError, OutOfRange, error
+from dledger.common.futures import release
 from dledger.rpc.client.retry import PASSING
 from dledger.statemachine.api import StateMachine
 from dledger.statemachine.applier import Applied, Applier, Begun, Dropped, Ended, Event
@@ -235,8 +236,7 @@ class Runner(Generic[Machine]):
     def _tell_progress(self) -> None:
         self.on_applied()
         progress, self._progress = self._progress, None
-        if progress is not None and not progress.done():
-            progress.set_result(None)
+        release(progress)
 
     def _end(self, failure: BaseException) -> None:
         self._ended_by = failure

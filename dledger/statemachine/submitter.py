@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from dledger.common.backoff import Backoff
 from dledger.common.errors import Code, DLedgerError, OutcomeUnknown, error
+from dledger.common.futures import release, retrieve
 from dledger.rpc.client.retry import PASSING
 from dledger.statemachine.api import StateMachine
 from dledger.statemachine.applier import Applied, Applier, Dropped
@@ -179,15 +180,14 @@ class Submitter:
         waiting = self._waiting.pop((command.session, command.request))
         if not waiting.answer.done():
             waiting.answer.cancel()
-        elif not waiting.answer.cancelled():
-            waiting.answer.exception()  # a caller that gave up does not hear of it
+        else:
+            retrieve(waiting.answer)  # a caller that gave up does not hear of it
         if self._is_present(command.session):
             self._finished.add(command.request)
             while self._acknowledged + 1 in self._finished:
                 self._acknowledged += 1
                 self._finished.discard(self._acknowledged)
-        if self._has_room is not None and not self._has_room.done():
-            self._has_room.set_result(None)
+        release(self._has_room)
 
     def _is_present(self, session: int) -> bool:
         opening = self._opening

@@ -14,6 +14,7 @@ from itertools import chain, takewhile
 from typing import NamedTuple
 
 from dledger.common.errors import Code, DLedgerError, error
+from dledger.common.futures import release
 from dledger.common.types import Consistency, Entry, Index, Position
 from dledger.group.context import GroupContext
 from dledger.log.frame.frame import Frame
@@ -90,8 +91,7 @@ class Reader:
         if self._is_asking and round_number >= self._round:
             asked, self._asked, self._is_asking = self._asked, {}, False
             for future in asked:
-                if not future.done():
-                    future.set_result(None)
+                release(future)
             self.begin_round()
 
     def expire(self, now_s: float, refusal: Callable[[], DLedgerError]) -> None:
@@ -110,8 +110,7 @@ class Reader:
         """The node stops: readers that wait for a later commit are told, and so are readers that come later."""
         self._closed = refusal
         for watcher in self._commit_watchers:
-            if not watcher.done():
-                watcher.set_result(None)
+            release(watcher)
 
     # Commit ------------------------------------------------------------------------------------------------------
 
@@ -120,8 +119,7 @@ class Reader:
         self.begin_round()
         watchers, self._commit_watchers = self._commit_watchers, {}
         for watcher in watchers:
-            if not watcher.done():
-                watcher.set_result(None)
+            release(watcher)
 
     async def wait_for_commit(self) -> None:
         """Until the commit position has moved. Raises what the node was closed with."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 
 from dledger.common.errors import CorruptLog, DLedgerError
+from dledger.common.futures import retrieve
 from dledger.log.damage.damage_inspector import DamageInspector
 from dledger.log.log_api import Damaged
 from dledger.log.log_rewrite_lock import LogRewriteLock
@@ -93,8 +94,7 @@ class Inspection:
 
     def _examined(self, path: str, task: asyncio.Task[None]) -> None:
         del self._under_way[path]
-        if not task.cancelled():
-            task.exception()  # told to those that wait, if anybody still does
+        retrieve(task)  # told to those that wait, if anybody still does
 
     async def settle(self) -> None:
         """Returns when nothing is looked into any more."""

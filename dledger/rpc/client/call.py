@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from typing import Any
 
+from dledger.common.futures import release
 from dledger.rpc.client.answer import Answer
 from dledger.rpc.client.rpc_failure import RpcFailure
 from dledger.rpc.http2.connection import Http2Connection
@@ -182,19 +183,15 @@ class StreamingCall(ClientCall):
     def on_messages(self, messages: list[bytes], size_bytes: int) -> None:
         self._inbox += [(message, 0) for message in messages[:-1]]
         self._inbox.append((messages[-1], size_bytes))
-        _settle(self._waits)
+        release(self._waits)
 
     def on_end(self, failure: RpcFailure | None) -> None:
         self._failure = failure
-        _settle(self._waits)
-        _settle(self._room)
+        release(self._waits)
+        release(self._room)
 
     def on_writable(self) -> None:
-        _settle(self._room)
-
-    @property
-    def is_ended(self) -> bool:
-        return self._is_ended
+        release(self._room)
 
     async def read(self) -> bytes | None:
         """The next answer; None behind the last one. Raises RpcFailure when the call did not end well."""
@@ -228,8 +225,3 @@ class StreamingCall(ClientCall):
         """No further request follows."""
         if not self._is_ended:
             self.connection.send_end(self)
-
-
-def _settle(waiting: asyncio.Future[None] | None) -> None:
-    if waiting is not None and not waiting.done():
-        waiting.set_result(None)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from dledger.common.errors import Code, DLedgerError, error
 
 
@@ -17,9 +15,3 @@ def task_cancelled() -> DLedgerError:
     return error(
         Code.SHUTTING_DOWN, "a task of the client was cancelled by the program: call again to begin another one"
     )
-
-
-def cancellations() -> int:
-    """How often the running task was asked to end: more than before means that it is the caller's own wish."""
-    task = asyncio.current_task()
-    return task.cancelling() if task is not None else 0

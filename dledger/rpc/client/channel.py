@@ -11,6 +11,7 @@ from ssl import SSLContext, SSLError
 from typing import Any
 
 from dledger.common.config import split_address
+from dledger.common.futures import release, retrieve
 from dledger.common.resolver import Resolver
 from dledger.rpc.client.call import NO_GRPC, StreamingCall, UnaryCall
 from dledger.rpc.client.connection import ClientConnection
@@ -57,14 +58,14 @@ class _Protocol(Http2Protocol[ClientConnection]):
 
     def _on_removed(self) -> None:
         while self.waiting:
-            if _release(self.waiting.popleft()):
+            if release(self.waiting.popleft()):
                 return
 
     def on_end(self, reason: str) -> None:
         if self._look is not None:
             self._look.cancel()
         while self.waiting:
-            _release(self.waiting.popleft())
+            release(self.waiting.popleft())
 
     def _keep_alive(self) -> None:
         self._look = self._loop.call_later(KEEPALIVE_TIMEOUT_S, self._keep_alive)
@@ -77,14 +78,6 @@ class _Protocol(Http2Protocol[ClientConnection]):
         elif now_s >= self.heard_s + KEEPALIVE_S - KEEPALIVE_TIMEOUT_S:
             self._asked_s = now_s
             self.connection.ping()
-
-
-def _release(waiting: asyncio.Future[None]) -> bool:
-    """False: its call has given up."""
-    if waiting.done():
-        return False
-    waiting.set_result(None)
-    return True
 
 
 class Channel:
@@ -199,7 +192,7 @@ class Channel:
         self._check_usable()
         if self._connecting is None or self._connecting.done():
             self._connecting = asyncio.get_running_loop().create_task(self._attempt(), name=f"connect-{self.address}")
-            self._connecting.add_done_callback(_retrieve)
+            self._connecting.add_done_callback(retrieve)
         try:
             return await asyncio.shield(self._connecting)
         except asyncio.CancelledError:
@@ -248,11 +241,6 @@ def _why(reason: OSError) -> str:
     if isinstance(reason, SSLError):  # its number is none of the operating system's
         return f"no TLS: {getattr(reason, 'verify_message', None) or reason.reason or reason}"
     return (os.strerror(reason.errno) if reason.errno else str(reason)).lower()
-
-
-def _retrieve(task: asyncio.Task[Any]) -> None:
-    if not task.cancelled():
-        task.exception()  # perhaps nobody waits for it any more
 
 
 class UnaryUnary:
@@ -335,7 +323,7 @@ class StreamCall:
             raise RpcFailure(StatusCode.CANCELLED, "the caller cancelled it", was_sent=False, is_local=True)
         if self._beginning is None:
             self._beginning = asyncio.get_running_loop().create_task(self._begin())
-            self._beginning.add_done_callback(_retrieve)
+            self._beginning.add_done_callback(retrieve)
         try:
             return await asyncio.shield(self._beginning)
         except asyncio.CancelledError:

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Generator
 from functools import partial
 from typing import Any
 
+from dledger.common.futures import release
 from dledger.rpc.http2.frames import ErrorCode
 from dledger.rpc.http2.headers import literal
 from dledger.rpc.server.answering import ANSWERS_WAIT, GZIP_HEAD, HEAD, Answering
@@ -193,8 +194,7 @@ class ServerCall(Answering):
             self.consumed(size_bytes)
         else:
             self._put(found, size_bytes)
-        if self._waits_for_message is not None and not self._waits_for_message.done():
-            self._waits_for_message.set_result(None)
+        release(self._waits_for_message)
 
     def on_reset(self, code: ErrorCode, reason: str) -> None:
         """The client has cancelled it, or is gone; or it was answered before the client had sent all of it."""
@@ -217,9 +217,8 @@ class ServerCall(Answering):
             asyncio.get_running_loop().call_soon(callback)
 
     def _wake(self) -> None:
-        for waiting in (self._waits_for_message, self._waits_for_room):
-            if waiting is not None and not waiting.done():
-                waiting.set_result(None)
+        release(self._waits_for_message)
+        release(self._waits_for_room)
 
     def _on_deadline(self) -> None:
         self._deadline = None
@@ -394,8 +393,7 @@ class ServerCall(Answering):
         self._let_go_of_answer()
         if self._is_answered:
             self._stop_clock()
-        if self._waits_for_room is not None and not self._waits_for_room.done():
-            self._waits_for_room.set_result(None)
+        release(self._waits_for_room)
 
     def _finish(self, code: int, details: str, trailers: Any = ()) -> None:
         if self._is_answered:

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any, TypeVar
 
+from dledger.common.futures import retrieve
+
 Request = TypeVar("Request")
 Answer = TypeVar("Answer")
 
@@ -113,5 +115,5 @@ def _forget(reader: asyncio.Task[None]) -> None:
 
 def _abandon(future: asyncio.Future[Any]) -> None:
     """Nobody waits for it any more; the end of the stream tells its failure, if it failed."""
-    if not future.cancel() and not future.cancelled():
-        future.exception()
+    if not future.cancel():
+        retrieve(future)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from ssl import SSLContext
 from typing import Any
 
+from dledger.common.futures import release
 from dledger.rpc.http2.limits import Http2Limits
 from dledger.rpc.protocol import ALPN
 from dledger.rpc.server.dispatch import MAX_MESSAGE_BYTES, Dispatch
@@ -100,8 +101,7 @@ class GrpcServer:
         if self._clock is not None:
             self._clock.cancel()
             self._clock = None
-        if self._ended is not None and not self._ended.done():
-            self._ended.set_result(None)
+        release(self._ended)
 
     def _set_clock(self) -> None:
         self._clock = asyncio.get_running_loop().call_later(LOOK_S, self._look)

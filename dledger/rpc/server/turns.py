@@ -11,6 +11,8 @@ import asyncio
 from collections import deque
 from typing import Protocol
 
+from dledger.common.futures import release
+
 TURN_BYTES = 2 * 1024 * 1024
 """A large answer takes so much while a handler makes it: the frames, and the message."""
 
@@ -67,9 +69,8 @@ class Turns:
         self.held_bytes += more_bytes
         while self._waiting and self._has_room:
             waiting = self._waiting.popleft()
-            if not waiting.done():
+            if release(waiting):
                 self.held_bytes += TURN_BYTES
-                waiting.set_result(None)
 
     def waits_for_client(self, holder: Holder) -> None:
         self._holders[holder] = holder.pending_bytes
