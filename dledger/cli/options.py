@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
@@ -153,11 +153,15 @@ def _with_target(command: Command, *decorators: Callable[[Any], Any]) -> Command
         click.get_current_context().find_root().obj = target  # its troubles are told if the command fails
         return command(*args, target=target, **rest)
 
-    decorated: Any = with_target
-    for decorate in reversed(decorators):
-        decorated = decorate(decorated)
-    result: Command = decorated
+    result: Command = add_options(with_target, decorators)
     return result
+
+
+def add_options(command: Any, decorators: Sequence[Callable[[Any], Any]]) -> Any:
+    """The command with these options, in the order in which --help shows them."""
+    for decorate in reversed(decorators):
+        command = decorate(command)
+    return command
 
 
 def output_option(*formats: str) -> Callable[[Command], Command]:
@@ -181,6 +185,5 @@ def node_logging_options(command: Command) -> Command:
         option("--log-level", env="LOG_LEVEL", type=click.Choice(CHOICES["log_level"]), default=None,
                help="How much nodes log.  [default: info]"),
     )  # fmt: skip
-    for decorate in reversed(decorators):
-        command = decorate(command)
-    return command
+    result: Command = add_options(command, decorators)
+    return result

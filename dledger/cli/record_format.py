@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 
 import click
 
-from dledger.cli.options import Command, option, output_option
+from dledger.cli.options import Command, add_options, option, output_option
 from dledger.common.errors import ConfigError, quoted
 from dledger.common.times import format_ms
 
@@ -84,10 +84,7 @@ def record_options(format_flags: tuple[str, ...]) -> Callable[[Command], Command
             chosen = renderer(output, template, show_index=show_index, show_time=show_time)
             return command(*args, render=chosen, **rest)
 
-        decorated: Any = with_render
-        for each in reversed(decorators):
-            decorated = each(decorated)
-        result: Command = decorated
+        result: Command = add_options(with_render, decorators)
         return result
 
     return decorate

@@ -84,16 +84,15 @@ class ClusterNode(node.Node):
     async def find(self, group: str) -> Replica:
         """As ``replica``, and sure of missing groups. It raises UNKNOWN_GROUP only after a read of the directory that
         began after the call, else NOT_HERE."""
-        try:
-            return self.replica(group)
-        except DLedgerError as refusal:
-            await self.check_exists(group, refusal)
-            raise
+        return await self._surely(self.replica, group)
 
     async def find_for_users(self, group: str) -> Replica:
-        """As ``user_replica``, and sure of what there is not."""
+        """As ``user_replica``, and sure of missing groups."""
+        return await self._surely(self.user_replica, group)
+
+    async def _surely(self, look: Callable[[str], Replica], group: str) -> Replica:
         try:
-            return self.user_replica(group)
+            return look(group)
         except DLedgerError as refusal:
             await self.check_exists(group, refusal)
             raise
@@ -106,9 +105,7 @@ class ClusterNode(node.Node):
     def user_replica(self, group: str) -> Replica:
         """For users' appends, trims and retention: the log of a state machine belongs to the state machine alone.
         Raises UNSUPPORTED, and the errors of ``replica``."""
-        return self._for_users(self.replica(group))
-
-    def _for_users(self, replica: Replica) -> Replica:
+        replica = self.replica(group)
         machine, name = replica.settings.current.machine, self.groups.name_of(replica.group)
         if replica.settings.current.is_sealed:
             # Another group may have the name by now: this node hears of it later than others.

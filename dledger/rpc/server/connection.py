@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from dledger.rpc.http2.frames import ConnectionFault, ErrorCode, StreamFault
-from dledger.rpc.http2.headers import Fields, MalformedHeaders
+from dledger.rpc.http2.headers import Fields
 from dledger.rpc.http2.limits import Http2Limits
 from dledger.rpc.server.call import ServerCall
 from dledger.rpc.server.dispatch import Dispatch
@@ -69,10 +69,10 @@ class ServerConnection(HoldingConnection[ServerCall]):
 
     def _decoded(self, stream_id: int, block: bytes) -> Request | Trailers:
         try:
-            decoded: Request | Trailers = self.headers.decode(block)
-        except MalformedHeaders as reason:
+            decoded: Request | Trailers = self.decode(stream_id, block)
+        except StreamFault:
             self.last_peer_stream_id = max(self.last_peer_stream_id, stream_id)
-            raise StreamFault(stream_id, ErrorCode.PROTOCOL_ERROR, str(reason)) from reason
+            raise
         return decoded
 
     def _was_passed_over(self, stream_id: int) -> bool:

@@ -118,40 +118,10 @@ class TypedRegistry:
         return handler._replace(request_deserializer=try_to_decode, response_serializer=serializer)
 
 
-def unary(
-    method: Callable[[Service, Request], Awaitable[Response]],
-) -> Callable[[Service, Request, Context], Awaitable[Response]]:
-    """Makes a gRPC method of one that takes the request alone and raises typed errors."""
-
-    @functools.wraps(method)
-    async def call(self: Service, request: Request, context: Context) -> Response:
-        try:
-            return await method(self, request)
-        except Exception as failure:  # noqa: BLE001 – every refusal is typed, a bug too
-            await refuse(context, typed_refusal(failure))
-
-    return call
-
-
-def unary_with_caller(
-    method: Callable[[Service, Request, str], Awaitable[Response]],
-) -> Callable[[Service, Request, Context], Awaitable[Response]]:
-    """As ``unary``, for a method that also takes the caller's address (``caller_of``)."""
-
-    @functools.wraps(method)
-    async def call(self: Service, request: Request, context: Context) -> Response:
-        try:
-            return await method(self, request, caller_of(context.peer()))
-        except Exception as failure:  # noqa: BLE001 – every refusal is typed, a bug too
-            await refuse(context, typed_refusal(failure))
-
-    return call
-
-
 def unary_in_context(
     method: Callable[[Service, Request, Context], Awaitable[Response]],
 ) -> Callable[[Service, Request, Context], Awaitable[Response]]:
-    """The same for a method that also takes the context of the call."""
+    """Makes a gRPC method of one that raises typed errors."""
 
     @functools.wraps(method)
     async def call(self: Service, request: Request, context: Context) -> Response:
@@ -163,6 +133,30 @@ def unary_in_context(
     return call
 
 
+def unary(
+    method: Callable[[Service, Request], Awaitable[Response]],
+) -> Callable[[Service, Request, Context], Awaitable[Response]]:
+    """As ``unary_in_context``, for a method that takes the request alone."""
+
+    @functools.wraps(method)
+    def without_context(self: Service, request: Request, _context: Context) -> Awaitable[Response]:
+        return method(self, request)
+
+    return unary_in_context(without_context)
+
+
+def unary_with_caller(
+    method: Callable[[Service, Request, str], Awaitable[Response]],
+) -> Callable[[Service, Request, Context], Awaitable[Response]]:
+    """As ``unary_in_context``, for a method that takes the caller's address (``caller_of``)."""
+
+    @functools.wraps(method)
+    def with_caller(self: Service, request: Request, context: Context) -> Awaitable[Response]:
+        return method(self, request, caller_of(context.peer()))
+
+    return unary_in_context(with_caller)
+
+
 def caller_of(peer: str) -> str:
     """What gRPC calls ``ipv4:10.0.0.1:5000`` or ``ipv6:%5B::1%5D:5000``, as host:port."""
     kind, _, address = peer.partition(":")
@@ -172,7 +166,7 @@ def caller_of(peer: str) -> str:
 def streaming_in_context(
     method: Callable[[Service, Request, Context], AsyncIterator[Response]],
 ) -> Callable[[Service, Request, Context], AsyncIterator[Response]]:
-    """As ``unary``, for a method that answers with a stream; ``Request`` may be an iterator of requests."""
+    """As ``unary_in_context``, for a method that answers with a stream; ``Request`` may be an iterator of requests."""
 
     @functools.wraps(method)
     async def call(self: Service, request: Request, context: Context) -> AsyncIterator[Response]:
