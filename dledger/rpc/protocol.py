@@ -7,8 +7,8 @@ import logging
 import socket
 from typing import Any, Generic, TypeVar, cast
 
+from dledger.common.http2_frames import ErrorCode
 from dledger.rpc.http2.connection import Http2Connection
-from dledger.rpc.http2.frames import ErrorCode
 
 logger = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from dledger.rpc.http2.frames import ErrorCode
+from dledger.common.http2_frames import ErrorCode
 
 
 class StatusCode(IntEnum):

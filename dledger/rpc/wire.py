@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Iterable
 from urllib.parse import quote_from_bytes, unquote
 
-from dledger.rpc.http2.headers import literal
+from dledger.common.http2_frames import literal
 from dledger.rpc.status import StatusCode
 
 Metadata = tuple[tuple[str, str | bytes], ...]

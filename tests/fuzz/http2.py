@@ -15,9 +15,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from random import Random
 from typing import Any, NamedTuple
 
-from dledger.rpc.http2 import frames
-from dledger.rpc.http2.frames import END_HEADERS, END_STREAM, ErrorCode, frame
-from dledger.rpc.http2.headers import literal
+from dledger.common import http2_frames as frames
+from dledger.common.http2_frames import END_HEADERS, END_STREAM, ErrorCode, frame, literal
 from dledger.rpc.http2.limits import Http2Limits
 from dledger.rpc.server.connection import ServerConnection
 from dledger.rpc.server.dispatch import Dispatch, quick

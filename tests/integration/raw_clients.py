@@ -6,9 +6,8 @@ import asyncio
 from pathlib import Path
 from typing import Self
 
-from dledger.rpc.http2 import frames
-from dledger.rpc.http2.frames import frame
-from dledger.rpc.http2.headers import literal
+from dledger.common import http2_frames as frames
+from dledger.common.http2_frames import frame, literal
 
 
 def rss_bytes(pid: int) -> int:

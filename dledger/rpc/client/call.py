@@ -7,10 +7,10 @@ from collections import deque
 from typing import Any
 
 from dledger.common.futures import release
+from dledger.common.http2_frames import ErrorCode
 from dledger.rpc.client.answer import Answer
 from dledger.rpc.client.rpc_failure import RpcFailure
 from dledger.rpc.http2.connection import Http2Connection
-from dledger.rpc.http2.frames import ErrorCode
 from dledger.rpc.http2.stream import Stream
 from dledger.rpc.status import StatusCode, status_of_reset
 from dledger.rpc.wire import PREFIX_BYTES, Messages, Metadata, WireFault, is_one_message, prefixed

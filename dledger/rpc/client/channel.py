@@ -12,12 +12,12 @@ from typing import Any
 
 from dledger.common.config import split_address
 from dledger.common.futures import release, retrieve
+from dledger.common.http2_frames import literal
 from dledger.common.resolver import Resolver
 from dledger.rpc.client.call import NO_GRPC, StreamingCall, UnaryCall
 from dledger.rpc.client.connection import ClientConnection
 from dledger.rpc.client.dial import dial
 from dledger.rpc.client.rpc_failure import RpcFailure
-from dledger.rpc.http2.headers import literal
 from dledger.rpc.http2.limits import Http2Limits
 from dledger.rpc.protocol import ALPN, Http2Protocol, agreed_on_http2
 from dledger.rpc.status import StatusCode

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
+from dledger.common.http2_frames import STREAM_ID_MASK, ConnectionFault, ErrorCode
 from dledger.rpc.client.answer import Answer, understand
 from dledger.rpc.client.call import ClientCall
 from dledger.rpc.client.rpc_failure import RpcFailure
 from dledger.rpc.http2.connection import Http2Connection
-from dledger.rpc.http2.frames import STREAM_ID_MASK, ConnectionFault, ErrorCode
 from dledger.rpc.http2.headers import Fields
 from dledger.rpc.http2.limits import Http2Limits
 from dledger.rpc.status import StatusCode

@@ -7,7 +7,7 @@ down, and the connection ends. These are the floods of CVE-2019-9512 to 9518 and
 
 from __future__ import annotations
 
-from dledger.rpc.http2.frames import ConnectionFault, ErrorCode
+from dledger.common.http2_frames import ConnectionFault, ErrorCode
 
 BURST = 4_000.0
 """As many at once: a client may give up all calls of a busy connection."""

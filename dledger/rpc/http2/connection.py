@@ -10,9 +10,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from dledger.rpc.http2 import frames
-from dledger.rpc.http2.abuse import EARNED_BY_A_MESSAGE, Patience
-from dledger.rpc.http2.frames import (
+from dledger.common import http2_frames as frames
+from dledger.common.http2_frames import (
     ACK,
     CONTINUATION,
     DATA,
@@ -41,6 +40,7 @@ from dledger.rpc.http2.frames import (
     frame,
     word,
 )
+from dledger.rpc.http2.abuse import EARNED_BY_A_MESSAGE, Patience
 from dledger.rpc.http2.headers import Fields, HeaderDecoder, MalformedHeaders
 from dledger.rpc.http2.limits import Http2Limits
 from dledger.rpc.http2.stream import Piece, Stream

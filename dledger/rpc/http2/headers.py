@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 
 from hpack import Decoder, HPACKError, OversizedHeaderListError
 
-from dledger.rpc.http2.frames import ConnectionFault, ErrorCode
+from dledger.common.http2_frames import ConnectionFault, ErrorCode
 
 Fields = Sequence[tuple[bytes, bytes]]
 """Names and values in their order, pseudo-header fields first."""
@@ -117,21 +117,3 @@ def check_fields(fields: Fields, pseudo: frozenset[bytes]) -> dict[bytes, bytes]
         if name in _FORBIDDEN or (name == b"te" and value != b"trailers"):
             raise MalformedHeaders(f"{name!r} is a matter of HTTP/1.1 connections")
     return found
-
-
-def literal(name: bytes, value: bytes) -> bytes:
-    """A field that enters no table, as the bytes of a block (RFC 7541, 6.2.2)."""
-    return b"\x00" + _string(name) + _string(value)
-
-
-def _string(value: bytes) -> bytes:
-    size = len(value)
-    if size < 127:
-        return bytes((size,)) + value
-    size -= 127
-    prefix = bytearray(b"\x7f")
-    while size >= 128:
-        prefix.append(size & 0x7F | 0x80)
-        size >>= 7
-    prefix.append(size)
-    return bytes(prefix) + value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from dledger.rpc.http2.frames import ErrorCode
+from dledger.common.http2_frames import ErrorCode
 from dledger.rpc.http2.limits import Http2Limits
 
 Piece = bytes | memoryview

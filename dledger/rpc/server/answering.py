@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from dledger.rpc.http2.headers import literal
+from dledger.common.http2_frames import literal
 from dledger.rpc.http2.stream import Stream
 from dledger.rpc.server.context import ServerContext
 from dledger.rpc.server.holding import HoldingConnection

@@ -15,8 +15,7 @@ from functools import partial
 from typing import Any
 
 from dledger.common.futures import release
-from dledger.rpc.http2.frames import ErrorCode
-from dledger.rpc.http2.headers import literal
+from dledger.common.http2_frames import ErrorCode, literal
 from dledger.rpc.server.answering import ANSWERS_WAIT, GZIP_HEAD, HEAD, Answering
 from dledger.rpc.server.context import Aborted, ServerContext
 from dledger.rpc.server.holding import HoldingConnection

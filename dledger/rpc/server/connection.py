@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dledger.rpc.http2.frames import ConnectionFault, ErrorCode, StreamFault
+from dledger.common.http2_frames import ConnectionFault, ErrorCode, StreamFault
 from dledger.rpc.http2.headers import Fields
 from dledger.rpc.http2.limits import Http2Limits
 from dledger.rpc.server.call import ServerCall

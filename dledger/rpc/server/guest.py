@@ -6,8 +6,8 @@ import asyncio
 import logging
 from typing import Any, Protocol
 
+from dledger.common.http2_frames import ConnectionFault, ErrorCode
 from dledger.common.limited_log import LimitedLog
-from dledger.rpc.http2.frames import ConnectionFault, ErrorCode
 from dledger.rpc.http2.limits import Http2Limits
 from dledger.rpc.protocol import Http2Protocol, agreed_on_http2
 from dledger.rpc.server.connection import ServerConnection

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
+from dledger.common.http2_frames import ConnectionFault, ErrorCode
 from dledger.rpc.http2.connection import Http2Connection
-from dledger.rpc.http2.frames import ConnectionFault, ErrorCode
 from dledger.rpc.http2.limits import Http2Limits
 from dledger.rpc.http2.stream import Stream
 from dledger.rpc.server.held import Held, HeldRequests

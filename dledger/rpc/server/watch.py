@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
+from dledger.common.http2_frames import ConnectionFault, ErrorCode
 from dledger.rpc.http2.connection import OpenBlock
-from dledger.rpc.http2.frames import ConnectionFault, ErrorCode
 
 HELLO_S = 10.0
 """From the connection on: the preface, SETTINGS, and the acknowledgement of the server's."""

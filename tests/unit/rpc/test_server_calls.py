@@ -12,10 +12,9 @@ import grpc
 import pytest
 from hpack import Decoder
 
+from dledger.common import http2_frames as frames
+from dledger.common.http2_frames import frame, literal
 from dledger.rpc import wire
-from dledger.rpc.http2 import frames
-from dledger.rpc.http2.frames import frame
-from dledger.rpc.http2.headers import literal
 from dledger.rpc.server.context import ServerContext
 from dledger.rpc.server.dispatch import Dispatch, quick
 from tests.support.virtual_time import virtual_time

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dledger.common import http2_frames as frames
+from dledger.common.http2_frames import ErrorCode, frame
 from dledger.rpc.client.call import UnaryCall
 from dledger.rpc.client.rpc_failure import RpcFailure
-from dledger.rpc.http2 import abuse, frames
-from dledger.rpc.http2.frames import ErrorCode, frame
+from dledger.rpc.http2 import abuse
 from dledger.rpc.http2.limits import Http2Limits
 from dledger.rpc.status import StatusCode
 from tests.support.virtual_time import virtual_time

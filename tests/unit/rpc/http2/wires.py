@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from dledger.common import http2_frames as frames
+from dledger.common.http2_frames import literal
 from dledger.rpc.client.call import UnaryCall
 from dledger.rpc.client.connection import ClientConnection
-from dledger.rpc.http2 import frames
 from dledger.rpc.http2.connection import Http2Connection
-from dledger.rpc.http2.headers import literal
 from dledger.rpc.http2.limits import Http2Limits
 from dledger.rpc.server.connection import ServerConnection
 from dledger.rpc.server.dispatch import Dispatch, quick

@@ -8,9 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from dledger.rpc.http2 import frames
-from dledger.rpc.http2.frames import ErrorCode, frame
-from dledger.rpc.http2.headers import literal
+from dledger.common import http2_frames as frames
+from dledger.common.http2_frames import ErrorCode, frame, literal
 from dledger.rpc.server import server as servers
 from dledger.rpc.server.guest import CLOSE_S, MAX_UNSENT_BYTES, Guest
 from dledger.rpc.server.places import SPARE_FILES, are_files_short

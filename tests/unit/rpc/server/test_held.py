@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from dledger.rpc.http2 import frames
-from dledger.rpc.http2.frames import ErrorCode, frame
+from dledger.common import http2_frames as frames
+from dledger.common.http2_frames import ErrorCode, frame
 from dledger.rpc.server.answering import KEPT_BYTES
 from dledger.rpc.server.call import INBOX_COST_BYTES
 from dledger.rpc.server.dispatch import Dispatch

@@ -1,4 +1,4 @@
-"""Frames as they stand on the wire (RFC 9113, section 4 and 6), and the codes of errors (section 7)."""
+"""Frames of HTTP/2 as they stand on the wire (RFC 9113, section 4 and 6), and the codes of errors (section 7)."""
 
 from __future__ import annotations
 
@@ -114,3 +114,21 @@ def unpadded(payload: bytes, flags: int) -> bytes:
     if begin > end:
         raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "the padding is longer than the frame")
     return payload[begin:end]
+
+
+def literal(name: bytes, value: bytes) -> bytes:
+    """A field that enters no table, as the bytes of a block (RFC 7541, 6.2.2)."""
+    return b"\x00" + _string(name) + _string(value)
+
+
+def _string(value: bytes) -> bytes:
+    size = len(value)
+    if size < 127:
+        return bytes((size,)) + value
+    size -= 127
+    prefix = bytearray(b"\x7f")
+    while size >= 128:
+        prefix.append(size & 0x7F | 0x80)
+        size >>= 7
+    prefix.append(size)
+    return bytes(prefix) + value
