@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from typing import Any
 
+from dledger.common.config import MIB
 from dledger.common.futures import release
 from dledger.common.http2_frames import ErrorCode
 from dledger.rpc.client.answer import Answer
@@ -16,7 +17,7 @@ from dledger.rpc.status import StatusCode, status_of_reset
 from dledger.rpc.wire import PREFIX_BYTES, Messages, Metadata, WireFault, is_one_message, prefixed
 
 NO_GRPC = "what listens there does not speak gRPC"
-MAX_ANSWER_BYTES = 64 * 1024 * 1024
+MAX_ANSWER_BYTES = 64 * MIB
 """A message is bounded by the request and by the server's limits; this bounds the messages of a stranger."""
 TIME_IS_UP = "the call's time is up"
 

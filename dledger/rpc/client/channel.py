@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from ssl import SSLContext, SSLError
 from typing import Any
 
-from dledger.common.config import split_address
+from dledger.common.config import MIB, split_address
 from dledger.common.futures import release, retrieve
 from dledger.common.http2_frames import literal
 from dledger.common.resolver import Resolver
@@ -34,7 +34,7 @@ KEEPALIVE_S = 10.0
 """A connection that was silent for so long while calls wait is asked whether it is still there."""
 KEEPALIVE_TIMEOUT_S = 3.0
 """And is given up when nothing came so long after."""
-CLIENT_LIMITS = Http2Limits(stream_window_bytes=4 * 1024 * 1024, max_frame_bytes=1024 * 1024)
+CLIENT_LIMITS = Http2Limits(stream_window_bytes=4 * MIB, max_frame_bytes=MIB)
 
 _POST_HTTP, _POST_HTTPS = b"\x83\x86", b"\x83\x87"
 """``:method: POST`` and ``:scheme``, by their places in HPACK's static table."""

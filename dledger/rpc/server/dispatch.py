@@ -6,11 +6,12 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from dledger.common.config import MIB
 from dledger.rpc.server.held import Held, HeldLimits
 
 logger = logging.getLogger(__name__)
 
-MAX_MESSAGE_BYTES = 16 * 1024 * 1024
+MAX_MESSAGE_BYTES = 16 * MIB
 MAX_KNOWN_PATHS = 4_096
 """A generic handler may serve every path there is."""
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dledger.common.config import MIB
 from dledger.rpc.server.turns import Turns
-
-MIB = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,13 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any, TypeVar
 
+from dledger.common.config import MIB
 from dledger.common.futures import retrieve
 
 Request = TypeVar("Request")
 Answer = TypeVar("Answer")
 
-MAX_READY_BYTES = 4 * 1024 * 1024
+MAX_READY_BYTES = 4 * MIB
 BEGUN_A_TURN = 8
 
 _readers: set[asyncio.Task[None]] = set()

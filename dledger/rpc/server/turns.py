@@ -11,9 +11,10 @@ import asyncio
 from collections import deque
 from typing import Protocol
 
+from dledger.common.config import MIB
 from dledger.common.futures import release
 
-TURN_BYTES = 2 * 1024 * 1024
+TURN_BYTES = 2 * MIB
 """A large answer takes so much while a handler makes it: the frames, and the message."""
 
 
