@@ -10,6 +10,7 @@ import time
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import ClassVar
+from urllib.error import HTTPError
 from urllib.request import urlopen
 
 from dledger.common.config import HTTP_PORT_OFFSET, split_address
@@ -96,11 +97,15 @@ async def seen_offset_s(world: World, host: str, expected_s: float) -> int:
 
 
 async def clock_offset_s(world: World, host: str) -> int | None:
-    """The node's wall clock minus ours, by the Date of its HTTP answers; None when it does not answer."""
+    """The node's wall clock minus ours, by the Date of its HTTP answers; None when it does not answer.
+
+    Raises HTTPError when it answers that it failed."""
     address, _ = split_address(world.hosts.client_address(host))
     url = f"http://{address}:{PEER_PORT + HTTP_PORT_OFFSET}/metrics"
     try:
         date = await asyncio.to_thread(_date_of, url)
+    except HTTPError:
+        raise  # a node that runs, and fails to tell its metrics
     except OSError:
         return None
     return round(parsedate_to_datetime(date).timestamp() - time.time())

@@ -152,7 +152,7 @@ class GroupLife:
         if seat.is_removed:
             raise Violation("a removed group stays removed", f"{seat.name} has it again")
         if seat.is_dropping and not self.is_open and replica.log.state.last == GENESIS:
-            seat.dropped()  # the node ended before it said so
+            seat.drop_was_cut_off()
             self._life.groups[self.group] = self
         if seat.was_dropped and replica.log.state.last == GENESIS and replica.core.membership.members:
             raise Violation("who dropped a group founds it no more", f"{seat.name} has an empty log, and members")

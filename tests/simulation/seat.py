@@ -66,11 +66,15 @@ class Seat:
         self.lost_tail = self.is_removed = self.is_owing = self.was_made_to_owe = False
         self.was_dropped = self.is_dropping = self.is_called = False
 
+    @property
+    def is_noted_as_dropped(self) -> bool:
+        """A start after a power cut would know that the node gave up its files of the group."""
+        return self.group.name in dropped_groups(self.host.platter, f"/data/{self.id}/identity")
+
     def dropped(self) -> None:
         """The node has given up its files of the group, as it was no member any more: nothing binds it that it said in
         the group before. A member again, it begins as another one."""
-        identity = f"/data/{self.id}/identity"
-        if self.group.name not in dropped_groups(self.host.platter, identity):
+        if not self.is_noted_as_dropped:
             raise Violation("a drop is noted first", f"{self.name} dropped its files, and a power cut would forget it")
         self.promised = GENESIS
         self.lost_tail = self.is_owing = self.was_made_to_owe = self.is_dropping = self.was_member = False
@@ -79,6 +83,14 @@ class Seat:
         if self.host.present_life is not None:
             self.host.present_life.groups.pop(self.group.name, None)
         self.cluster.trace.hit("branch replica dropped", self.name)
+
+    def drop_was_cut_off(self) -> None:
+        """The node ended between being told to drop its replica and saying that it did. Its log is empty now: the drop
+        took it, or there was none before."""
+        if self.is_noted_as_dropped or self.promised != GENESIS:
+            self.dropped()
+        else:
+            self.is_dropping = False
 
     def removed(self) -> None:
         """The node says that the group is gone from its disk for good."""

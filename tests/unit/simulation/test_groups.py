@@ -11,6 +11,7 @@ from random import Random
 import pytest
 
 from dledger.common.errors import DLedgerError
+from dledger.common.types import GENESIS, LogPoint, Position, Term
 from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.directory import Directory
 from tests.simulation.groups import SimGroup
@@ -121,3 +122,24 @@ async def test_a_debt_that_only_another_group_settled_is_seen() -> None:
         await follower.ask(node.groups.record(group.name).settle_debt)
         with pytest.raises(Violation, match="a debt is settled by its own group"):
             cluster.check()
+
+
+@in_world
+async def test_an_empty_log_is_no_drop_where_nothing_was_promised_and_nothing_noted() -> None:
+    async with two_groups() as (cluster, _, group):
+        seat = next(iter(cluster.hosts.values())).seat(group.name)
+        seat.is_dropping, seat.promised = True, GENESIS
+        seat.drop_was_cut_off()
+        assert not seat.is_dropping and not seat.was_dropped
+
+
+def test_a_drop_that_took_a_promise_without_a_note_is_seen() -> None:
+    @in_world
+    async def drop_it() -> None:
+        async with two_groups() as (cluster, _, group):
+            seat = next(iter(cluster.hosts.values())).seat(group.name)
+            seat.is_dropping, seat.promised = True, LogPoint(Position(3), Term(1), 7)
+            seat.drop_was_cut_off()
+
+    with pytest.raises(Violation, match="a drop is noted first"):
+        drop_it()
