@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Any, Protocol
 
@@ -65,6 +66,8 @@ class Submitter:
         """Requests above that nobody waits for."""
         self._waiting: dict[tuple[int, int], Waiting] = {}
         """By session and request."""
+        self._relayed: dict[tuple[int, int], asyncio.Task[Answer]] = {}
+        """The same, of those that were counted elsewhere."""
         self._has_room: asyncio.Future[None] | None = None
         self._restored_at = 0
         """Records below were not seen one by one, but for those that were before the last restore."""
@@ -145,9 +148,36 @@ class Submitter:
                 raise
             finally:
                 self._finish(command)
-            if answer.is_refusal:
-                raise self._machine().decode_refusal(answer.value)
-            return self._machine().decode_answer(answer.value)
+            return self._decoded(answer)
+
+    async def submit_in(self, command: Command) -> Any:
+        """One of somebody who counts the commands of its session itself, and may give it again. Raises as ``submit``;
+        SESSION_EXPIRED also where an earlier copy of it was carried out, and its answer is forgotten."""
+        key = command.session, command.request
+        relayed = self._relayed.get(key)
+        if relayed is None:
+            # A task of its own: it goes on when the first of those that wait for it gives up.
+            relayed = asyncio.get_running_loop().create_task(self._relay(command), name="relayed-command")
+            self._relayed[key] = relayed
+            relayed.add_done_callback(partial(self._on_relayed, key))
+        return self._decoded(await asyncio.shield(relayed))
+
+    async def _relay(self, command: Command) -> Answer:
+        key = command.session, command.request
+        waiting = self._waiting[key] = Waiting(command.session, asyncio.get_running_loop().create_future())
+        try:
+            return await self._carry_out(command, waiting)
+        finally:
+            self._forget(key)
+
+    def _on_relayed(self, key: tuple[int, int], relayed: asyncio.Task[Answer]) -> None:
+        del self._relayed[key]
+        retrieve(relayed)  # perhaps nobody waits for it any more
+
+    def _decoded(self, answer: Answer) -> Any:
+        if answer.is_refusal:
+            raise self._machine().decode_refusal(answer.value)
+        return self._machine().decode_answer(answer.value)
 
     async def _carry_out(self, command: Command, waiting: Waiting) -> Answer:
         loop = asyncio.get_running_loop()
@@ -177,17 +207,20 @@ class Submitter:
 
     def _finish(self, command: Command) -> None:
         """Nobody waits for it any more."""
-        waiting = self._waiting.pop((command.session, command.request))
-        if not waiting.answer.done():
-            waiting.answer.cancel()
-        else:
-            retrieve(waiting.answer)  # a caller that gave up does not hear of it
+        self._forget((command.session, command.request))
         if self._is_present(command.session):
             self._finished.add(command.request)
             while self._acknowledged + 1 in self._finished:
                 self._acknowledged += 1
                 self._finished.discard(self._acknowledged)
         release(self._has_room)
+
+    def _forget(self, key: tuple[int, int]) -> None:
+        waiting = self._waiting.pop(key)
+        if not waiting.answer.done():
+            waiting.answer.cancel()
+        else:
+            retrieve(waiting.answer)  # a caller that gave up does not hear of it
 
     def _is_present(self, session: int) -> bool:
         opening = self._opening
@@ -213,15 +246,19 @@ class Submitter:
         if not is_there and self._opening is opening:
             self._opening = None
 
-    async def _open(self) -> int:
-        """The session is made when its record is applied, so before any command in it."""
+    async def open_session(self) -> int:
+        """A new one. It is made when its record is applied, so before any command in it. Raises what an append raises,
+        but not OutcomeUnknown: no command was appended."""
         self._asked += 1
         try:
-            session = await self._log.append(encode(OpenSession(self.id, self._asked))) + 1
+            return await self._log.append(encode(OpenSession(self.id, self._asked))) + 1
         except OutcomeUnknown as unknown:
             raise error(
                 Code.LEADER_NOT_READY, f"no session could be opened, and no command was appended: {unknown}"
             ) from unknown
+
+    async def _open(self) -> int:
+        session = await self.open_session()
         # Here, and not in a callback: a caller that asks before the callback would count on from the session before.
         self._requests = self._acknowledged = 0
         self._finished.clear()
