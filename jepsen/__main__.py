@@ -19,14 +19,15 @@ from dledger.cli.runtime import exit_code_of, run
 from dledger.cli.streams import discard_output
 from dledger.common.config import Limits
 from dledger.common.errors import ConfigError
-from jepsen import analysis
+from jepsen import analysis, judging
 from jepsen.hosts.namespaces import check_root_and_tools
 from jepsen.mutants import Verdict, hunt_down, hunts
 from jepsen.nemesis.catalogue import NEMESES
 from jepsen.nemesis.schedule import FIRST_FAULT_S, begins_in_time
+from jepsen.plan import Plan
 from jepsen.report.page import write_report
 from jepsen.report.server import make_server
-from jepsen.run import Plan, Run, check_control
+from jepsen.run import Run, check_control
 from jepsen.workloads import APPENDERS, WORKLOADS
 
 logger = logging.getLogger(__name__)
@@ -130,7 +131,7 @@ def suite(only: str, store: Path, **options: Any) -> int:
 @click.argument("history", type=click.Path(path_type=Path, exists=True))
 def check(history: Path) -> int:
     """Judges a run's directory, or a history.parquet, again."""
-    told = analysis.judge(history)
+    told = judging.judge(history)
     run_dir = analysis.run_dir_of(history)
     if (run_dir / "plan.json").exists():
         write_report(run_dir)

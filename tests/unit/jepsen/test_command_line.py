@@ -17,8 +17,8 @@ from dledger.common.errors import ConfigError
 from jepsen.__main__ import main, new_directory, pace
 from jepsen.hosts.namespaces import TOOLS, check_root_and_tools
 from jepsen.nemesis.catalogue import tools
+from jepsen.plan import Plan
 from jepsen.recorder import Recorder
-from jepsen.run import Plan
 
 
 class Ended(NamedTuple):

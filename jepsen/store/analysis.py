@@ -1,0 +1,85 @@
+"""From the history of a store's clients to the verdict of a run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from dledger.kernels.history import FAIL, INFO, OK
+from dledger.kernels.kernel import Findings
+from dledger.kernels.rates import OUTCOMES, acknowledged_slots, rates_of
+from dledger.kernels.store.linearizable import RegisterCheck
+from dledger.kernels.store.register import FOREVER
+from jepsen.analysis import availability, never_struck, read_json, reasons_against_faults
+from jepsen.nemesis.schedule import read_windows
+from jepsen.store import kv
+from jepsen.store.copies import COPY, check_copies
+from jepsen.store.journal import Call, History, read_history
+
+
+def judge(run_dir: Path) -> dict[str, Any]:
+    """Reads the history; writes verdict.json and rates.parquet beside it. Raises CONFIG_ERROR."""
+    history = read_history(run_dir)
+    plan = read_json(run_dir / "plan.json", {})
+    end = read_json(run_dir / "end.json", {"copies": [], "unrecovered": []})
+    windows = read_windows(run_dir / "faults.jsonl")
+    findings = findings_of(history, max(plan.get("nodes", 0), len(end["copies"])))
+    rates = _rates(history.calls)
+    told: dict[str, Any] = {"valid": False, "reasons": [], **_outcomes(history.calls)}
+    for found in findings.values():
+        told |= {**found.counts, **found.violations}
+    told |= availability(acknowledged_slots(rates), windows, plan.get("time_limit_s", 0.0), plan.get("nodes", 5))
+    told |= {
+        "unrecovered": len(end["unrecovered"]),
+        "checks": {name: {**found.counts, **found.violations} for name, found in findings.items()},
+        "violations": [*(name for found in findings.values() for name in found.violations), "unrecovered"],
+        "faults": len(windows),
+        "faults_that_did_not_bite": [window.fault for window in windows if not window.bit],
+        "nemeses_that_never_struck": never_struck(plan, windows),
+    }
+    told["reasons"] = list(_reasons_against(told))
+    told["valid"] = not told["reasons"]
+    told["examples"] = [example for found in findings.values() for example in found.examples]
+    (run_dir / "verdict.json").write_text(json.dumps(told, indent=1), encoding="utf-8")
+    pq.write_table(rates, run_dir / "rates.parquet")
+    return told
+
+
+def findings_of(history: History, nodes: int) -> dict[str, Findings]:
+    """Of each check that the history has something for. ``nodes``: how many copies there are to be at the end."""
+    return {
+        "registers": RegisterCheck(kv.operations_of(history.of(*kv.OPS))).findings,
+        "copies": check_copies(history.about(COPY), nodes),
+    }
+
+
+def _outcomes(calls: list[Call]) -> dict[str, int]:
+    count = {outcome: sum(call.outcome == outcome for call in calls) for outcome in (OK, FAIL, INFO)}
+    return {"attempts": len(calls), "acknowledged": count[OK], "unknown": count[INFO], "failed": count[FAIL]}
+
+
+def _rates(calls: list[Call]) -> Any:
+    """Of the operations that need a leader."""
+    ended = [call for call in calls if call.completed_ns < FOREVER and not call.told.get("serializable")]
+    return rates_of(
+        np.array([OUTCOMES.index(call.outcome) for call in ended], dtype=np.int64),
+        np.array([call.invoked_ns for call in ended], dtype=np.int64),
+        np.array([call.completed_ns for call in ended], dtype=np.int64),
+    )
+
+
+def _reasons_against(told: Mapping[str, Any]) -> Iterator[str]:
+    """Why the run is not valid, as people read it."""
+    if not told["acknowledged"]:
+        yield "nothing was acknowledged"
+    if not told["final_reads"]:
+        yield "the copies were not read at the end"
+    for name in told["violations"]:
+        if told[name]:
+            yield f"{name.replace('_', ' ')}: {told[name]}"
+    yield from reasons_against_faults(told)
