@@ -13,11 +13,12 @@ import pyarrow.parquet as pq
 from dledger.kernels.history import FAIL, INFO, OK
 from dledger.kernels.kernel import Findings
 from dledger.kernels.rates import OUTCOMES, acknowledged_slots, rates_of
+from dledger.kernels.store.appends import AppendCheck
 from dledger.kernels.store.linearizable import RegisterCheck
 from dledger.kernels.store.register import FOREVER
 from jepsen.analysis import availability, never_struck, read_json, reasons_against_faults
 from jepsen.nemesis.schedule import read_windows
-from jepsen.store import kv
+from jepsen.store import kv, lists
 from jepsen.store.copies import COPY, check_copies
 from jepsen.store.journal import Call, History, read_history
 
@@ -54,6 +55,7 @@ def findings_of(history: History, nodes: int) -> dict[str, Findings]:
     """Of each check that the history has something for. ``nodes``: how many copies there are to be at the end."""
     return {
         "registers": RegisterCheck(kv.operations_of(history.of(*kv.OPS))).findings,
+        "lists": AppendCheck(lists.transactions_of(history.of(lists.OP))).findings,
         "copies": check_copies(history.about(COPY), nodes),
     }
 

@@ -20,6 +20,7 @@ from dledger.kernels.store.register import Kind
 from jepsen.store.client import StoreClient
 from jepsen.store.journal import Journal, Note
 from jepsen.store.kv import PREFIX, PREFIX_END, header_of, told_pair
+from jepsen.store.lists import keys_until, read_lists
 from jepsen.store.outcomes import Answered
 
 logger = logging.getLogger(__name__)
@@ -27,6 +28,8 @@ logger = logging.getLogger(__name__)
 READER = 1000
 """The process that reads the first node's copy; those of the other nodes follow."""
 TIMEOUT_S = 5.0
+PAUSE_S = 0.2
+"""After a read that failed: nobody tells when a node can be read."""
 COPY = "copy"
 
 
@@ -39,6 +42,9 @@ async def read_copies(nodes: Mapping[str, str], keys: Sequence[str], journal: Jo
                 node: await _read(client, node, keys, journal, READER + number, is_serializable=False)
                 for number, node in enumerate(nodes)
             }
+            lists = keys_until(journal.now_ns())
+            for number, node in enumerate(nodes):
+                await _read_lists(client, node, journal, READER + number, lists)
             revisions = {
                 node: await _read(client, node, keys, journal, READER + number, is_serializable=True)
                 for number, node in enumerate(nodes)
@@ -78,7 +84,14 @@ async def _read(
         if answer is not None:
             return int(header["revision"])
         logger.warning("%s could not be read: %s", node, asked.outcome)
-        await asyncio.sleep(0.2)  # nobody tells when it can be
+        await asyncio.sleep(PAUSE_S)
+
+
+async def _read_lists(client: StoreClient, node: str, journal: Journal, process: int, lists: Sequence[str]) -> None:
+    while True:
+        if await read_lists(client, node, journal, process, lists):
+            return
+        await asyncio.sleep(PAUSE_S)
 
 
 async def _equally_compacted(client: StoreClient, nodes: Iterable[str], revision: int) -> dict[str, rpc.HashKVResponse]:
@@ -94,7 +107,7 @@ async def _equally_compacted(client: StoreClient, nodes: Iterable[str], revision
         is_complete = len(hashes) == len(list(nodes))
         if is_complete and len({each.compact_revision for each in hashes.values()}) == 1:
             return hashes
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(PAUSE_S)
 
 
 def check_copies(notes: Iterable[Note], nodes: int) -> Findings:

@@ -16,9 +16,13 @@ from jepsen.store.client import StoreClient
 from jepsen.store.copies import read_copies
 from jepsen.store.journal import Journal
 from jepsen.store.kv import PREFIX, KvWorker
+from jepsen.store.lists import ListWorker
 
 KEYS_A_CLIENT = 0.7
 """So few that clients meet at them, so many that not every compare-and-set is in vain."""
+
+LISTS_EVERY = 3
+"""One client of so many works on lists."""
 
 
 class StoreLoad:
@@ -51,7 +55,10 @@ class StoreLoad:
             stack.push_async_callback(client.close)
             rate = plan.rate_per_s / plan.clients
             own = random.Random(self._chance.getrandbits(64))
-            workers.append(KvWorker(process, client, self._journal, own, keys=self._keys, rate_per_s=rate))
+            if process % LISTS_EVERY == 0:
+                workers.append(ListWorker(process, client, self._journal, own, rate_per_s=rate))
+            else:
+                workers.append(KvWorker(process, client, self._journal, own, keys=self._keys, rate_per_s=rate))
         return workers
 
     async def final_reads(self, world: World) -> None:
