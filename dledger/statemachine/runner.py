@@ -179,11 +179,9 @@ class Runner(Generic[Machine]):
         for at in range(0, len(records), RECORDS_AT_ONCE):
             if at:
                 await asyncio.sleep(0)
-            try:
-                for record in records[at : at + RECORDS_AT_ONCE]:
-                    self._take(applier, record)
-            finally:
-                self._tell_progress()
+            for record in records[at : at + RECORDS_AT_ONCE]:
+                self._take(applier, record)  # what it raises ends this state: nobody is to look at it any more
+            self._tell_progress()
 
     def _take(self, applier: Applier, record: LogRecord) -> None:
         event = applier.apply(*record)
