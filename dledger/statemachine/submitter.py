@@ -26,6 +26,10 @@ RETRY_S = 10.0
 """How long a command of unknown outcome is appended again."""
 
 
+NOT_APPLIED = {"applied": "no"}
+"""In the metadata of SESSION_EXPIRED, if this attempt surely changed nothing."""
+
+
 class AppendsRecords(Protocol):
     """A state machine's log, as far as it matters here."""
 
@@ -152,8 +156,9 @@ class Submitter:
             return self._decoded(answer)
 
     async def submit_in(self, command: Command) -> Any:
-        """One of somebody who counts the commands of its session itself, and may give it again. Raises as ``submit``;
-        SESSION_EXPIRED also where an earlier copy of it was carried out, and its answer is forgotten."""
+        """One of a submitter that counts the commands of its session itself, and may give it again. Raises as
+        ``submit``. Raises SESSION_EXPIRED also where an earlier copy was carried out, and its answer is forgotten;
+        with ``NOT_APPLIED`` where this attempt changed nothing."""
         key = command.session, command.request
         relayed = self._relayed.get(key)
         if relayed is None:
@@ -168,6 +173,10 @@ class Submitter:
         waiting = self._waiting[key] = Waiting(command.session, asyncio.get_running_loop().create_future())
         try:
             return await self._carry_out(command, waiting)
+        except OutcomeUnknown as unknown:
+            if unknown.code is Code.SESSION_EXPIRED and waiting.was_dropped and waiting.appends == 1:
+                raise error(unknown.code, str(unknown), **NOT_APPLIED) from None
+            raise
         finally:
             self._forget(key)
 
