@@ -15,6 +15,7 @@ from dledger.version import __version__
 SECTIONS = {
     "Run nodes": {"serve": "serve_command", "dev": "dev", "demo": "demo"},
     "Use the log": {"append": "append", "get": "get", "tail": "tail", "bench": "bench"},
+    "Use the store": {"kv": "kv"},
     "Analyse it": {"spark": "spark"},
     "Look after it": {
         "status": "status",

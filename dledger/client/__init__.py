@@ -24,6 +24,7 @@ from dledger.client.log import Log
 from dledger.client.metadata import MemberInfo, Metadata
 from dledger.client.named_producer import NamedProducer
 from dledger.client.results import FORGOTTEN_INDEX, Acks, AckSpan, Batch, SegmentInfo
+from dledger.client.store import Compare, Op, Store
 from dledger.common.config import Limits
 from dledger.common.types import DEFAULT_GROUP
 
@@ -45,6 +46,7 @@ __all__ = [
     "ClientOptions",
     "Cluster",
     "ClusterStatus",
+    "Compare",
     "DiskInfo",
     "FollowerInfo",
     "GroupInfo",
@@ -55,9 +57,11 @@ __all__ = [
     "Metadata",
     "NamedProducer",
     "NodeStatus",
+    "Op",
     "PeerRefusal",
     "RetentionChange",
     "SegmentInfo",
+    "Store",
     "TrimResult",
     "connect",
     "connect_blocking",

@@ -46,9 +46,9 @@ class Compactor:
         self._history_s = history_s
         self._notes: deque[_Note] = deque()
         self._term = 0
-        """That the notes are of."""
+        """The leader's, of these notes."""
         self._cleaned_to = 0
-        """The compacted revision that was freed up to."""
+        """The compacted revision, once all before it was freed."""
         self._is_dirty = asyncio.Event()
 
     def on_applied(self) -> None:
@@ -79,7 +79,7 @@ class Compactor:
                 logger.info("the store is not compacted now", extra={"why": refusal})
 
     async def _compact(self) -> None:
-        """Raises what refuses it; the next time it is tried again."""
+        """Raises a refusal; the next look tries again."""
         replica = self._replica()
         if not replica.machine.is_serving:
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from hashlib import blake2b
 from typing import Any
 
@@ -20,6 +21,7 @@ ELECTIONS = 3
 """After so many election timeouts without a leader it is said to be lost."""
 
 
+@cache
 def etcd_id(name: str) -> int:
     """The id of a cluster or a node for etcd's clients: 64 bits, and never 0."""
     return int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "big") or 1

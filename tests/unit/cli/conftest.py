@@ -70,6 +70,7 @@ def dledger(monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[
             os.write(writing, stdin)
             os.close(writing)
             monkeypatch.setattr("dledger.cli.append.STDIN", reading)
+            monkeypatch.setattr("dledger.cli.kv_format.STDIN", reading)
         with _logging_kept():
             code = exit_code_of(lambda: cli.main(args=list(arguments), prog_name="dledger", standalone_mode=False))
         sys.stdout.flush()

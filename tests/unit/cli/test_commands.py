@@ -32,7 +32,8 @@ def test_help_shows_every_command_and_teaches_the_exit_codes(dledger: Run) -> No
     ["serve", "dev", "status", "health", "append", "get", "tail", "bench append", "bench get", "bench read",
      "log verify", "log dump", "config check", "config show",
      "admin transfer", "admin preferred", "admin add", "admin promote", "admin remove",
-     "admin readmit", "admin trim", "admin retention", "demo"],
+     "admin readmit", "admin trim", "admin retention", "demo",
+     "kv put", "kv get", "kv del", "kv txn", "kv watch", "kv compact", "kv status"],
 )  # fmt: skip
 def test_every_flag_names_its_environment_variable(dledger: Run, command: str) -> None:
     text = dledger(*command.split(), "--help").out.decode()
