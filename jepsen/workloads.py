@@ -6,7 +6,8 @@ set-full      … and readers look at the log all along, and must see what was a
 log           … and others get single records, and read every node's own committed prefix
 local-reads   … mostly that: a reader for every node, learners too
 membership    as set-full, while a node more joins, is promoted, and another one is removed
-kv            of the store: clients get, put, delete, and compare and set keys, at every node
+kv            of the store: clients get, put, delete, and compare and set keys, and append to lists, at every node
+watch         of the store: clients write, and as many watch
 ============  ==========================================================================================
 """
 
@@ -45,5 +46,6 @@ WORKLOADS = {
         Workload("local-reads", readers=1, local_readers=2, has_learner=True),
         Workload("membership", readers=2, churns_members=True),
         Workload("kv", is_of_store=True),
+        Workload("watch", is_of_store=True),
     )
 }

@@ -16,11 +16,21 @@ from dledger.kernels.rates import OUTCOMES, acknowledged_slots, rates_of
 from dledger.kernels.store.appends import AppendCheck
 from dledger.kernels.store.linearizable import RegisterCheck
 from dledger.kernels.store.register import FOREVER
+from dledger.kernels.store.timeline import check_causes, timeline_of
+from dledger.kernels.store.watches import WatchCheck
 from jepsen.analysis import availability, never_struck, read_json, reasons_against_faults
 from jepsen.nemesis.schedule import read_windows
 from jepsen.store import kv, lists
 from jepsen.store.copies import COPY, check_copies
 from jepsen.store.journal import Call, History, read_history
+from jepsen.store.load import HISTORY
+from jepsen.store.watchers import COMPACT
+from jepsen.store.watching import watches_of
+from jepsen.store.writes import PREFIXES, writes_of
+
+ALL_KEYS = ("\0", "\0")
+FIRST_CHANGE = 2
+"""The revision of an empty store is 1."""
 
 
 def judge(run_dir: Path) -> dict[str, Any]:
@@ -29,7 +39,8 @@ def judge(run_dir: Path) -> dict[str, Any]:
     plan = read_json(run_dir / "plan.json", {})
     end = read_json(run_dir / "end.json", {"copies": [], "unrecovered": []})
     windows = read_windows(run_dir / "faults.jsonl")
-    findings = findings_of(history, max(plan.get("nodes", 0), len(end["copies"])))
+    nodes = max(plan.get("nodes", 0), len(end["copies"]))
+    findings = findings_of(history, plan.get("workload", "kv"), nodes)
     rates = _rates(history.calls)
     told: dict[str, Any] = {"valid": False, "reasons": [], **_outcomes(history.calls)}
     for found in findings.values():
@@ -51,12 +62,29 @@ def judge(run_dir: Path) -> dict[str, Any]:
     return told
 
 
-def findings_of(history: History, nodes: int) -> dict[str, Findings]:
-    """Of each check that the history has something for. ``nodes``: how many copies there are to be at the end."""
+def findings_of(history: History, workload: str, nodes: int) -> dict[str, Findings]:
+    """Of the workload's checks. ``nodes``: how many copies there are to be at the end."""
+    found = {"registers": RegisterCheck(kv.operations_of(history.of(*kv.OPS))).findings}
+    if workload == "kv":
+        found["lists"] = AppendCheck(lists.transactions_of(history.of(lists.OP))).findings
+    if workload == "watch":
+        found |= _watch_findings(history, nodes)
+    found["copies"] = check_copies(history.about(COPY), nodes)
+    return found
+
+
+def _watch_findings(history: History, nodes: int) -> dict[str, Findings]:
+    watches = list(watches_of(history))
+    ends = [note.told["revision"] for note in history.about(HISTORY)]
+    stories = [watch.seen for watch in watches if (watch.key, watch.end) == ALL_KEYS]
+    timeline, merged = timeline_of(stories, FIRST_CHANGE, max(ends, default=0))
+    compacted = [call.told["at"] for call in history.of(COMPACT)]
+    compacted += [note.told["compact_revision"] for note in history.about(COPY)]
+    told = {"histories": len(ends)}, {"histories_unread": max(0, nodes - len(ends))}
     return {
-        "registers": RegisterCheck(kv.operations_of(history.of(*kv.OPS))).findings,
-        "lists": AppendCheck(lists.transactions_of(history.of(lists.OP))).findings,
-        "copies": check_copies(history.about(COPY), nodes),
+        "timeline": Findings({**merged.counts, **told[0]}, {**merged.violations, **told[1]}, merged.examples),
+        "causes": check_causes(timeline, writes_of(history), PREFIXES),
+        "watches": WatchCheck(watches, timeline, max(compacted, default=0)).findings,
     }
 
 

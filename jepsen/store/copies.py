@@ -33,8 +33,8 @@ PAUSE_S = 0.2
 COPY = "copy"
 
 
-async def read_copies(nodes: Mapping[str, str], keys: Sequence[str], journal: Journal, within_s: float) -> None:
-    """Raises NETWORK_ERROR if one of the nodes cannot be read."""
+async def read_copies(nodes: Mapping[str, str], keys: Sequence[str], journal: Journal, within_s: float) -> int:
+    """Returns the highest revision. Raises NETWORK_ERROR if one of the nodes cannot be read."""
     client = StoreClient(nodes, TIMEOUT_S, random.Random())
     try:
         async with asyncio.timeout(within_s):
@@ -66,6 +66,7 @@ async def read_copies(nodes: Mapping[str, str], keys: Sequence[str], journal: Jo
             hash=hashed.hash,
         )
         logger.info("%s is at revision %d, with hash %08x", node, revisions[node], hashed.hash)
+    return max(revisions.values())
 
 
 async def _read(

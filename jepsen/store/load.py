@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import random
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -12,17 +13,26 @@ from dledger.common.types import META_GROUP
 from jepsen.load import Worker
 from jepsen.nemesis.api import World
 from jepsen.plan import Plan
+from jepsen.store import bundles, kv
+from jepsen.store.bundles import BundleWorker
 from jepsen.store.client import StoreClient
 from jepsen.store.copies import read_copies
 from jepsen.store.journal import Journal
-from jepsen.store.kv import PREFIX, KvWorker
+from jepsen.store.kv import KvWorker
 from jepsen.store.lists import ListWorker
+from jepsen.store.watchers import Compactor, Historian, Watcher
+
+logger = logging.getLogger(__name__)
 
 KEYS_A_CLIENT = 0.7
 """So few that clients meet at them, so many that not every compare-and-set is in vain."""
-
 LISTS_EVERY = 3
-"""One client of so many works on lists."""
+"""One client of so many works on lists, or on bundles of keys."""
+WATCHERS = 200
+HISTORIANS = 300
+COMPACTOR = 400
+"""Process numbers; clients have those from 0 on."""
+HISTORY = "history"
 
 
 class StoreLoad:
@@ -32,7 +42,8 @@ class StoreLoad:
         self._plan = plan
         self._chance = chance
         count = max(3, int(plan.clients * KEYS_A_CLIENT))
-        self._keys = [f"{PREFIX}{number}" for number in range(count)]
+        self._keys = [f"{kv.PREFIX}{number}" for number in range(count)]
+        self._historians: list[Historian] = []
 
     def recording(self, run_dir: Path) -> Journal:
         self._journal = Journal(run_dir)
@@ -46,20 +57,54 @@ class StoreLoad:
 
     def workers_at(self, nodes: Mapping[str, str], stack: AsyncExitStack) -> list[Worker]:
         """``nodes``: addresses by name."""
-        plan, names = self._plan, list(nodes)
+        match self._plan.workload:
+            case "kv":
+                return self._kv(nodes, stack)
+            case "watch":
+                return self._watch(nodes, stack)
+        raise AssertionError(self._plan.workload)
+
+    def _kv(self, nodes: Mapping[str, str], stack: AsyncExitStack) -> list[Worker]:
+        rate = self._plan.rate_per_s / self._plan.clients
         workers: list[Worker] = []
-        for process in range(plan.clients):
-            # Every other one goes round, the others are at home somewhere.
-            home = names[process // 2 % len(names)] if process % 2 else None
-            client = StoreClient(nodes, plan.call_timeout_ms / 1000, self._chance, home=home)
-            stack.push_async_callback(client.close)
-            rate = plan.rate_per_s / plan.clients
-            own = random.Random(self._chance.getrandbits(64))
+        for process in range(self._plan.clients):
+            client, chance = self._client(process, nodes, stack), self._own_chance()
             if process % LISTS_EVERY == 0:
-                workers.append(ListWorker(process, client, self._journal, own, rate_per_s=rate))
+                workers.append(ListWorker(process, client, self._journal, chance, rate_per_s=rate))
             else:
-                workers.append(KvWorker(process, client, self._journal, own, keys=self._keys, rate_per_s=rate))
+                workers.append(KvWorker(process, client, self._journal, chance, keys=self._keys, rate_per_s=rate))
         return workers
+
+    def _watch(self, nodes: Mapping[str, str], stack: AsyncExitStack) -> list[Worker]:
+        """As many watch as write."""
+        rate = self._plan.rate_per_s / self._plan.clients
+        workers: list[Worker] = []
+        for process in range(self._plan.clients):
+            client, chance = self._client(process, nodes, stack), self._own_chance()
+            if process % LISTS_EVERY == 0:
+                workers.append(BundleWorker(process, client, self._journal, chance, rate_per_s=rate))
+            else:
+                workers.append(KvWorker(process, client, self._journal, chance, keys=self._keys, rate_per_s=rate))
+            watching = self._client(WATCHERS + process, nodes, stack)
+            prefixes = (kv.PREFIX, bundles.PREFIX)
+            workers.append(Watcher(WATCHERS + process, watching, self._journal, self._own_chance(), prefixes))
+        self._historians = [
+            Historian(HISTORIANS + number, self._client(HISTORIANS, {node: nodes[node]}, stack), self._journal, node)
+            for number, node in enumerate(nodes)
+        ]
+        compactor = Compactor(COMPACTOR, self._client(COMPACTOR, nodes, stack), self._journal, self._historians)
+        return [*workers, *self._historians, compactor]
+
+    def _client(self, process: int, nodes: Mapping[str, str], stack: AsyncExitStack) -> StoreClient:
+        """Every other one goes round, the others are at home somewhere."""
+        names = list(nodes)
+        home = names[process // 2 % len(names)] if process % 2 else None
+        client = StoreClient(nodes, self._plan.call_timeout_ms / 1000, self._chance, home=home)
+        stack.push_async_callback(client.close)
+        return client
+
+    def _own_chance(self) -> random.Random:
+        return random.Random(self._chance.getrandbits(64))
 
     async def final_reads(self, world: World) -> None:
         told = {"copies": [host.name for host in world.hosts.all], "unrecovered": world.unrecovered}
@@ -68,7 +113,21 @@ class StoreLoad:
 
     async def read_copies(self, nodes: Mapping[str, str]) -> None:
         """Of all these nodes. Raises NETWORK_ERROR."""
-        await read_copies(nodes, self._keys, self._journal, self._plan.settle_s)
+        revision = await read_copies(nodes, self._keys, self._journal, self._plan.settle_s)
+        for historian in self._historians:
+            if historian.node in nodes:
+                await self._end_history(historian, nodes, revision)
+
+    async def _end_history(self, historian: Historian, nodes: Mapping[str, str], revision: int) -> None:
+        historian.client = StoreClient(nodes, self._plan.call_timeout_ms / 1000, self._chance, home=historian.node)
+        try:
+            is_whole = await historian.go_on_to(revision, self._plan.settle_s)
+        finally:
+            await historian.client.close()
+        if is_whole:
+            self._journal.note(HISTORY, node=historian.node, revision=revision)
+        else:
+            logger.warning("%s told of no more than revision %d", historian.node, historian.revision)
 
 
 def nodes_of(world: World) -> dict[str, str]:
