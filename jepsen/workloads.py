@@ -8,6 +8,8 @@ local-reads   … mostly that: a reader for every node, learners too
 membership    as set-full, while a node more joins, is promoted, and another one is removed
 kv            of the store: clients get, put, delete, and compare and set keys, and append to lists, at every node
 watch         of the store: clients write, and as many watch
+lease         of the store: clients grant leases, keep them alive or not, and look when they are gone
+lock          of the store: clients take locks, and write under their tokens, also when they have lost them
 ============  ==========================================================================================
 """
 
@@ -47,5 +49,7 @@ WORKLOADS = {
         Workload("membership", readers=2, churns_members=True),
         Workload("kv", is_of_store=True),
         Workload("watch", is_of_store=True),
+        Workload("lease", is_of_store=True),
+        Workload("lock", is_of_store=True),
     )
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +14,15 @@ from dledger.kernels.history import FAIL, INFO, OK
 from dledger.kernels.kernel import Findings
 from dledger.kernels.rates import OUTCOMES, acknowledged_slots, rates_of
 from dledger.kernels.store.appends import AppendCheck
+from dledger.kernels.store.leases import LeaseCheck, check_ends
 from dledger.kernels.store.linearizable import RegisterCheck
+from dledger.kernels.store.locks import check_locks
 from dledger.kernels.store.register import FOREVER
 from dledger.kernels.store.timeline import check_causes, timeline_of
 from dledger.kernels.store.watches import WatchCheck
 from jepsen.analysis import availability, never_struck, read_json, reasons_against_faults
-from jepsen.nemesis.schedule import read_windows
-from jepsen.store import kv, lists
+from jepsen.nemesis.schedule import Window, read_windows
+from jepsen.store import kv, leases, lists, locks
 from jepsen.store.copies import COPY, check_copies
 from jepsen.store.journal import Call, History, read_history
 from jepsen.store.load import HISTORY
@@ -40,7 +42,7 @@ def judge(run_dir: Path) -> dict[str, Any]:
     end = read_json(run_dir / "end.json", {"copies": [], "unrecovered": []})
     windows = read_windows(run_dir / "faults.jsonl")
     nodes = max(plan.get("nodes", 0), len(end["copies"]))
-    findings = findings_of(history, plan.get("workload", "kv"), nodes)
+    findings = findings_of(history, plan, nodes, windows)
     rates = _rates(history.calls)
     told: dict[str, Any] = {"valid": False, "reasons": [], **_outcomes(history.calls)}
     for found in findings.values():
@@ -62,28 +64,42 @@ def judge(run_dir: Path) -> dict[str, Any]:
     return told
 
 
-def findings_of(history: History, workload: str, nodes: int) -> dict[str, Findings]:
+def findings_of(
+    history: History, plan: Mapping[str, Any], nodes: int, windows: Sequence[Window]
+) -> dict[str, Findings]:
     """Of the workload's checks. ``nodes``: how many copies there are to be at the end."""
-    found = {"registers": RegisterCheck(kv.operations_of(history.of(*kv.OPS))).findings}
+    workload = plan.get("workload", "kv")
+    found: dict[str, Findings] = {}
+    if workload in ("kv", "watch"):
+        found["registers"] = RegisterCheck(kv.operations_of(history.of(*kv.OPS))).findings
     if workload == "kv":
         found["lists"] = AppendCheck(lists.transactions_of(history.of(lists.OP))).findings
-    if workload == "watch":
+    if workload in ("lease", "lock"):
+        disturbances = leases.disturbances_of(windows, history.calls)
+        operations = leases.lease_operations_of(history.of(*leases.OPS))
+        found["leases"] = LeaseCheck(operations, disturbances, leases.bounds_of(plan.get("nemeses", ()))).findings
+    if workload == "lock":
+        found["locks"] = check_locks(locks.holdings_of(history), locks.fenced_writes_of(history))
+    if workload != "kv":
         found |= _watch_findings(history, nodes)
     found["copies"] = check_copies(history.about(COPY), nodes)
     return found
 
 
 def _watch_findings(history: History, nodes: int) -> dict[str, Findings]:
+    """Of the total history of events, and of all watches."""
     watches = list(watches_of(history))
     ends = [note.told["revision"] for note in history.about(HISTORY)]
     stories = [watch.seen for watch in watches if (watch.key, watch.end) == ALL_KEYS]
     timeline, merged = timeline_of(stories, FIRST_CHANGE, max(ends, default=0))
     compacted = [call.told["at"] for call in history.of(COMPACT)]
     compacted += [note.told["compact_revision"] for note in history.about(COPY)]
-    told = {"histories": len(ends)}, {"histories_unread": max(0, nodes - len(ends))}
+    read = Findings({"histories": len(ends)}, {"histories_unread": max(0, nodes - len(ends))})
     return {
-        "timeline": Findings({**merged.counts, **told[0]}, {**merged.violations, **told[1]}, merged.examples),
+        "history": merged,
+        "histories": read,
         "causes": check_causes(timeline, writes_of(history), PREFIXES),
+        "ends": check_ends(timeline, leases.leases_of_keys(history)),
         "watches": WatchCheck(watches, timeline, max(compacted, default=0)).findings,
     }
 

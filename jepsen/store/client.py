@@ -16,13 +16,14 @@ from dledger.client.stubs import ServiceStub
 from dledger.etcdpb import rpc_pb2 as rpc
 from dledger.rpc.client.channel import Channel
 from dledger.rpc.client.rpc_failure import RpcFailure
-from jepsen.store.outcomes import Answered, Outcome, Refused, outcome_of
+from jepsen.store.outcomes import Answered, Outcome, Refused, Unknown, outcome_of
 
 CALLS_AT_A_NODE = 20
 AVOIDED_S = 3.0
 """A node without an answer is left out for so long, unless all are."""
 PAUSE_S = 0.05
 """After a call that was not sent: nobody tells when there is a listener again."""
+NO_ANSWER = "the stream ended without an answer"
 SERVICES = ("KV", "Watch", "Lease", "Cluster", "Maintenance")
 
 
@@ -79,13 +80,30 @@ class StoreClient:
         try:
             answer = await self._stubs[asked][method](request, timeout=self._timeout_s)
         except RpcFailure as failure:
-            outcome = outcome_of(failure)
-            if not isinstance(outcome, Refused) or not failure.was_sent:
-                self.avoid(asked)
-            if not failure.was_sent:
-                await asyncio.sleep(PAUSE_S)
-            return Asked(asked, outcome)
+            return await self._ended(asked, failure)
         return Asked(asked, Answered(answer))
+
+    async def ask_stream(self, method: str, request: Any) -> Asked:
+        """One request, and its answer, on a stream of its own."""
+        asked = self.node
+        self._calls += 1
+        stream = self._stubs[asked][method](timeout=self._timeout_s)
+        try:
+            await stream.write(request)
+            answer = await stream.read()
+        except RpcFailure as failure:
+            return await self._ended(asked, failure)
+        finally:
+            stream.cancel()
+        return Asked(asked, Unknown(NO_ANSWER) if answer is None else Answered(answer))
+
+    async def _ended(self, node: str, failure: RpcFailure) -> Asked:
+        outcome = outcome_of(failure)
+        if not isinstance(outcome, Refused) or not failure.was_sent:
+            self.avoid(node)
+        if not failure.was_sent:
+            await asyncio.sleep(PAUSE_S)
+        return Asked(node, outcome)
 
     def stream(self, method: str, node: str) -> Any:
         """A stream of requests and answers at that node, without an end in time."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -19,7 +19,9 @@ from jepsen.store.client import StoreClient
 from jepsen.store.copies import read_copies
 from jepsen.store.journal import Journal
 from jepsen.store.kv import KvWorker
+from jepsen.store.leases import LeaseWorker
 from jepsen.store.lists import ListWorker
+from jepsen.store.locks import LockWorker
 from jepsen.store.watchers import Compactor, Historian, Watcher
 
 logger = logging.getLogger(__name__)
@@ -41,7 +43,8 @@ class StoreLoad:
     def __init__(self, plan: Plan, chance: random.Random) -> None:
         self._plan = plan
         self._chance = chance
-        count = max(3, int(plan.clients * KEYS_A_CLIENT))
+        has_keys = plan.workload in ("kv", "watch")
+        count = max(3, int(plan.clients * KEYS_A_CLIENT)) if has_keys else 0
         self._keys = [f"{kv.PREFIX}{number}" for number in range(count)]
         self._historians: list[Historian] = []
 
@@ -62,6 +65,10 @@ class StoreLoad:
                 return self._kv(nodes, stack)
             case "watch":
                 return self._watch(nodes, stack)
+            case "lease":
+                return [*self._each(LeaseWorker, nodes, stack), *self._history(nodes, stack)]
+            case "lock":
+                return [*self._each(LockWorker, nodes, stack), *self._history(nodes, stack)]
         raise AssertionError(self._plan.workload)
 
     def _kv(self, nodes: Mapping[str, str], stack: AsyncExitStack) -> list[Worker]:
@@ -88,12 +95,23 @@ class StoreLoad:
             watching = self._client(WATCHERS + process, nodes, stack)
             prefixes = (kv.PREFIX, bundles.PREFIX)
             workers.append(Watcher(WATCHERS + process, watching, self._journal, self._own_chance(), prefixes))
+        historians = self._history(nodes, stack)
+        compactor = Compactor(COMPACTOR, self._client(COMPACTOR, nodes, stack), self._journal, historians)
+        return [*workers, *historians, compactor]
+
+    def _history(self, nodes: Mapping[str, str], stack: AsyncExitStack) -> Sequence[Historian]:
+        """A watch of all keys at each node."""
         self._historians = [
             Historian(HISTORIANS + number, self._client(HISTORIANS, {node: nodes[node]}, stack), self._journal, node)
             for number, node in enumerate(nodes)
         ]
-        compactor = Compactor(COMPACTOR, self._client(COMPACTOR, nodes, stack), self._journal, self._historians)
-        return [*workers, *self._historians, compactor]
+        return self._historians
+
+    def _each(
+        self, kind: type[LeaseWorker | LockWorker], nodes: Mapping[str, str], stack: AsyncExitStack
+    ) -> Iterator[Worker]:
+        for process in range(self._plan.clients):
+            yield kind(process, self._client(process, nodes, stack), self._journal, self._own_chance())
 
     def _client(self, process: int, nodes: Mapping[str, str], stack: AsyncExitStack) -> StoreClient:
         """Every other one goes round, the others are at home somewhere."""

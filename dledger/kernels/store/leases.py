@@ -5,8 +5,8 @@ invocation and its completion. So
 
 * The lease lives at least until the renewal's invocation + TTL. No answer before says "gone".
 * Without another renewal it is gone by the renewal's completion + TTL + ``Bounds.late_s``. No read invoked later shows
-  it. A new leader gives every lease its full time again: a disturbance of the leader before this moment puts it off to
-  the end of the disturbance + TTL + ``late_s``.
+  it. A new leader gives every lease its full time again. So a disturbance of the leader before this moment puts it off:
+  to the end of the disturbance + TTL + ``late_s``.
 * After an answer has said "gone", no keepalive invoked later is answered, and no read shows the lease again.
 
 A keepalive of unknown outcome may be a renewal at any time behind its invocation: from then on nothing is late. A
@@ -92,16 +92,16 @@ class Disturbance(NamedTuple):
 class Bounds(NamedTuple):
     late_s: float = 3.0
     """From the end of a lease's time to when it is gone at the latest."""
-    drift: float = 0.0
-    """The clocks' rates differ by no more than this share."""
+    rate: float = 1.0
+    """A clock runs at most so many times as fast as another one."""
 
 
 BOUNDS = Bounds()
 
 
 class LeaseCheck:
-    """Of all leases. ``unjudged``: perhaps they were renewed, or revoked, unheard of. ``latest_ms``: the longest time from
-    the end of a lease to the first "gone", without a disturbance.
+    """Of all leases. ``unjudged``: perhaps they were renewed, or revoked, unheard of. ``latest_ms``: the longest time
+    from the end of a lease to the first "gone", without a disturbance.
 
     * early_expiries: an answer said "gone" before the lease's time was over;
     * late_expiries: a read showed it too long after its time;
@@ -156,7 +156,10 @@ class LeaseCheck:
     def _measure(self, mine: Sequence[LeaseOperation], gone: LeaseOperation) -> None:
         last_ns = max((each.completed_ns + each.ttl_s * SECOND_NS for each in mine if each.renews), default=None)
         is_plain = all(each.outcome == OK and each.kind is not Kind.REVOKE for each in mine)
-        if last_ns is None or not is_plain or any(each.ended_ns > mine[0].invoked_ns for each in self._disturbances):
+        is_disturbed = any(
+            each.began_ns < gone.completed_ns and each.ended_ns > mine[0].invoked_ns for each in self._disturbances
+        )
+        if last_ns is None or not is_plain or is_disturbed:
             return
         self._counts["latest_ms"] = max(self._counts["latest_ms"], (gone.completed_ns - last_ns) // 1_000_000)
 
@@ -166,7 +169,7 @@ class LeaseCheck:
         gone = [each for each in mine if each.says_gone and (revoked_ns is None or each.completed_ns < revoked_ns)]
         for each in mine:
             if each.renews:
-                until_ns = each.invoked_ns + int(each.ttl_s * SECOND_NS * (1 - self._bounds.drift))
+                until_ns = each.invoked_ns + int(each.ttl_s * SECOND_NS / self._bounds.rate)
                 early = next((other for other in gone if each.invoked_ns <= other.completed_ns < until_ns), None)
                 if early is not None:
                     self._against("early_expiries", each, early)
@@ -187,7 +190,7 @@ class LeaseCheck:
 
     def _due_ns(self, renewal: LeaseOperation) -> int:
         """When the lease is gone at the latest."""
-        life_ns = int((renewal.ttl_s * (1 + self._bounds.drift) + self._bounds.late_s) * SECOND_NS)
+        life_ns = int((renewal.ttl_s * self._bounds.rate + self._bounds.late_s) * SECOND_NS)
         due_ns = renewal.completed_ns + life_ns
         for each in self._disturbances:
             if each.began_ns < due_ns and each.ended_ns > renewal.invoked_ns:

@@ -1,8 +1,8 @@
-"""Locks by their fencing tokens. A lock by a lease is no lock: its holder may be stopped, and go on when another one has
-it. So each holder has a token, greater than those before, and a resource takes no write with an older one.
+"""Locks by their fencing tokens. A lock by a lease is no lock: its holder may be stopped, and go on when another one
+has it. So each holder has a token, greater than those before, and a resource takes no write with an older one.
 
-The token is the revision of the creation of the holder's key. The holder with the least token has the lock. It **holds**
-the lock from the revision of the answer to that effect, until its key is gone.
+The token is the revision of the creation of the holder's key. The holder with the least token has the lock. It
+**holds** the lock from the revision of the answer to that effect, until its key is gone.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The total history of a store's events: of every revision its changes, merged from watches of all keys, one a node.
 
-It is judged by itself, and against the writes: each answered write is in it at its revision, each event is of a write,
+It is judged by itself, and against the writes. Each answered write is in it at its revision. Each event is of a write,
 and no write is in it twice.
 """
 

@@ -1,16 +1,14 @@
-"""The guarantees of watches, those tested by etcd, for each watch against the total history of events.
+"""The guarantees of watches, those tested by etcd, for each watch against the total history of events:
 
-=============  ========================================================================================
-ordered        no event after one of a higher revision
-unique         no event twice
-atomic         no revision in two responses; fragments of one response are one
-reliable       between the first event and the last one none is missing, and each is as it was
-resumable      the first event is the first one from the start revision on
-bookmarkable   after a progress notification, all events up to its revision were told, and none comes
-prev_kv        the pair before an event is right; it is left out only if it was compacted, or not asked for
-is_create      a put says rightly whether it created its key, and its version
-filter         no event of other keys, of a kind filtered out, or before the start revision
-=============  ========================================================================================
+* ordered: no event comes after one of a higher revision.
+* unique: no event comes twice.
+* atomic: no revision is in two responses. Fragments of one response are one.
+* reliable: between the first event and the last one none is missing, and each is as it was.
+* resumable: the first event is the first one from the start revision on.
+* bookmarkable: with a progress notification, all events up to its revision have come, and none comes later.
+* prev_kv: the pair before an event is right. It is left out only if it was compacted, or not asked for.
+* is_create: a put says rightly whether it created its key, and its version.
+* filter: no event is of other keys, of a kind filtered out, or before the start revision.
 
 And a watch was behind a compaction indeed if it was cancelled as compacted.
 """

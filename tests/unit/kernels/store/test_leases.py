@@ -49,8 +49,8 @@ def revoke(at_s: tuple[float, float]) -> LeaseOperation:
     return op(4, Kind.REVOKE, at_s)
 
 
-def broken(*operations: LeaseOperation, disturbances: Sequence[Disturbance] = (), drift: float = 0.0) -> dict[str, int]:
-    found = LeaseCheck(operations, disturbances, Bounds(LATE_S, drift)).findings.violations
+def broken(*operations: LeaseOperation, disturbances: Sequence[Disturbance] = (), rate: float = 1.0) -> dict[str, int]:
+    found = LeaseCheck(operations, disturbances, Bounds(LATE_S, rate)).findings.violations
     return {name: number for name, number in found.items() if number}
 
 
@@ -136,10 +136,10 @@ def test_a_leader_that_was_disturbed_gives_the_lease_its_time_again() -> None:
 
 def test_clocks_that_drift_bring_and_put_off_the_end() -> None:
     early, late = look((1.5, 2.9), there=False), look((6.1, 7), there=True)
-    assert not broken(grant((0, 1)), early, drift=0.1)
-    assert not broken(grant((0, 1)), late, drift=0.1)
-    assert broken(grant((0, 1)), early, drift=0.01)
-    assert broken(grant((0, 1)), late, drift=0.01)
+    assert not broken(grant((0, 1)), early, rate=1.1)
+    assert not broken(grant((0, 1)), late, rate=1.1)
+    assert broken(grant((0, 1)), early, rate=1.01)
+    assert broken(grant((0, 1)), late, rate=1.01)
 
 
 @pytest.mark.parametrize("there", [kept((6, 7)), look((6, 7), there=True)])
@@ -171,6 +171,7 @@ def test_the_longest_time_from_the_end_of_a_lease_is_told() -> None:
     late = grant((0, 1)), look((4.5, 5.5), there=False)
     assert LeaseCheck(late).findings.counts["latest_ms"] == 1_500
     assert LeaseCheck(late, [Disturbance(0, SECOND_NS)]).findings.counts["latest_ms"] == 0
+    assert LeaseCheck(late, [Disturbance(6 * SECOND_NS, 7 * SECOND_NS)]).findings.counts["latest_ms"] == 1_500
 
 
 def test_what_was_refused_says_nothing() -> None:
