@@ -32,6 +32,7 @@ LISTS_EVERY = 3
 """One client of so many works on lists, or on bundles of keys."""
 WATCHERS = 200
 HISTORIANS = 300
+NEWCOMER = 399
 COMPACTOR = 400
 """Process numbers; clients have those from 0 on."""
 HISTORY = "history"
@@ -132,16 +133,20 @@ class StoreLoad:
     async def read_copies(self, nodes: Mapping[str, str]) -> None:
         """Of all these nodes. Raises NETWORK_ERROR."""
         revision = await read_copies(nodes, self._keys, self._journal, self._plan.settle_s)
-        for historian in self._historians:
-            if historian.node in nodes:
-                await self._end_history(historian, nodes, revision)
+        if self._historians:
+            for node in nodes:
+                await self._end_history(node, nodes, revision)
 
-    async def _end_history(self, historian: Historian, nodes: Mapping[str, str], revision: int) -> None:
-        historian.client = StoreClient(nodes, self._plan.call_timeout_ms / 1000, self._chance, home=historian.node)
+    async def _end_history(self, node: str, nodes: Mapping[str, str], revision: int) -> None:
+        """Also of a node that has joined meanwhile."""
+        client = StoreClient(nodes, self._plan.call_timeout_ms / 1000, self._chance, home=node)
+        mine = (each for each in self._historians if each.node == node)
+        historian = next(mine, None) or Historian(NEWCOMER, client, self._journal, node)
+        historian.client = client
         try:
             is_whole = await historian.go_on_to(revision, self._plan.settle_s)
         finally:
-            await historian.client.close()
+            await client.close()
         if is_whole:
             self._journal.note(HISTORY, node=historian.node, revision=revision)
         else:
