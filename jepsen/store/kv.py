@@ -18,6 +18,7 @@ PREFIX = "kv/"
 PREFIX_END = "kv0"
 KINDS = (Kind.GET, Kind.PUT, Kind.DELETE, Kind.CAS)
 WEIGHTS = (35, 30, 10, 25)
+GETS_ALONE = (1, 0, 0, 0)
 SERIALIZABLE = 0.25
 """Of the gets."""
 OPS = tuple(kind.value for kind in Kind)
@@ -38,14 +39,16 @@ class KvWorker:
         *,
         keys: Sequence[str],
         rate_per_s: float = 0.0,
+        weights: Sequence[int] = WEIGHTS,
     ) -> None:
-        """``rate_per_s``: 0: as fast as operations are answered."""
+        """``rate_per_s``: 0: as fast as operations are answered. ``weights``: of ``KINDS``."""
         self._process = process
         self._client = client
         self._journal = journal
         self._chance = chance
         self._keys = keys
         self._interval_s = 1 / rate_per_s if rate_per_s else 0.0
+        self._weights = weights
         self._seen: dict[str, Before] = dict.fromkeys(keys)
         self._writes = 0
 
@@ -56,7 +59,7 @@ class KvWorker:
             if self._interval_s:
                 await asyncio.sleep(next_at - loop.time())
                 next_at = max(next_at + self._interval_s, loop.time() - 1)
-            [kind] = self._chance.choices(KINDS, WEIGHTS)
+            [kind] = self._chance.choices(KINDS, self._weights)
             await self._carry_out(kind, self._chance.choice(self._keys))
 
     async def _carry_out(self, kind: Kind, key: str) -> None:

@@ -26,8 +26,13 @@ KEYS = 2
 """On each lease."""
 LOOK_EVERY_S = 0.15
 KEPT_FOR_S = (1.0, 8.0)
-KEPT, REVOKED = 0.4, 0.15
-"""So many of the leases are kept alive for a while; revoked. The others are left to themselves."""
+KEPT, REVOKED, LATE = 0.3, 0.1, 0.3
+"""So many of the leases are kept alive for a while; revoked; kept alive at the last moment. The others are left to
+themselves."""
+LATE_BY_S = (-0.05, 0.2)
+LATE_ROUNDS = 4
+SOON_S = 0.3
+"""A lease that was ended all the same is gone by then."""
 PATIENCE = 4
 """So many times its TTL a lease is looked after; that it was there longest is in the history then."""
 SECOND_NS = 1_000_000_000
@@ -117,6 +122,8 @@ class LeaseWorker:
         elif fate < KEPT + REVOKED:
             await happens(ended, self._chance.uniform(0, ttl_s / 2))
             await self._calls.revoke(lease)
+        elif fate < KEPT + REVOKED + LATE:
+            await self._keep_late(lease, ttl_s, keys, ended)
         await self._see_it_go(lease, ttl_s, keys, ended)
 
     async def _keep(self, lease: int, ttl_s: int, keys: Sequence[str], ended: asyncio.Event) -> None:
@@ -126,6 +133,17 @@ class LeaseWorker:
             await self._calls.look(lease, self._chance.choice(keys))
             if await happens(ended, self._chance.uniform(0, ttl_s / 2)):
                 return
+
+    async def _keep_late(self, lease: int, ttl_s: int, keys: Sequence[str], ended: asyncio.Event) -> None:
+        """A keepalive around the end of the lease's time: some meet the lease as it is just being ended."""
+        for _ in range(LATE_ROUNDS):
+            if await happens(ended, ttl_s - SOON_S + self._chance.uniform(*LATE_BY_S)):
+                return
+            if not await self._calls.keep_alive(lease):
+                return
+            if await happens(ended, SOON_S):
+                return
+            await self._calls.look(lease, self._chance.choice(keys))
 
     async def _see_it_go(self, lease: int, ttl_s: int, keys: Sequence[str], ended: asyncio.Event) -> None:
         loop = asyncio.get_running_loop()

@@ -18,7 +18,7 @@ from jepsen.store.bundles import BundleWorker
 from jepsen.store.client import StoreClient
 from jepsen.store.copies import read_copies
 from jepsen.store.journal import Journal
-from jepsen.store.kv import KvWorker
+from jepsen.store.kv import GETS_ALONE, KvWorker
 from jepsen.store.leases import LeaseWorker
 from jepsen.store.lists import ListWorker
 from jepsen.store.locks import LockWorker
@@ -30,12 +30,15 @@ KEYS_A_CLIENT = 0.7
 """So few that clients meet at them, so many that not every compare-and-set is in vain."""
 LISTS_EVERY = 3
 """One client of so many works on lists, or on bundles of keys."""
+READERS = 100
 WATCHERS = 200
 HISTORIANS = 300
 NEWCOMER = 399
 COMPACTOR = 400
 """Process numbers; clients have those from 0 on."""
 HISTORY = "history"
+READS_PER_S = 20.0
+"""Of each reader."""
 
 
 class StoreLoad:
@@ -81,7 +84,21 @@ class StoreLoad:
                 workers.append(ListWorker(process, client, self._journal, chance, rate_per_s=rate))
             else:
                 workers.append(KvWorker(process, client, self._journal, chance, keys=self._keys, rate_per_s=rate))
-        return workers
+        return [*workers, *self._readers(nodes, stack)]
+
+    def _readers(self, nodes: Mapping[str, str], stack: AsyncExitStack) -> Iterator[Worker]:
+        """One that only reads, at each node: no write keeps it waiting while that node is cut off."""
+        for number, node in enumerate(nodes):
+            client = self._client(READERS, {node: nodes[node]}, stack)
+            yield KvWorker(
+                READERS + number,
+                client,
+                self._journal,
+                self._own_chance(),
+                keys=self._keys,
+                rate_per_s=READS_PER_S,
+                weights=GETS_ALONE,
+            )
 
     def _watch(self, nodes: Mapping[str, str], stack: AsyncExitStack) -> list[Worker]:
         """As many watch as write."""

@@ -25,7 +25,8 @@ PAUSE_S = 0.2
 """After a stream that broke: nobody tells when there is a listener again."""
 LOOK_S = 0.5
 PROGRESS = 0.3
-"""How often a stream asks for its progress, when nothing has come for a while."""
+"""How often a stream asks for its progress when it begins, and when nothing has come for a while."""
+PROGRESS_AMONG_EVENTS = 0.03
 FARTHEST_BACK = 1_500
 FARTHEST_AHEAD = 40
 COMPACT = "compact"
@@ -109,10 +110,13 @@ class Watcher:
     async def _watch(self, stream: WatchStream, ended: asyncio.Event) -> None:
         for _ in range(self._chance.randrange(1, MOST_WATCHES + 1)):
             await stream.create(self._request())
+        if self._chance.random() < PROGRESS:
+            await stream.request_progress()  # also of those that have much to catch up with
         loop = asyncio.get_running_loop()
         until_s = loop.time() + self._chance.uniform(*LIFE_S)
         while stream.has_watches and not ended.is_set() and (left_s := until_s - loop.time()) > 0:
-            if not await stream.read(min(left_s, LOOK_S)) and self._chance.random() < PROGRESS:
+            has_come = await stream.read(min(left_s, LOOK_S))
+            if self._chance.random() < (PROGRESS_AMONG_EVENTS if has_come else PROGRESS):
                 await stream.request_progress()
             if self._chance.random() < 0.01:
                 await happens(ended, self._chance.uniform(0, IDLE_S))
