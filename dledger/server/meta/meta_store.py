@@ -19,7 +19,7 @@ from dledger.group.failing import as_refusal
 from dledger.group.replica import Replica
 from dledger.node.node import Node
 from dledger.server.meta.at_leader import AtLeader, ThisNode
-from dledger.server.meta.compactor import HISTORY_S, Compactor
+from dledger.server.meta.compactor import Compactor
 from dledger.server.meta.group_table import GroupTable
 from dledger.server.meta.lease_keeper import LeaseKeeper
 from dledger.server.meta.meta_leader import MetaLeader
@@ -41,8 +41,6 @@ class MetaStore:
         node: Node,
         random: Random,
         there: Callable[[Callable[[], Replica]], AtLeader],
-        *,
-        history_s: float = HISTORY_S,
     ) -> None:
         """``there`` makes the way to another node that leads; it is given this node's replica of `meta`."""
         self._node = node
@@ -60,7 +58,7 @@ class MetaStore:
         self.watches = WatchHub(self.runner.machine.pairs)
         self.here.leases = self._leases = LeaseKeeper(self.runner, self.replica)
         self._keeper = Keeper(self.runner, MACHINE_NAME, self.replica)
-        self._compactor = Compactor(self.runner, self.replica, history_s=history_s)
+        self._compactor = Compactor(self.runner, self.replica, node.config.timings.store_history_s)
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
