@@ -31,14 +31,21 @@ _PASSING = PASSING - {Code.INTERNAL_ERROR}
 
 
 async def find_bounds(
-    leaders: LeaderLocator, group: str, consistency: Consistency, timeout_ms: float, rng: random.Random
+    leaders: LeaderLocator,
+    group: str,
+    consistency: Consistency,
+    node: str | None,
+    *,
+    timeout_ms: float,
+    rng: random.Random,
 ) -> tuple[int, int]:
-    """The first index and the commit index. Asks again through a failover; raises the last refusal after that."""
+    """The first index and the commit index, as ``node`` knows them if one is named. Asks again through a failover;
+    raises the last refusal after that."""
 
     async def ask(endpoint: Endpoint, timeout_ms: float) -> tuple[int, int]:
         return await ask_bounds(endpoint, group, consistency, timeout_ms)
 
-    return await _persist(leaders, None, consistency, ask, timeout_ms=timeout_ms, rng=rng)
+    return await _persist(leaders, node, consistency, ask, timeout_ms=timeout_ms, rng=rng)
 
 
 async def ask_bounds(endpoint: Endpoint, group: str, consistency: Consistency, timeout_ms: float) -> tuple[int, int]:

@@ -10,17 +10,17 @@ from weakref import WeakSet
 from dledger.client.admin_calls import Admin
 from dledger.client.append_queue import AppendQueue
 from dledger.client.arguments import check_index, check_place, check_producer, check_timeout_ms
-from dledger.client.bounds import find_bounds, list_segments
 from dledger.client.client_options import ClientOptions, parse_endpoints
 from dledger.client.cluster_status import ClusterStatus, cluster_status
 from dledger.client.connections import Connections
-from dledger.client.getter import Getter
 from dledger.client.leader_locator import LeaderLocator
 from dledger.client.metadata import Metadata
 from dledger.client.misuse import AsyncClient
 from dledger.client.named_producer import NamedProducer
 from dledger.client.producer import Producer
-from dledger.client.range_reader import Range, Reader
+from dledger.client.range_reader import Range
+from dledger.client.reads import Reads
+from dledger.client.starts import place_of
 from dledger.common.errors import Code, error
 from dledger.common.types import Ack, Consistency, Entry
 from dledger.rpc.client.cancellation import client_closed
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from dledger.client.results import Acks, Batch, SegmentInfo
+    from dledger.client.starts import Since, Start
     from dledger.common.batch import Buffer
 
 
@@ -83,8 +84,7 @@ class Log(AsyncClient):
         for producer in (self._producer, self._conditional_producer):
             producer.on_cancelled = self._on_cancelled
         self._admin = Admin(self._leaders, options.timeout_ms, self._rng, self._check_open)
-        self._getters: dict[tuple[Consistency, str | None], Getter] = {}
-        self._readers: set[Reader] = set()
+        self._reads = Reads(self._leaders, group, self._rng, check_open=self._check_open)
         self._named_producers: WeakSet[NamedProducer] = WeakSet()
         self._open, self._closing = True, None
 
@@ -136,13 +136,10 @@ class Log(AsyncClient):
             own = [self._producer.close(timeout_s), self._conditional_producer.close(timeout_s)]
             await asyncio.gather(*own, *producers)
         finally:
-            for getter in self._getters.values():
-                await getter.close()
+            await self._reads.close()
             if self._shared is None:
                 await self._connections.close()
             await self._leaders.close()
-            for reader in self._readers:
-                reader.hang_up()
 
     # Appending --------------------------------------------------------------------------------------------------
 
@@ -270,18 +267,14 @@ class Log(AsyncClient):
         self._check_open()
         check_index(index)
         check_place(consistency, node)
-        timeout_ms = self._timeout_ms(timeout_ms)
-        getter = self._getters.get((consistency, node))
-        if getter is None or not getter.is_running:
-            getter = Getter(self._leaders, self._options.group, consistency, node, self._rng)
-            self._getters[consistency, node] = getter
-        return await getter.get(index, timeout_ms)
+        return await self._reads.get(index, consistency, node, self._timeout_ms(timeout_ms))
 
     async def read_batches(
         self,
-        start: int = 0,
+        start: Start = 0,
         end: int | None = None,
         *,
+        since: Since | None = None,
         follow: bool = False,
         consistency: Consistency = Consistency.LINEARIZABLE,
         node: str | None = None,
@@ -289,13 +282,21 @@ class Log(AsyncClient):
     ) -> AsyncGenerator[Batch]:
         """The records from ``start`` to ``end`` (exclusive) in order, by the batches they were appended in.
 
+        A negative ``start`` counts from the end: -5 for the last five records. ``"latest"`` is the end itself: with
+        ``follow`` the read gives only what is appended from its first step on. ``since``, instead of ``start``, is a
+        time: a datetime with a time zone, or milliseconds since the epoch. The read begins at the first record of that
+        time or later, by the log's clock. A record of a named index must be there; these beginnings skip what was
+        trimmed.
+
         Without ``end``: to the commit index confirmed at the call. With COMMITTED consistency this is the commit index
         known to the node asked first. With ``follow``: for as long as the caller likes. A read ends without an error
         only there, or at ``end`` if this comes first. A node that takes over and knows of fewer commits is waited for.
         Goes on by itself after a failover, without a gap or a double. ``timeout_ms`` bounds the wait for the next
         batch. A follower's wait while nothing is appended does not count.
         """
-        lists = self.read_lists(start, end, follow=follow, consistency=consistency, node=node, timeout_ms=timeout_ms)
+        lists = self.read_lists(
+            start, end, since=since, follow=follow, consistency=consistency, node=node, timeout_ms=timeout_ms
+        )
         try:
             async for batches in lists:
                 for batch in batches:
@@ -305,9 +306,10 @@ class Log(AsyncClient):
 
     async def read_lists(
         self,
-        start: int = 0,
+        start: Start = 0,
         end: int | None = None,
         *,
+        since: Since | None = None,
         follow: bool = False,
         consistency: Consistency = Consistency.LINEARIZABLE,
         node: str | None = None,
@@ -315,24 +317,21 @@ class Log(AsyncClient):
     ) -> AsyncGenerator[list[Batch]]:
         """As ``read_batches``, in lists of the batches that came in one message, about 1 MiB."""
         self._check_open()
-        wanted = Range(start, end, follow, consistency, node)
+        wanted = Range(place_of(start, since), end, follow, consistency, node)
         wanted.check()
-        group, timeout_ms = self._options.group, self._timeout_ms(timeout_ms)
-        reader = Reader(self._leaders, group, wanted, timeout_ms, rng=self._rng, check_open=self._check_open)
-        lists = reader.batches()
-        self._readers.add(reader)
+        lists = self._reads.lists(wanted, self._timeout_ms(timeout_ms))
         try:
             async for batches in lists:
                 yield batches
         finally:
-            self._readers.discard(reader)
             await lists.aclose()
 
     async def read(
         self,
-        start: int = 0,
+        start: Start = 0,
         end: int | None = None,
         *,
+        since: Since | None = None,
         follow: bool = False,
         consistency: Consistency = Consistency.LINEARIZABLE,
         node: str | None = None,
@@ -340,7 +339,7 @@ class Log(AsyncClient):
     ) -> AsyncGenerator[Entry]:
         """As ``read_batches``, record by record."""
         batches = self.read_batches(
-            start, end, follow=follow, consistency=consistency, node=node, timeout_ms=timeout_ms
+            start, end, since=since, follow=follow, consistency=consistency, node=node, timeout_ms=timeout_ms
         )
         try:
             async for batch in batches:
@@ -355,8 +354,7 @@ class Log(AsyncClient):
         """The first index and the commit index (−1: nothing committed), by default as the leader confirms them now."""
         self._check_open()
         check_place(consistency, None)
-        timeout_ms = self._timeout_ms(timeout_ms)
-        return await find_bounds(self._leaders, self._options.group, consistency, timeout_ms, self._rng)
+        return await self._reads.bounds(consistency, self._timeout_ms(timeout_ms))
 
     async def segments(self, *, node: str | None = None, timeout_ms: float | None = None) -> list[SegmentInfo]:
         """How the log is cut into segments on ``node``, or on any node: for callers that share a range of it among
@@ -366,8 +364,7 @@ class Log(AsyncClient):
         """
         self._check_open()
         check_place(Consistency.COMMITTED, node)
-        timeout_ms = self._timeout_ms(timeout_ms)
-        return await list_segments(self._leaders, self._options.group, node, timeout_ms, self._rng)
+        return await self._reads.segments(node, self._timeout_ms(timeout_ms))
 
     # The cluster ------------------------------------------------------------------------------------------------
 

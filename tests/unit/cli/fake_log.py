@@ -149,6 +149,7 @@ class FakeLog:
         self.records = list(records)
         self.refusals: dict[int, DLedgerError] = {}
         self.reads: list[dict[str, Any]] = []
+        self.starts: list[int] = []
         self.on_records: Callable[[], object] = lambda: None
         """Called when records have been acknowledged."""
         self.endpoints = ""
@@ -202,8 +203,9 @@ class FakeLog:
     async def segments(self) -> list[SegmentInfo]:
         return self.cut
 
-    async def read_batches(self, start: int, end: int | None, **how: Any) -> AsyncGenerator[Batch]:
+    async def read_batches(self, start: int = 0, end: int | None = None, **how: Any) -> AsyncGenerator[Batch]:
         self.reads.append(how)
+        self.starts.append(start)
         for index in range(start, len(self.records) if end is None else end):
             yield Batch(index, 1, 3, TIMESTAMP_MS, build_body([self.records[index]]))
 
