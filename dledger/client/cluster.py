@@ -14,6 +14,7 @@ from dledger.client.groups import Groups
 from dledger.client.leader_locator import LeaderLocator
 from dledger.client.log import Log
 from dledger.client.misuse import AsyncClient
+from dledger.client.waits import Waits
 from dledger.common.errors import Code, error
 from dledger.common.types import DEFAULT_GROUP, META_GROUP
 from dledger.rpc.client.cancellation import client_closed
@@ -45,7 +46,10 @@ class Cluster(AsyncClient):
         assert options.rng is not None, "set by __init__"
         self._connections = Connections(self._endpoints, options.cluster_id)
         self._directory = LeaderLocator(self._connections, META_GROUP)
-        self._groups = Groups(self._directory, options.timeout_ms, options.rng, self._check_open)
+        waits = Waits(options.on_wait)
+        self._groups = Groups(
+            self._directory, options.timeout_ms, options.rng, waits=waits, check_open=self._check_open
+        )
         self._logs, self._ending = {}, []
         self._open, self._closing = True, None
         return self

@@ -21,6 +21,7 @@ from dledger.client.producer import Producer
 from dledger.client.range_reader import Range
 from dledger.client.reads import Reads
 from dledger.client.starts import place_of
+from dledger.client.waits import Waits
 from dledger.common.errors import Code, error
 from dledger.common.types import Ack, Consistency, Entry
 from dledger.rpc.client.cancellation import client_closed
@@ -75,16 +76,17 @@ class Log(AsyncClient):
         group = options.group
         self._connections = self._shared or Connections(self._endpoints, options.cluster_id)
         self._leaders = LeaderLocator(self._connections, group)
+        self._waits = waits = Waits(options.on_wait)
         self._queue = self._new_queue(options.max_batches_in_flight)
-        self._producer = Producer(self._queue, self._leaders, group, self._rng)
+        self._producer = Producer(self._queue, self._leaders, group, self._rng, waits=waits)
         # Conditional appends have a producer of their own with one batch in flight. A refused one takes no sequence, so
         # nothing may be under way behind it.
         self._conditional_queue = self._new_queue(1)
-        self._conditional_producer = Producer(self._conditional_queue, self._leaders, group, self._rng)
+        self._conditional_producer = Producer(self._conditional_queue, self._leaders, group, self._rng, waits=waits)
         for producer in (self._producer, self._conditional_producer):
             producer.on_cancelled = self._on_cancelled
-        self._admin = Admin(self._leaders, options.timeout_ms, self._rng, self._check_open)
-        self._reads = Reads(self._leaders, group, self._rng, check_open=self._check_open)
+        self._admin = Admin(self._leaders, options.timeout_ms, self._rng, waits=waits, check_open=self._check_open)
+        self._reads = Reads(self._leaders, group, self._rng, waits=waits, check_open=self._check_open)
         self._named_producers: WeakSet[NamedProducer] = WeakSet()
         self._open, self._closing = True, None
 
@@ -95,6 +97,7 @@ class Log(AsyncClient):
             window=window,
             max_pending_bytes=options.max_pending_bytes,
             timeout_ms=options.timeout_ms,
+            waits=self._waits,
         )
 
     async def __aexit__(
@@ -202,7 +205,9 @@ class Log(AsyncClient):
         """
         self._check_open()
         check_producer(name, epoch, sequence)
-        producer = NamedProducer(name, epoch, sequence, leaders=self._leaders, options=self._options, rng=self._rng)
+        producer = NamedProducer(
+            name, epoch, sequence, leaders=self._leaders, options=self._options, rng=self._rng, waits=self._waits
+        )
         self._named_producers.add(producer)
         return producer
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from dledger.client.leader_locator import LeaderLocator
     from dledger.client.log_client_wire import ReadBatch
     from dledger.client.starts import Found
+    from dledger.client.waits import Waits
     from dledger.rpc.client.channel import StreamCall
     from dledger.rpc.client.channels import Endpoint
 
@@ -75,13 +76,14 @@ class Reader:
         timeout_ms: float,
         *,
         rng: random.Random,
+        waits: Waits,
         check_open: Callable[[], None],
     ) -> None:
         """``found``: what the start of ``wanted`` means."""
         self._leaders = leaders
         self._group = group
         self._wanted = wanted
-        self._calls = CallLoop(timeout_ms, rng)
+        self._calls = CallLoop(timeout_ms, rng, on_wait=waits.refused)
         """Its deadline: until when the next message must have come. Its reason: why none came lately."""
         self._check_open = check_open
         self._end = wanted.end

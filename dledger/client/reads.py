@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from dledger.client.leader_locator import LeaderLocator
     from dledger.client.results import Batch, SegmentInfo
+    from dledger.client.waits import Waits
     from dledger.common.types import Consistency, Entry
 
 
@@ -25,8 +26,15 @@ class Reads:
     """What ``Log`` reads by, its arguments being checked. ``check_open`` raises once the log is closed."""
 
     def __init__(
-        self, leaders: LeaderLocator, group: str, rng: random.Random, *, check_open: Callable[[], None]
+        self,
+        leaders: LeaderLocator,
+        group: str,
+        rng: random.Random,
+        *,
+        waits: Waits,
+        check_open: Callable[[], None],
     ) -> None:
+        self._waits = waits
         self._leaders = leaders
         self._group = group
         self._rng = rng
@@ -38,7 +46,7 @@ class Reads:
         """The committed record at ``index``. Raises PendingFull; the future raises the rest."""
         getter = self._getters.get((consistency, node))
         if getter is None or not getter.is_running:
-            getter = Getter(self._leaders, self._group, consistency, node, self._rng)
+            getter = Getter(self._leaders, self._group, consistency, node, rng=self._rng, waits=self._waits)
             self._getters[consistency, node] = getter
         return getter.get(index, timeout_ms)
 
@@ -46,7 +54,14 @@ class Reads:
         """The batches of a range, in lists of those that came together."""
         found = await self._find_start(wanted, timeout_ms)
         reader = Reader(
-            self._leaders, self._group, wanted, found, timeout_ms, rng=self._rng, check_open=self._check_open
+            self._leaders,
+            self._group,
+            wanted,
+            found,
+            timeout_ms,
+            rng=self._rng,
+            waits=self._waits,
+            check_open=self._check_open,
         )
         lists = reader.batches()
         self._readers.add(reader)
@@ -74,11 +89,15 @@ class Reads:
 
     async def bounds(self, consistency: Consistency, timeout_ms: float, *, node: str | None = None) -> tuple[int, int]:
         """The first index and the commit index."""
-        return await find_bounds(self._leaders, self._group, consistency, node, timeout_ms=timeout_ms, rng=self._rng)
+        return await find_bounds(
+            self._leaders, self._group, consistency, node, timeout_ms=timeout_ms, rng=self._rng, waits=self._waits
+        )
 
     async def segments(self, node: str | None, timeout_ms: float) -> list[SegmentInfo]:
         """How the log is cut into segments."""
-        return await list_segments(self._leaders, self._group, node, timeout_ms, self._rng)
+        return await list_segments(
+            self._leaders, self._group, node, timeout_ms=timeout_ms, rng=self._rng, waits=self._waits
+        )
 
     async def close(self) -> None:
         """Ends the gets that wait, and the streams under way."""

@@ -128,7 +128,7 @@ def test_a_timeout_that_is_none_is_wrong_usage(dledger: Run, fake: FakeLog, time
 def test_no_group_is_the_default_one(dledger: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     groups: list[str] = []
 
-    def connect(target: Target) -> FakeLog:
+    def connect(target: Target, **_: object) -> FakeLog:
         groups.append(target.group)
         return FakeLog()
 
@@ -263,7 +263,7 @@ def test_status_and_health_of_a_cluster_that_is_being_founded_are_those_of_its_d
         async def status(self) -> ClusterStatus:
             raise error(Code.LEADER_NOT_READY, "the cluster is being founded: try again after a moment")
 
-    def connect(target: Target) -> FakeLog:
+    def connect(target: Target, **_: object) -> FakeLog:
         return Founding() if target.group == "default" else FakeLog()
 
     monkeypatch.setattr(Target, "connect", connect)
