@@ -23,6 +23,7 @@ SECTIONS = {
         "log": "log_command",
         "admin": "admin",
         "group": "group_commands",
+        "completion": "completion",
     },
 }
 

@@ -39,8 +39,8 @@ class Reading:
             await self._print(render, lambda batch: progress.update(batch.end_index - start), start=start, end=end)
 
     async def follow(self, place: Place, render: Render) -> None:
-        """Prints the records from ``place`` on, and those that come: from a time that has yet to come on, only those
-        that are appended then."""
+        """Prints the records from ``place`` on, and new ones. From a future time on it prints no record of an earlier
+        time."""
         place = place.at(_now_ms())
         if place.kind is Kind.TIME:
             await self._print(render, since=place.value, follow=True)

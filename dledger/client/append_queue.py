@@ -74,7 +74,7 @@ class AppendQueue:
         self._timer: asyncio.TimerHandle | None = None
         self._drained: asyncio.Future[None] | None = None
         self._moved_at = 0.0
-        """When a batch was acknowledged last, or began to wait where none did."""
+        """The time of the last acknowledgement, or since then of the first call after an idle time."""
         self.in_flight: deque[PendingBatch] = deque()
         self.settled_batches = 0
         self.last_refusal: DLedgerError | None = None
@@ -340,7 +340,7 @@ class AppendQueue:
             self._timer = self._loop.call_later(TICK_S, self._tick)
 
     def _silence(self) -> DLedgerError:
-        """What is waited for while nobody refuses anything."""
+        """The reason of a wait without a refusal."""
         text = "what was sent is not acknowledged yet" if self.in_flight else "no leader has answered yet"
         return error(Code.TIMEOUT, text)
 

@@ -91,11 +91,11 @@ class Cluster(AsyncClient):
         if self._closing is not None:
             await asyncio.shield(self._closing)
 
-    async def end(self) -> None:
+    async def give_up(self) -> None:
         """Closes without waiting for any outcome, also if ``close`` is waiting for some: those are told then."""
         if self._closing is None and not self._open:
             return
-        await asyncio.gather(*(log.end() for log in (*self._logs.values(), *self._ending)))
+        await asyncio.gather(*(log.give_up() for log in (*self._logs.values(), *self._ending)))
         await self.close()
 
     async def _close(self) -> None:

@@ -122,7 +122,7 @@ class Log(AsyncClient):
         if self._closing is not None:
             await asyncio.shield(self._closing)
 
-    async def end(self) -> None:
+    async def give_up(self) -> None:
         """Closes without waiting for any outcome, also if ``close`` is waiting for some: those are told then."""
         if self._closing is None and not self._open:
             return

@@ -79,7 +79,7 @@ class Reader:
         waits: Waits,
         check_open: Callable[[], None],
     ) -> None:
-        """``found``: what the start of ``wanted`` means."""
+        """``found``: the index of the start of ``wanted``."""
         self._leaders = leaders
         self._group = group
         self._wanted = wanted
@@ -213,7 +213,7 @@ class Reader:
         await self._calls.pause()
 
     def _is_behind(self, refusal: DLedgerError) -> bool:
-        """Whether a node knows less to be committed than another one that told of the start, or was read from."""
+        """Whether this node knows of fewer commits than an earlier one: the start came from there, or records did."""
         goes_on = self.next_index > self._start or not self._wanted.start.is_named
         return refusal.code is Code.INDEX_OUT_OF_RANGE and goes_on
 

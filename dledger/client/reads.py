@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Reads:
-    """What ``Log`` reads by, its arguments being checked. ``check_open`` raises once the log is closed."""
+    """The reading half of ``Log``, after the checks of its arguments. ``check_open`` raises once the log is closed."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Reads:
         return getter.get(index, timeout_ms)
 
     async def lists(self, wanted: Range, timeout_ms: float) -> AsyncGenerator[list[Batch]]:
-        """The batches of a range, in lists of those that came together."""
+        """The batches of a range, in lists: one a message."""
         found = await self._find_start(wanted, timeout_ms)
         reader = Reader(
             self._leaders,
@@ -73,7 +73,7 @@ class Reads:
             await lists.aclose()
 
     async def _find_start(self, wanted: Range, timeout_ms: float) -> Found:
-        """Asks for the index where the range begins, unless the caller has named it. For a time it asks as often as
+        """Asks for the index of the range's beginning, unless the caller has named it. For a time it asks as often as
         the number of records has binary digits."""
         place = wanted.start
         if place.is_named:
@@ -100,7 +100,7 @@ class Reads:
         )
 
     async def close(self) -> None:
-        """Ends the gets that wait, and the streams under way."""
+        """Ends waiting gets, and the streams under way."""
         for getter in self._getters.values():
             await getter.close()
         for reader in self._readers:

@@ -1,4 +1,4 @@
-"""A call that travels as several batches: its outcome, made of theirs."""
+"""The outcome of a call with several batches, made of theirs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a read begins: what the caller names, as a place in the log, and the index that the place means."""
+"""The beginning of a read: the caller's argument as a place in the log, and the index of this place."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Since = datetime | float
 
 
 def place_of(start: object, since: object) -> Place:
-    """Raises UNEXPECTED_ARGUMENT for what is no beginning, or two of them."""
+    """Raises UNEXPECTED_ARGUMENT unless the two name one beginning."""
     if since is not None:
         if not is_int(start) or start != 0:
             raise InvalidRequest(f"start is {start!r} and since is {since!r}: a read has one beginning, leave one out")
@@ -51,18 +51,18 @@ def _since_ms(since: object) -> int:
 
 
 class Found(NamedTuple):
-    """The index where a read begins, and how late it may begin if the log is trimmed meanwhile."""
+    """The index of a read's beginning, and the latest one to begin at if the log is trimmed meanwhile."""
 
     start: int
     latest: int
 
 
 async def find_start(place: Place, bounds: Bounds, timestamp_of: TimestampOf) -> Found:
-    """What ``place`` means in a log with ``bounds``. For a time it may be a little early: the reader leaves out what is
-    older.
+    """The index of ``place`` in a log with ``bounds``. For a time it may be a little early: the reader leaves out older
+    records.
 
-    The log may be trimmed meanwhile, and nodes differ in what they know to be committed. So a record that is not there
-    any more is taken for an older one, and a record that is not there yet for a newer one.
+    The log may be trimmed meanwhile, and one node knows of fewer commits than another. So a trimmed record is taken
+    for an older one, and a record of the future for a newer one.
     """
 
     async def timestamp_or_guess(index: int) -> int:

@@ -1,4 +1,4 @@
-"""What the calls of a client wait out, told to the program while they wait."""
+"""The waits of a client's calls, told to the program with their reasons."""
 
 from __future__ import annotations
 
@@ -26,12 +26,13 @@ class Waits:
         self._next_at = -inf
 
     def refused(self, refusal: DLedgerError) -> None:
-        """A refusal is waited out. One that names the leader is not: the leader is asked at once."""
+        """A call waits until ``refusal`` has passed. After one with the leader's address no call waits: it asks the
+        leader at once."""
         if not isinstance(refusal, NotLeader) or not refusal.leader_address:
             self.tell(refusal)
 
     def tell(self, reason: DLedgerError) -> None:
-        """Some call waits for ``reason``. What the program's function fails of is logged, and holds up no call."""
+        """Some call waits for ``reason``. A failure of the program's function is logged, and holds up no call."""
         if self._on_wait is None or self._loop.time() < self._next_at:
             return
         self._next_at = self._loop.time() + TELL_INTERVAL_S

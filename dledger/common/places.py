@@ -1,4 +1,4 @@
-"""Places in a log as readers name them, by index, from an end or by time; and the index that each of them means."""
+"""Places in a log, named by index, from an end or by time; and the index of each."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LATEST = "latest"
 
 
 class Kind(Enum):
-    """What a place is counted from."""
+    """The ways of naming a place."""
 
     INDEX = ""
     AFTER_START = "+"
@@ -40,7 +40,7 @@ class Place(NamedTuple):
 
 
 THE_END = Place(Kind.BEFORE_END, 0)
-"""What ``latest`` means."""
+"""The place called ``latest``."""
 
 
 class Bounds(NamedTuple):
@@ -51,8 +51,8 @@ class Bounds(NamedTuple):
 
 
 async def index_of(place: Place, bounds: Bounds, timestamp_of: TimestampOf, *, base: int | None = None) -> int:
-    """The index that ``place`` means in a log with ``bounds``: one inside of them, unless the place was named by its
-    index. ``base`` is the index from which AFTER_START counts, by default the first."""
+    """The index of ``place`` in a log with ``bounds``: one inside of them, unless the place was named by its index.
+    AFTER_START counts from ``base``, by default the first index."""
     if place.kind is Kind.INDEX:
         return place.value
     if place.kind is Kind.AFTER_START:

@@ -522,3 +522,11 @@ def test_bench_of_an_empty_log_says_how_to_fill_it(dledger: Run, fake: FakeLog, 
 def test_a_flag_can_come_from_the_environment(dledger: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DLEDGER_OUTPUT", "raw")
     assert dledger("get", ":", log=FakeLog([b"a", b"b"])).out == b"ab"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_prints_the_script_of_a_shell(dledger: Run, shell: str) -> None:
+    outcome = dledger("completion", shell)
+    assert outcome.code == 0
+    assert f"_DLEDGER_COMPLETE={shell}_complete" in outcome.out.decode()
+    assert dledger("completion", "tcsh").code == 2
