@@ -24,10 +24,16 @@ SECTIONS = {
         "log": "log_command",
         "admin": "admin",
         "group": "group_commands",
+        "completion": "completion",
     },
 }
 
-ALSO = {"members": ("status", "status"), "help": ("main", "help_command"), "version": ("main", "version_command")}
+ALSO = {
+    "members": ("status", "status"),
+    "read": ("get", "get"),
+    "help": ("main", "help_command"),
+    "version": ("main", "version_command"),
+}
 """Names not shown by --help, each with the module and the name of its command: users try these first."""
 
 BEHIND_COMMANDS = frozenset({"--endpoints", "--group", "--timeout", "--output", "-o"})

@@ -63,8 +63,8 @@ def dledger(monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[
 
     def run(*arguments: str, log: FakeLog | None = None, stdin: bytes | None = None) -> Outcome:
         if log is not None:
-            monkeypatch.setattr(Target, "connect", lambda *_, **__: log)
-            monkeypatch.setattr(Target, "connect_cluster", lambda *_: log.cluster)
+            monkeypatch.setattr(Target, "connect", lambda *_, **how: log.connected(**how))
+            monkeypatch.setattr(Target, "connect_cluster", lambda *_, **how: log.connected(**how).cluster)
         if stdin is not None:
             reading, writing = os.pipe()
             os.write(writing, stdin)
