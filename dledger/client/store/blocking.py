@@ -118,6 +118,10 @@ class BlockingStore:
             lambda store: store.count(prefix=prefix, start=start, end=end, revision=revision, timeout_ms=timeout_ms)
         )
 
+    def backup(self, *, timeout_ms: float | None = None) -> Iterator[bytes]:
+        """The bytes of a copy of the whole store, of one revision."""
+        return _each(self._thread, self._made(lambda store: store.backup(timeout_ms=timeout_ms)))
+
     def status(self, *, timeout_ms: float | None = None) -> StoreStatus:
         """The store as one node has it."""
         return self._call(lambda store: store.status(timeout_ms=timeout_ms))
@@ -199,9 +203,15 @@ class BlockingStore:
         """An election: ``with store.election("name").campaign("me") as leadership:``."""
         return BlockingElection(self._made(lambda store: store.election(name, ttl_s)), self._thread)
 
-    def grant_lease(self, ttl_s: int, *, timeout_ms: float | None = None) -> LeaseTimes:
+    def grant_lease(
+        self,
+        ttl_s: int,
+        *,
+        id: int = 0,  # noqa: A002  # etcd's word
+        timeout_ms: float | None = None,
+    ) -> LeaseTimes:
         """A lease that nobody keeps alive by itself."""
-        return self._call(lambda store: store.grant_lease(ttl_s, timeout_ms=timeout_ms))
+        return self._call(lambda store: store.grant_lease(ttl_s, id=id, timeout_ms=timeout_ms))
 
     def keep_lease_alive(self, lease: LeaseLike, *, timeout_ms: float | None = None) -> int:
         """Gives a lease its full time again, and returns it in seconds."""

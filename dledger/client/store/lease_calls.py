@@ -38,10 +38,10 @@ class StoreLeaseCalls:
         self._rng = rng
         self._loop = asyncio.get_running_loop()
 
-    async def grant(self, ttl_s: int, timeout_ms: float | None = None) -> Kept:
-        """Raises NoSpace, OutcomeUnknown and so on: see ``Store``."""
+    async def grant(self, ttl_s: int, timeout_ms: float | None = None, lease_id: int = 0) -> Kept:
+        """Raises NoSpace, OutcomeUnknown and so on: see ``Store``. ``lease_id``: 0, the store chooses."""
         sent_s = self._loop.time()
-        request = rpc.LeaseGrantRequest(TTL=ttl_s)
+        request = rpc.LeaseGrantRequest(TTL=ttl_s, ID=lease_id)
         answer: rpc.LeaseGrantResponse = await self._writer.submit(
             "lease_grant", request, timeout_ms or self._timeout_ms
         )

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from dledger.client.arguments import check_amount, check_flag, check_timeout_ms
 from dledger.client.store.arguments import check_revision, check_ttl_s, lease_id
+from dledger.client.store.backup import backup
 from dledger.client.store.candidacy import Lock
 from dledger.client.store.election import Election
 from dledger.client.store.keys import KeyRange, as_key, key_or_prefix, range_of
@@ -253,11 +254,18 @@ class Store:
         check_ttl_s(ttl_s)
         return Election(self, name, ttl_s)
 
-    async def grant_lease(self, ttl_s: int, *, timeout_ms: float | None = None) -> LeaseTimes:
-        """A lease that nobody keeps alive by itself: it expires unless ``keep_lease_alive`` is called in time."""
+    async def grant_lease(
+        self,
+        ttl_s: int,
+        *,
+        id: int = 0,  # noqa: A002  # etcd's word
+        timeout_ms: float | None = None,
+    ) -> LeaseTimes:
+        """A lease that nobody keeps alive by itself: it expires unless ``keep_lease_alive`` is called in time. ``id``:
+        the one that it gets, 0: the store chooses. Raises LEASE_EXISTS."""
         timeout_ms = self._begin(timeout_ms)
         check_ttl_s(ttl_s)
-        granted = await self._leases.grant(ttl_s, timeout_ms)
+        granted = await self._leases.grant(ttl_s, timeout_ms, lease_id(id))
         return LeaseTimes(granted.id, granted.ttl_s, granted.ttl_s)
 
     async def keep_lease_alive(self, lease: LeaseLike, *, timeout_ms: float | None = None) -> int:
@@ -285,6 +293,14 @@ class Store:
     async def read(self, request: rpc.RangeRequest, timeout_ms: float | None = None) -> rpc.RangeResponse:
         """A range as etcd's API has it, for what the other methods do not offer."""
         return await self._reader.range(request, self._begin(timeout_ms))
+
+    async def backup(self, *, timeout_ms: float | None = None) -> AsyncGenerator[bytes]:
+        """The bytes of a copy of the whole store, of one revision, for a file; the same as ``etcdctl snapshot save``
+        writes. Its last 32 bytes are a digest of the others: raises CORRUPT_LOG if they are not. Raises Unavailable if
+        the node that streams it is gone in between. ``timeout_ms``: for each piece."""
+        timeout_ms = self._begin(timeout_ms)
+        async for blob in backup(self._nodes, timeout_ms, self._rng):
+            yield blob
 
     async def status(self, *, timeout_ms: float | None = None) -> StoreStatus:
         """The store as one node has it."""
