@@ -14,7 +14,7 @@ from dledger.common.types import META_GROUP, NodeId, Role
 from dledger.rpc.client.channels import Channels, Endpoint
 from dledger.rpc.client.failures import unary
 from dledger.rpc.client.retry import PASSING
-from dledger.v1 import admin_pb2, directory_pb2
+from dledger.v1 import admin_pb2
 
 ASK_TIMEOUT_MS = 2_000.0
 """Of one node. What no answer came to is asked again."""
@@ -35,17 +35,6 @@ class OtherNodes:
 
         async def ask(endpoint: Endpoint) -> None:
             await unary(endpoint, endpoint.stub(LogStubs).admin.SealGroup, request, SEAL_TIMEOUT_MS)
-
-        await _in_turn(addresses, ask)
-
-    async def record_members(
-        self, addresses: Iterable[str], cluster_id: str, command: directory_pb2.RecordMembersCommand
-    ) -> None:
-        """Returns when the directory has it."""
-        request = admin_pb2.RecordMembersRequest(command=command, cluster_id=cluster_id)
-
-        async def ask(endpoint: Endpoint) -> None:
-            await unary(endpoint, endpoint.stub(LogStubs).admin.RecordMembers, request, ASK_TIMEOUT_MS)
 
         await _in_turn(addresses, ask)
 

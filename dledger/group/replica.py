@@ -29,6 +29,7 @@ from dledger.group.hard_state import HardState
 from dledger.group.host import Host
 from dledger.group.inbox import Inbox
 from dledger.group.leader.appender import Appender
+from dledger.group.leader.commit_teller import CommitTeller
 from dledger.group.leader.dispatchers import Dispatchers
 from dledger.group.leader.members import Members
 from dledger.group.leader.preferred import PreferredLeaders, is_spread
@@ -134,6 +135,7 @@ class Replica:
         self.appender = Appender(self, self.checker)
         self.reader: Reader = Reader(self)
         self.dispatchers = Dispatchers(self)
+        self.commit_teller = CommitTeller(self)
         self.roster = Roster(self, self._host, self.dispatchers)
         self.handover = LeadershipTransfer(self, self.appender.flush)
         self.exchange = FrameExchange(self, self.log)
@@ -300,6 +302,7 @@ class Replica:
             or len(last.frames) != len(frames)
         ):
             last = self._last_append = Append(self.group, term, commit, tuple(frames))
+            self.commit_teller.sent(commit)
         return last
 
     def is_connected(self, peer: NodeId) -> bool:
@@ -502,6 +505,7 @@ class Replica:
         self.reader.on_commit(self._commit_index.index)
         self.retention.on_commit()
         if self.core.leadership is not None:
+            self.commit_teller.on_commit()
             self.on_leader_commit(position)
 
     def on_leader_commit(self, position: Position) -> None:
@@ -564,6 +568,7 @@ class Replica:
     def _leave_leadership(self, refusal: DLedgerError) -> None:
         self.handover.on_progress()
         self.dispatchers.stop()
+        self.commit_teller.stop()
         self.appender.close(refusal)
         self.metrics.proposals_failed += self.checker.fail_all(
             error(Code.TERM_CHANGED, "the leadership was lost before a quorum acknowledged; it may still be committed")

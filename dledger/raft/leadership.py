@@ -212,7 +212,7 @@ class Leadership:
         self.confirmed_round = max(self.confirmed_round, confirmed)
         return grew
 
-    def broadcast_heartbeat(self, send: Callable[[NodeId, Message], None], commit: Position) -> None:
+    def broadcast_heartbeat(self, send: Callable[[NodeId, Message], object], commit: Position) -> None:
         heartbeat = Heartbeat(self._group, self._term, commit, self._round)
         for peer in self.followers:
             send(peer, heartbeat)

@@ -15,7 +15,7 @@ from dledger.log.log_api import Damaged
 from dledger.raft.state import VoteBlocker
 from dledger.rpc.server.refusals import unary, unary_with_caller
 from dledger.server.cluster_node import ClusterNode
-from dledger.server.directory_machine import GroupEntry
+from dledger.server.meta.group_records import GroupEntry
 from dledger.server.operator_lines import tell
 from dledger.v1 import admin_pb2, admin_pb2_grpc
 from dledger.version import __version__
@@ -142,14 +142,6 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         self._check_cluster(request.cluster_id)
         await (await self._node.find(request.group)).settings.seal()
         return admin_pb2.SealGroupResponse()
-
-    @unary
-    async def RecordMembers(  # noqa: N802
-        self, request: admin_pb2.RecordMembersRequest
-    ) -> admin_pb2.RecordMembersResponse:
-        self._check_cluster(request.cluster_id)
-        await self._node.directory.record_members(request.command)
-        return admin_pb2.RecordMembersResponse()
 
     def _check_cluster(self, cluster_id: str) -> None:
         """Of a call between nodes. Raises UNKNOWN_CLUSTER."""

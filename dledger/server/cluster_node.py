@@ -1,7 +1,8 @@
 """A node of a cluster, with the directory of its groups: what ``dledger serve`` runs, and what is inside
 ``dledger.Node``.
 
-The group `meta` is founded from the configuration and holds the directory of groups. Its first leader founds `default`
+The group `meta` is founded from the configuration. The store is the state machine on it, and holds the directory of
+groups. Its first leader founds `default`
 on the same members, and an empty name of a group means `default`.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -22,6 +24,8 @@ from dledger.group.replica import Replica
 from dledger.node import node
 from dledger.server.directory import Directory
 from dledger.server.forwarding import Forwarder
+from dledger.server.meta.at_leader import AtLeader, LeadingNode
+from dledger.server.meta.meta_store import MACHINE_NAME, MetaStore
 from dledger.transport.transport_api import Transport
 
 
@@ -38,23 +42,28 @@ class ClusterNode(node.Node):
         wall_clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
         others: OtherNodes | None = None,
         forwarder: Forwarder | None = None,
+        at_leader: Callable[[Callable[[], Replica]], AtLeader] | None = None,
     ) -> None:
-        """``others`` and ``forwarder`` are the ways to other nodes' API; a simulation replaces them too."""
+        """``others``, ``forwarder`` and ``at_leader`` are the ways to other nodes' API; a simulation replaces them
+        too."""
         random = random or Random()  # seeded by the operating system
         config = replace(config, group=META_GROUP)
         super().__init__(config, disk=disk, transport=transport, random=random, wall_clock_ms=wall_clock_ms)
-        self.directory = Directory(self, random, others or OtherNodes())
         self.forwarder = forwarder or Forwarder(self)
+        self.meta = MetaStore(self, random, at_leader or partial(LeadingNode, forwarder=self.forwarder))
+        self.directory = Directory(self, self.meta, random, others or OtherNodes())
         self.groups.unnamed = DEFAULT_GROUP
         self.groups.refusal = self.directory.refusal
 
     async def join(self) -> None:
         await super().join()
+        self.meta.start()
         self.directory.start()
 
     async def stop(self) -> None:
         await self.forwarder.close()
         await self.directory.stop()
+        await self.meta.stop()
         await super().stop()
 
     # The others, for calls that are sent on (Map) ----------------------------------------------------------------
@@ -113,7 +122,7 @@ class ClusterNode(node.Node):
         if machine or replica.group == META_GROUP:
             raise error(
                 Code.UNSUPPORTED,
-                f"group {name!r} is the log of a state machine ({machine or 'directory'}), and takes no records of "
+                f"group {name!r} is the log of a state machine ({machine or MACHINE_NAME}), and takes no records of "
                 "others, nor trims: use another group",
             )
         return replica

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dledger.group.replica import Replica
 from dledger.node.groups import LogPosition
-from dledger.server.directory_machine import GroupMembers
+from dledger.server.meta.group_records import GroupMembers
 
 
 def committed_members(replica: Replica) -> GroupMembers | None:

@@ -4,51 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from functools import partial
 from random import Random
 
 from dledger.client.between_nodes import OtherNodes
 from dledger.common.config import GRPC_PORT_OFFSET, join_address, split_address
 from dledger.common.errors import Code, DLedgerError, error, quoted
 from dledger.common.types import DEFAULT_GROUP, META_GROUP, Member, NodeId, Role, check_group_name
+from dledger.etcdpb.rpc_pb2 import TxnRequest
 from dledger.group.failing import as_refusal
 from dledger.group.replica import Replica
 from dledger.node.node import Node
-from dledger.server.directory_machine import (
-    MACHINE_NAME,
-    DirectoryMachine,
-    GroupEntry,
-    GroupMembers,
-    GroupRefused,
-    create_command,
-    encoded,
-    no_group,
-    remove_command,
-    seal_command,
-)
 from dledger.server.group_upkeep import GroupUpkeep
-from dledger.statemachine.keeper import Keeper
-from dledger.statemachine.local_log import LocalLog
-from dledger.statemachine.runner import Runner
-from dledger.v1.directory_pb2 import RecordMembersCommand
+from dledger.server.meta.group_records import GroupEntry, GroupMembers, change_txn, create_txn, remove_txn
+from dledger.server.meta.group_table import GroupTable, no_group
+from dledger.server.meta.meta_store import MetaStore
+from dledger.store.commands import command
 
 logger = logging.getLogger(__name__)
 
 SEAL_WAIT_S = 4.0
 """How long a deletion waits for the group's own leader: less than a client gives one attempt."""
 
+MAX_ATTEMPTS = 20
+"""At a change of a record that others change at the same time."""
 MAX_GROUPS = 200
 """Of a cluster, beside the two that it begins with."""
-
-
-@contextmanager
-def said_to_callers() -> Iterator[None]:
-    """A refusal of the state machine is raised as the error that it stands for."""
-    try:
-        yield
-    except GroupRefused as refused:
-        raise refused.refusal from None
 
 
 def no_node(node_id: NodeId, remedy: str) -> DLedgerError:
@@ -56,33 +38,25 @@ def no_node(node_id: NodeId, remedy: str) -> DLedgerError:
 
 
 class Directory:
-    """Of one node. Its tasks run from ``start``, once the node has joined the others, to ``stop``. ``others`` is the
-    way to the leaders of groups on other nodes."""
+    """Of one node. The groups are records of the store. Its task runs from ``start``, once the node has joined the
+    others, to ``stop``. ``others`` is the way to the leaders of groups on other nodes."""
 
-    def __init__(self, node: Node, random: Random, others: OtherNodes) -> None:
+    def __init__(self, node: Node, meta: MetaStore, random: Random, others: OtherNodes) -> None:
         self._node = node
+        self._meta = meta
         self._others = others
-        self._runner = Runner(
-            LocalLog(self.meta), DirectoryMachine, random=random, name=MACHINE_NAME, is_on_a_node=True
-        )
-        self._keeper = Keeper(self._runner, MACHINE_NAME, self.meta)
         self._upkeep = GroupUpkeep(node, self, random, others)
-        self._runner.on_applied = self._upkeep.wake
-        self._tasks: list[asyncio.Task[None]] = []
+        meta.on_groups = self._upkeep.wake
+        self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        loop = asyncio.get_running_loop()
-        works = (("directory", self._runner.run), ("checkpoints", self._keeper.run), ("groups", self._upkeep.run))
-        for name, work in works:
-            task = loop.create_task(work(), name=name)
-            task.add_done_callback(self._on_ended)
-            self._tasks.append(task)
+        self._task = asyncio.get_running_loop().create_task(self._upkeep.run(), name="groups")
+        self._task.add_done_callback(self._on_ended)
 
     async def stop(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
 
     def _on_ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (failure := task.exception()) is not None:
@@ -96,38 +70,45 @@ class Directory:
 
     def meta(self) -> Replica:
         """Raises LEADER_NOT_READY while the log of `meta` is being repaired here."""
-        if META_GROUP in self._node.groups.recovering:
-            raise error(Code.LEADER_NOT_READY, f"the log of {META_GROUP!r} is being repaired on this node")
-        return self._node.replica(META_GROUP)
+        return self._meta.replica()
 
     @property
-    def machine(self) -> DirectoryMachine:
+    def table(self) -> GroupTable:
         """As of what is applied here."""
-        return self._runner.machine
+        return self._meta.table
 
     @property
     def is_current(self) -> bool:
-        """Whether all that this node knows to be committed is applied here."""
-        commit_index = self.meta().reader.commit_index
-        return self._runner.next_index is not None and self._runner.applied_index >= commit_index
+        """Whether all that this node knows to be committed is applied here. If not, its upkeep is told once it is."""
+        is_current = self._meta.is_current
+        if not is_current:
+            self._meta.tell_when_current()
+        return is_current
 
     async def barrier(self) -> None:
         """Returns when everything that was committed before the call is applied here. Raises NOT_LEADER on other nodes
         than the leader of `meta`, and LEADER_NOT_READY."""
-        await self._runner.barrier()
+        await self._meta.local_barrier()
 
-    async def submit(self, command: bytes) -> GroupEntry:
-        """Raises the directory's refusal, and the errors of an append."""
-        with said_to_callers():
-            entry: GroupEntry = await self._runner.submit(command)
-        return entry
+    async def _change(self, propose: Callable[[], TxnRequest | None]) -> None:
+        """Carries out a transaction of ``propose``, which judges the records as they are applied here. None: there is
+        nothing to change. It is asked again when a record was changed meanwhile. Raises what ``propose`` raises, and
+        the errors of an append."""
+        for _ in range(MAX_ATTEMPTS):
+            txn = propose()
+            if txn is None:
+                return
+            answer = await self._meta.runner.submit(command(txn, is_system=True))
+            if answer.succeeded:
+                return
+        raise error(Code.CHANGE_PENDING, "others change the record of that group all the time; try again later")
 
     # What operators ask, of the leader of `meta` -----------------------------------------------------------------
 
     async def groups(self) -> list[GroupEntry]:
         """All groups, by name, as of a moment after the call. Raises NOT_LEADER, LEADER_NOT_READY."""
         await self.barrier()
-        entries = self.machine.groups
+        entries = self.table.groups
         return [entries[name] for name in sorted(entries)]
 
     async def create(self, name: str, members: Sequence[NodeId], *, dry_run: bool = False) -> GroupEntry:
@@ -136,14 +117,26 @@ class Directory:
         unknown."""
         check_group_name(name)
         known = await self.groups()
-        with said_to_callers():
-            self.machine.check_free(name)
+        self.table.check_free(name)
         if len(known) > MAX_GROUPS:
             raise error(Code.CHANGE_REFUSED, f"the cluster has {MAX_GROUPS} groups, and takes no more: delete one")
         founders = self.founders(members)
         if dry_run:
             return GroupEntry(name, 0, tuple(founders), GroupMembers(tuple(founders)))
-        return await self.submit(create_command(name, founders))
+        await self._change(partial(self._creation, name, founders))
+        made = self.table.groups.get(name)
+        if made is None:
+            raise no_group(name)  # somebody has deleted it already
+        return made
+
+    def _creation(self, name: str, founders: Sequence[Member]) -> TxnRequest:
+        self.table.check_free(name)
+        return create_txn(name, founders)
+
+    async def create_default(self) -> None:
+        """`default`, unless there is one. Raises the errors of an append."""
+        if DEFAULT_GROUP not in self.table.groups:
+            await self._change(partial(self._creation, DEFAULT_GROUP, self.founders([])))
 
     async def delete(self, name: str, group_id: int = 0, *, force: bool = False, dry_run: bool = False) -> GroupEntry:
         """Removes a group; returns when its log is sealed and its record is gone. No append is acknowledged after that.
@@ -155,32 +148,54 @@ class Directory:
         goes on by itself, as soon as a majority of the group's voters is there.
         """
         await self.barrier()
-        with said_to_callers():
-            entry = self.machine.removable(name, group_id)
+        entry = self.table.removable(name, group_id)
         if dry_run:
             return entry
-        if not entry.is_sealing:
-            entry = await self.submit(seal_command(entry))
+        await self._change(partial(self._sealing, name, entry.id))
         if force:
-            return await self.submit(remove_command(entry))
-        await self._removed(entry)
-        return entry
+            await self.remove_record(entry)
+        else:
+            await self._removed(entry)
+        return entry._replace(is_sealing=True)
+
+    def _sealing(self, name: str, group_id: int) -> TxnRequest | None:
+        entry = self.table.removable(name, group_id)
+        return None if entry.is_sealing else change_txn(entry, entry._replace(is_sealing=True))
+
+    async def remove_record(self, entry: GroupEntry) -> None:
+        """Of a group that is being removed. Raises UNKNOWN_GROUP if it is gone, and the errors of an append."""
+
+        def removal() -> TxnRequest:
+            known = self.table.of_id(entry.name, entry.id)
+            if not known.is_sealing:
+                text = f"group {quoted(entry.name)} of id {entry.id} is not being removed"
+                raise error(Code.UNKNOWN_GROUP, text)
+            return remove_txn(known)
+
+        await self._change(removal)
 
     async def _removed(self, entry: GroupEntry) -> None:
         """Returns when the record of the group is gone. Raises LEADER_NOT_READY after ``SEAL_WAIT_S``."""
         try:
             async with asyncio.timeout(SEAL_WAIT_S):
-                while entry.id not in self.machine.removed_ids:
-                    await self._runner.wait_applied(self._runner.applied_index + 1)
+                while entry.id not in self.table.removed_ids:
+                    await self._meta.runner.wait_applied(self._meta.runner.applied_index + 1)
         except TimeoutError:
             voters = ", ".join(each.id for each in entry.members if each.voter)
             text = f"{quoted(entry.name)} is being deleted, as soon as a majority of its voters ({voters}) is there"
             raise error(Code.LEADER_NOT_READY, f"{text} to seal its log; force does not wait for them") from None
 
-    async def record_members(self, command: RecordMembersCommand) -> None:
-        """What a group's leader tells of its members is in the directory when it returns. Raises UNKNOWN_GROUP, and
-        what an append raises."""
-        await self.submit(encoded(command))
+    async def record_members(self, entry: GroupEntry, known: GroupMembers) -> None:
+        """What a group's leader knows of its members is in the directory when it returns. Older news than the record's
+        changes nothing. Raises UNKNOWN_GROUP, and what an append raises."""
+
+        def news() -> TxnRequest | None:
+            recorded = self.table.of_id(entry.name, entry.id)
+            if known.as_of.position <= recorded.known.as_of.position:
+                return None
+            return change_txn(recorded, recorded._replace(known=known))
+
+        await self._change(news)
 
     # Members of the cluster --------------------------------------------------------------------------------------
 
@@ -225,7 +240,7 @@ class Directory:
 
     def entry_of(self, key: str) -> GroupEntry | None:
         """The group with that key among the nodes; None if it is not known here."""
-        return next((each for each in self.machine.groups.values() if each.key == key), None)
+        return next((each for each in self.table.groups.values() if each.key == key), None)
 
     async def check_leaves(self, node_id: NodeId) -> None:
         """Raises CHANGE_REFUSED while a node that is to leave the cluster is a member of a group beside `meta`."""
@@ -248,7 +263,7 @@ class Directory:
     def members_of(self, name: str) -> list[Member]:
         """The nodes to ask about a group without a replica here, connected ones first. For an unknown group: the leader
         of `meta`, as it knows all groups."""
-        entry = self.machine.groups.get(name)
+        entry = self.table.groups.get(name)
         if entry is not None:
             return sorted(entry.members, key=lambda each: not self._node.is_connected(each.id))
         meta = self._node.groups.replicas.get(META_GROUP)
@@ -299,7 +314,7 @@ class Directory:
         except DLedgerError as failure:
             logger.debug("whether the group exists is not known", extra={"group": name, "why": failure})
             return
-        entry = self.machine.groups.get(name)
+        entry = self.table.groups.get(name)
         if entry is None:
             raise self.refusal(name) if name == DEFAULT_GROUP else no_group(name)
         if entry.is_sealing:
@@ -307,6 +322,6 @@ class Directory:
 
     def refusal(self, name: str) -> DLedgerError:
         """The refusal of a caller that asks this node for a group that is not here."""
-        if name == DEFAULT_GROUP and name not in self.machine.groups:
+        if name == DEFAULT_GROUP and name not in self.table.groups:
             return error(Code.LEADER_NOT_READY, "the cluster is being founded: dledger health says what is waited for")
         return error(Code.NOT_HERE, f"{self._node.config.id} has no replica of group {quoted(name)}: ask another")

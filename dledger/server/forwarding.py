@@ -58,6 +58,7 @@ class RefusedCall(NamedTuple):
     group: str
     refusal: DLedgerError
     caller: Caller
+    service: str = SERVICE
 
 
 class Map(Protocol):
@@ -103,19 +104,25 @@ class Forwarder:
             own = self._map.cluster_id
             raise error(Code.UNKNOWN_CLUSTER, f"this node belongs to cluster {own}, not {told}, whose node sent a call")
 
+    def check_node(self, caller: Caller) -> None:
+        """As ``check_sender``, and raises it also for a call from no node at all."""
+        self.check_sender(caller)
+        if CLUSTER_ID not in controls(caller.invocation_metadata()):
+            raise error(Code.UNKNOWN_CLUSTER, "this is for the nodes of the cluster alone")
+
     async def unary(self, refused: RefusedCall, request: Message, answer: type[Answer]) -> Answer:
         """The other node's answer. Raises this node's refusal when the call may not be sent on, or could not be; else
         the other node's refusal. Raises TERM_CHANGED or WAIT_QUORUM_ACK_TIMEOUT when the other node did not answer a
         change of the log."""
-        method, _, refusal, caller = refused
+        method, refusal, caller = refused.service + refused.method, refused.refusal, refused.caller
         hops = self._hops(refused)
         encode, decode = type(request).SerializeToString, answer.FromString
         for target in self._targets(refused):
-            call = self._channel(target).unary_unary(SERVICE + method, encode, decode)
+            call = self._channel(target).unary_unary(method, encode, decode)
             try:
                 answered: Answer = await call(request, timeout=caller.time_remaining(), metadata=self._metadata(hops))
             except RpcFailure as failure:
-                refusal = self._judged(failure, method, target, refusal)
+                refusal = self._judged(failure, refused.method, target, refusal)
             else:
                 self._failed.discard(target.address)
                 return answered
@@ -126,10 +133,10 @@ class Forwarder:
     ) -> AsyncGenerator[bytes, None]:
         """As ``unary``, for a stream of answers, in encoded messages. ``rest`` are the requests behind ``first``. An
         error of ``rest`` is raised after the answers to the requests before it."""
-        method, _, refusal, caller = refused
+        method, refusal, caller = refused.service + refused.method, refused.refusal, refused.caller
         hops = self._hops(refused)
         for target in self._targets(refused):
-            make = self._channel(target).stream_stream(SERVICE + method)
+            make = self._channel(target).stream_stream(method)
             call = make(timeout=caller.time_remaining(), metadata=self._metadata(hops))
             has_begun = False
             try:
@@ -138,7 +145,7 @@ class Forwarder:
                 async for answer in self._answers(call, rest):
                     yield answer
             except RpcFailure as failure:
-                refusal = self._judged(failure, method, target, refusal)
+                refusal = self._judged(failure, refused.method, target, refusal)
                 if has_begun:
                     raise refusal from failure
             else:

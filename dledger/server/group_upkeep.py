@@ -2,7 +2,7 @@
 
 ::
 
-    CreateGroup ──▶ DirectoryMachine on `meta` ──▶ every founder opens the group, and they elect
+    CreateGroup ──▶ a record in the store ──▶ every founder opens the group, and they elect
     DeleteGroup ──▶ sealing ──▶ the group's leader seals its log ──▶ removed ──▶ every node removes its files
     a change of members ──▶ the group's leader tells the directory ──▶ who is new opens the group as a learner,
                                                                        and who has left drops its files
@@ -23,19 +23,13 @@ from typing import Protocol
 from dledger.client.between_nodes import OtherNodes
 from dledger.common.backoff import Backoff
 from dledger.common.errors import Code, DLedgerError
-from dledger.common.types import DEFAULT_GROUP, META_GROUP, Member, NodeId, Role, Term, id_of
+from dledger.common.types import META_GROUP, Member, NodeId, Role, Term, id_of
 from dledger.group.replica import Replica
 from dledger.node.groups import LogPosition
 from dledger.node.node import Node
 from dledger.server.committed_members import committed_members
-from dledger.server.directory_machine import (
-    DirectoryMachine,
-    GroupEntry,
-    create_command,
-    encoded,
-    members_command,
-    remove_command,
-)
+from dledger.server.meta.group_records import GroupEntry, GroupMembers
+from dledger.server.meta.group_table import GroupTable
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +43,7 @@ class DirectoryState(Protocol):
     """The directory, as far as its upkeep needs it."""
 
     @property
-    def machine(self) -> DirectoryMachine: ...
+    def table(self) -> GroupTable: ...
 
     @property
     def is_current(self) -> bool: ...
@@ -60,9 +54,11 @@ class DirectoryState(Protocol):
 
     async def barrier(self) -> None: ...
 
-    async def submit(self, command: bytes) -> GroupEntry: ...
+    async def create_default(self) -> None: ...
 
-    def founders(self, ids: list[NodeId]) -> list[Member]: ...
+    async def record_members(self, entry: GroupEntry, known: GroupMembers) -> None: ...
+
+    async def remove_record(self, entry: GroupEntry) -> None: ...
 
     def addresses_of(self, members: Sequence[Member]) -> list[str]: ...
 
@@ -136,7 +132,7 @@ class GroupUpkeep:
         leads = self._directory.meta().role is Role.LEADER
         if leads:
             await self._directory.barrier()  # waits until its term's first frame is committed
-            await self._found_default()
+            await self._directory.create_default()
         elif not self._directory.is_current:
             return  # more is to come, and wakes this task
         parts: list[Callable[[], Awaitable[None]]] = [
@@ -157,17 +153,13 @@ class GroupUpkeep:
             raise failures[-1]
 
     def _entries(self) -> list[GroupEntry]:
-        return list(self._directory.machine.groups.values())
-
-    async def _found_default(self) -> None:
-        if DEFAULT_GROUP not in self._directory.machine.groups:
-            await self._directory.submit(create_command(DEFAULT_GROUP, self._directory.founders([])))
+        return list(self._directory.table.groups.values())
 
     # Groups on this node -----------------------------------------------------------------------------------------
 
     async def _remove(self) -> None:
         """What was removed for good."""
-        removed = self._directory.machine.removed_ids
+        removed = self._directory.table.removed_ids
         for key in [*self._groups.replicas, *self._groups.recovering, *self._groups.unopened]:
             if id_of(key) in removed:
                 logger.info("the group was removed", extra={"group": key})
@@ -221,15 +213,8 @@ class GroupUpkeep:
         """Tells the directory of a group's members, if this node leads the group and knows better. Raises what keeps it
         from being told; it is tried again then."""
         known = committed_members(replica)
-        if known is None or known.changed_at <= entry.known.changed_at:
-            return
-        command = members_command(entry, known)
-        meta = self._directory.meta()
-        if meta.role is Role.LEADER:
-            await self._directory.submit(encoded(command))
-        else:
-            addresses = self._directory.addresses_of(leader_first(meta))
-            await self._others.record_members(addresses, self._node.cluster_id, command)
+        if known is not None and known.changed_at > entry.known.changed_at:
+            await self._directory.record_members(entry, known)
 
     async def _promote(self) -> None:
         """One learner of `meta` that has caught up, while there are fewer than five voters."""
@@ -254,7 +239,7 @@ class GroupUpkeep:
         for entry in [each for each in self._entries() if each.is_sealing]:
             nodes = [*entry.members, *self._directory.meta().log.state.members]
             await self._others.seal(self._directory.addresses_of(nodes), self._node.cluster_id, entry.key)
-            await self._directory.submit(remove_command(entry))
+            await self._directory.remove_record(entry)
 
 
 def leader_first(replica: Replica) -> list[Member]:

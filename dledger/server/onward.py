@@ -17,7 +17,7 @@ from dledger.rpc.status import StatusCode
 MOST_HOPS = {Code.NOT_LEADER: 1, Code.NOT_HERE: 2}
 """How often a call is sent on, by why this node does not answer it: a member of the group knows the leader, another
 node knows a member."""
-CHANGES = frozenset({"Append", "AppendStream", "InitProducer"})
+CHANGES = frozenset({"Append", "AppendStream", "InitProducer", "AppendCommands"})
 """Methods that change the log: without an answer, their outcome is unknown."""
 NOT_DONE = frozenset({Code.NOT_LEADER, Code.NOT_HERE, Code.UNKNOWN_CLUSTER})
 """Refusals by which another node surely did nothing: a further node may be asked."""

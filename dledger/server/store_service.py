@@ -19,17 +19,18 @@ from dledger.server.etcd.backend import StoreBackend
 from dledger.server.etcd.headers import fill_header
 from dledger.server.etcd.refusals import Refusal
 from dledger.server.etcd.room import ensure_room
+from dledger.statemachine.submitter import NOT_APPLIED
 from dledger.store.commands import command
 from dledger.store.quota import LEASE_COST_BYTES, cost_of_put, cost_of_txn
 from dledger.store.refusals import StoreRefused
 from dledger.v1 import store_service_pb2 as pb
 from dledger.v1 import store_service_pb2_grpc
 
+__all__ = ["NOT_APPLIED", "STORE_SERVICE", "SessionBackend", "StoreService"]
+
 STORE_SERVICE = pb.DESCRIPTOR.services_by_name["StoreService"].full_name
 MAX_IN_FLIGHT = 1_024
 """Requests of one stream that are worked on at a time: those of 16 sessions."""
-NOT_APPLIED = {"applied": "no"}
-"""In the metadata of SESSION_EXPIRED, if this attempt surely changed nothing."""
 
 
 class SessionBackend(StoreBackend, Protocol):

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any, Generic, TypeVar
 
@@ -26,13 +26,16 @@ from dledger.statemachine.api import StateMachine
 from dledger.statemachine.applier import Applied, Applier, Begun, Dropped, Ended, Event
 from dledger.statemachine.checkpoints import Checkpoints
 from dledger.statemachine.finder import CheckpointFinder
-from dledger.statemachine.machine_log import LogRecord, MachineLog
-from dledger.statemachine.records import Begin, Confirmed, encode
+from dledger.statemachine.machine_log import LeadersLog, LogRecord, MachineLog
+from dledger.statemachine.records import Begin, Command, Confirmed, encode
 from dledger.statemachine.restoring import restore
 from dledger.statemachine.submitter import Submitter
 from dledger.statemachine.writer import DamagedState, Pace, View, write_parts
 
 logger = logging.getLogger(__name__)
+
+RECORDS_AT_ONCE = 100
+"""They are applied in a few milliseconds."""
 
 Machine = TypeVar("Machine", bound=StateMachine)
 
@@ -58,9 +61,11 @@ class Runner(Generic[Machine]):
         random: Random,
         name: str = "",
         is_on_a_node: bool = False,
+        leader: LeadersLog | None = None,
     ) -> None:
         """``is_on_a_node``: the group's nodes confirm checkpoints. So only confirmed ones are restored from, and a
-        state that differs is built anew. Elsewhere a difference ends the runner."""
+        state that differs is built anew. Elsewhere a difference ends the runner. ``leader``: where commands go, and
+        where ``barrier`` asks; ``log`` itself by default."""
         self.machine = make()
         """As of ``applied_index``."""
         self.restores = 0
@@ -77,7 +82,8 @@ class Runner(Generic[Machine]):
         self._name = name
         self._random = random
         self._is_on_a_node = is_on_a_node
-        self._submitter = Submitter(log, lambda: self.machine, random)
+        self._leader = leader or log
+        self._submitter = Submitter(self._leader, lambda: self.machine, random)
         self._least_id = 0
         """Of the checkpoint that the state may be restored from."""
         self._views: asyncio.Queue[View] = asyncio.Queue()
@@ -153,8 +159,8 @@ class Runner(Generic[Machine]):
             self.is_rebuilding = False
             self._submitter.on_restored(applier)
             self._tell_progress()
-        async for record in self._log.read(applier.next_index):
-            self._take(applier, record)
+        async for records in self._log.read(applier.next_index):
+            await self._take_all(applier, records)
             backoff.reset()
 
     async def _load(self) -> Applier:
@@ -168,12 +174,20 @@ class Runner(Generic[Machine]):
         self.checkpoints.restored(restored.found, is_confirmed=self._is_on_a_node)
         return restored.applier
 
+    async def _take_all(self, applier: Applier, records: Sequence[LogRecord]) -> None:
+        """Others have their turn in between, and hear how far it is."""
+        for at in range(0, len(records), RECORDS_AT_ONCE):
+            if at:
+                await asyncio.sleep(0)
+            for record in records[at : at + RECORDS_AT_ONCE]:
+                self._take(applier, record)  # what it raises ends this state: nobody is to look at it any more
+            self._tell_progress()
+
     def _take(self, applier: Applier, record: LogRecord) -> None:
         event = applier.apply(*record)
         self.checkpoints.applied(applier.log_bytes)
         if event is not None:
             self._on_event(applier, event)
-        self._tell_progress()
 
     def _on_event(self, applier: Applier, event: Event) -> None:
         match event:
@@ -257,15 +271,34 @@ class Runner(Generic[Machine]):
         Raises NOT_LEADER when it was to count in another ``term``, OutcomeUnknown when it may be carried out yet.
         Raises the errors of an append when it surely was not appended.
         """
+        return await self._submitter.submit(payload, version=self._version(version), term=term)
+
+    async def open_session(self) -> int:
+        """For a submitter elsewhere that counts its commands itself. Raises the errors of an append, none of them
+        OutcomeUnknown: a session that nobody knows of ends by itself."""
+        self._check_running()
+        return await self._submitter.open_session()
+
+    async def submit_in(self, session: int, request: int, acknowledged: int, payload: bytes) -> Any:
+        """As ``submit``, for a command of a submitter elsewhere: its ``request`` in its ``session``. It may be given
+        again, on any node, and has its first answer then. Answers up to ``acknowledged`` are forgotten.
+
+        Raises OutcomeUnknown of code SESSION_EXPIRED when there is no such session, or the answer was forgotten."""
+        return await self._submitter.submit_in(
+            Command(payload, self._version(0), self._submitter.id, request, 0, session, acknowledged)
+        )
+
+    def _version(self, wanted: int) -> int:
+        """Of a command. Raises UNSUPPORTED_VERSION, and SHUTTING_DOWN when nothing runs any more."""
         self._check_running()
         agreed = min(self.machine.version, self.agreed_version) if self._is_on_a_node else self.machine.version
-        if version > agreed:
+        if wanted > agreed:
             raise error(
                 Code.UNSUPPORTED_VERSION,
-                f"commands of version {version} are not written before all nodes know them: start the newer program "
+                f"commands of version {wanted} are not written before all nodes know them: start the newer program "
                 "everywhere",
             )
-        return await self._submitter.submit(payload, version=version or agreed, term=term)
+        return wanted or agreed
 
     async def wait_applied(self, index: int) -> None:
         """Returns when the record at ``index``, and all before it, are in the state. Raises what ended the runner."""
@@ -277,7 +310,7 @@ class Runner(Generic[Machine]):
 
     async def barrier(self) -> None:
         """Returns when everything that was committed before the call is in the state: a read of it is linearizable."""
-        await self.wait_applied(await self._log.commit_index())
+        await self.wait_applied(await self._leader.commit_index())
 
     async def checkpoint(self, pace: Pace | None = None, *, append: Callable[[bytes], Any] | None = None) -> int:
         """Writes a checkpoint into the log, and returns its id. One at a time. ``pace`` is awaited with the size of

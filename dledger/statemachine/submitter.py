@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Any, Protocol
 
@@ -23,6 +24,10 @@ from dledger.statemachine.sessions import MAX_ANSWERS, Answer
 
 RETRY_S = 10.0
 """How long a command of unknown outcome is appended again."""
+
+
+NOT_APPLIED = {"applied": "no"}
+"""In the metadata of SESSION_EXPIRED, if this attempt surely changed nothing."""
 
 
 class AppendsRecords(Protocol):
@@ -65,6 +70,8 @@ class Submitter:
         """Requests above that nobody waits for."""
         self._waiting: dict[tuple[int, int], Waiting] = {}
         """By session and request."""
+        self._relayed: dict[tuple[int, int], asyncio.Task[Answer]] = {}
+        """The same, of those that were counted elsewhere."""
         self._has_room: asyncio.Future[None] | None = None
         self._restored_at = 0
         """Records below were not seen one by one, but for those that were before the last restore."""
@@ -129,9 +136,10 @@ class Submitter:
         term. Raises the errors of an append when it surely was not appended. Raises OutcomeUnknown, SESSION_EXPIRED
         among these, when it may be carried out yet, or was."""
         while True:
-            await self._wait_for_room()
+            if self._is_full:
+                await self._wait_for_room()
             session = await self._session()
-            if not self._is_present(session) or self._requests - self._acknowledged >= MAX_ANSWERS:
+            if not self._is_present(session) or self._is_full:
                 continue  # the session ended, or others took the room, while this one waited
             self._requests += 1
             command = Command(payload, version, self.id, self._requests, term, session, self._acknowledged)
@@ -145,13 +153,46 @@ class Submitter:
                 raise
             finally:
                 self._finish(command)
-            if answer.is_refusal:
-                raise self._machine().decode_refusal(answer.value)
-            return self._machine().decode_answer(answer.value)
+            return self._decoded(answer)
+
+    async def submit_in(self, command: Command) -> Any:
+        """One of a submitter that counts the commands of its session itself, and may give it again. Raises as
+        ``submit``. Raises SESSION_EXPIRED also where an earlier copy was carried out, and its answer is forgotten;
+        with ``NOT_APPLIED`` where this attempt changed nothing."""
+        key = command.session, command.request
+        relayed = self._relayed.get(key)
+        if relayed is None:
+            # A task of its own: it goes on when the first of those that wait for it gives up.
+            relayed = asyncio.get_running_loop().create_task(self._relay(command), name="relayed-command")
+            self._relayed[key] = relayed
+            relayed.add_done_callback(partial(self._on_relayed, key))
+        return self._decoded(await asyncio.shield(relayed))
+
+    async def _relay(self, command: Command) -> Answer:
+        key = command.session, command.request
+        waiting = self._waiting[key] = Waiting(command.session, asyncio.get_running_loop().create_future())
+        try:
+            return await self._carry_out(command, waiting)
+        except OutcomeUnknown as unknown:
+            if unknown.code is Code.SESSION_EXPIRED and waiting.was_dropped and waiting.appends == 1:
+                raise error(unknown.code, str(unknown), **NOT_APPLIED) from None
+            raise
+        finally:
+            self._forget(key)
+
+    def _on_relayed(self, key: tuple[int, int], relayed: asyncio.Task[Answer]) -> None:
+        del self._relayed[key]
+        retrieve(relayed)  # perhaps nobody waits for it any more
+
+    def _decoded(self, answer: Answer) -> Any:
+        if answer.is_refusal:
+            raise self._machine().decode_refusal(answer.value)
+        return self._machine().decode_answer(answer.value)
 
     async def _carry_out(self, command: Command, waiting: Waiting) -> Answer:
         loop = asyncio.get_running_loop()
-        backoff, until_s = Backoff(self._random), loop.time() + RETRY_S
+        until_s = loop.time() + RETRY_S
+        backoff: Backoff | None = None
         unknown: OutcomeUnknown | None = None
         record = encode(command)
         while True:
@@ -169,6 +210,7 @@ class Submitter:
                     raise unknown from refusal
             else:
                 return await waiting.answer
+            backoff = backoff or Backoff(self._random)
             await asyncio.wait([waiting.answer], timeout=backoff.next_s())
             if waiting.answer.done():
                 return waiting.answer.result()
@@ -177,11 +219,7 @@ class Submitter:
 
     def _finish(self, command: Command) -> None:
         """Nobody waits for it any more."""
-        waiting = self._waiting.pop((command.session, command.request))
-        if not waiting.answer.done():
-            waiting.answer.cancel()
-        else:
-            retrieve(waiting.answer)  # a caller that gave up does not hear of it
+        self._forget((command.session, command.request))
         if self._is_present(command.session):
             self._finished.add(command.request)
             while self._acknowledged + 1 in self._finished:
@@ -189,13 +227,24 @@ class Submitter:
                 self._finished.discard(self._acknowledged)
         release(self._has_room)
 
+    def _forget(self, key: tuple[int, int]) -> None:
+        waiting = self._waiting.pop(key)
+        if not waiting.answer.done():
+            waiting.answer.cancel()
+        else:
+            retrieve(waiting.answer)  # a caller that gave up does not hear of it
+
     def _is_present(self, session: int) -> bool:
         opening = self._opening
         return opening is not None and opening.done() and opening.result() == session
 
+    @property
+    def _is_full(self) -> bool:
+        return self._opening is not None and self._requests - self._acknowledged >= MAX_ANSWERS
+
     async def _wait_for_room(self) -> None:
         """Of a session's requests so many at most are without an answer: the later ones wait."""
-        while self._opening is not None and self._requests - self._acknowledged >= MAX_ANSWERS:
+        while self._is_full:
             if self._has_room is None or self._has_room.done():
                 self._has_room = asyncio.get_running_loop().create_future()
             await asyncio.shield(self._has_room)
@@ -206,22 +255,26 @@ class Submitter:
         if opening is None:
             opening = self._opening = asyncio.ensure_future(self._open())
             opening.add_done_callback(self._opened)
-        return await asyncio.shield(opening)
+        return opening.result() if opening.done() else await asyncio.shield(opening)
 
     def _opened(self, opening: asyncio.Future[int]) -> None:
         is_there = not opening.cancelled() and opening.exception() is None
         if not is_there and self._opening is opening:
             self._opening = None
 
-    async def _open(self) -> int:
-        """The session is made when its record is applied, so before any command in it."""
+    async def open_session(self) -> int:
+        """A new one. It is made when its record is applied, so before any command in it. Raises what an append raises,
+        but not OutcomeUnknown: no command was appended."""
         self._asked += 1
         try:
-            session = await self._log.append(encode(OpenSession(self.id, self._asked))) + 1
+            return await self._log.append(encode(OpenSession(self.id, self._asked))) + 1
         except OutcomeUnknown as unknown:
             raise error(
                 Code.LEADER_NOT_READY, f"no session could be opened, and no command was appended: {unknown}"
             ) from unknown
+
+    async def _open(self) -> int:
+        session = await self.open_session()
         # Here, and not in a callback: a caller that asks before the callback would count on from the session before.
         self._requests = self._acknowledged = 0
         self._finished.clear()

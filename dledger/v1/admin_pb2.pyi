@@ -4,7 +4,6 @@ isort:skip_file
 What an operator asks of a node."""
 
 from collections import abc as _abc
-from dledger.v1 import directory_pb2 as _directory_pb2
 from dledger.v1 import raft_pb2 as _raft_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
@@ -19,45 +18,6 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
-
-@_typing.final
-class RecordMembersRequest(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    COMMAND_FIELD_NUMBER: _builtins.int
-    CLUSTER_ID_FIELD_NUMBER: _builtins.int
-    cluster_id: _builtins.str
-    """Of the sender: a node of another one refuses it."""
-    @_builtins.property
-    def command(self) -> _directory_pb2.RecordMembersCommand: ...
-    def __init__(
-        self,
-        *,
-        command: _directory_pb2.RecordMembersCommand | None = ...,
-        cluster_id: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["command", b"command"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "command", b"command"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___RecordMembersRequest: _TypeAlias = RecordMembersRequest  # noqa: Y015
-
-@_typing.final
-class RecordMembersResponse(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    def __init__(
-        self,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___RecordMembersResponse: _TypeAlias = RecordMembersResponse  # noqa: Y015
 
 @_typing.final
 class SealGroupRequest(_message.Message):

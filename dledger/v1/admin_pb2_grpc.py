@@ -99,11 +99,6 @@ class AdminServiceStub:
                 request_serializer=dledger_dot_v1_dot_admin__pb2.SealGroupRequest.SerializeToString,
                 response_deserializer=dledger_dot_v1_dot_admin__pb2.SealGroupResponse.FromString,
                 _registered_method=True)
-        self.RecordMembers = channel.unary_unary(
-                '/dledger.v1.AdminService/RecordMembers',
-                request_serializer=dledger_dot_v1_dot_admin__pb2.RecordMembersRequest.SerializeToString,
-                response_deserializer=dledger_dot_v1_dot_admin__pb2.RecordMembersResponse.FromString,
-                _registered_method=True)
 
 
 class AdminServiceServicer:
@@ -211,14 +206,6 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def RecordMembers(self, request, context):
-        """Tells the directory who the members of a group are by now. Between nodes: the group's leader tells it after a change,
-        and the leader of `meta` answers once the directory has it.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
 
 def add_AdminServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -286,11 +273,6 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.SealGroup,
                     request_deserializer=dledger_dot_v1_dot_admin__pb2.SealGroupRequest.FromString,
                     response_serializer=dledger_dot_v1_dot_admin__pb2.SealGroupResponse.SerializeToString,
-            ),
-            'RecordMembers': grpc.unary_unary_rpc_method_handler(
-                    servicer.RecordMembers,
-                    request_deserializer=dledger_dot_v1_dot_admin__pb2.RecordMembersRequest.FromString,
-                    response_serializer=dledger_dot_v1_dot_admin__pb2.RecordMembersResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -644,33 +626,6 @@ class AdminService:
             '/dledger.v1.AdminService/SealGroup',
             dledger_dot_v1_dot_admin__pb2.SealGroupRequest.SerializeToString,
             dledger_dot_v1_dot_admin__pb2.SealGroupResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def RecordMembers(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/dledger.v1.AdminService/RecordMembers',
-            dledger_dot_v1_dot_admin__pb2.RecordMembersRequest.SerializeToString,
-            dledger_dot_v1_dot_admin__pb2.RecordMembersResponse.FromString,
             options,
             channel_credentials,
             insecure,

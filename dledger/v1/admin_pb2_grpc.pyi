@@ -72,10 +72,6 @@ class AdminServiceStub:
     """Refuses every append to a group from now on, for good. Between nodes: the first step of a removal, answered by the
     group's own leader once that is committed.
     """
-    RecordMembers: _grpc.UnaryUnaryMultiCallable[_admin_pb2.RecordMembersRequest, _admin_pb2.RecordMembersResponse]
-    """Tells the directory who the members of a group are by now. Between nodes: the group's leader tells it after a change,
-    and the leader of `meta` answers once the directory has it.
-    """
 
 @_typing.type_check_only
 class AdminServiceAsyncStub(AdminServiceStub):
@@ -120,10 +116,6 @@ class AdminServiceAsyncStub(AdminServiceStub):
     SealGroup: _aio.UnaryUnaryMultiCallable[_admin_pb2.SealGroupRequest, _admin_pb2.SealGroupResponse]  # type: ignore[assignment]
     """Refuses every append to a group from now on, for good. Between nodes: the first step of a removal, answered by the
     group's own leader once that is committed.
-    """
-    RecordMembers: _aio.UnaryUnaryMultiCallable[_admin_pb2.RecordMembersRequest, _admin_pb2.RecordMembersResponse]  # type: ignore[assignment]
-    """Tells the directory who the members of a group are by now. Between nodes: the group's leader tells it after a change,
-    and the leader of `meta` answers once the directory has it.
     """
 
 class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -244,16 +236,6 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_admin_pb2.SealGroupResponse, _abc.Awaitable[_admin_pb2.SealGroupResponse]]:
         """Refuses every append to a group from now on, for good. Between nodes: the first step of a removal, answered by the
         group's own leader once that is committed.
-        """
-
-    @_abc_1.abstractmethod
-    def RecordMembers(
-        self,
-        request: _admin_pb2.RecordMembersRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_admin_pb2.RecordMembersResponse, _abc.Awaitable[_admin_pb2.RecordMembersResponse]]:
-        """Tells the directory who the members of a group are by now. Between nodes: the group's leader tells it after a change,
-        and the leader of `meta` answers once the directory has it.
         """
 
 def add_AdminServiceServicer_to_server(servicer: AdminServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from dledger.v1 import raft_pb2 as dledger_dot_v1_dot_raft__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1a\x64ledger/v1/directory.proto\x12\ndledger.v1\x1a\x15\x64ledger/v1/raft.proto\"\xe1\x01\n\x10\x44irectoryCommand\x12\x30\n\x06\x63reate\x18\x01 \x01(\x0b\x32\x1e.dledger.v1.CreateGroupCommandH\x00\x12,\n\x04seal\x18\x02 \x01(\x0b\x32\x1c.dledger.v1.SealGroupCommandH\x00\x12\x30\n\x06remove\x18\x03 \x01(\x0b\x32\x1e.dledger.v1.RemoveGroupCommandH\x00\x12\x33\n\x07members\x18\x04 \x01(\x0b\x32 .dledger.v1.RecordMembersCommandH\x00\x42\x06\n\x04kind\"N\n\x12\x43reateGroupCommand\x12\x0c\n\x04name\x18\x01 \x01(\t\x12*\n\x08\x66ounders\x18\x02 \x03(\x0b\x32\x18.dledger.v1.MemberRecord\",\n\x10SealGroupCommand\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\x04\".\n\x12RemoveGroupCommand\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\x04\"[\n\x14RecordMembersCommand\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\x04\x12)\n\x07members\x18\x03 \x01(\x0b\x32\x18.dledger.v1.GroupMembers\"m\n\x0cGroupMembers\x12)\n\x07members\x18\x01 \x03(\x0b\x32\x18.dledger.v1.MemberRecord\x12\x12\n\nchanged_at\x18\x02 \x01(\x04\x12\x10\n\x08position\x18\x03 \x01(\x04\x12\x0c\n\x04term\x18\x04 \x01(\x04\"\x91\x01\n\nGroupEntry\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\x04\x12*\n\x08\x66ounders\x18\x03 \x03(\x0b\x32\x18.dledger.v1.MemberRecord\x12\x12\n\nis_sealing\x18\x04 \x01(\x08\x12)\n\x07members\x18\x05 \x01(\x0b\x32\x18.dledger.v1.GroupMembers\"]\n\rDirectoryPart\x12&\n\x06groups\x18\x01 \x03(\x0b\x32\x16.dledger.v1.GroupEntry\x12\x0f\n\x07next_id\x18\x02 \x01(\x04\x12\x13\n\x0bremoved_ids\x18\x03 \x03(\x04\x42R\n\ndledger.v1P\x01Z\x14\x64ledger/v1;dledgerv1\xa2\x02\x03\x44LG\xaa\x02\nDledger.V1\xca\x02\nDledger\\V1\xea\x02\x0b\x44ledger::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1a\x64ledger/v1/directory.proto\x12\ndledger.v1\x1a\x15\x64ledger/v1/raft.proto\"m\n\x0cGroupMembers\x12)\n\x07members\x18\x01 \x03(\x0b\x32\x18.dledger.v1.MemberRecord\x12\x12\n\nchanged_at\x18\x02 \x01(\x04\x12\x10\n\x08position\x18\x03 \x01(\x04\x12\x0c\n\x04term\x18\x04 \x01(\x04\"w\n\nGroupEntry\x12*\n\x08\x66ounders\x18\x01 \x03(\x0b\x32\x18.dledger.v1.MemberRecord\x12\x12\n\nis_sealing\x18\x02 \x01(\x08\x12)\n\x07members\x18\x03 \x01(\x0b\x32\x18.dledger.v1.GroupMembersBR\n\ndledger.v1P\x01Z\x14\x64ledger/v1;dledgerv1\xa2\x02\x03\x44LG\xaa\x02\nDledger.V1\xca\x02\nDledger\\V1\xea\x02\x0b\x44ledger::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,20 +33,8 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'dledger.v1.directory_pb2', 
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\ndledger.v1P\001Z\024dledger/v1;dledgerv1\242\002\003DLG\252\002\nDledger.V1\312\002\nDledger\\V1\352\002\013Dledger::V1'
-  _globals['_DIRECTORYCOMMAND']._serialized_start=66
-  _globals['_DIRECTORYCOMMAND']._serialized_end=291
-  _globals['_CREATEGROUPCOMMAND']._serialized_start=293
-  _globals['_CREATEGROUPCOMMAND']._serialized_end=371
-  _globals['_SEALGROUPCOMMAND']._serialized_start=373
-  _globals['_SEALGROUPCOMMAND']._serialized_end=417
-  _globals['_REMOVEGROUPCOMMAND']._serialized_start=419
-  _globals['_REMOVEGROUPCOMMAND']._serialized_end=465
-  _globals['_RECORDMEMBERSCOMMAND']._serialized_start=467
-  _globals['_RECORDMEMBERSCOMMAND']._serialized_end=558
-  _globals['_GROUPMEMBERS']._serialized_start=560
-  _globals['_GROUPMEMBERS']._serialized_end=669
-  _globals['_GROUPENTRY']._serialized_start=672
-  _globals['_GROUPENTRY']._serialized_end=817
-  _globals['_DIRECTORYPART']._serialized_start=819
-  _globals['_DIRECTORYPART']._serialized_end=912
+  _globals['_GROUPMEMBERS']._serialized_start=65
+  _globals['_GROUPMEMBERS']._serialized_end=174
+  _globals['_GROUPENTRY']._serialized_start=176
+  _globals['_GROUPENTRY']._serialized_end=295
 # @@protoc_insertion_point(module_scope)

@@ -15,12 +15,12 @@ from pathlib import Path
 from tests.etcd.episode import Difference, ReferenceEnded, Server, play
 from tests.etcd.operations import Operation, generate
 from tests.etcd.programs import Lacking, program
-from tests.etcd.servers import etcd, ours
+from tests.etcd.servers import cluster, etcd, ours
 from tests.etcd.shrink import shrunk
 from tests.support.choices import Parser, number, positive, writable
 from tests.support.pool import until_interrupted
 
-SUBJECTS: dict[str, Server] = {"ours": ours, "etcd": etcd}
+SUBJECTS: dict[str, Server] = {"ours": ours, "cluster": cluster, "etcd": etcd}
 
 
 def main() -> int:

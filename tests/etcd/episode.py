@@ -10,8 +10,13 @@ from typing import NamedTuple
 
 import grpc
 
+from dledger.etcdpb.rpc_pb2_grpc import KVStub
+from dledger.store.keys import prefix_end
+from dledger.store.system import SYSTEM_PREFIX
 from tests.etcd.client import Client
 from tests.etcd.operations import Operation
+from tests.etcd.servers import START_S
+from tests.etcd.stubs import rpc
 from tests.etcd.watching import ANSWER_S, Broken
 
 Server = Callable[[], AbstractContextManager[str]]
@@ -38,10 +43,22 @@ class Difference(NamedTuple):
 def play(operations: Sequence[Operation], reference: Server, subject: Server) -> Difference | None:
     """``reference`` and ``subject`` start a server each. Raises ReferenceEnded."""
     with ExitStack() as stack:
-        sides = [Client(stack.enter_context(server())) for server in (reference, subject)]
+        addresses = [stack.enter_context(server()) for server in (reference, subject)]
+        copy_system_keys(addresses[1], addresses[0])
+        sides = [Client(address) for address in addresses]
         for side in sides:
             stack.callback(side.close)
         return _Episode(sides[0], sides[1]).play(operations)
+
+
+def copy_system_keys(origin: str, target: str) -> None:
+    """A cluster of ours begins with records of its own: the other store gets the same ones, in their order."""
+    with grpc.insecure_channel(origin) as ours, grpc.insecure_channel(target) as theirs:
+        request = rpc.RangeRequest(
+            key=SYSTEM_PREFIX, range_end=prefix_end(SYSTEM_PREFIX), sort_target=rpc.RangeRequest.MOD
+        )
+        for pair in KVStub(ours).Range(request, timeout=START_S).kvs:
+            KVStub(theirs).Put(rpc.PutRequest(key=pair.key, value=pair.value), timeout=START_S)
 
 
 class _Episode:

@@ -10,7 +10,7 @@ import pytest
 from tests.etcd.client import Client
 from tests.etcd.episode import play
 from tests.etcd.operations import Operation, generate
-from tests.etcd.servers import etcd, ours
+from tests.etcd.servers import cluster, etcd, ours
 from tests.etcd.stubs import rpc
 
 OPERATIONS = 1_000
@@ -40,3 +40,8 @@ def etcd_with_a_key() -> Iterator[str]:
 @pytest.mark.timeout(300)
 def test_the_judge_sees_a_store_with_one_key_more() -> None:
     assert play(generate(15, 50), etcd, etcd_with_a_key) is not None
+
+
+@pytest.mark.timeout(300)
+def test_a_follower_of_a_cluster_has_etcds_answers() -> None:
+    assert play(generate(16, OPERATIONS // 2), etcd, cluster) is None

@@ -30,7 +30,7 @@ async def running(configs: list[dledger.NodeConfig]) -> AsyncIterator[list[Clust
     async with AsyncExitStack() as stack:
         nodes = [ClusterNode(config) for config in configs]
         for node in nodes:
-            node.directory._keeper._options = OFTEN
+            node.meta._keeper._options = OFTEN
         await asyncio.gather(*(stack.enter_async_context(node) for node in nodes))
         yield nodes
 
@@ -82,7 +82,7 @@ async def test_the_log_of_the_directory_is_trimmed_and_a_start_is_restored(tmp_p
         await eventually(there, "the directory is there again")
 
         async def restored() -> bool:
-            return sum(node.directory._runner.restores for node in nodes) > 0
+            return sum(node.meta.runner.restores for node in nodes) > 0
 
         # The others' first segment may hold more than what is left of the log: they apply from there.
         await eventually(restored, "whoever rolled its log for the checkpoint is restored from it")

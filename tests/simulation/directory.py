@@ -18,7 +18,7 @@ from dledger.common.errors import Code, DLedgerError, error
 from dledger.common.types import Member
 from dledger.node.node import Node
 from dledger.server.committed_members import committed_members
-from dledger.server.directory_machine import GroupMembers
+from dledger.server.meta.group_records import GroupMembers
 from tests.simulation.groups import SimGroup
 from tests.simulation.host import SimHost
 from tests.simulation.process import GoneError

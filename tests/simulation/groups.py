@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from dledger.common.types import DEFAULT_GROUP, Member, NodeId
 from dledger.group.replica import Replica
-from dledger.server.directory_machine import GroupMembers
+from dledger.server.meta.group_records import GroupMembers
 from tests.simulation.journal import Journal, MachineJournal
 from tests.simulation.machines import MachineTruth
 from tests.simulation.watch import Watch

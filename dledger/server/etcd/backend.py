@@ -26,9 +26,11 @@ class LeaseTimes(NamedTuple):
 class StoreBackend(Protocol):
     """Every method may raise what the log raises (DLedgerError), and StoreRefused where that is said."""
 
-    cluster_id: int
     member_id: int
     quota_bytes: int
+
+    @property
+    def cluster_id(self) -> int: ...
 
     @property
     def store(self) -> Store:

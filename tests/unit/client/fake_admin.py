@@ -229,6 +229,3 @@ class FakeAdmin(admin_pb2_grpc.AdminServiceServicer):
 
     async def SealGroup(self, request: Any, context: Any) -> Any:
         return await self._as_leader(request, context, admin_pb2.SealGroupResponse)
-
-    async def RecordMembers(self, request: Any, context: Any) -> Any:
-        return await self._as_leader(request, context, admin_pb2.RecordMembersResponse)

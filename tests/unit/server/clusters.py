@@ -4,7 +4,7 @@ calls between nodes without gRPC."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from random import Random
@@ -16,10 +16,11 @@ from dledger.common.errors import Code, DLedgerError, GroupExists
 from dledger.common.types import DEFAULT_GROUP, META_GROUP, NodeId, Role
 from dledger.group.replica import Replica
 from dledger.server.cluster_node import ClusterNode
-from dledger.server.directory_machine import GroupEntry
 from dledger.server.embedded import NodeLog
+from dledger.server.meta.at_leader import AtLeader
+from dledger.server.meta.group_records import GroupEntry
+from dledger.server.meta.lease_keeper import LeaderLeaseTimes
 from dledger.testing.memory_network import MemoryNetwork
-from dledger.v1.directory_pb2 import RecordMembersCommand
 from tests.unit.group.rot import until
 
 T = TypeVar("T")
@@ -54,7 +55,9 @@ class Cluster(OtherNodes):
                 id=each, peers=others, address=f"{each}:1", data_dir=self.data_dir(each), timings=TIMINGS
             )
             transport = self._network.transport(NodeId(each))
-            node = self.nodes[each] = ClusterNode(config, transport=transport, random=Random(each), others=self)
+            node = self.nodes[each] = ClusterNode(
+                config, transport=transport, random=Random(each), others=self, at_leader=lambda _: InMemory(self)
+            )
             await node.start()
 
     async def stop(self, *node_ids: str) -> None:
@@ -92,7 +95,7 @@ class Cluster(OtherNodes):
 
     def record(self, node_id: str, name: str) -> GroupEntry:
         """What this node has applied of the directory."""
-        return self.nodes[node_id].directory.machine.groups[name]
+        return self.nodes[node_id].directory.table.groups[name]
 
     def files(self, node_id: str, name: str) -> Path:
         return self.data_dir(node_id) / "groups" / self.key_of(name)
@@ -153,11 +156,6 @@ class Cluster(OtherNodes):
     async def seal(self, addresses: Iterable[str], cluster_id: str, group: str) -> None:
         await self.ask(lambda node: node.replica(group).settings.seal())
 
-    async def record_members(self, addresses: Iterable[str], cluster_id: str, command: RecordMembersCommand) -> None:
-        if not self.is_told:
-            raise DLedgerError("cut off from the leader of meta", code=Code.NETWORK_ERROR)
-        await self.ask(lambda node: node.directory.record_members(command))
-
     async def members_of_cluster(self, addresses: Iterable[str], cluster_id: str) -> dict[NodeId, str]:
         async def told(node: ClusterNode) -> dict[NodeId, str]:
             meta = node.directory.meta()
@@ -165,6 +163,30 @@ class Cluster(OtherNodes):
             return {each.id: each.peer_address for each in meta.log.state.members}
 
         return await self.ask(told)
+
+
+class InMemory(AtLeader):
+    """The way to the node that leads `meta`."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    async def append(self, records: Sequence[bytes]) -> int:
+        return await self._ask(lambda leader: leader.append(records))
+
+    async def read_index(self) -> int:
+        return await self._ask(lambda leader: leader.read_index())
+
+    async def keep_alive(self, lease_id: int) -> int:
+        return await self._ask(lambda leader: leader.keep_alive(lease_id))
+
+    async def lease_times(self, lease_id: int) -> LeaderLeaseTimes:
+        return await self._ask(lambda leader: leader.lease_times(lease_id))
+
+    async def _ask(self, call: Callable[[AtLeader], Awaitable[T]]) -> T:
+        if not self._cluster.is_told:
+            raise DLedgerError("cut off from the leader of meta", code=Code.NETWORK_ERROR)
+        return await self._cluster.ask(lambda node: call(node.meta.here))
 
 
 async def until_so(is_so: Callable[[], Awaitable[bool]], within_s: float = 10.0) -> None:

@@ -1,0 +1,123 @@
+"""The store on this node: its state machine, its watches, and the tasks that keep them going.
+
+::
+
+    gRPC, directory ─▶ MetaLog ─▶ the leader's log ─▶ Runner ─▶ Store ─▶ WatchHub ─▶ watches
+                                                                  └────▶ GroupTable ─▶ the directory of groups
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from random import Random
+from typing import Any
+
+from dledger.common.errors import Code, error
+from dledger.common.types import META_GROUP
+from dledger.group.failing import as_refusal
+from dledger.group.replica import Replica
+from dledger.node.node import Node
+from dledger.server.meta.at_leader import AtLeader, ThisNode
+from dledger.server.meta.compactor import Compactor
+from dledger.server.meta.group_table import GroupTable
+from dledger.server.meta.lease_keeper import LeaseKeeper
+from dledger.server.meta.meta_leader import MetaLeader
+from dledger.server.meta.meta_log import MetaLog
+from dledger.statemachine.keeper import Keeper
+from dledger.statemachine.local_log import LocalLog
+from dledger.statemachine.runner import Runner
+from dledger.store.machine import Store
+from dledger.store.watch import WatchHub
+
+MACHINE_NAME = "store"
+
+
+class MetaStore:
+    """Of one node. Its tasks run from ``start``, once the node has joined the others, to ``stop``."""
+
+    def __init__(
+        self,
+        node: Node,
+        random: Random,
+        there: Callable[[Callable[[], Replica]], AtLeader],
+    ) -> None:
+        """``there`` makes the way to another node that leads; it is given this node's replica of `meta`."""
+        self._node = node
+        self.leader = MetaLeader(node)
+        self.table = GroupTable()
+        self.on_groups: Callable[[], None] = lambda: None
+        """Told when the groups may be others, and as ``tell_when_current`` says."""
+        self._is_current_awaited = False
+        self.here = ThisNode(self.replica)
+        self.log = MetaLog(self.here, there(self.replica), self.leader, random)
+        self.runner = Runner(
+            LocalLog(self.replica), Store, random=random, name=MACHINE_NAME, is_on_a_node=True, leader=self.log
+        )
+        self.runner.on_applied = self._on_applied
+        self.watches = WatchHub(self.runner.machine.pairs)
+        self.here.leases = self._leases = LeaseKeeper(self.runner, self.replica)
+        self._keeper = Keeper(self.runner, MACHINE_NAME, self.replica)
+        self._compactor = Compactor(self.runner, self.replica, node.config.timings.store_history_s)
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        works: tuple[tuple[str, Callable[[], Coroutine[Any, Any, None]]], ...] = (
+            ("store", self.runner.run),
+            ("store-checkpoints", self._keeper.run),
+            ("store-leases", self._leases.run),
+            ("store-compaction", self._compactor.run),
+            ("store-cleaning", self._compactor.run_cleaning),
+        )
+        for name, work in works:
+            task = asyncio.get_running_loop().create_task(work(), name=name)
+            task.add_done_callback(self._on_ended)
+            self._tasks.append(task)
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        await self.log.close()
+
+    def _on_ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (failure := task.exception()) is not None:
+            self._node.on_failure(META_GROUP, as_refusal(failure, META_GROUP))
+
+    def replica(self) -> Replica:
+        """Of `meta`. Raises LEADER_NOT_READY while its log is being repaired here."""
+        if META_GROUP in self._node.groups.recovering:
+            raise error(Code.LEADER_NOT_READY, f"the log of {META_GROUP!r} is being repaired on this node")
+        return self._node.replica(META_GROUP)
+
+    @property
+    def store(self) -> Store:
+        """As of what is applied here."""
+        return self.runner.machine
+
+    @property
+    def is_current(self) -> bool:
+        """Whether all that this node knows to be committed is applied here."""
+        commit_index = self.replica().reader.commit_index
+        return self.runner.next_index is not None and self.runner.applied_index >= commit_index
+
+    async def local_barrier(self) -> None:
+        """As ``Runner.barrier``, on the leader alone: raises NOT_LEADER elsewhere, and LEADER_NOT_READY."""
+        await self.runner.wait_applied(await self.here.read_index())
+
+    def tell_when_current(self) -> None:
+        """``on_groups`` is called once ``is_current``, which it is not."""
+        self._is_current_awaited = True
+
+    def _on_applied(self) -> None:
+        if self.runner.next_index is None:
+            return  # it is being restored: what there was before is told until then
+        store = self.runner.machine
+        self.watches.take_in(store.pairs)
+        is_awaited = self._is_current_awaited and self.is_current
+        if self.table.take_in(store, self.watches) or is_awaited:
+            self._is_current_awaited = False
+            self.on_groups()
+        self._leases.on_applied(leads=self.leader.id == self._node.config.id)
+        self._compactor.on_applied()
