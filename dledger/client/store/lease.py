@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar
 
@@ -28,6 +29,15 @@ RETRY_PART = 20
 """Of the time of a lease: the wait behind a keepalive that failed."""
 
 logger = logging.getLogger(__name__)
+
+
+def suspended_s() -> float:
+    """For how long this machine was suspended since it started: the loop's clock stood still then, the store's did not.
+    0 where the system does not tell."""
+    boot_clock: int | None = getattr(time, "CLOCK_BOOTTIME", None)
+    if boot_clock is None:
+        return 0.0
+    return time.clock_gettime(boot_clock) - time.clock_gettime(time.CLOCK_MONOTONIC)
 
 
 class Kept(NamedTuple):
@@ -66,6 +76,7 @@ class Lease:
         self._wanted_ttl_s = ttl_s
         self._timeout_ms = timeout_ms
         self._kept: Kept | None = None
+        self._suspended_s = 0.0
         self._loss: LeaseLost | None = None
         self._has_ended = False
         self._on_lost: asyncio.Future[None] = self._loop.create_future()
@@ -76,7 +87,8 @@ class Lease:
         """Raises NoSpace, Unavailable, OutcomeUnknown: a lease of that kind expires by itself."""
         if self._kept is not None or self._has_ended:
             raise error(Code.UNEXPECTED_ARGUMENT, "a lease is granted once: make another with store.lease(…)")
-        self._take(await self._calls.grant(self._wanted_ttl_s, self._timeout_ms))
+        suspended = suspended_s()
+        self._take(await self._calls.grant(self._wanted_ttl_s, self._timeout_ms), suspended)
         self._keeper = self._loop.create_task(self._keep(), name=f"dledger-lease {self.id:x}")
         return self
 
@@ -107,7 +119,8 @@ class Lease:
         """For how long it will be alive without another keepalive; 0: it is not."""
         if self._kept is None or self._loss is not None or self._has_ended:
             return 0.0
-        return max(0.0, self._kept.sent_s + self._kept.ttl_s - self._loop.time())
+        passed_s = self._loop.time() - self._kept.sent_s + suspended_s() - self._suspended_s
+        return max(0.0, self._kept.ttl_s - passed_s)
 
     def check(self) -> None:
         """Raises LeaseLost unless it is alive."""
@@ -156,8 +169,9 @@ class Lease:
         while True:
             kept = self._granted
             await asyncio.sleep(kept.sent_s + kept.ttl_s / KEPT_PER_TTL - self._loop.time())
+            suspended = suspended_s()
             try:
-                self._take(await self._calls.keep_alive(kept.id, 1000 * max(0.001, self.left_s)))
+                self._take(await self._calls.keep_alive(kept.id, 1000 * max(0.001, self.left_s)), suspended)
             except LeaseNotFound:
                 self._lose("the store has ended it")
                 return
@@ -167,12 +181,11 @@ class Lease:
                 logger.debug("lease %x is not kept alive yet: %s", kept.id, refusal)
                 await asyncio.sleep(kept.ttl_s / RETRY_PART)
 
-    def _take(self, kept: Kept) -> None:
-        """An answer may come late, even behind the answer to a later keepalive."""
+    def _take(self, kept: Kept, suspended: float) -> None:
+        """``suspended``: as it was before the request was sent."""
         if self._loss is not None:
             return
-        if self._kept is None or kept.sent_s + kept.ttl_s > self._kept.sent_s + self._kept.ttl_s:
-            self._kept = kept
+        self._kept, self._suspended_s = kept, suspended
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._loop.call_at(self._kept.sent_s + self._kept.ttl_s, self._on_time)

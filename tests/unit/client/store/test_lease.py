@@ -9,6 +9,7 @@ import pytest
 
 from dledger import client
 from dledger.client.store import Op, Store
+from dledger.client.store import lease as leases
 from dledger.client.store.lease import Kept, Lease
 from dledger.common.errors import Code, InvalidRequest, LeaseLost, LeaseNotFound, Unavailable, error
 from tests.support.store_nodes import StoreNodes, TroubledBackend
@@ -122,6 +123,25 @@ async def test_a_program_that_stood_still_does_not_take_its_lease_for_alive() ->
         loop.time = lambda: measured() + TTL_S  # type: ignore[method-assign]
         assert not lease.is_alive
         loop.time = measured  # type: ignore[method-assign]
+
+
+def test_a_machine_that_was_suspended_does_not_take_its_lease_for_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop's clock stood still meanwhile."""
+    slept_s = 0.0
+    monkeypatch.setattr(leases, "suspended_s", lambda: 100.0 + slept_s)
+
+    @virtual_time
+    async def hold() -> None:
+        nonlocal slept_s
+        async with Lease(FakeCalls(), TTL_S) as lease:
+            slept_s = TTL_S - 1
+            assert lease.left_s == 1
+            slept_s = TTL_S
+            assert not lease.is_alive
+            await asyncio.sleep(TTL_S)  # a keepalive was answered: the store has kept it
+            assert lease.is_alive
+
+    hold()
 
 
 @virtual_time
