@@ -116,6 +116,7 @@ def cli() -> None:
     dledger tail -f                      what comes
     dledger status                       who leads, how far everyone is
     dledger group create orders          a log more, for --group orders of every command
+    dledger kv put color red             a key of the store
 
     Every flag has an environment variable. stdout is data only; progress and errors go to stderr.
 

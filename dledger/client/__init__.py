@@ -24,7 +24,7 @@ from dledger.client.log import Log
 from dledger.client.metadata import MemberInfo, Metadata
 from dledger.client.named_producer import NamedProducer
 from dledger.client.results import FORGOTTEN_INDEX, Acks, AckSpan, Batch, SegmentInfo
-from dledger.client.store import Compare, Op, Store
+from dledger.client.store import BlockingStore, Compare, Op, Store
 from dledger.common.config import Limits
 from dledger.common.types import DEFAULT_GROUP
 
@@ -45,6 +45,7 @@ __all__ = [
     "BlockingGroups",
     "BlockingLog",
     "BlockingNamedProducer",
+    "BlockingStore",
     "ClientOptions",
     "Cluster",
     "ClusterStatus",

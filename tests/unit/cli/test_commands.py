@@ -33,7 +33,9 @@ def test_help_shows_every_command_and_teaches_the_exit_codes(dledger: Run) -> No
      "log verify", "log dump", "config check", "config show",
      "admin transfer", "admin preferred", "admin add", "admin promote", "admin remove",
      "admin readmit", "admin trim", "admin retention", "demo",
-     "kv put", "kv get", "kv del", "kv txn", "kv watch", "kv compact", "kv status"],
+     "kv put", "kv get", "kv del", "kv txn", "kv watch", "kv compact", "kv status",
+     "kv lease grant", "kv lease keep-alive", "kv lease revoke", "kv lease list", "kv lock", "kv elect",
+     "kv backup", "kv restore"],
 )  # fmt: skip
 def test_every_flag_names_its_environment_variable(dledger: Run, command: str) -> None:
     text = dledger(*command.split(), "--help").out.decode()
