@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dledger.cli import kv_txn, kv_watch
+from dledger.cli import kv_backup, kv_lease, kv_lock, kv_txn, kv_watch
 from dledger.cli.kv_format import PAIR_HEAD, from_stdin, pair_fields, pair_row, parse_lease, typed, write_raw
 from dledger.cli.options import Target, cluster_options, option, output_option
 from dledger.cli.output import print_fields, print_json, table
@@ -36,6 +36,9 @@ def kv() -> None:
     dledger kv del app/ --prefix
     dledger kv txn < change.json                 comparisons and operations, all or nothing
     dledger kv watch app/ --prefix               what changes, from now on
+    dledger kv lock nightly -- ./backup.sh       one machine at a time
+    dledger kv lease grant 60                    keys that go by themselves
+    dledger kv backup FILE                       a copy of all, as of one revision
     dledger kv status                            revisions and sizes
 
     In JSON, keys and values are text, or {"base64": "…"} where they are none. See docs/store.md.
@@ -185,5 +188,13 @@ async def _status(target: Target) -> StoreStatus:
         return await cluster.store().status()
 
 
-for command in (kv_txn.txn, kv_watch.watch):
+for command in (
+    kv_txn.txn,
+    kv_watch.watch,
+    kv_lease.lease,
+    kv_lock.lock,
+    kv_lock.elect,
+    kv_backup.backup,
+    kv_backup.restore,
+):
     kv.add_command(command)

@@ -15,6 +15,7 @@ from dledger.client.leader_locator import LeaderLocator
 from dledger.client.log import Log
 from dledger.client.misuse import AsyncClient
 from dledger.client.store.store import Store
+from dledger.client.waits import Waits
 from dledger.common.errors import Code, error
 from dledger.common.types import DEFAULT_GROUP, META_GROUP
 from dledger.rpc.client.cancellation import client_closed
@@ -46,7 +47,10 @@ class Cluster(AsyncClient):
         assert options.rng is not None, "set by __init__"
         self._connections = Connections(self._endpoints, options.cluster_id)
         self._directory = LeaderLocator(self._connections, META_GROUP)
-        self._groups = Groups(self._directory, options.timeout_ms, options.rng, self._check_open)
+        waits = Waits(options.on_wait)
+        self._groups = Groups(
+            self._directory, options.timeout_ms, options.rng, waits=waits, check_open=self._check_open
+        )
         self._logs, self._ending = {}, []
         self._store: Store | None = None
         self._open, self._closing = True, None
@@ -99,11 +103,11 @@ class Cluster(AsyncClient):
         if self._closing is not None:
             await asyncio.shield(self._closing)
 
-    async def end(self) -> None:
+    async def give_up(self) -> None:
         """Closes without waiting for any outcome, also if ``close`` is waiting for some: those are told then."""
         if self._closing is None and not self._open:
             return
-        ending = [log.end() for log in (*self._logs.values(), *self._ending)]
+        ending = [log.give_up() for log in (*self._logs.values(), *self._ending)]
         if self._store is not None:
             ending.append(self._store.end())
         await asyncio.gather(*ending)

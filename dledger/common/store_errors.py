@@ -32,7 +32,7 @@ MESSAGES: dict[Code, str] = {
     Code.NO_SPACE: "the store has used up its quota: delete keys, compact, then take the alarm NOSPACE back",
     Code.LEASE_NOT_FOUND: "the store has no such lease: it expired or was revoked; grant another",
     Code.LEASE_EXISTS: "the store has a lease of that id: choose another id",
-    Code.PERMISSION_DENIED: "keys under /dledger/ are the system's own: choose others",
+    Code.PERMISSION_DENIED: "the request would write keys under /dledger/, which are the system's own: leave these out",
     Code.STORE_NOT_EMPTY: "the store has keys or leases: restore into an empty one",
     Code.CORRUPT_LOG: "a member has raised the alarm CORRUPT: its state differs from the others'",
 }

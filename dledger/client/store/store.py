@@ -5,11 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dledger.client.arguments import check_amount, check_flag, check_timeout_ms
-from dledger.client.store.arguments import check_revision
+from dledger.client.store.arguments import check_revision, check_ttl_s, lease_id
+from dledger.client.store.backup import backup
+from dledger.client.store.candidacy import Lock
+from dledger.client.store.election import Election
 from dledger.client.store.keys import KeyRange, as_key, key_or_prefix, range_of
+from dledger.client.store.lease import Lease
+from dledger.client.store.lease_calls import StoreLeaseCalls
 from dledger.client.store.nodes import StoreNodes
 from dledger.client.store.reader import Reader
-from dledger.client.store.results import Deleted, KeyValue, Pairs, StoreStatus, TxnDone
+from dledger.client.store.results import Deleted, KeyValue, LeaseTimes, Pairs, StoreStatus, TxnDone
 from dledger.client.store.txn import Compare, Op, delete_request, put_request, txn_done, txn_request
 from dledger.client.store.watch import Watch
 from dledger.client.store.writer import Writer
@@ -25,6 +30,8 @@ if TYPE_CHECKING:
     from dledger.client.leader_locator import LeaderLocator
     from dledger.client.store.arguments import LeaseLike
     from dledger.client.store.keys import Text
+
+DEFAULT_TTL_S = 10
 
 
 class Store:
@@ -53,6 +60,7 @@ class Store:
         self._nodes = StoreNodes(connections, leaders, rng)
         self._reader = Reader(self._nodes, rng)
         self._writer = Writer(self._nodes, rng)
+        self._leases = StoreLeaseCalls(self._nodes, self._reader, self._writer, timeout_ms, rng)
 
     async def close(self) -> None:
         """Waits for the outcomes of pending changes, at most the default timeout; then ends them."""
@@ -218,6 +226,81 @@ class Store:
         check_revision(start_revision, "start_revision")
         check_flag("before", before)
         return Watch(of, start_revision, wants_before=before, nodes=self._nodes, timeout_ms=timeout_ms, rng=self._rng)
+
+    # Leases, locks, elections --------------------------------------------------------------------------------------
+
+    def lease(self, ttl_s: int, *, timeout_ms: float | None = None) -> Lease:
+        """A lease that this program keeps alive, for ``async with``: see ``Lease``. ``timeout_ms``: of its grant."""
+        timeout_ms = self._begin(timeout_ms)
+        check_ttl_s(ttl_s)
+        return Lease(self._leases, ttl_s, timeout_ms)
+
+    def lock(
+        self, name: Text, ttl_s: int = DEFAULT_TTL_S, *, lease: Lease | None = None, wait_ms: float | None = None
+    ) -> Lock:
+        """A lock that one program holds at a time, for ``async with``: see ``Lock``. It waits for those before it, for
+        ``wait_ms`` at most, None: as long as it takes.
+
+        When this program ends without a word, the lock is free ``ttl_s`` later. ``lease``: the lock goes with this one
+        instead of a lease of its own.
+        """
+        self._begin(wait_ms)
+        held = self.lease(ttl_s) if lease is None else lease
+        return Lock(self, name, held, owns_lease=lease is None, wait_ms=wait_ms)
+
+    def election(self, name: Text, ttl_s: int = DEFAULT_TTL_S) -> Election:
+        """An election: ``async with store.election("name").campaign("me") as leadership:``. See ``Election``."""
+        self._begin(None)
+        check_ttl_s(ttl_s)
+        return Election(self, name, ttl_s)
+
+    async def grant_lease(
+        self,
+        ttl_s: int,
+        *,
+        id: int = 0,  # noqa: A002  # etcd's word
+        timeout_ms: float | None = None,
+    ) -> LeaseTimes:
+        """A lease that nobody keeps alive by itself: it expires unless ``keep_lease_alive`` is called in time. ``id``:
+        the one that it gets, 0: the store chooses. Raises LEASE_EXISTS."""
+        timeout_ms = self._begin(timeout_ms)
+        check_ttl_s(ttl_s)
+        granted = await self._leases.grant(ttl_s, timeout_ms, lease_id(id))
+        return LeaseTimes(granted.id, granted.ttl_s, granted.ttl_s)
+
+    async def keep_lease_alive(self, lease: LeaseLike, *, timeout_ms: float | None = None) -> int:
+        """Gives a lease its full time again, and returns it in seconds. Raises LeaseNotFound."""
+        timeout_ms = self._begin(timeout_ms)
+        return (await self._leases.keep_alive(lease_id(lease), timeout_ms)).ttl_s
+
+    async def revoke_lease(self, lease: LeaseLike, *, timeout_ms: float | None = None) -> None:
+        """Ends a lease; its keys are deleted at one revision. Raises LeaseNotFound."""
+        timeout_ms = self._begin(timeout_ms)
+        await self._leases.revoke(lease_id(lease), timeout_ms)
+
+    async def lease_times(self, lease: LeaseLike, *, keys: bool = False, timeout_ms: float | None = None) -> LeaseTimes:
+        """How long a lease lives without a keepalive; with ``keys``, its keys. Raises LeaseNotFound."""
+        timeout_ms = self._begin(timeout_ms)
+        check_flag("keys", keys)
+        return await self._leases.times(lease_id(lease), keys=keys, timeout_ms=timeout_ms)
+
+    async def leases(self, *, timeout_ms: float | None = None) -> list[int]:
+        """The ids of all leases."""
+        return await self._leases.all(self._begin(timeout_ms))
+
+    # The store itself ----------------------------------------------------------------------------------------------
+
+    async def read(self, request: rpc.RangeRequest, timeout_ms: float | None = None) -> rpc.RangeResponse:
+        """A range as etcd's API has it, for what the other methods do not offer."""
+        return await self._reader.range(request, self._begin(timeout_ms))
+
+    async def backup(self, *, timeout_ms: float | None = None) -> AsyncGenerator[bytes]:
+        """The bytes of a copy of the whole store, of one revision, for a file; the same as ``etcdctl snapshot save``
+        writes. Its last 32 bytes are a digest of the others: raises CORRUPT_LOG if they are not. Raises Unavailable if
+        the node that streams it is gone in between. ``timeout_ms``: for each piece."""
+        timeout_ms = self._begin(timeout_ms)
+        async for blob in backup(self._nodes, timeout_ms, self._rng):
+            yield blob
 
     async def status(self, *, timeout_ms: float | None = None) -> StoreStatus:
         """The store as one node has it."""

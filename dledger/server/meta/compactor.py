@@ -23,7 +23,6 @@ from dledger.store.refusals import StoreRefused
 
 logger = logging.getLogger(__name__)
 
-HISTORY_S = 600.0
 NOTES = 10
 """So often in that time the revision is noted."""
 STEPS_AT_ONCE = 200
@@ -39,7 +38,7 @@ class _Note(NamedTuple):
 class Compactor:
     """Of one node."""
 
-    def __init__(self, runner: Runner[Store], replica: Callable[[], Replica], *, history_s: float = HISTORY_S) -> None:
+    def __init__(self, runner: Runner[Store], replica: Callable[[], Replica], history_s: float) -> None:
         """``replica`` gives the replica of `meta`, and raises an error that passes while there is none."""
         self._runner = runner
         self._replica = replica

@@ -148,7 +148,6 @@ class LeaseKeeper:
 
     async def lease_times(self, lease_id: int) -> LeaderLeaseTimes:
         commit_index = await self._confirm()
-        await self._runner.wait_applied(commit_index)
         replica = self._replica()
         remaining_s = self._serving_clock(replica).remaining_s(lease_id, replica.now_s())
         lease = self._runner.machine.leases.get(lease_id)
@@ -157,10 +156,12 @@ class LeaseKeeper:
         return LeaderLeaseTimes(lease.ttl_s, int(remaining_s), commit_index)
 
     async def _confirm(self) -> int:
-        """This node leads, and serves. Returns the commit index."""
+        """This node leads, and has applied all that was committed before the call. Returns the commit index."""
         replica = self._replica()
         replica.machine.check_serving()
-        return (await replica.reader.read_point(Consistency.LINEARIZABLE)).commit_index
+        commit_index = (await replica.reader.read_point(Consistency.LINEARIZABLE)).commit_index
+        await self._runner.wait_applied(commit_index)  # a grant that was just answered elsewhere may be among it
+        return commit_index
 
     def _serving_clock(self, replica: Replica) -> LeaseClock:
         replica.machine.check_serving()

@@ -13,7 +13,6 @@ from dledger.server.etcd.backend import ClusterMember, LeaseTimes
 from dledger.server.etcd.refusals import BAD_LEADER_TRANSFEREE, Refusal
 from dledger.server.meta.meta_store import MetaStore
 from dledger.store.machine import Store
-from dledger.store.quota import DEFAULT_QUOTA_BYTES
 from dledger.store.refusals import StoreCode, StoreRefused
 from dledger.store.watch import WatchHub
 
@@ -32,7 +31,7 @@ class MetaBackend:
         self._node = node
         self._meta = meta
         self.member_id = etcd_id(node.config.id)
-        self.quota_bytes = DEFAULT_QUOTA_BYTES
+        self.quota_bytes = node.config.limits.store_quota_bytes
 
     @property
     def cluster_id(self) -> int:

@@ -3,35 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from tests.etcd.programs import ROOT
-from tests.etcd.servers import ours
-from tests.unit.cli.conftest import Outcome, Run
-
-Kv = Callable[..., Outcome]
-
-
-@pytest.fixture
-def address() -> Iterator[str]:
-    with ours() as address:
-        yield address
-
-
-@pytest.fixture
-def kv(dledger: Run, address: str) -> Kv:
-    def run(*arguments: str, stdin: bytes | None = None) -> Outcome:
-        command, *rest = arguments
-        return dledger("kv", command, "--endpoints", address, *rest, stdin=stdin)
-
-    return run
+from tests.unit.cli.conftest import Kv, Outcome, begin
 
 
 def lines(outcome: Outcome) -> list[Any]:
@@ -170,17 +147,6 @@ def test_what_is_no_lease_is_wrong_usage(kv: Kv) -> None:
     outcome = kv("put", "a", "1", "--lease", "x")
     assert outcome.code == 2
     assert "'x' is no lease" in outcome.err
-
-
-def begin(*arguments: str) -> subprocess.Popen[bytes]:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("DLEDGER_")}
-    return subprocess.Popen(
-        [sys.executable, "-m", "dledger", "kv", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        cwd=ROOT,
-        env=environment,
-    )
 
 
 def test_a_watch_prints_changes_as_they_come_until_it_is_interrupted(kv: Kv, address: str) -> None:

@@ -304,7 +304,7 @@ async def test_ending_tells_what_is_under_way_that_its_outcome_is_unknown(
     backend.before = hold
     put = asyncio.create_task(cluster.store().put("a", ""))
     await backend.until_submitted(1)
-    await cluster.end()
+    await cluster.give_up()
     with pytest.raises(OutcomeUnknown):
         await put
 
