@@ -84,6 +84,7 @@ class RegisterCheck:
     def _recovered_revisions(self) -> dict[int, int]:
         """Of the operations of unknown outcome shown by somebody's answer."""
         writers = {each.value: each for each in self._operations if each.value}
+        assert len(writers) == sum(bool(each.value) for each in self._operations), "two operations write one value"
         revisions: dict[int, int] = {}
         for each in self._operations:
             answer = each.answer

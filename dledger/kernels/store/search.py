@@ -28,7 +28,8 @@ from typing import NamedTuple
 from dledger.kernels.store.register import Kind, Operation, Pair, Target, after, agrees, changes
 
 BUDGET = 200_000
-"""So many positions the search of one key enters before it gives up. So many again put the keys together."""
+"""So many positions more than the chain has operations the search of one key enters before it gives up. So many again
+put the keys together."""
 
 
 class Placed(NamedTuple):
@@ -66,10 +67,11 @@ class _OutOfBudgetError(Exception):
 def solve(keys: Mapping[str, KeyInDoubt], taken: AbstractSet[int], budget: int = BUDGET) -> dict[str, Verdict]:
     """``taken``: the revisions of all operations with a rank and a change, of every key."""
     named = frozenset().union(*(_named(*each) for each in keys.values()))
-    verdicts = {key: _alone(each, taken, named, _Purse(budget)) for key, each in keys.items()}
+    verdicts = {key: _alone(each, taken, named, _Purse(budget + len(each[0]))) for key, each in keys.items()}
     possible = [key for key, verdict in verdicts.items() if verdict is Verdict.POSSIBLE]
     try:
-        if not _together([keys[key] for key in possible], taken, _Purse(budget)):
+        lengths = sum(len(keys[key][0]) for key in possible)
+        if not _together([keys[key] for key in possible], taken, _Purse(budget + lengths)):
             verdicts |= dict.fromkeys(possible, Verdict.IMPOSSIBLE)
     except _OutOfBudgetError:
         verdicts |= dict.fromkeys(possible, Verdict.UNDECIDED)
