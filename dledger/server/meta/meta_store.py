@@ -24,7 +24,7 @@ from dledger.server.meta.group_table import GroupTable
 from dledger.server.meta.lease_keeper import LeaseKeeper
 from dledger.server.meta.meta_leader import MetaLeader
 from dledger.server.meta.meta_log import MetaLog
-from dledger.statemachine.keeper import Keeper
+from dledger.statemachine.keeper import Keeper, KeeperOptions
 from dledger.statemachine.local_log import LocalLog
 from dledger.statemachine.runner import Runner
 from dledger.store.machine import Store
@@ -42,11 +42,14 @@ class MetaStore:
         random: Random,
         there: Callable[[Callable[[], Replica]], AtLeader],
         *,
+        group: str = META_GROUP,
+        checkpoints: KeeperOptions | None = None,
         history_s: float = HISTORY_S,
     ) -> None:
-        """``there`` makes the way to another node that leads; it is given this node's replica of `meta`."""
+        """``there`` makes the way to another node that leads; it is given this node's replica of the ``group``."""
         self._node = node
-        self.leader = MetaLeader(node)
+        self._group = group
+        self.leader = MetaLeader(node, group)
         self.table = GroupTable()
         self.on_groups: Callable[[], None] = lambda: None
         """Told when the groups may be others, and as ``tell_when_current`` says."""
@@ -59,7 +62,7 @@ class MetaStore:
         self.runner.on_applied = self._on_applied
         self.watches = WatchHub(self.runner.machine.pairs)
         self.here.leases = self._leases = LeaseKeeper(self.runner, self.replica)
-        self._keeper = Keeper(self.runner, MACHINE_NAME, self.replica)
+        self._keeper = Keeper(self.runner, MACHINE_NAME, self.replica, checkpoints)
         self._compactor = Compactor(self.runner, self.replica, history_s=history_s)
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -85,13 +88,13 @@ class MetaStore:
 
     def _on_ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (failure := task.exception()) is not None:
-            self._node.on_failure(META_GROUP, as_refusal(failure, META_GROUP))
+            self._node.on_failure(self._group, as_refusal(failure, self._group))
 
     def replica(self) -> Replica:
-        """Of `meta`. Raises LEADER_NOT_READY while its log is being repaired here."""
-        if META_GROUP in self._node.groups.recovering:
-            raise error(Code.LEADER_NOT_READY, f"the log of {META_GROUP!r} is being repaired on this node")
-        return self._node.replica(META_GROUP)
+        """Of the store's group. Raises LEADER_NOT_READY while its log is being repaired here."""
+        if self._group in self._node.groups.recovering:
+            raise error(Code.LEADER_NOT_READY, f"the log of {self._group!r} is being repaired on this node")
+        return self._node.replica(self._group)
 
     @property
     def store(self) -> Store:
