@@ -152,19 +152,28 @@ class Seed:
         async with asyncio.TaskGroup() as tasks:
             checking = tasks.create_task(self._check_always(), name="check")
             telling = tasks.create_task(self._nemesis.directory.run(), name="directory")
+            lasting = self.begin_lasting(tasks)
             await self._safety()
             await self._nemesis.settle()
             await self._progress()
             await self._nemesis.end()
             await self._rest()
-            telling.cancel()
-            checking.cancel()
+            for task in (*lasting, telling, checking):
+                task.cancel()
         self._check_removed()
         for group in self._groups:
             members = self._members_of(group)
             await check_equal(members, group.journal)
             await check_served(members, group.journal)
         self._account()
+
+    def begin_lasting(self, _tasks: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
+        """What goes on until everything is at rest."""
+        return []
+
+    def is_at_rest(self) -> bool:
+        """As far as it is not said of every log and its state machine."""
+        return True
 
     # Safety ------------------------------------------------------------------------------------------------------
 
@@ -303,7 +312,7 @@ class Seed:
         deadline_s = self._cluster.world.time() + LIVENESS_S
         probed: set[str] = set()
         while not self._nemesis.directory.is_done or not all(
-            group.name in probed and self._is_level(group) for group in self._groups
+            self.is_at_rest() and group.name in probed and self._is_level(group) for group in self._groups
         ):
             if self._cluster.world.time() > deadline_s:
                 raise Violation("liveness", f"no rest within {LIVENESS_S:g} s: {self._cluster.describe()}")

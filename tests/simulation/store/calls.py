@@ -29,7 +29,11 @@ OTHERS_SHARE = 0.05
 
 
 class Unknown(Exception):
-    """No answer came."""
+    """No answer came, or one that leaves the outcome open: of that ``code``."""
+
+    def __init__(self, code: Code | None = None) -> None:
+        super().__init__(code)
+        self.code = code
 
 
 class Caller:
@@ -64,7 +68,7 @@ class Caller:
             raise Unknown from failure
         except OutcomeUnknown as unknown:
             self._trace.hit(f"branch store {unknown.code.name}", seat.name)
-            raise Unknown from unknown
+            raise Unknown(unknown.code) from unknown
         except DLedgerError as refusal:
             self._trace.hit(f"branch store refused {refusal.code.name}", seat.name)
             self._answers.refused(question, refusal, *ON_THE_WAY)

@@ -34,9 +34,8 @@ class History:
                 kv.Event(type=kv.Event.DELETE if is_tombstone(change) else kv.Event.PUT, kv=pair),
             )
             self._of_key.setdefault(pair.key, []).append(pair)
-        if pairs.revision > self.revision:
-            self.revision = pairs.revision
-            self._ends[self.revision] = len(self._events)
+            self._ends[pair.mod_revision] = len(self._events)
+        self.revision = pairs.revision
 
     # Reads -------------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,11 @@ from tests.simulation.groups import SimGroup
 from tests.simulation.nemesis import Mix
 from tests.simulation.run import Outcome, Seed, run_with
 from tests.simulation.store.kv_client import KvClient
+from tests.simulation.store.lease_client import LeaseClient
+from tests.simulation.store.limits import small_limits
+from tests.simulation.store.session_client import SessionClient
 from tests.simulation.store.store_truth import StoreTruth
+from tests.simulation.store.watch_client import WatchClient
 from tests.simulation.trace import Trace
 from tests.simulation.troubles.disks import DiskTroubles
 from tests.simulation.troubles.members import MemberTroubles
@@ -25,7 +29,8 @@ MIX = Mix(2.0, {DiskTroubles: 0.25, MemberTroubles: 0.4, TailTroubles: 0.25, Par
 
 
 def run_store_seed(seed: int, *, show: bool = False) -> Outcome:
-    return run_with(_simulate, seed, show=show)
+    with small_limits():
+        return run_with(_simulate, seed, show=show)
 
 
 async def _simulate(seed: int, trace: Trace, outcome: Outcome) -> None:
@@ -44,9 +49,24 @@ class StoreSeed(Seed):
 
     def begin_work(self, working: asyncio.TaskGroup, is_over: IsOver) -> None:
         group, seed = self._cluster.founding, self._seed
-        for at in range(3):
-            client = KvClient(f"c{at}", group, Random(seed + 10 + at))
-            working.create_task(client.run(is_over), name=f"kv {at}")
+        clients: list[KvClient | LeaseClient | SessionClient] = [
+            *(KvClient(f"c{at}", group, Random(seed + 10 + at)) for at in range(2)),
+            *(SessionClient(f"s{at}", group, Random(seed + 20 + at)) for at in range(2)),
+            *(LeaseClient(1_000 + at, group, Random(seed + 30 + at)) for at in range(4)),
+        ]
+        for client in clients:
+            working.create_task(client.run(is_over), name=type(client).__name__)
+
+    def begin_lasting(self, tasks: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
+        group = self._cluster.founding
+        self._watching = [WatchClient(f"w{at}", group, Random(self._seed + 40 + at)) for at in range(3)]
+        return [tasks.create_task(each.run(), name="watches") for each in self._watching]
+
+    def is_at_rest(self) -> bool:
+        """Every watch was told of all there is, and no lease is left that nobody keeps alive."""
+        truth = self._cluster.founding.truth
+        assert isinstance(truth, StoreTruth)
+        return truth.leases.have_ended and all(each.is_level for each in self._watching)
 
     async def probe(self, group: SimGroup, limit_s: float) -> bool:
         world = self._cluster.world

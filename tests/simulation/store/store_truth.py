@@ -13,8 +13,10 @@ from dledger.statemachine.records import Command
 from dledger.statemachine.sessions import Answer
 from dledger.store.machine import Store
 from dledger.store.refusals import StoreCode, StoreRefused
+from dledger.v1 import store_pb2
 from tests.simulation.machine_truth import MachineTruth
 from tests.simulation.store.history import History
+from tests.simulation.store.lease_truth import LeaseTruth
 from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
@@ -49,6 +51,8 @@ class StoreTruth(MachineTruth[Store]):
         """By session and request."""
         self.given_once: set[bytes] = set()
         """Commands that a client gives once, and that say which they are."""
+        config = group.cluster.config_of(next(iter(group.cluster.hosts.values())))
+        self.leases = LeaseTruth(1 + config.timings.max_clock_drift / 2)
         self.refused: set[bytes] = set()
         """Of these, what was surely not appended, by what the client was told."""
 
@@ -70,6 +74,7 @@ class StoreTruth(MachineTruth[Store]):
         except Refused as refusal:
             answer = Answer(store.encode_refusal(refusal), is_refusal=True)
         self.history.take(store.pairs)
+        self.leases.applied(store_pb2.StoreCommand.FromString(payload), store.leases, self._world.time())
         self.answers[command.session, command.request] = answer
         done = self._done[payload]
         done.append(Done(answer, self._world.time()))
@@ -104,6 +109,11 @@ class StoreTruth(MachineTruth[Store]):
             raise Violation("what is answered was applied", f"request {request} of session {session}")
         if not self._is_alike(told, first):
             raise Violation("a command has its first answer", f"{request} of session {session}: {told!r}, not {first}")
+
+    def check_expired(self, session: int) -> None:
+        """Its client was told so. It acknowledged nothing that it asks for again."""
+        if session in self._sessions:
+            raise Violation("a session that is used does not end", f"{session}")
 
     def _is_alike(self, told: Told, answer: Answer) -> bool:
         if isinstance(told, StoreRefused):
