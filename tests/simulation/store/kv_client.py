@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from random import Random
 
 from google.protobuf.message import Message
@@ -171,14 +172,13 @@ class KvClient:
         least = 0 if request.serializable else self._truth.revision
         compacted = 0 if request.serializable else self._truth.compact_revision
         try:
-            told = await self._caller.call(seat, lambda store: store.kv.Range(request, THROUGH), self._patience_s())
+            answer = await self._caller.call(seat, partial(_read, request), self._patience_s())
         except (Unknown, DLedgerError):
             return None
         except StoreRefused as refusal:
             self._trace.hit(f"branch store read {refusal.code.name}")
             self._truth.check_read_refused(request, refusal, least)
             return None
-        answer: rpc.RangeResponse = told
         self._truth.check_range(request, answer, least, compacted)
         self._trace.note("read", self._name, seat.name, answer.header.revision)
         self._group.journal.reads += 1
@@ -212,3 +212,10 @@ class KvClient:
 
     def _patience_s(self) -> float:
         return self._random.choice((0.3, 2.0, 12.0))
+
+
+async def _read(request: rpc.RangeRequest, store: SeatStore) -> rpc.RangeResponse:
+    least = store.least_revision
+    answer: rpc.RangeResponse = await store.kv.Range(request, THROUGH)
+    store.tell(answer.header.revision, least)
+    return answer

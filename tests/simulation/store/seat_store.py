@@ -14,6 +14,7 @@ from dledger.server.meta.meta_store import MetaStore
 from dledger.statemachine.keeper import KeeperOptions
 from dledger.statemachine.runner import Runner
 from dledger.store.machine import Store
+from tests.simulation.store.store_truth import StoreTruth
 from tests.simulation.store.way import WayToLeader
 from tests.simulation.violation import Violation
 
@@ -61,6 +62,8 @@ class SeatStore:
         self.watches = WatchService(self.backend, random, progress_interval_s=PROGRESS_INTERVAL_S)
         self.is_open = False
         """Its port takes calls."""
+        self.least_revision = 0
+        """What this life told its clients, and what was committed before it began: it serves nothing older."""
         self._rebuilds = 0
         """That somebody asked for."""
         applied, self.meta.runner.on_applied = self.meta.runner.on_applied, self._on_applied
@@ -69,10 +72,24 @@ class SeatStore:
     def start(self) -> None:
         self.meta.start()
         self.is_open = True
+        self.least_revision = self.truth.revision
 
     async def close(self) -> None:
         self.is_open = False
         await self.meta.stop()
+
+    def tell(self, revision: int, least: int) -> None:
+        """It is about to be told to a client, who asked when ``least`` was the least."""
+        if revision < least:
+            name = self._share.seat.name
+            raise Violation("a node serves nothing older", f"{name} tells of revision {revision}, and told of {least}")
+        self.least_revision = max(self.least_revision, revision)
+
+    @property
+    def truth(self) -> StoreTruth:
+        truth = self._share.seat.group.truth
+        assert isinstance(truth, StoreTruth)
+        return truth
 
     @property
     def runner(self) -> Runner[Store]:
@@ -94,10 +111,8 @@ class SeatStore:
     def _on_applied(self) -> None:
         self._applied()
         seat = self._share.seat
-        truth = seat.group.truth
-        assert truth is not None
         try:
-            truth.check_state(self._share)
+            self.truth.check_state(self._share)
             if self.runner.rebuilds > self._rebuilds:
                 raise Violation("a state that is right is not built anew", seat.name)
         except Violation as violation:

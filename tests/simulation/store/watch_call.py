@@ -36,6 +36,8 @@ class WatchCall:
         self._task: asyncio.Task[object] | None = None
         self._requests: asyncio.Queue[rpc.WatchRequest] | None = None
         self._has_room: asyncio.Event | None = None
+        self._least: dict[int, int] = {}
+        """By watch: what the node had told when it was asked for it."""
         self._early: list[rpc.WatchRequest] = []
         self.ended = asyncio.Event()
         life.process.ask(self._serve).add_done_callback(self._on_end)
@@ -81,6 +83,8 @@ class WatchCall:
             self._requests.put_nowait(request)
         async with aclosing(self._store.watches.Watch(self._asked(self._requests), THROUGH)) as responses:
             async for response in responses:
+                if response.created:
+                    self._store.tell(response.header.revision, self._least[response.watch_id])
                 self._under_way += 1
                 self._deliver(rpc.WatchResponse.FromString(response.SerializeToString()))
                 while self._under_way >= WINDOW:
@@ -89,7 +93,9 @@ class WatchCall:
 
     async def _asked(self, requests: asyncio.Queue[rpc.WatchRequest]) -> AsyncIterator[rpc.WatchRequest]:
         while True:
-            yield await requests.get()
+            request = await requests.get()
+            self._least[request.create_request.watch_id] = self._store.least_revision
+            yield request
 
     def _put(self, request: rpc.WatchRequest) -> None:
         if self._requests is None:
