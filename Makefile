@@ -40,10 +40,13 @@ SCENARIOS ?= bulk catchup failover idle groups members reads growth
 bin := .venv/bin
 pip := $(bin)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo demo-spark test test-clients test-spark spark-kills test-root test-docker test-etcd etcd check lint format soak sim liveness fuzz conformance jepsen bench bench-all bench-gate proof proof-quick proof-report proto clean
+.PHONY: demo demo-kv demo-spark test test-clients test-spark spark-kills test-root test-docker test-etcd etcd check lint format soak sim liveness fuzz conformance jepsen bench bench-all bench-gate proof proof-quick proof-report proto clean
 
 demo: .venv/.installed
 	@$(bin)/python -m dledger demo
+
+demo-kv: .venv/.installed
+	@$(bin)/python -m dledger demo kv
 
 demo-spark: .venv/.spark-extra
 	@$(bin)/python -m dledger spark demo

@@ -24,6 +24,7 @@ from dledger.cli.records import line_batches, whole
 from dledger.cli.runtime import EXIT_INTERRUPTED, EXIT_OUTPUT, complain, run
 from dledger.cli.streams import OutputError, discard_output
 from dledger.cli.units import RECORD_INDEX
+from dledger.cli.waiting import Waiting
 from dledger.common.config import Limits
 from dledger.common.errors import MAX_QUOTED_CHARS, Code, ConfigError, DLedgerError, OutcomeUnknown, error
 from dledger.common.memory import keep_freed_memory
@@ -35,6 +36,8 @@ BATCHES_IN_FLIGHT = 8
 ALONE_ABOVE_BYTES = Limits().max_record_bytes
 """What servers take by default. Behind a larger record nothing is sent until it is taken. If it is refused, the user
 makes it smaller and goes on with its line. Nothing behind it is in the log."""
+PATIENCE_S = 1.0
+"""A failover is a delay of less: nothing is said of it."""
 STDIN = 0
 
 
@@ -90,9 +93,17 @@ class Appender:
     """Keeps a bounded number of batches in flight, and stops at the first that fails."""
 
     def __init__(
-        self, log: Log, tally: Tally, progress: Progress, *, is_lines: bool, expect_index: int | None = None
+        self,
+        log: Log,
+        tally: Tally,
+        progress: Progress,
+        waiting: Waiting,
+        *,
+        is_lines: bool,
+        expect_index: int | None = None,
     ) -> None:
         """``expect_index``: the index that the first record must get, and the others behind it; None: any."""
+        self._waiting = waiting
         self._log = log
         self._expect_index = expect_index
         self._is_lines = is_lines
@@ -127,6 +138,8 @@ class Appender:
             await self._slots.acquire()
             if self._failed.is_set():
                 return
+            if not self._in_flight:
+                self._waiting.restart()
             sent = Sent.of(batch, self._tally.submitted + 1)
             self._tally.submitted += sent.records
             try:
@@ -165,6 +178,7 @@ class Appender:
             self._fail(error(Code.INTERNAL_ERROR, f"{type(failure).__name__}: {failure}"), 0)
 
     def _acknowledge(self, acks: Acks, size_bytes: int) -> None:
+        self._waiting.restart()
         tally = self._tally
         tally.acknowledged += len(acks)
         tally.submitted_bytes += size_bytes
@@ -276,19 +290,20 @@ async def _append(
     raw: bool,
     expect_index: int | None,
 ) -> None:
-    connect = partial(target.connect, limits=limits_for(LARGEST_RECORD_BYTES))
     descriptor = _open(file) if file else STDIN
     try:
         with (
             Progress("appending", None if data else _size(descriptor)) as progress,
+            Waiting(PATIENCE_S) as waiting,
             cancelled_by_signals(lambda: _say_what_is_waited_for(tally, target, progress)),
         ):
             async with (
-                connect() as log,
+                target.connect(limits=limits_for(LARGEST_RECORD_BYTES), on_wait=waiting.tell) as log,
                 aclosing(_input(tally, data, descriptor, raw=raw)) as batches,
             ):
                 is_lines = not data and not raw
-                await Appender(log, tally, progress, is_lines=is_lines, expect_index=expect_index).run(batches)
+                appender = Appender(log, tally, progress, waiting, is_lines=is_lines, expect_index=expect_index)
+                await appender.run(batches)
     finally:
         if file:
             os.close(descriptor)

@@ -17,6 +17,8 @@ from dledger.cli.cluster import LocalCluster
 from dledger.cli.demo_check import Fingerprint, Verdict, compare, dense, worst
 from dledger.cli.demo_feed import Feed, Milestone
 from dledger.cli.demo_input import Source, one_file, standard_library
+from dledger.cli.demo_kv import demo_kv
+from dledger.cli.demo_story import CATCH_UP_TIMEOUT_S, POLL_S, Story, leader_but
 from dledger.cli.options import DEV_NODES, option, output_option
 from dledger.cli.output import Progress, print_json, table
 from dledger.cli.runtime import EXIT_BAD, EXIT_OK, run
@@ -28,33 +30,24 @@ if TYPE_CHECKING:
 
 KILL_AT, HOLD_AT, REVIVE_AT = 0.5, 0.6, 0.75
 CALL_TIMEOUT_MS = 30_000
-CATCH_UP_TIMEOUT_S = 60.0
-POLL_S = 0.02
 
 
-class Story:
-    """Tells on stderr what happens when."""
-
-    def __init__(self) -> None:
-        self._started = time.monotonic()
-
-    def tell(self, what: str, **style: Any) -> None:
-        """One event."""
-        clock = click.style(f"{time.monotonic() - self._started:6.1f} s", dim=True)
-        click.echo(f"{clock}  {click.style(what, **style)}", err=True)
-
-
-@click.command(short_help="Real input, a killed leader, and the proof that nothing was lost.")
+@click.group(
+    invoke_without_command=True, short_help="Real input, a killed leader, and the proof that nothing was lost."
+)
+@click.pass_context
 @option("--nodes", env="NODES", default=DEV_NODES, type=click.IntRange(3, 9), help="How many.")
 @option("--file", env="FILE", metavar="PATH", type=click.Path(exists=True, dir_okay=False), help="Other input.")
 @output_option("table", "json")
-def demo(*, nodes: int, file: str | None, output: str) -> int:
+def demo(context: click.Context, *, nodes: int, file: str | None, output: str) -> int:
     """Appends every line of CPython's standard library to five nodes, kills the leader half-way, and checks each node.
 
     Every line is an append of its own. The dead node is brought back, then the whole log is read from each node and
     compared with the input by SHA-256 over each record's length and bytes. Exits with 0 only if nothing was lost,
     duplicated or reordered. Takes free ports and a temporary directory.
     """
+    if context.invoked_subcommand is not None:
+        return EXIT_OK
     source = one_file(Path(file)) if file else standard_library()
     data = Path(tempfile.mkdtemp(prefix="dledger-demo-"))
     clean = False
@@ -68,6 +61,9 @@ def demo(*, nodes: int, file: str | None, output: str) -> int:
             click.echo(f"The nodes' files and logs are kept in {data}.", err=True)
     _show(result, output)
     return EXIT_OK if clean else EXIT_BAD
+
+
+demo.add_command(demo_kv)
 
 
 class _Demo:
@@ -153,16 +149,6 @@ def _nothing() -> None:
 
 def _copy(log: Log, node_id: str, end: int) -> AsyncGenerator[Batch]:
     return log.read_batches(0, end, consistency=Consistency.COMMITTED, node=node_id)
-
-
-async def leader_but(log: Log, former: str) -> str:
-    """The leader's id, as soon as there is one other than ``former``."""
-    async with asyncio.timeout(CATCH_UP_TIMEOUT_S):
-        while True:
-            status = await log.status()
-            if status.leader and status.leader != former:
-                return status.leader
-            await asyncio.sleep(POLL_S)
 
 
 async def _reaches(log: Log, node_id: str, commit_index: int) -> None:

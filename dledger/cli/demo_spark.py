@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dledger.cli.cluster import LocalCluster, last_words
-from dledger.cli.demo import CALL_TIMEOUT_MS, Story, leader_but
+from dledger.cli.demo import CALL_TIMEOUT_MS
 from dledger.cli.demo_check import Fingerprint, compare
 from dledger.cli.demo_feed import Feed, Milestone
 from dledger.cli.demo_input import Source
+from dledger.cli.demo_story import Story, leader_but
 from dledger.cli.output import Progress
 from dledger.cli.runtime import run
 from dledger.cli.spark_session import session

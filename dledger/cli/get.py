@@ -23,7 +23,7 @@ def get(*, target: Target, ranges: tuple[str, ...], node: str | None, render: Re
     \b
     7          record 7                    0:100      records 0 to 99 (also 0..100)
     -10:       the last ten (also -10)     :50        the first records up to 49
-    latest     the last record             @-15m      the last fifteen minutes
+    -1         the last record             @-15m      the last fifteen minutes
     +5         from the sixth on
     @2026-11-21, @2026-11-21T20:15, @1790000000000     from a time on (UTC, or milliseconds since the epoch)
     @2026-11-21T20:15..@2026-11-21T20:30               between two times
@@ -54,5 +54,4 @@ async def _get(target: Target, wanted: Range, node: str | None, render: Render) 
     async with target.connect() as log:
         reading = Reading(log, node)
         start, end = await reading.span(wanted)
-        if start < end:
-            await reading.copy(start, end, render)
+        await reading.copy(start, end, render)

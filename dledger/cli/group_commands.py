@@ -203,10 +203,9 @@ async def _described(cluster: Cluster, info: GroupInfo) -> _Described:
 
 @asynccontextmanager
 async def _telling(target: Target) -> AsyncIterator[Cluster]:
-    """The cluster at ``target``; the waits of its operations on groups are shown."""
-    async with target.connect_cluster() as cluster:
-        with Waiting() as waiting:
-            cluster.groups.on_wait = waiting.tell
+    """The cluster at ``target``; the waits of its calls are shown."""
+    with Waiting() as waiting:
+        async with target.connect_cluster(on_wait=waiting.tell) as cluster:
             yield cluster
 
 

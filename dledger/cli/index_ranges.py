@@ -9,27 +9,24 @@ is the only form for times of day, which hold colons themselves. A place is
 * ``@t``      the first record at or after a time: 2026-11-21, 2026-11-21T20:15 (UTC, unless an offset like +01:00
               follows), or milliseconds since the epoch;
 * ``@-15m``   the same, for the time fifteen minutes ago;
-* ``latest``  the last record, as ``-1``.
+* ``latest``  the end: only records that come later lie behind it.
 
 A number alone is one record; ``+5``, ``-10``, ``@t`` and ``@-15m`` alone reach to the end. What lies outside the log is
 left out, as in Python. A start behind the log's end, or below its beginning, is refused when it was named by its index.
-The caller counts on missing records then. A range that is written backwards is refused.
+The caller counts on missing records then. A range that is written backwards is refused, and so is one that begins at
+``latest``.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable
-from enum import Enum
 from typing import NamedTuple
 
 from dledger.cli.units import DURATION_UNITS_MS, number_up_to
 from dledger.common.errors import Code, ConfigError, error, quoted
+from dledger.common.places import LATEST, THE_END, Bounds, Kind, Place, TimestampOf, index_of
 from dledger.common.times import EXAMPLE, iso_ms
 from dledger.common.types import MAX_INDEX
-
-TimestampOf = Callable[[int], Awaitable[int]]
-"""The timestamp in ms of the record with an index."""
 
 _PLACE = re.compile(r"(?P<kind>[+@-]?)(?P<digits>[0-9]+)", re.ASCII)
 _AGO = re.compile(r"@-(?P<digits>[0-9]+)(?P<unit>[A-Za-z]*)", re.ASCII)
@@ -37,24 +34,6 @@ _FORGOT_MINUS = re.compile(r"@[0-9]+[A-Za-z]+", re.ASCII)
 _TIME_OF_DAY = re.compile(r"@[^@]*[T ]\d\d:", re.ASCII)
 HELP = f"write 7, 0:100, -10:, :50, +5, -10, latest, @2026-11-21, @{EXAMPLE} or @-15m"
 RANGE_OF_TIMES = f"between two times of day write .. , as in @{EXAMPLE}..@2026-11-21T20:30"
-LATEST = "latest"
-
-
-class Kind(Enum):
-    """What a place is counted from."""
-
-    INDEX = ""
-    AFTER_START = "+"
-    BEFORE_END = "-"
-    TIME = "@"
-    AGO = "@-"
-
-
-class Place(NamedTuple):
-    """A place in the log, as it was written."""
-
-    kind: Kind
-    value: int
 
 
 class Range(NamedTuple):
@@ -65,17 +44,10 @@ class Range(NamedTuple):
     single: bool = False
 
 
-class Bounds(NamedTuple):
-    """The first record that is left and one past the last committed one."""
-
-    first: int
-    end: int
-
-
 def parse_place(text: str) -> Place:
     """Raises CONFIG_ERROR."""
     if text == LATEST:
-        return Place(Kind.BEFORE_END, 1)
+        return THE_END
     if text.startswith("@"):
         return _parse_time(text)
     match = _PLACE.fullmatch(text)
@@ -118,14 +90,25 @@ def parse_range(text: str) -> Range:
     start, found, end = (text, "", "") if sign == ":" and _TIME_OF_DAY.search(text) else text.partition(sign)
     if not found:
         place = parse_place(start)
-        return Range(place, None, single=place.kind is Kind.INDEX)
+        _check_reaches(place)
+        return Range(place, None, single=place.is_named)
     # Behind the sign, @t1:t2 needs no second @.
-    if end and start.startswith("@") and end[0] not in "@+-":
+    if end and end != LATEST and start.startswith("@") and end[0] not in "@+-":
         end = f"@{end}"
     wanted = Range(parse_place(start) if start else None, parse_place(end) if end else None)
     if _is_backwards(wanted):
         raise ConfigError(f"{quoted(text)} ends before it begins: write the smaller one first, {end}:{start}")
+    _check_reaches(wanted.start)
     return wanted
+
+
+def _check_reaches(start: Place | None) -> None:
+    """Raises CONFIG_ERROR for a range behind which nothing can lie yet."""
+    if start == THE_END:
+        raise ConfigError(
+            f"{LATEST} is the end of the log, and nothing lies behind it yet: write -1 for the last record, or "
+            f"dledger tail -f --from {LATEST} for the records that come"
+        )
 
 
 def _is_backwards(wanted: Range) -> bool:
@@ -144,29 +127,16 @@ async def resolve(wanted: Range, bounds: Bounds, timestamp_of: TimestampOf, now_
     if wanted.start is None:
         start = bounds.first
     else:
-        start = await _index(_at(wanted.start, now_ms), bounds.first, bounds, timestamp_of)
-        if wanted.start.kind is Kind.INDEX:
+        start = await index_of(wanted.start.at(now_ms), bounds, timestamp_of)
+        if wanted.start.is_named:
             _check_start(start, bounds, single=wanted.single)
     if wanted.single:
         return start, start + 1
-    end = bounds.end if wanted.end is None else await _index(_at(wanted.end, now_ms), start, bounds, timestamp_of)
+    end = bounds.end
+    if wanted.end is not None:
+        end = await index_of(wanted.end.at(now_ms), bounds, timestamp_of, base=start)
     start = max(start, bounds.first)
     return start, max(start, min(end, bounds.end))
-
-
-def _at(place: Place, now_ms: int) -> Place:
-    """How long ago, as a time."""
-    return Place(Kind.TIME, max(0, now_ms - place.value)) if place.kind is Kind.AGO else place
-
-
-async def _index(place: Place, base: int, bounds: Bounds, timestamp_of: TimestampOf) -> int:
-    if place.kind is Kind.INDEX:
-        return place.value
-    if place.kind is Kind.AFTER_START:
-        return min(base + place.value, bounds.end)
-    if place.kind is Kind.BEFORE_END:
-        return max(bounds.end - place.value, bounds.first)
-    return await first_at_or_after(place.value, bounds, timestamp_of)
 
 
 def _check_start(start: int, bounds: Bounds, *, single: bool) -> None:
@@ -175,15 +145,3 @@ def _check_start(start: int, bounds: Bounds, *, single: bool) -> None:
         raise error(Code.INDEX_LESS_THAN_LOCAL_BEGIN, f"record {start} was trimmed: {held}", first_index=bounds.first)
     if start > bounds.end or (single and start == bounds.end):
         raise error(Code.INDEX_OUT_OF_RANGE, f"there is no record {start} yet: {held}", commit_index=bounds.end - 1)
-
-
-async def first_at_or_after(timestamp_ms: int, bounds: Bounds, timestamp_of: TimestampOf) -> int:
-    """By bisection: the log's timestamps never run backwards."""
-    low, high = bounds
-    while low < high:
-        middle = (low + high) // 2
-        if await timestamp_of(middle) < timestamp_ms:
-            low = middle + 1
-        else:
-            high = middle
-    return low

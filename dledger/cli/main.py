@@ -15,6 +15,7 @@ from dledger.version import __version__
 SECTIONS = {
     "Run nodes": {"serve": "serve_command", "dev": "dev", "demo": "demo"},
     "Use the log": {"append": "append", "get": "get", "tail": "tail", "bench": "bench"},
+    "Use the store": {"kv": "kv"},
     "Analyse it": {"spark": "spark"},
     "Look after it": {
         "status": "status",
@@ -23,10 +24,16 @@ SECTIONS = {
         "log": "log_command",
         "admin": "admin",
         "group": "group_commands",
+        "completion": "completion",
     },
 }
 
-ALSO = {"members": ("status", "status"), "help": ("main", "help_command"), "version": ("main", "version_command")}
+ALSO = {
+    "members": ("status", "status"),
+    "read": ("get", "get"),
+    "help": ("main", "help_command"),
+    "version": ("main", "version_command"),
+}
 """Names not shown by --help, each with the module and the name of its command: users try these first."""
 
 BEHIND_COMMANDS = frozenset({"--endpoints", "--group", "--timeout", "--output", "-o"})
@@ -109,6 +116,7 @@ def cli() -> None:
     dledger tail -f                      what comes
     dledger status                       who leads, how far everyone is
     dledger group create orders          a log more, for --group orders of every command
+    dledger kv put color red             a key of the store
 
     Every flag has an environment variable. stdout is data only; progress and errors go to stderr.
 

@@ -49,8 +49,8 @@ def plan_move(group: GroupInfo, node_id: str, loads: Mapping[str, int], away: Co
 async def move_off(target: Target, node_id: str, say: Callable[[str], object], *, dry_run: bool = False) -> None:
     """Moves the node off all groups but ``meta``. Raises what stands in the way; run again, it goes on from there. A
     dry run says who would take each place, and asks whether that node can."""
-    async with target.connect_cluster() as cluster:
-        with Waiting() as waiting:
+    with Waiting() as waiting:
+        async with target.connect_cluster(on_wait=waiting.tell) as cluster:
             status = await cluster.log(META_GROUP).status()
             groups = await cluster.groups.list()
             others = [each for each in status.nodes if each.id != node_id]
@@ -84,7 +84,6 @@ async def _try(log: Log, move: Move) -> None:
 
 async def _carry_out(log: Log, move: Move, timeout_ms: int, waiting: Waiting) -> None:
     admin, successor = log.admin, move.successor
-    admin.on_wait = waiting.tell
     if successor is not None:
         await admin.add_learner(successor, "")
         await once_it_passes(lambda left_ms: admin.promote(successor, timeout_ms=left_ms), timeout_ms, waiting)

@@ -16,6 +16,7 @@ from dledger.common.types import DEFAULT_GROUP, META_GROUP, check_group_name
 
 if TYPE_CHECKING:
     from dledger.client import Cluster, Log
+    from dledger.client.waits import OnWait
     from dledger.common.config import Limits
 
     _ParamType = click.ParamType[str]
@@ -97,19 +98,21 @@ class Target(NamedTuple):
     is_cluster: bool = False
     """No group was named, and the command is about the cluster then: ``group`` is ``meta``, which all nodes are in."""
 
-    def connect_cluster(self) -> Cluster:
-        """A client of all groups."""
+    def connect_cluster(self, *, on_wait: OnWait | None = None) -> Cluster:
+        """A client of all groups. It tells ``on_wait`` what it waits for."""
         import dledger.client  # noqa: PLC0415  # as below
 
-        return dledger.client.connect_cluster(self.endpoints, timeout_ms=self.timeout_ms)
+        return dledger.client.connect_cluster(self.endpoints, timeout_ms=self.timeout_ms, on_wait=on_wait)
 
-    def connect(self, endpoints: str = "", *, limits: Limits | None = None) -> Log:
+    def connect(self, endpoints: str = "", *, limits: Limits | None = None, on_wait: OnWait | None = None) -> Log:
         """A client of the group, over ``endpoints`` instead of the target's own if given. What is beyond ``limits`` it
-        refuses without asking a server."""
+        refuses without asking a server. It tells ``on_wait`` what it waits for."""
         import dledger.client  # noqa: PLC0415  # gRPC takes 0.1 s to import: not for --help
 
         where = endpoints or self.endpoints
-        return dledger.client.connect(where, group=self.group, timeout_ms=self.timeout_ms, limits=limits)
+        return dledger.client.connect(
+            where, group=self.group, timeout_ms=self.timeout_ms, limits=limits, on_wait=on_wait
+        )
 
 
 def option(*names: str, env: str, **settings: Any) -> Callable[[Command], Command]:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from dledger.cli.index_ranges import Bounds, Range, resolve
+from dledger.cli.index_ranges import Range, resolve
 from dledger.cli.output import Progress
 from dledger.cli.record_format import RecordWriter, Render
 from dledger.common.errors import Code, error
+from dledger.common.places import Bounds, Kind, Place
 from dledger.common.types import Consistency
 
 if TYPE_CHECKING:
-    from dledger.client import Log
+    from collections.abc import Callable
+
+    from dledger.client import Batch, Log
 
 
 class Reading:
@@ -26,18 +29,30 @@ class Reading:
 
     async def span(self, wanted: Range) -> tuple[int, int]:
         """The indexes [start, end) that are meant by ``wanted`` now."""
-        return await resolve(wanted, await self._bounds(), self._timestamp_of, time.time_ns() // 1_000_000)
+        return await resolve(wanted, await self._bounds(), self._timestamp_of, _now_ms())
 
-    async def copy(self, start: int, end: int | None, render: Render, *, follow: bool = False) -> None:
+    async def copy(self, start: int, end: int, render: Render) -> None:
         """Prints the records from ``start`` on, before ``end``, each by ``render``."""
-        total = None if end is None else end - start
+        if start == end:
+            return
+        with Progress("reading", end - start) as progress:
+            await self._print(render, lambda batch: progress.update(batch.end_index - start), start=start, end=end)
+
+    async def follow(self, place: Place, render: Render) -> None:
+        """Prints the records from ``place`` on, and new ones. From a future time on it prints no record of an earlier
+        time."""
+        place = place.at(_now_ms())
+        if place.kind is Kind.TIME:
+            await self._print(render, since=place.value, follow=True)
+        else:
+            start, _ = await self.span(Range(place, None))
+            await self._print(render, start=start, follow=True)
+
+    async def _print(self, render: Render, tell: Callable[[Batch], None] = lambda _: None, **which: Any) -> None:
         writer = RecordWriter(sys.stdout.buffer, render)
-        batches = self._log.read_batches(start, end, follow=follow, consistency=self._consistency, node=self._node)
-        with Progress("reading", total) as progress:
-            async for batch in batches:
-                writer.write(batch.base_index, batch.term, batch.timestamp_ms, batch.records())
-                if total is not None:
-                    progress.update(batch.end_index - start)
+        async for batch in self._log.read_batches(**which, consistency=self._consistency, node=self._node):
+            writer.write(batch.base_index, batch.term, batch.timestamp_ms, batch.records())
+            tell(batch)
 
     async def _bounds(self) -> Bounds:
         if self._node is None:
@@ -54,3 +69,7 @@ class Reading:
 
     async def _timestamp_of(self, index: int) -> int:
         return (await self._log.get(index, self._consistency, node=self._node)).timestamp_ms
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import click
 
-from dledger.cli.index_ranges import Kind, Place, Range, parse_place
+from dledger.cli.index_ranges import Range, parse_place
 from dledger.cli.options import Target, client_options, option
 from dledger.cli.reading import Reading
 from dledger.cli.record_format import Render, record_options
 from dledger.cli.runtime import run
 from dledger.common.errors import ConfigError
+from dledger.common.places import LATEST, Kind, Place
 
 LAST = 10
 
 
 @click.command(short_help="Prints the last records, and those that come.")
 @option("-f", "--follow", env="FOLLOW", is_flag=True, help="Go on with what is appended from now on.")
-@option("--from", "start", env="FROM", metavar="INDEX", help="Where to begin: 7, -10, +5, @-15m, @2026-11-21T20:15.")
+@option("--from", "start", env="FROM", metavar="PLACE",
+        help="Where to begin: 7, -10, +5, latest, @-15m, @2026-11-21T20:15.")  # fmt: skip
 @option(
     "-n",
     "--lines",
@@ -36,6 +38,7 @@ def tail(
     dledger tail -f
     dledger tail -f --from 0 -o json
     dledger tail -f --from @-15m --show-time
+    dledger tail -f --from latest               only the records that come
     dledger tail -f --format '%o %D %s\\n'     as of get, without its -f
     """
     if start is None:
@@ -44,6 +47,8 @@ def tail(
         place, most = parse_place(start), lines
     if follow and most is not None:
         raise ConfigError("-n ends what --from begins, and -f never ends: leave one of them out")
+    if start == LATEST and not follow:
+        raise ConfigError(f"{LATEST} is the end of the log, and nothing lies behind it yet: add -f, or write --from -1")
     run(_tail(target, place, most, node, render, follow=follow))
 
 
@@ -52,8 +57,8 @@ async def _tail(
 ) -> None:
     async with target.connect() as log:
         reading = Reading(log, node)
+        if follow:
+            await reading.follow(place, render)
+            return
         start, end = await reading.span(Range(place, None))
-        if most is not None:
-            end = min(end, start + most)
-        if follow or start < end:
-            await reading.copy(start, None if follow else end, render, follow=follow)
+        await reading.copy(start, end if most is None else min(end, start + most), render)

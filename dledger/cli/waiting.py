@@ -27,9 +27,14 @@ WAITS_FOR = "waits_for"
 
 
 class Waiting:
-    """One line that is rewritten on a terminal; otherwise a line each second, if it says something new."""
+    """One line that is rewritten on a terminal; otherwise a line each second, if it says something new.
 
-    def __init__(self) -> None:
+    Nothing is shown of a wait before ``patience_s``.
+    """
+
+    def __init__(self, patience_s: float = 0.0) -> None:
+        self._patience_s = patience_s
+        self._began_at = time.monotonic()
         self._on_terminal = sys.stderr.isatty()
         self._told = ""
         self._next_at = 0.0
@@ -38,16 +43,28 @@ class Waiting:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._clear()
+
+    def restart(self) -> None:
+        """A wait is over, and another one begins."""
+        self._clear()
+        self._told = ""
+        self._began_at = time.monotonic()
+
+    def _clear(self) -> None:
         if self._on_terminal and self._told:
             click.echo("\r\x1b[2K", nl=False, err=True)
 
     def tell(self, sentence: object) -> None:
-        """Shows it; never more than one line."""
+        """Shows it, on one line."""
+        now = time.monotonic()
+        if now - self._began_at < self._patience_s:
+            return
         text = f"waiting: {' '.join(str(sentence).split())}"
         if self._on_terminal:
             click.echo(f"\r\x1b[2K{text}", nl=False, err=True)
-        elif text != self._told and time.monotonic() >= self._next_at:
-            self._next_at = time.monotonic() + TELL_INTERVAL_S
+        elif text != self._told and now >= self._next_at:
+            self._next_at = now + TELL_INTERVAL_S
             click.echo(text, err=True)
         else:
             return
@@ -56,10 +73,9 @@ class Waiting:
 
 @asynccontextmanager
 async def telling(target: Target) -> AsyncIterator[tuple[Log, Waiting]]:
-    """The log at ``target``; the waits of its admin operations are shown."""
-    async with target.connect() as log:
-        with Waiting() as waiting:
-            log.admin.on_wait = waiting.tell
+    """The log at ``target``; the waits of its calls are shown."""
+    with Waiting() as waiting:
+        async with target.connect(on_wait=waiting.tell) as log:
             yield log, waiting
 
 

@@ -24,12 +24,15 @@ from dledger.client.log import Log
 from dledger.client.metadata import MemberInfo, Metadata
 from dledger.client.named_producer import NamedProducer
 from dledger.client.results import FORGOTTEN_INDEX, Acks, AckSpan, Batch, SegmentInfo
+from dledger.client.store import BlockingStore, Compare, Op, Store
 from dledger.common.config import Limits
 from dledger.common.types import DEFAULT_GROUP
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Sequence
+
+    from dledger.client.waits import OnWait
 
 __all__ = [
     "FORGOTTEN_INDEX",
@@ -42,9 +45,11 @@ __all__ = [
     "BlockingGroups",
     "BlockingLog",
     "BlockingNamedProducer",
+    "BlockingStore",
     "ClientOptions",
     "Cluster",
     "ClusterStatus",
+    "Compare",
     "DiskInfo",
     "FollowerInfo",
     "GroupInfo",
@@ -55,9 +60,11 @@ __all__ = [
     "Metadata",
     "NamedProducer",
     "NodeStatus",
+    "Op",
     "PeerRefusal",
     "RetentionChange",
     "SegmentInfo",
+    "Store",
     "TrimResult",
     "connect",
     "connect_blocking",
@@ -76,14 +83,16 @@ def connect(
     max_batches_in_flight: int = DEFAULT_BATCHES_IN_FLIGHT,
     limits: Limits | None = None,
     rng: random.Random | None = None,
+    on_wait: OnWait | None = None,
 ) -> Log:
     """A client of one group of the cluster at ``endpoints`` (host:port, comma-separated or a list), for ``async with``.
 
     Without ``endpoints`` they are those of the variable DLEDGER_ENDPOINTS, as on the command line.
 
     Nothing is sent before the first use, so it raises only CONFIG_ERROR, and UNEXPECTED_ARGUMENT for what is of a
-    wrong type. One reachable endpoint is enough: the others
-    are learned from it. ``timeout_ms`` is every call's default deadline. See ``ClientOptions`` for the rest.
+    wrong type. One reachable endpoint is enough: the others are learned from it. ``timeout_ms`` is every call's default
+    deadline. ``on_wait`` is called with the reason why calls wait, once a second at most. See ``ClientOptions`` for the
+    rest.
 
     Endpoints of two clusters are refused by the calls (UNKNOWN_CLUSTER), as soon as both have answered. With a
     ``cluster_id`` (``(await log.metadata()).cluster_id`` tells it) nobody else is ever talked to: nodes of another are
@@ -99,6 +108,7 @@ def connect(
         max_batches_in_flight=max_batches_in_flight,
         limits=Limits() if limits is None else limits,
         rng=rng,
+        on_wait=on_wait,
     )
     return Log(given_endpoints(endpoints), options)
 
@@ -112,6 +122,7 @@ def connect_cluster(
     max_batches_in_flight: int = DEFAULT_BATCHES_IN_FLIGHT,
     limits: Limits | None = None,
     rng: random.Random | None = None,
+    on_wait: OnWait | None = None,
 ) -> Cluster:
     """A client of all groups of the cluster at ``endpoints``, for ``async with``: ``cluster.log("orders")``,
     ``cluster.groups``.
@@ -125,6 +136,7 @@ def connect_cluster(
         max_batches_in_flight=max_batches_in_flight,
         limits=Limits() if limits is None else limits,
         rng=rng,
+        on_wait=on_wait,
     )
     return Cluster(given_endpoints(endpoints), options)
 
@@ -139,6 +151,7 @@ def connect_blocking(
     max_batches_in_flight: int = DEFAULT_BATCHES_IN_FLIGHT,
     limits: Limits | None = None,
     rng: random.Random | None = None,
+    on_wait: OnWait | None = None,
 ) -> BlockingLog:
     """As ``connect``, for ``with``: every call blocks until it has its outcome. Safe to share between threads."""
     log = connect(
@@ -150,6 +163,7 @@ def connect_blocking(
         max_batches_in_flight=max_batches_in_flight,
         limits=limits,
         rng=rng,
+        on_wait=on_wait,
     )
     return BlockingLog(log)
 
@@ -163,6 +177,7 @@ def connect_cluster_blocking(
     max_batches_in_flight: int = DEFAULT_BATCHES_IN_FLIGHT,
     limits: Limits | None = None,
     rng: random.Random | None = None,
+    on_wait: OnWait | None = None,
 ) -> BlockingCluster:
     """As ``connect_cluster``, for ``with``: every call blocks until it has its outcome. Safe to share between
     threads."""
@@ -174,5 +189,6 @@ def connect_cluster_blocking(
         max_batches_in_flight=max_batches_in_flight,
         limits=limits,
         rng=rng,
+        on_wait=on_wait,
     )
     return BlockingCluster(cluster)

@@ -22,7 +22,8 @@ from dledger.client.pending import (
     check_record_size,
     split_records,
 )
-from dledger.client.results import Acks, AckSpan
+from dledger.client.split_call import joined
+from dledger.client.waits import TELL_INTERVAL_S
 from dledger.common.batch import as_record
 from dledger.common.errors import Code, DeadlineExceeded, DLedgerError, OutcomeUnknown, error
 from dledger.common.futures import release
@@ -31,6 +32,8 @@ from dledger.rpc.client.verdict import SAYS_ITSELF
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from dledger.client.results import Acks, AckSpan
+    from dledger.client.waits import Waits
     from dledger.common.batch import Buffer
     from dledger.common.config import Limits
     from dledger.common.types import Ack
@@ -51,7 +54,8 @@ EAGER_BATCHES = 4
 class AppendQueue:
     """Gathers, orders, bounds and settles. ``window`` batches may be in flight."""
 
-    def __init__(self, limits: Limits, *, window: int, max_pending_bytes: int, timeout_ms: float) -> None:
+    def __init__(self, limits: Limits, *, window: int, max_pending_bytes: int, timeout_ms: float, waits: Waits) -> None:
+        self._waits = waits
         self._loop = asyncio.get_running_loop()
         self._create_future = self._loop.create_future
         self._limits = limits
@@ -69,6 +73,8 @@ class AppendQueue:
         self._starving = False
         self._timer: asyncio.TimerHandle | None = None
         self._drained: asyncio.Future[None] | None = None
+        self._moved_at = 0.0
+        """The time of the last acknowledgement, or since then of the first call after an idle time."""
         self.in_flight: deque[PendingBatch] = deque()
         self.settled_batches = 0
         self.last_refusal: DLedgerError | None = None
@@ -142,10 +148,12 @@ class AppendQueue:
             spans.append(span)
         if self._starving:
             self._wake()
-        return _join(self._create_future(), spans)
+        return joined(self._create_future(), spans)
 
     def _new_batch(self, timeout_ms: float) -> PendingBatch:
         now = self._loop.time()
+        if not self.busy:
+            self._moved_at = now
         batch = PendingBatch(now, now + timeout_ms / 1000 + TICK_S, timeout_ms)
         self._queued.append(batch)
         if self._timer is None:
@@ -251,6 +259,7 @@ class AppendQueue:
         batch.acknowledge(base_index, term, timestamp_ms)
         self.settled_batches += 1
         self.last_refusal = None
+        self._moved_at = self._loop.time()
         self._forget(batch)
         if self._waiter is not None:
             if self._queued:
@@ -325,8 +334,15 @@ class AppendQueue:
         for batch in chain.from_iterable(sent.each() for sent in self.in_flight):
             if batch.deadline <= now and batch.waited_for:
                 self._expire_sent(batch)
+        if now - self._moved_at >= TELL_INTERVAL_S and self._anyone_waits():
+            self._waits.tell(self.last_refusal or self._silence())
         if self.busy:
             self._timer = self._loop.call_later(TICK_S, self._tick)
+
+    def _silence(self) -> DLedgerError:
+        """The reason of a wait without a refusal."""
+        text = "what was sent is not acknowledged yet" if self.in_flight else "no leader has answered yet"
+        return error(Code.TIMEOUT, text)
 
     def _expire_unsent(self, batch: PendingBatch) -> None:
         why = f": {self.last_refusal}" if self.last_refusal else ", too much waited before it"
@@ -356,43 +372,3 @@ class AppendQueue:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-
-
-def _join(whole: asyncio.Future[Acks], spans: Sequence[asyncio.Future[AckSpan]]) -> asyncio.Future[Acks]:
-    """Completes ``whole`` with all ``spans``, or with the gravest of their errors; cancelling it cancels them."""
-    left = len(spans)
-
-    def settle(_: asyncio.Future[AckSpan]) -> None:
-        nonlocal left
-        left -= 1
-        if left or whole.done():
-            return
-        failures = [failure for span in spans if not span.cancelled() and (failure := span.exception())]
-        if not failures:
-            whole.set_result(Acks([span.result() for span in spans]))
-            return
-        acknowledged = sum(span.result().count for span in spans if not span.cancelled() and not span.exception())
-        whole.set_exception(_partial(failures, acknowledged))
-
-    def cancel(call: asyncio.Future[Acks]) -> None:
-        if call.cancelled():
-            for span in spans:
-                span.cancel()
-
-    for span in spans:
-        span.add_done_callback(settle)
-    whole.add_done_callback(cancel)
-    return whole
-
-
-def _partial(failures: Sequence[BaseException], acknowledged: int) -> BaseException:
-    """The error of a call with batches of different outcomes: unknown as soon as one of them is, or one was
-    appended."""
-    unknown = next((failure for failure in failures if isinstance(failure, OutcomeUnknown)), None)
-    if acknowledged and unknown is None:
-        text = f"{acknowledged} of the call's records were appended, the rest was not: {failures[0]}"
-        return OutcomeUnknown(text, metadata={"acknowledged": str(acknowledged)})
-    if unknown is not None:
-        unknown.metadata["acknowledged"] = str(acknowledged)
-        return unknown
-    return failures[0]

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from dledger.client.metadata import Metadata
     from dledger.client.named_producer import NamedProducer
     from dledger.client.results import Acks, Batch, SegmentInfo
+    from dledger.client.starts import Since, Start
     from dledger.common.batch import Buffer
 
 Result = TypeVar("Result")
@@ -104,9 +105,10 @@ class BlockingLog(BlockingClient):
 
     def read_batches(
         self,
-        start: int = 0,
+        start: Start = 0,
         end: int | None = None,
         *,
+        since: Since | None = None,
         follow: bool = False,
         consistency: Consistency = Consistency.LINEARIZABLE,
         node: str | None = None,
@@ -115,7 +117,9 @@ class BlockingLog(BlockingClient):
         """The records of a range, by batches; the stream is closed with the iterator."""
 
         async def opened(log: Log) -> AsyncGenerator[list[Batch]]:
-            return log.read_lists(start, end, follow=follow, consistency=consistency, node=node, timeout_ms=timeout_ms)
+            return log.read_lists(
+                start, end, since=since, follow=follow, consistency=consistency, node=node, timeout_ms=timeout_ms
+            )
 
         lists = self._call(opened)
         try:
@@ -128,9 +132,10 @@ class BlockingLog(BlockingClient):
 
     def read(
         self,
-        start: int = 0,
+        start: Start = 0,
         end: int | None = None,
         *,
+        since: Since | None = None,
         follow: bool = False,
         consistency: Consistency = Consistency.LINEARIZABLE,
         node: str | None = None,
@@ -138,7 +143,7 @@ class BlockingLog(BlockingClient):
     ) -> Iterator[Entry]:
         """As ``read_batches``, record by record."""
         for batch in self.read_batches(
-            start, end, follow=follow, consistency=consistency, node=node, timeout_ms=timeout_ms
+            start, end, since=since, follow=follow, consistency=consistency, node=node, timeout_ms=timeout_ms
         ):
             yield from batch.entries()
 

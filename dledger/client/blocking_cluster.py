@@ -1,4 +1,4 @@
-"""``Cluster`` for programs without an event loop: one thread for the logs of all groups."""
+"""``Cluster`` for programs without an event loop: one thread for its logs and its store."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 from dledger.client.blocking import BlockingLog
 from dledger.client.loop_thread import LoopThread
 from dledger.client.misuse import BlockingClient
+from dledger.client.store.blocking import BlockingStore
 from dledger.common.types import DEFAULT_GROUP
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from dledger.client.cluster import Cluster
     from dledger.client.groups import Groups
     from dledger.client.log import Log
+    from dledger.client.store.store import Store
 
 Result = TypeVar("Result")
 
@@ -49,6 +51,14 @@ class BlockingCluster(BlockingClient):
             return self._cluster.log(group)
 
         return BlockingLog(self._thread.run(opened()), self._thread)
+
+    def store(self) -> BlockingStore:
+        """The key-value store of the cluster, as ``Cluster.store``."""
+
+        async def opened() -> Store:
+            return self._cluster.store()
+
+        return BlockingStore(self._thread.run(opened()), self._thread)
 
     @property
     def groups(self) -> BlockingGroups:

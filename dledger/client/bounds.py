@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from dledger.client.leader_locator import LeaderLocator
+    from dledger.client.waits import Waits
     from dledger.rpc.client.channels import Endpoint
 
 Result = TypeVar("Result")
@@ -31,14 +32,22 @@ _PASSING = PASSING - {Code.INTERNAL_ERROR}
 
 
 async def find_bounds(
-    leaders: LeaderLocator, group: str, consistency: Consistency, timeout_ms: float, rng: random.Random
+    leaders: LeaderLocator,
+    group: str,
+    consistency: Consistency,
+    node: str | None,
+    *,
+    timeout_ms: float,
+    rng: random.Random,
+    waits: Waits,
 ) -> tuple[int, int]:
-    """The first index and the commit index. Asks again through a failover; raises the last refusal after that."""
+    """The first index and the commit index, as ``node`` knows them if one is named. Asks again through a failover;
+    raises the last refusal after that."""
 
     async def ask(endpoint: Endpoint, timeout_ms: float) -> tuple[int, int]:
         return await ask_bounds(endpoint, group, consistency, timeout_ms)
 
-    return await _persist(leaders, None, consistency, ask, timeout_ms=timeout_ms, rng=rng)
+    return await _persist(leaders, node, consistency, ask, timeout_ms=timeout_ms, rng=rng, waits=waits)
 
 
 async def ask_bounds(endpoint: Endpoint, group: str, consistency: Consistency, timeout_ms: float) -> tuple[int, int]:
@@ -52,7 +61,7 @@ async def ask_bounds(endpoint: Endpoint, group: str, consistency: Consistency, t
 
 
 async def list_segments(
-    leaders: LeaderLocator, group: str, node: str | None, timeout_ms: float, rng: random.Random
+    leaders: LeaderLocator, group: str, node: str | None, *, timeout_ms: float, rng: random.Random, waits: Waits
 ) -> list[SegmentInfo]:
     """The segments on ``node``, or on any node. Asks again as ``find_bounds`` does."""
     request = log_pb2.ListSegmentsRequest(group=group)
@@ -64,7 +73,7 @@ async def list_segments(
             for each in answer.segments
         ]
 
-    return await _persist(leaders, node, Consistency.COMMITTED, ask, timeout_ms=timeout_ms, rng=rng)
+    return await _persist(leaders, node, Consistency.COMMITTED, ask, timeout_ms=timeout_ms, rng=rng, waits=waits)
 
 
 async def _persist(
@@ -75,9 +84,10 @@ async def _persist(
     *,
     timeout_ms: float,
     rng: random.Random,
+    waits: Waits,
 ) -> Result:
     """Asks until somebody answers. At the deadline it raises why nobody did."""
-    calls = CallLoop(timeout_ms, rng, passing=_PASSING)
+    calls = CallLoop(timeout_ms, rng, passing=_PASSING, on_wait=waits.refused)
     return await calls.ask(leaders, lambda: leaders.route(node, consistency), ask, attempt_ms=ATTEMPT_TIMEOUT_MS)
 
 

@@ -15,6 +15,8 @@ from dledger.common.types import DEFAULT_GROUP
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from dledger.client.waits import OnWait
+
 ENDPOINTS_VARIABLE = "DLEDGER_ENDPOINTS"
 DEFAULT_TIMEOUT_MS = 10_000
 DEFAULT_MAX_PENDING_BYTES = 64 * MIB
@@ -39,6 +41,9 @@ class ClientOptions:
     """The servers' limits, checked before anything is sent; the server has the last word."""
     rng: random.Random | None = None
     """Where jitter comes from; one of its own by default."""
+    on_wait: OnWait | None = None
+    """Called with the reason why calls wait: a refusal that passes by itself, or no answer for a second. It is called
+    once a second at most, in the client's loop or thread, and must not block."""
 
     def __post_init__(self) -> None:
         self._check_types()
@@ -74,6 +79,8 @@ class ClientOptions:
             raise InvalidRequest(f"limits is {self.limits!r}: give a dledger.Limits")
         if self.rng is not None and not isinstance(self.rng, random.Random):
             raise InvalidRequest(f"rng is {self.rng!r}: give a random.Random")
+        if self.on_wait is not None and not callable(self.on_wait):
+            raise InvalidRequest(f"on_wait is {self.on_wait!r}: give a function that takes the reason")
 
 
 def given_endpoints(endpoints: str | Sequence[str] | None) -> str | Sequence[str]:

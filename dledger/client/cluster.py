@@ -1,4 +1,4 @@
-"""A whole cluster as a program sees it: the logs of its groups over one set of connections, and its groups."""
+"""A whole cluster as a program sees it: its logs over one set of connections, its groups, and its store."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from dledger.client.groups import Groups
 from dledger.client.leader_locator import LeaderLocator
 from dledger.client.log import Log
 from dledger.client.misuse import AsyncClient
+from dledger.client.store.store import Store
+from dledger.client.waits import Waits
 from dledger.common.errors import Code, error
 from dledger.common.types import DEFAULT_GROUP, META_GROUP
 from dledger.rpc.client.cancellation import client_closed
@@ -45,8 +47,12 @@ class Cluster(AsyncClient):
         assert options.rng is not None, "set by __init__"
         self._connections = Connections(self._endpoints, options.cluster_id)
         self._directory = LeaderLocator(self._connections, META_GROUP)
-        self._groups = Groups(self._directory, options.timeout_ms, options.rng, self._check_open)
+        waits = Waits(options.on_wait)
+        self._groups = Groups(
+            self._directory, options.timeout_ms, options.rng, waits=waits, check_open=self._check_open
+        )
         self._logs, self._ending = {}, []
+        self._store: Store | None = None
         self._open, self._closing = True, None
         return self
 
@@ -79,24 +85,40 @@ class Cluster(AsyncClient):
         self._check_open()
         return self._groups
 
+    def store(self) -> Store:
+        """The key-value store of the cluster: the same ``Store`` for every call. Nothing is sent before its first
+        use."""
+        self._check_open()
+        if self._store is None:
+            options = self._options
+            assert options.rng is not None, "set by __init__"
+            self._store = Store(self._connections, self._directory, options.timeout_ms, options.rng, self._check_open)
+        return self._store
+
     async def close(self) -> None:
-        """Closes all logs at once, each as ``Log.close`` does, then the connections."""
+        """Closes the store and all logs at once, each as ``Log.close`` does, then the connections."""
         if self._open:
             self._open = False
             self._closing = asyncio.create_task(self._close(), name="dledger-close-cluster")
         if self._closing is not None:
             await asyncio.shield(self._closing)
 
-    async def end(self) -> None:
+    async def give_up(self) -> None:
         """Closes without waiting for any outcome, also if ``close`` is waiting for some: those are told then."""
         if self._closing is None and not self._open:
             return
-        await asyncio.gather(*(log.end() for log in (*self._logs.values(), *self._ending)))
+        ending = [log.give_up() for log in (*self._logs.values(), *self._ending)]
+        if self._store is not None:
+            ending.append(self._store.end())
+        await asyncio.gather(*ending)
         await self.close()
 
     async def _close(self) -> None:
+        closing = [log.close() for log in (*self._logs.values(), *self._ending)]
+        if self._store is not None:
+            closing.append(self._store.close())
         try:
-            await asyncio.gather(*(log.close() for log in (*self._logs.values(), *self._ending)))
+            await asyncio.gather(*closing)
         finally:
             await self._connections.close()
             await self._directory.close()

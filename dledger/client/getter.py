@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import random
 
     from dledger.client.leader_locator import LeaderLocator
+    from dledger.client.waits import Waits
 
 WINDOW = 4
 """Messages in flight."""
@@ -57,8 +58,16 @@ class Getter:
     """The gets of one consistency at one place: the leader, any node, or the node named."""
 
     def __init__(
-        self, leaders: LeaderLocator, group: str, consistency: Consistency, node: str | None, rng: random.Random
+        self,
+        leaders: LeaderLocator,
+        group: str,
+        consistency: Consistency,
+        node: str | None,
+        *,
+        rng: random.Random,
+        waits: Waits,
     ) -> None:
+        self._waits = waits
         self._loop = asyncio.get_running_loop()
         self._leaders = leaders
         self._group = group
@@ -184,6 +193,8 @@ class Getter:
         if not self._passes(refusal.code):
             while self._queued:
                 _fail(self._queued.popleft(), refusal)
+        elif self._queued:
+            self._waits.refused(refusal)
         await asyncio.sleep(self._backoff.next_s())
 
     def _passes(self, code: Code) -> bool:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 from dledger.client.arguments import check_timeout_ms
 from dledger.client.stubs import LogStubs
-from dledger.common.errors import DLedgerError, NotLeader
 from dledger.rpc.client.attempts import Attempts
 from dledger.rpc.client.failures import unary
 
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from dledger.client.leader_locator import LeaderLocator
+    from dledger.client.waits import Waits
     from dledger.rpc.client.channels import Endpoint
     from dledger.v1.admin_pb2_grpc import AdminServiceAsyncStub
 
@@ -30,22 +30,27 @@ class LeaderCalls:
     """What ``Admin`` and ``Groups`` stand on."""
 
     def __init__(
-        self, leaders: LeaderLocator, timeout_ms: float, rng: random.Random, check_open: Callable[[], None]
+        self,
+        leaders: LeaderLocator,
+        timeout_ms: float,
+        rng: random.Random,
+        *,
+        waits: Waits,
+        check_open: Callable[[], None],
     ) -> None:
         self._leaders = leaders
         self._group = leaders.group
         self._timeout_ms = timeout_ms
         self._rng = rng
         self._check_open = check_open
-        self.on_wait: Callable[[DLedgerError], None] | None = None
-        """Told of each refusal that is waited out, to show why the call takes so long."""
+        self._waits = waits
 
     def attempts(self, timeout_ms: float | None, *, repeatable: bool = True) -> Attempts:
         """What is ``repeatable`` may be asked again although it may have been done. Raises UNEXPECTED_ARGUMENT."""
         if timeout_ms is None:
             timeout_ms = self._timeout_ms
         check_timeout_ms(timeout_ms)
-        return Attempts(timeout_ms, self._rng, repeatable=repeatable)
+        return Attempts(timeout_ms, self._rng, repeatable=repeatable, on_wait=self._waits.refused)
 
     async def ask(
         self,
@@ -60,13 +65,8 @@ class LeaderCalls:
             return await unary(endpoint, method_of(endpoint.stub(LogStubs).admin), request, timeout_ms)
 
         attempt_ms = ATTEMPT_TIMEOUT_MS if attempts.repeatable else inf
-        return await attempts.ask(self._leaders, self._find, call, attempt_ms=attempt_ms, on_wait=self._tell)
+        return await attempts.ask(self._leaders, self._find, call, attempt_ms=attempt_ms)
 
     async def _find(self) -> Endpoint:
         """The leader. Raises as ``LeaderLocator.find``."""
         return await self._leaders.find()
-
-    def _tell(self, refusal: DLedgerError) -> None:
-        is_redirect = isinstance(refusal, NotLeader) and refusal.leader_address
-        if self.on_wait is not None and not is_redirect:
-            self.on_wait(refusal)

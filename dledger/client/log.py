@@ -10,17 +10,18 @@ from weakref import WeakSet
 from dledger.client.admin_calls import Admin
 from dledger.client.append_queue import AppendQueue
 from dledger.client.arguments import check_index, check_place, check_producer, check_timeout_ms
-from dledger.client.bounds import find_bounds, list_segments
 from dledger.client.client_options import ClientOptions, parse_endpoints
 from dledger.client.cluster_status import ClusterStatus, cluster_status
 from dledger.client.connections import Connections
-from dledger.client.getter import Getter
 from dledger.client.leader_locator import LeaderLocator
 from dledger.client.metadata import Metadata
 from dledger.client.misuse import AsyncClient
 from dledger.client.named_producer import NamedProducer
 from dledger.client.producer import Producer
-from dledger.client.range_reader import Range, Reader
+from dledger.client.range_reader import Range
+from dledger.client.reads import Reads
+from dledger.client.starts import place_of
+from dledger.client.waits import Waits
 from dledger.common.errors import Code, error
 from dledger.common.types import Ack, Consistency, Entry
 from dledger.rpc.client.cancellation import client_closed
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from dledger.client.results import Acks, Batch, SegmentInfo
+    from dledger.client.starts import Since, Start
     from dledger.common.batch import Buffer
 
 
@@ -74,17 +76,17 @@ class Log(AsyncClient):
         group = options.group
         self._connections = self._shared or Connections(self._endpoints, options.cluster_id)
         self._leaders = LeaderLocator(self._connections, group)
+        self._waits = waits = Waits(options.on_wait)
         self._queue = self._new_queue(options.max_batches_in_flight)
-        self._producer = Producer(self._queue, self._leaders, group, self._rng)
+        self._producer = Producer(self._queue, self._leaders, group, self._rng, waits=waits)
         # Conditional appends have a producer of their own with one batch in flight. A refused one takes no sequence, so
         # nothing may be under way behind it.
         self._conditional_queue = self._new_queue(1)
-        self._conditional_producer = Producer(self._conditional_queue, self._leaders, group, self._rng)
+        self._conditional_producer = Producer(self._conditional_queue, self._leaders, group, self._rng, waits=waits)
         for producer in (self._producer, self._conditional_producer):
             producer.on_cancelled = self._on_cancelled
-        self._admin = Admin(self._leaders, options.timeout_ms, self._rng, self._check_open)
-        self._getters: dict[tuple[Consistency, str | None], Getter] = {}
-        self._readers: set[Reader] = set()
+        self._admin = Admin(self._leaders, options.timeout_ms, self._rng, waits=waits, check_open=self._check_open)
+        self._reads = Reads(self._leaders, group, self._rng, waits=waits, check_open=self._check_open)
         self._named_producers: WeakSet[NamedProducer] = WeakSet()
         self._open, self._closing = True, None
 
@@ -95,6 +97,7 @@ class Log(AsyncClient):
             window=window,
             max_pending_bytes=options.max_pending_bytes,
             timeout_ms=options.timeout_ms,
+            waits=self._waits,
         )
 
     async def __aexit__(
@@ -119,7 +122,7 @@ class Log(AsyncClient):
         if self._closing is not None:
             await asyncio.shield(self._closing)
 
-    async def end(self) -> None:
+    async def give_up(self) -> None:
         """Closes without waiting for any outcome, also if ``close`` is waiting for some: those are told then."""
         if self._closing is None and not self._open:
             return
@@ -136,13 +139,10 @@ class Log(AsyncClient):
             own = [self._producer.close(timeout_s), self._conditional_producer.close(timeout_s)]
             await asyncio.gather(*own, *producers)
         finally:
-            for getter in self._getters.values():
-                await getter.close()
+            await self._reads.close()
             if self._shared is None:
                 await self._connections.close()
             await self._leaders.close()
-            for reader in self._readers:
-                reader.hang_up()
 
     # Appending --------------------------------------------------------------------------------------------------
 
@@ -205,7 +205,9 @@ class Log(AsyncClient):
         """
         self._check_open()
         check_producer(name, epoch, sequence)
-        producer = NamedProducer(name, epoch, sequence, leaders=self._leaders, options=self._options, rng=self._rng)
+        producer = NamedProducer(
+            name, epoch, sequence, leaders=self._leaders, options=self._options, rng=self._rng, waits=self._waits
+        )
         self._named_producers.add(producer)
         return producer
 
@@ -270,18 +272,14 @@ class Log(AsyncClient):
         self._check_open()
         check_index(index)
         check_place(consistency, node)
-        timeout_ms = self._timeout_ms(timeout_ms)
-        getter = self._getters.get((consistency, node))
-        if getter is None or not getter.is_running:
-            getter = Getter(self._leaders, self._options.group, consistency, node, self._rng)
-            self._getters[consistency, node] = getter
-        return await getter.get(index, timeout_ms)
+        return await self._reads.get(index, consistency, node, self._timeout_ms(timeout_ms))
 
     async def read_batches(
         self,
-        start: int = 0,
+        start: Start = 0,
         end: int | None = None,
         *,
+        since: Since | None = None,
         follow: bool = False,
         consistency: Consistency = Consistency.LINEARIZABLE,
         node: str | None = None,
@@ -289,13 +287,21 @@ class Log(AsyncClient):
     ) -> AsyncGenerator[Batch]:
         """The records from ``start`` to ``end`` (exclusive) in order, by the batches they were appended in.
 
+        A negative ``start`` counts from the end: -5 for the last five records. ``"latest"`` is the end itself: with
+        ``follow`` the read gives only what is appended from its first step on. ``since``, instead of ``start``, is a
+        time: a datetime with a time zone, or milliseconds since the epoch. The read begins at the first record of that
+        time or later, by the log's clock. A record of a named index must be there; these beginnings skip what was
+        trimmed.
+
         Without ``end``: to the commit index confirmed at the call. With COMMITTED consistency this is the commit index
         known to the node asked first. With ``follow``: for as long as the caller likes. A read ends without an error
         only there, or at ``end`` if this comes first. A node that takes over and knows of fewer commits is waited for.
         Goes on by itself after a failover, without a gap or a double. ``timeout_ms`` bounds the wait for the next
         batch. A follower's wait while nothing is appended does not count.
         """
-        lists = self.read_lists(start, end, follow=follow, consistency=consistency, node=node, timeout_ms=timeout_ms)
+        lists = self.read_lists(
+            start, end, since=since, follow=follow, consistency=consistency, node=node, timeout_ms=timeout_ms
+        )
         try:
             async for batches in lists:
                 for batch in batches:
@@ -305,9 +311,10 @@ class Log(AsyncClient):
 
     async def read_lists(
         self,
-        start: int = 0,
+        start: Start = 0,
         end: int | None = None,
         *,
+        since: Since | None = None,
         follow: bool = False,
         consistency: Consistency = Consistency.LINEARIZABLE,
         node: str | None = None,
@@ -315,24 +322,21 @@ class Log(AsyncClient):
     ) -> AsyncGenerator[list[Batch]]:
         """As ``read_batches``, in lists of the batches that came in one message, about 1 MiB."""
         self._check_open()
-        wanted = Range(start, end, follow, consistency, node)
+        wanted = Range(place_of(start, since), end, follow, consistency, node)
         wanted.check()
-        group, timeout_ms = self._options.group, self._timeout_ms(timeout_ms)
-        reader = Reader(self._leaders, group, wanted, timeout_ms, rng=self._rng, check_open=self._check_open)
-        lists = reader.batches()
-        self._readers.add(reader)
+        lists = self._reads.lists(wanted, self._timeout_ms(timeout_ms))
         try:
             async for batches in lists:
                 yield batches
         finally:
-            self._readers.discard(reader)
             await lists.aclose()
 
     async def read(
         self,
-        start: int = 0,
+        start: Start = 0,
         end: int | None = None,
         *,
+        since: Since | None = None,
         follow: bool = False,
         consistency: Consistency = Consistency.LINEARIZABLE,
         node: str | None = None,
@@ -340,7 +344,7 @@ class Log(AsyncClient):
     ) -> AsyncGenerator[Entry]:
         """As ``read_batches``, record by record."""
         batches = self.read_batches(
-            start, end, follow=follow, consistency=consistency, node=node, timeout_ms=timeout_ms
+            start, end, since=since, follow=follow, consistency=consistency, node=node, timeout_ms=timeout_ms
         )
         try:
             async for batch in batches:
@@ -355,8 +359,7 @@ class Log(AsyncClient):
         """The first index and the commit index (−1: nothing committed), by default as the leader confirms them now."""
         self._check_open()
         check_place(consistency, None)
-        timeout_ms = self._timeout_ms(timeout_ms)
-        return await find_bounds(self._leaders, self._options.group, consistency, timeout_ms, self._rng)
+        return await self._reads.bounds(consistency, self._timeout_ms(timeout_ms))
 
     async def segments(self, *, node: str | None = None, timeout_ms: float | None = None) -> list[SegmentInfo]:
         """How the log is cut into segments on ``node``, or on any node: for callers that share a range of it among
@@ -366,8 +369,7 @@ class Log(AsyncClient):
         """
         self._check_open()
         check_place(Consistency.COMMITTED, node)
-        timeout_ms = self._timeout_ms(timeout_ms)
-        return await list_segments(self._leaders, self._options.group, node, timeout_ms, self._rng)
+        return await self._reads.segments(node, self._timeout_ms(timeout_ms))
 
     # The cluster ------------------------------------------------------------------------------------------------
 

@@ -30,7 +30,7 @@ class Client(Protocol):
 
     async def close(self) -> None: ...
 
-    async def end(self) -> None: ...
+    async def give_up(self) -> None: ...
 
 
 class LoopThread:
@@ -136,7 +136,7 @@ class LoopThread:
 async def _end_what_is_left(client: Client) -> None:
     """Ends calls of other threads that are still under way, and an interrupted close. They learn from the client that
     it has ended, and it knows the records it sent. Only a task that goes on nevertheless is cancelled."""
-    ending = asyncio.create_task(client.end(), name="dledger-end")
+    ending = asyncio.create_task(client.give_up(), name="dledger-end")
     await asyncio.wait({ending, *_others()}, timeout=END_S)
     tasks = _others()
     for task in tasks:

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     from dledger.client.client_options import ClientOptions
     from dledger.client.leader_locator import LeaderLocator
+    from dledger.client.waits import Waits
     from dledger.common.batch import Buffer
     from dledger.common.types import Ack
     from dledger.rpc.client.channels import Endpoint
@@ -83,6 +84,7 @@ class NamedProducer:
         leaders: LeaderLocator,
         options: ClientOptions,
         rng: random.Random,
+        waits: Waits,
     ) -> None:
         """``sequence``: so many records were appended in this epoch before; 0 to begin at its beginning.
 
@@ -96,6 +98,7 @@ class NamedProducer:
         self._window = options.max_batches_in_flight
         self._timeout_ms = options.timeout_ms
         self._rng = rng
+        self._waits = waits
         self._producer_id = 0
         self._first_sequence = sequence
         self._next_sequence = sequence
@@ -115,7 +118,7 @@ class NamedProducer:
     async def __aenter__(self) -> Self:
         """Finds the producer, or has it made. Raises PRODUCER_FENCED when a higher epoch has begun."""
         self._loop = asyncio.get_running_loop()
-        self._calls = CallLoop(self._timeout_ms, self._rng)
+        self._calls = CallLoop(self._timeout_ms, self._rng, on_wait=self._tell_of_wait)
         """Its time begins anew with every progress, and ends the producer when it is over."""
         while not self._producer_id:
             try:
@@ -330,6 +333,10 @@ class NamedProducer:
         if not self._calls.left_ms:
             text = f"producer {self.name!r} got nowhere for {self._calls.waited_s:.1f} s: {self._calls.reason}"
             raise OutcomeUnknown(text) if doubtful else DeadlineExceeded(text)
+
+    def _tell_of_wait(self, refusal: DLedgerError) -> None:
+        if self._waiting or self._task is None:
+            self._waits.refused(refusal)
 
     def settle(self, base_index: int, term: int, timestamp_ms: int) -> None:
         """The oldest batch is in the log."""

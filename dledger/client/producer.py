@@ -19,7 +19,7 @@ from dledger.common.errors import Code, DLedgerError, InternalError, WrongExpect
 from dledger.rpc.client.cancellation import client_closed, task_cancelled
 from dledger.rpc.client.failures import unary
 from dledger.rpc.client.pipelined_stream import PipelinedStream
-from dledger.rpc.client.retry import ASKS_ELSEWHERE
+from dledger.rpc.client.retry import ASKS_ELSEWHERE, PASSING
 from dledger.rpc.client.verdict import FOR_ALL, Verdict, judge, judge_expectation, leaves_doubt
 from dledger.v1 import log_pb2
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from dledger.client.leader_locator import LeaderLocator
     from dledger.client.pending import PendingBatch
+    from dledger.client.waits import Waits
     from dledger.rpc.client.channels import Endpoint
 
 INIT_TIMEOUT_MS = 1_500
@@ -39,7 +40,10 @@ logger = logging.getLogger(__name__)
 class Producer:
     """Sends what ``queue`` holds."""
 
-    def __init__(self, queue: AppendQueue, leaders: LeaderLocator, group: str, rng: random.Random) -> None:
+    def __init__(
+        self, queue: AppendQueue, leaders: LeaderLocator, group: str, rng: random.Random, *, waits: Waits
+    ) -> None:
+        self._waits = waits
         self._queue = queue
         self._leaders = leaders
         self._group = group
@@ -107,7 +111,13 @@ class Producer:
                 self._leaders.lost(endpoint.address, end)
             if self._settle(end):
                 return
+        self._tell_of_wait()
         await asyncio.sleep(self._backoff.next_s())
+
+    def _tell_of_wait(self) -> None:
+        refusal = self._queue.last_refusal
+        if self._queue.busy and refusal is not None and refusal.code in PASSING:
+            self._waits.refused(refusal)
 
     async def _identify(self, endpoint: Endpoint) -> None:
         if self._identity is not None:

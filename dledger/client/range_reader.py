@@ -12,6 +12,7 @@ from dledger.client.results import Batch
 from dledger.client.stubs import LogStubs
 from dledger.common.batch import crc32c
 from dledger.common.errors import Code, DeadlineExceeded, DLedgerError, InvalidRequest, Unavailable, error
+from dledger.common.places import LATEST, THE_END, Kind, Place
 from dledger.common.types import Consistency
 from dledger.rpc.client.call_loop import CallLoop
 from dledger.rpc.client.failures import from_rpc
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
     from dledger.client.leader_locator import LeaderLocator
     from dledger.client.log_client_wire import ReadBatch
+    from dledger.client.starts import Found
+    from dledger.client.waits import Waits
     from dledger.rpc.client.channel import StreamCall
     from dledger.rpc.client.channels import Endpoint
 
@@ -36,7 +39,7 @@ SILENCE_S = 2.0
 class Range(NamedTuple):
     """What to read: from ``start`` to ``end`` (exclusive; None: the commit index, or for ever when following)."""
 
-    start: int
+    start: Place
     end: int | None
     follow: bool
     consistency: Consistency
@@ -44,13 +47,21 @@ class Range(NamedTuple):
 
     def check(self) -> None:
         """Raises UNEXPECTED_ARGUMENT."""
-        check_index(self.start)
         if self.end is not None:
             check_index(self.end)
-            if self.end < self.start:
-                raise InvalidRequest(f"the range ends at {self.end}, before it begins at {self.start}: swap the two")
+            if self.start.is_named and self.end < self.start.value:
+                begin = self.start.value
+                raise InvalidRequest(f"the range ends at {self.end}, before it begins at {begin}: swap the two")
         check_flag("follow", self.follow)
+        if self.start == THE_END and not self.follow:
+            text = "give follow=True for the records that come, or start=-1 for the last one"
+            raise InvalidRequest(f'start is "{LATEST}", the end of the log, and nothing lies behind it yet: {text}')
         check_place(self.consistency, self.node)
+
+    @property
+    def since_ms(self) -> int:
+        """Only records of that time or later are wanted; 0: all."""
+        return self.start.value if self.start.kind is Kind.TIME else 0
 
 
 class Reader:
@@ -61,15 +72,18 @@ class Reader:
         leaders: LeaderLocator,
         group: str,
         wanted: Range,
+        found: Found,
         timeout_ms: float,
         *,
         rng: random.Random,
+        waits: Waits,
         check_open: Callable[[], None],
     ) -> None:
+        """``found``: the index of the start of ``wanted``."""
         self._leaders = leaders
         self._group = group
         self._wanted = wanted
-        self._calls = CallLoop(timeout_ms, rng)
+        self._calls = CallLoop(timeout_ms, rng, on_wait=waits.refused)
         """Its deadline: until when the next message must have come. Its reason: why none came lately."""
         self._check_open = check_open
         self._end = wanted.end
@@ -79,7 +93,8 @@ class Reader:
         """Whether the stream has brought anything."""
         self._call: StreamCall | None = None
         self._address = ""
-        self.next_index = wanted.start
+        self._start, self._latest_start = found
+        self.next_index = found.start
         self._in_trouble = False
         """Nothing came since a stream broke: a follower's patience counts from then on, not since the last append."""
 
@@ -186,9 +201,7 @@ class Reader:
         if refusal.code in ASKS_ELSEWHERE:
             self._leaders.lost(self._address, refusal)
         pinned = self._wanted.node is not None and refusal.code in NOT_THIS_NODE
-        # Another node's committed prefix may be a little behind what was read so far.
-        behind = refusal.code is Code.INDEX_OUT_OF_RANGE and self.next_index > self._wanted.start
-        passes = behind or (refusal.code in PASSING and not pinned)
+        passes = self._is_behind(refusal) or self._was_trimmed(refusal) or (refusal.code in PASSING and not pinned)
         if not passes:
             raise refusal
         if self._wanted.follow and not self._in_trouble:
@@ -198,6 +211,22 @@ class Reader:
         if not self._calls.left_ms:
             raise self._calls.reason or refusal
         await self._calls.pause()
+
+    def _is_behind(self, refusal: DLedgerError) -> bool:
+        """Whether this node knows of fewer commits than an earlier one: the start came from there, or records did."""
+        goes_on = self.next_index > self._start or not self._wanted.start.is_named
+        return refusal.code is Code.INDEX_OUT_OF_RANGE and goes_on
+
+    def _was_trimmed(self, refusal: DLedgerError) -> bool:
+        """Whether the log has lost records at its start since the start of the range was looked for. Then the read
+        begins with what is left, unless the caller named the record, or later ones are gone too."""
+        if refusal.code is not Code.INDEX_LESS_THAN_LOCAL_BEGIN or self.next_index > self._start:
+            return False
+        first_index = int(refusal.metadata.get("first_index", 0))
+        if not self._start < first_index <= self._latest_start:
+            return False
+        self._start = self.next_index = first_index
+        return True
 
     def _accept(self, answer: ReadMessage) -> list[Batch]:
         """Checks the batches, drops records that it had or did not ask for, and notes where to go on.
@@ -214,14 +243,17 @@ class Reader:
         self._calls.progressed()
         self._in_trouble = False
         batches = []
+        since_ms = self._wanted.since_ms
         for wire in answer.batches:
             if wire.head.base_index + wire.head.count <= self.next_index:
                 continue
             if self._complete():
                 break
-            batches.append(self._checked(wire).clipped(self.next_index, self._end))
-            self.next_index = batches[-1].end_index
+            batch = self._checked(wire).clipped(self.next_index, self._end)
+            self.next_index = batch.end_index
             self._has_gained = True
+            if batch.timestamp_ms >= since_ms:
+                batches.append(batch)
         return batches
 
     def _checked(self, wire: ReadBatch) -> Batch:

@@ -80,6 +80,8 @@ class Limits:
     disk_refuse_meta_free_bytes: int = 256 * MIB
     """With less room the group `meta` refuses appends; ``disk_refuse_free_bytes`` counts if that is less. While users'
     groups are full, the deletion of groups can still be written there, and makes room."""
+    store_quota_bytes: int = 2048 * MIB
+    """The store takes no more keys beyond this size (NOSPACE, until the alarm is disarmed): it lies in memory."""
 
     def refuse_free_bytes(self, group: str) -> int:
         """With less room than this the group refuses appends."""
@@ -122,6 +124,8 @@ class Timings:
     if the others' disks stand still as well (group/disk_watch.py)."""
     scrub_period_s: int = 7 * 24 * 3600
     """Every frame of the log is read and checked once in so many seconds."""
+    store_history_s: int = 600
+    """The store keeps its history for so long: older revisions are compacted away."""
     stop_timeout_ms: int = 5_000
     """How long a clean stop drains and hands over before it gives up on that."""
 

@@ -52,6 +52,15 @@ class Code(Enum):
     PRODUCERS_FULL = "PRODUCERS_FULL"
     # Conditional appends.
     WRONG_EXPECTED_INDEX = "WRONG_EXPECTED_INDEX"
+    # The store.
+    COMPACTED = "COMPACTED"
+    FUTURE_REVISION = "FUTURE_REVISION"
+    LEASE_NOT_FOUND = "LEASE_NOT_FOUND"
+    LEASE_EXISTS = "LEASE_EXISTS"
+    LEASE_LOST = "LEASE_LOST"
+    NO_SPACE = "NO_SPACE"
+    PERMISSION_DENIED = "PERMISSION_DENIED"
+    STORE_NOT_EMPTY = "STORE_NOT_EMPTY"
     # Leadership by hand.
     FALL_BEHIND_TOO_MUCH = "FALL_BEHIND_TOO_MUCH"
     TAKE_LEADERSHIP_FAILED = "TAKE_LEADERSHIP_FAILED"
@@ -192,6 +201,41 @@ class WrongExpectedIndex(DLedgerError):
         return int(self.metadata["next_index"])
 
 
+class Compacted(DLedgerError):
+    """The store has no history before a later revision any more."""
+
+    code = Code.COMPACTED
+
+    @property
+    def compact_revision(self) -> int:
+        """The first revision that can still be read; 0: the node did not say."""
+        return int(self.metadata.get("compact_revision", "0"))
+
+
+class FutureRevision(DLedgerError):
+    """The store has not come to that revision yet."""
+
+    code = Code.FUTURE_REVISION
+
+
+class LeaseNotFound(DLedgerError):
+    """The store has no such lease: it expired, or was revoked, or never was."""
+
+    code = Code.LEASE_NOT_FOUND
+
+
+class LeaseLost(DLedgerError):
+    """A lease that this client keeps may have expired. What rests on it, a lock for example, may be another's now."""
+
+    code = Code.LEASE_LOST
+
+
+class NoSpace(DLedgerError):
+    """The store has used up its quota. Nothing was changed; reads, deletions and compaction go on."""
+
+    code = Code.NO_SPACE
+
+
 class TransferFailed(DLedgerError):
     """The leadership stays where it is."""
 
@@ -315,6 +359,14 @@ CODES: dict[Code, CodeInfo] = {
     Code.WRONG_EXPECTED_INDEX: CodeInfo(
         "FAILED_PRECONDITION", WrongExpectedIndex, 5, "the next record gets another index: next_index"
     ),
+    Code.COMPACTED: CodeInfo("OUT_OF_RANGE", Compacted, 5, "older than the store's history; see compact_revision"),
+    Code.FUTURE_REVISION: CodeInfo("OUT_OF_RANGE", FutureRevision, 5, "the store has not come to that revision"),
+    Code.LEASE_NOT_FOUND: CodeInfo("NOT_FOUND", LeaseNotFound, 5, "the lease expired, was revoked, or never was"),
+    Code.LEASE_EXISTS: CodeInfo("FAILED_PRECONDITION", InvalidRequest, 5, "the store has a lease of that id"),
+    Code.LEASE_LOST: CodeInfo("FAILED_PRECONDITION", LeaseLost, 5, "a lease could not be kept alive in time"),
+    Code.NO_SPACE: CodeInfo("RESOURCE_EXHAUSTED", NoSpace, 5, "the store's quota is used up"),
+    Code.PERMISSION_DENIED: CodeInfo("PERMISSION_DENIED", InvalidRequest, 5, "the keys are the system's own"),
+    Code.STORE_NOT_EMPTY: CodeInfo("FAILED_PRECONDITION", ChangeRefused, 5, "the store has keys or leases already"),
     Code.FALL_BEHIND_TOO_MUCH: CodeInfo("FAILED_PRECONDITION", TransferFailed, 5, "the target lags too far behind"),
     Code.TAKE_LEADERSHIP_FAILED: CodeInfo("ABORTED", TransferFailed, 5, "the target did not take the leadership"),
     Code.CHANGE_PENDING: CodeInfo("ABORTED", ChangePending, 5, "another change is not committed yet; try again"),

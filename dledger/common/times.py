@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 EXAMPLE = "2026-11-21T20:15"
 
@@ -13,6 +13,13 @@ _ISO = re.compile(
     re.ASCII,
 )
 _FRACTION_DIGITS = 6
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MS = timedelta(milliseconds=1)
+
+
+def ms_of(moment: datetime) -> int:
+    """Milliseconds since the epoch, the next whole one. ``moment`` has a time zone."""
+    return -((_EPOCH - moment) // _MS)
 
 
 def iso_ms(text: str) -> int | None:
@@ -31,7 +38,7 @@ def iso_ms(text: str) -> int | None:
         moment = datetime.fromisoformat(f"{found['day']}T{clock}{found['zone'] or 'Z'}")
     except ValueError:  # the 13th month, the 25th hour
         return None
-    return round(moment.timestamp() * 1000)
+    return ms_of(moment)
 
 
 def format_ms(timestamp_ms: int) -> str:

@@ -135,7 +135,7 @@ class Replica:
         self.appender = Appender(self, self.checker)
         self.reader: Reader = Reader(self)
         self.dispatchers = Dispatchers(self)
-        self._commit_teller = CommitTeller(self)
+        self.commit_teller = CommitTeller(self)
         self.roster = Roster(self, self._host, self.dispatchers)
         self.handover = LeadershipTransfer(self, self.appender.flush)
         self.exchange = FrameExchange(self, self.log)
@@ -302,7 +302,7 @@ class Replica:
             or len(last.frames) != len(frames)
         ):
             last = self._last_append = Append(self.group, term, commit, tuple(frames))
-            self._commit_teller.sent(commit)
+            self.commit_teller.sent(commit)
         return last
 
     def is_connected(self, peer: NodeId) -> bool:
@@ -505,7 +505,7 @@ class Replica:
         self.reader.on_commit(self._commit_index.index)
         self.retention.on_commit()
         if self.core.leadership is not None:
-            self._commit_teller.on_commit()
+            self.commit_teller.on_commit()
             self.on_leader_commit(position)
 
     def on_leader_commit(self, position: Position) -> None:
@@ -568,7 +568,7 @@ class Replica:
     def _leave_leadership(self, refusal: DLedgerError) -> None:
         self.handover.on_progress()
         self.dispatchers.stop()
-        self._commit_teller.stop()
+        self.commit_teller.stop()
         self.appender.close(refusal)
         self.metrics.proposals_failed += self.checker.fail_all(
             error(Code.TERM_CHANGED, "the leadership was lost before a quorum acknowledged; it may still be committed")

@@ -28,7 +28,8 @@ from dledger.server.log_service import LogService
 from dledger.server.log_service_wire import decode_append, encode_read
 from dledger.server.meta.meta_backend import MetaBackend
 from dledger.server.meta.meta_service import MetaService
-from dledger.v1 import admin_pb2, admin_pb2_grpc, log_pb2, log_pb2_grpc, meta_pb2_grpc
+from dledger.server.store_service import STORE_SERVICE, StoreService
+from dledger.v1 import admin_pb2, admin_pb2_grpc, log_pb2, log_pb2_grpc, meta_pb2_grpc, store_service_pb2_grpc
 
 LOG_SERVICE = log_pb2.DESCRIPTOR.services_by_name["LogService"].full_name
 ADMIN_SERVICE = admin_pb2.DESCRIPTOR.services_by_name["AdminService"].full_name
@@ -92,7 +93,16 @@ def _add_services(node: ClusterNode, health: grpc_health.HealthServicer, server:
     log_pb2_grpc.add_LogServiceServicer_to_server(LogService(node), registry)
     admin_pb2_grpc.add_AdminServiceServicer_to_server(AdminService(node), registry)
     meta_pb2_grpc.add_MetaServiceServicer_to_server(MetaService(node.meta.here, node.forwarder), registry)
-    add_etcd_services(MetaBackend(node, node.meta), Random(), registry)
+    backend = MetaBackend(node, node.meta)
+    store_service_pb2_grpc.add_StoreServiceServicer_to_server(StoreService(backend), registry)
+    add_etcd_services(backend, Random(), registry)
     health_pb2_grpc.add_HealthServicer_to_server(health, server)
-    names = (LOG_SERVICE, ADMIN_SERVICE, *SERVICE_NAMES, "grpc.health.v1.Health", reflection.SERVICE_NAME)
+    names = (
+        LOG_SERVICE,
+        ADMIN_SERVICE,
+        STORE_SERVICE,
+        *SERVICE_NAMES,
+        "grpc.health.v1.Health",
+        reflection.SERVICE_NAME,
+    )
     reflection_pb2_grpc.add_ServerReflectionServicer_to_server(reflection.aio.ReflectionServicer(names), server)

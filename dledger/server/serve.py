@@ -17,6 +17,7 @@ from dledger.common.open_files import keep_files_back
 from dledger.common.own_name import check_own_name
 from dledger.metrics.collector import GroupCollector, make_registry
 from dledger.metrics.server import start_metrics_server
+from dledger.metrics.store import StoreCollector
 from dledger.server.client_port import ClientPort
 from dledger.server.cluster_node import ClusterNode
 
@@ -44,7 +45,10 @@ async def serve(config: NodeConfig, *, on_ready: Callable[[ClusterNode], None] |
             # Every port is taken before it joins: a node that nobody can ask must not stand for election.
             port = await ClientPort.take(node)
             if config.metrics_port:
-                registry = make_registry(GroupCollector(node.groups.metrics.values(), node.refresh_metrics))
+                registry = make_registry(
+                    GroupCollector(node.groups.metrics.values(), node.refresh_metrics),
+                    StoreCollector(config.id, node.meta.figures),
+                )
                 told = wrong_port(config.id, "metrics", config.client_address)
                 metrics_server = start_metrics_server(
                     registry, config.listen_host, config.metrics_port, told_to_clients=told

@@ -57,7 +57,9 @@ class StateMachine(ABC):
     @abstractmethod
     def checkpoint(self) -> Iterator[bytes]:
         """The whole state in parts of at most 512 KiB. Returns soon, for a state of any size: the iterator is over a
-        view that later commands do not change. The same state gives the same parts on every node."""
+        view that later commands do not change. The same state gives the same parts on every node.
+
+        An empty part counts as none. Where the next part takes long, empty ones before it give others their turn."""
 
     @abstractmethod
     async def restore(self, parts: AsyncIterator[bytes]) -> None:
@@ -66,7 +68,7 @@ class StateMachine(ABC):
     def digest(self) -> bytes:
         """Of the whole state: what ``fold`` makes of all parts of a checkpoint taken now. A state machine with much
         state overrides both and keeps the digest up to date as it applies commands."""
-        return reduce(self.fold, self.checkpoint(), b"")
+        return reduce(self.fold, filter(None, self.checkpoint()), b"")
 
     def fold(self, digest: bytes, part: bytes) -> bytes:
         """The digest of the parts before, which is empty for none, and of ``part``."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from typing import Protocol
 
@@ -34,10 +34,10 @@ class ClientLog:
     async def commit_index(self) -> int:
         return (await self._log.bounds())[1]
 
-    async def read(self, start: int) -> AsyncIterator[LogRecord]:
+    async def read(self, start: int) -> AsyncIterator[Sequence[LogRecord]]:
         async with aclosing(self._log.read(start, follow=True, consistency=Consistency.COMMITTED)) as entries:
             async for entry in entries:
-                yield LogRecord(entry.index, entry.term, entry.value)
+                yield (LogRecord(entry.index, entry.term, entry.value),)
 
     async def append(self, record: bytes) -> int:
         return (await self._log.append(record)).index

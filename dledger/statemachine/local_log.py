@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 
 from dledger.common.errors import Code, CorruptLog, error
 from dledger.common.types import Consistency
@@ -24,14 +24,16 @@ class LocalLog:
         self._replica().machine.check_serving()
         return (await self._replica().reader.read_point(Consistency.LINEARIZABLE)).commit_index
 
-    async def read(self, start: int) -> AsyncIterator[LogRecord]:
+    async def read(self, start: int) -> AsyncIterator[Sequence[LogRecord]]:
         """Raises LEADER_NOT_READY if the log is damaged, or was closed for that. It is being repaired, or the group has
         failed on this node and says so itself."""
         reader = self._replica().reader
         point = await reader.read_point(Consistency.COMMITTED)
         try:
-            async for entry in reader.records(start, point, follow=True):
-                yield LogRecord(entry.index, entry.term, entry.value)
+            async for frames, _ in reader.read(start, None, point, follow=True):
+                for frame in frames:
+                    term = frame.header.term
+                    yield [LogRecord(entry.index, term, entry.value) for entry in frame.entries(start)]
         except CorruptLog as damage:
             raise error(Code.LEADER_NOT_READY, f"the log is being repaired on this node: {damage}") from damage
 

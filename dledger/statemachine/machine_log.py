@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import NamedTuple, Protocol
 
 
@@ -33,6 +33,7 @@ class MachineLog(LeadersLog, Protocol):
         """Of the first record that the log still has."""
         ...
 
-    def read(self, start: int) -> AsyncIterator[LogRecord]:
-        """Committed records from ``start`` on, for ever. Raises OutOfRange if they were trimmed."""
+    def read(self, start: int) -> AsyncIterator[Sequence[LogRecord]]:
+        """Committed records from ``start`` on, in order and for ever: those that are there, then those that come.
+        Raises OutOfRange if they were trimmed."""
         ...

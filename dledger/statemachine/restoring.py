@@ -51,22 +51,24 @@ class _Reading:
 
 
 async def _find(log: MachineLog, finder: CheckpointFinder, start: int) -> Checkpoint:
-    async for record in log.read(start):
-        found = finder.feed(record.index, record.value)
-        if found is not None:
-            return found
+    async for records in log.read(start):
+        for record in records:
+            found = finder.feed(record.index, record.value)
+            if found is not None:
+                return found
     raise error(Code.CORRUPT_LOG, "the log ended while a checkpoint was looked for")
 
 
 async def _parts(log: MachineLog, machine: StateMachine, found: Checkpoint, reading: _Reading) -> AsyncIterator[bytes]:
-    async for record in log.read(found.id):
-        if record.index >= found.end_index:
-            return
-        match decode(record.index, record.value):
-            case Part(id, _, data) if id == found.id:
-                reading.digest = machine.fold(reading.digest, data)
-                yield data
-            case Head(id, _, data) if id == found.id:
-                reading.heads.append(data)
-            case _:
-                pass
+    async for records in log.read(found.id):
+        for record in records:
+            if record.index >= found.end_index:
+                return
+            match decode(record.index, record.value):
+                case Part(id, _, data) if id == found.id:
+                    reading.digest = machine.fold(reading.digest, data)
+                    yield data
+                case Head(id, _, data) if id == found.id:
+                    reading.heads.append(data)
+                case _:
+                    pass

@@ -26,6 +26,10 @@ RETRY_S = 10.0
 """How long a command of unknown outcome is appended again."""
 
 
+NOT_APPLIED = {"applied": "no"}
+"""In the metadata of SESSION_EXPIRED, if this attempt surely changed nothing."""
+
+
 class AppendsRecords(Protocol):
     """A state machine's log, as far as it matters here."""
 
@@ -132,9 +136,10 @@ class Submitter:
         term. Raises the errors of an append when it surely was not appended. Raises OutcomeUnknown, SESSION_EXPIRED
         among these, when it may be carried out yet, or was."""
         while True:
-            await self._wait_for_room()
+            if self._is_full:
+                await self._wait_for_room()
             session = await self._session()
-            if not self._is_present(session) or self._requests - self._acknowledged >= MAX_ANSWERS:
+            if not self._is_present(session) or self._is_full:
                 continue  # the session ended, or others took the room, while this one waited
             self._requests += 1
             command = Command(payload, version, self.id, self._requests, term, session, self._acknowledged)
@@ -151,8 +156,9 @@ class Submitter:
             return self._decoded(answer)
 
     async def submit_in(self, command: Command) -> Any:
-        """One of somebody who counts the commands of its session itself, and may give it again. Raises as ``submit``;
-        SESSION_EXPIRED also where an earlier copy of it was carried out, and its answer is forgotten."""
+        """One of a submitter that counts the commands of its session itself, and may give it again. Raises as
+        ``submit``. Raises SESSION_EXPIRED also where an earlier copy was carried out, and its answer is forgotten;
+        with ``NOT_APPLIED`` where this attempt changed nothing."""
         key = command.session, command.request
         relayed = self._relayed.get(key)
         if relayed is None:
@@ -167,6 +173,10 @@ class Submitter:
         waiting = self._waiting[key] = Waiting(command.session, asyncio.get_running_loop().create_future())
         try:
             return await self._carry_out(command, waiting)
+        except OutcomeUnknown as unknown:
+            if unknown.code is Code.SESSION_EXPIRED and waiting.was_dropped and waiting.appends == 1:
+                raise error(unknown.code, str(unknown), **NOT_APPLIED) from None
+            raise
         finally:
             self._forget(key)
 
@@ -181,7 +191,8 @@ class Submitter:
 
     async def _carry_out(self, command: Command, waiting: Waiting) -> Answer:
         loop = asyncio.get_running_loop()
-        backoff, until_s = Backoff(self._random), loop.time() + RETRY_S
+        until_s = loop.time() + RETRY_S
+        backoff: Backoff | None = None
         unknown: OutcomeUnknown | None = None
         record = encode(command)
         while True:
@@ -199,6 +210,7 @@ class Submitter:
                     raise unknown from refusal
             else:
                 return await waiting.answer
+            backoff = backoff or Backoff(self._random)
             await asyncio.wait([waiting.answer], timeout=backoff.next_s())
             if waiting.answer.done():
                 return waiting.answer.result()
@@ -226,9 +238,13 @@ class Submitter:
         opening = self._opening
         return opening is not None and opening.done() and opening.result() == session
 
+    @property
+    def _is_full(self) -> bool:
+        return self._opening is not None and self._requests - self._acknowledged >= MAX_ANSWERS
+
     async def _wait_for_room(self) -> None:
         """Of a session's requests so many at most are without an answer: the later ones wait."""
-        while self._opening is not None and self._requests - self._acknowledged >= MAX_ANSWERS:
+        while self._is_full:
             if self._has_room is None or self._has_room.done():
                 self._has_room = asyncio.get_running_loop().create_future()
             await asyncio.shield(self._has_room)
@@ -239,7 +255,7 @@ class Submitter:
         if opening is None:
             opening = self._opening = asyncio.ensure_future(self._open())
             opening.add_done_callback(self._opened)
-        return await asyncio.shield(opening)
+        return opening.result() if opening.done() else await asyncio.shield(opening)
 
     def _opened(self, opening: asyncio.Future[int]) -> None:
         is_there = not opening.cancelled() and opening.exception() is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from typing import NamedTuple
 
@@ -47,6 +48,9 @@ async def write_parts(view: View, append: Append, pace: Pace | None) -> End:
         heads += 1
     digest = b""
     for data in view.parts:
+        if not data:
+            await asyncio.sleep(0)
+            continue
         if len(data) > MAX_PART_BYTES:
             raise error(Code.RECORD_TOO_LARGE, f"a part of a checkpoint has {len(data)} bytes, over {MAX_PART_BYTES}")
         await put(Part(view.id, parts, data), len(data))

@@ -305,10 +305,10 @@ class Mvcc:
     def release(self, view: object) -> None:
         self._views.discard(view)
 
-    def base_records(self, compacted: int) -> Iterator[Record]:
-        """What a store that is compacted at ``compacted`` has beside the changes from there on: of each key the record
-        that is read there, if it is older. In the order of keys. Changes in between change nothing of it while a view
-        is held."""
+    def base_records(self, compacted: int) -> Iterator[Record | None]:
+        """The part of a store compacted at ``compacted`` beside the changes from there on: of each key the record that
+        is read there, if it is older. In the order of keys. Changes in between change nothing of it while a view is
+        held. None comes once in so many keys: the search for the next record may take seconds."""
         behind = b""
         while keys := self._keys_behind(behind, _KEYS_AT_ONCE):
             for key in keys:
@@ -316,6 +316,7 @@ class Mvcc:
                 if found is not None and mod_of(found) < compacted and not is_tombstone(found):
                     yield found
             behind = keys[-1]
+            yield None
 
     def _keys_behind(self, key: bytes, most: int) -> list[bytes]:
         """Also those that do not exist any more."""

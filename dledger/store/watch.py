@@ -58,7 +58,7 @@ class WatchHub:
 
     def count(self) -> int:
         """How many watchers there are."""
-        return sum(len(stream) for stream in self._streams)
+        return sum(map(len, list(self._streams)))  # also asked from another thread
 
     def take_in(self, pairs: Mvcc) -> None:
         """All changes that were applied since. ``pairs``: of the store as it is by now."""

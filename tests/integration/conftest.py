@@ -16,7 +16,8 @@ from dledger.cli.ports import HIGHEST, LOWEST, free_base
 UNDER_LOAD = frozenset(
     f"tests/integration/test_{what}.py"
     for what in ("admin_commands", "any_node", "conditional_append", "demo_and_soak", "failover", "fuzzed_ports",
-                 "leadership", "membership", "memory_for_clients", "operations", "retention", "rot", "store")
+                 "leadership", "membership", "memory_for_clients", "operations", "retention", "rot", "store",
+                 "store_client")
 )  # fmt: skip
 """Modules that kill nodes while clients append, or measure how long those wait. The others look at answers."""
 

@@ -21,6 +21,8 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from dledger.common.open_files import KEPT_BACK, WANTED_FILES
+from dledger.server.etcd.services import SERVICE_NAMES
+from dledger.server.store_service import STORE_SERVICE
 from tests.integration.nodes import CALL_TIMEOUT_S, DEADLINE_S, Nodes, everything, running
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -28,7 +30,14 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 LOG_SERVICE = "dledger.v1.LogService"
-SERVICES = {LOG_SERVICE, "dledger.v1.AdminService", "grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"}
+SERVICES = {
+    LOG_SERVICE,
+    "dledger.v1.AdminService",
+    STORE_SERVICE,
+    *SERVICE_NAMES,
+    "grpc.health.v1.Health",
+    "grpc.reflection.v1alpha.ServerReflection",
+}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -1,5 +1,5 @@
 """A backend without a log: every command is applied where it is submitted, at once. Its leases run by the loop's
-clock."""
+clock, and it has sessions."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+from dledger.common.errors import Code, error
 from dledger.server.etcd.backend import ClusterMember, LeaseTimes
 from dledger.server.etcd.refusals import BAD_LEADER_TRANSFEREE, Refusal
+from dledger.server.store_service import NOT_APPLIED
+from dledger.statemachine.sessions import Answer, Sessions
 from dledger.store.commands import expire_command
 from dledger.store.lease_clock import Keepalive, LeaseClock
 from dledger.store.machine import Store
@@ -38,6 +41,8 @@ class LocalBackend:
         self._timer: asyncio.TimerHandle | None = None
         self.lost = asyncio.Event()
         """For tests: the leader is gone for good."""
+        self.sessions = Sessions()
+        self._opened = 0
 
     def close(self) -> None:
         if self._timer is not None:
@@ -54,12 +59,37 @@ class LocalBackend:
         return self._apply(command)
 
     def _apply(self, command: bytes) -> Any:
+        return self.store.decode_answer(self._applied(command))
+
+    def _applied(self, command: bytes) -> bytes:
         self.applied_index += 1
-        answer = self.store.decode_answer(self.store.apply(command))
+        answer = self.store.apply(command)
         self.watches.take_in(self.store.pairs)
         self.store.clean(CLEAN_AT_ONCE)
         self._set_timer()
         return answer
+
+    async def open_session(self) -> int:
+        self._opened += 1
+        self.sessions.open(self._opened)
+        return self._opened
+
+    async def submit_in_session(self, session: int, request: int, acknowledged: int, command: bytes) -> Any:
+        found = self.sessions.use(session, request, acknowledged)
+        if found is None:
+            raise error(Code.SESSION_EXPIRED, f"session {session} has ended", **NOT_APPLIED)
+        if request not in found.answers:
+            found.answers[request] = self._first_answer(command)
+        answer = found.answers[request]
+        if answer.is_refusal:
+            raise self.store.decode_refusal(answer.value)
+        return self.store.decode_answer(answer.value)
+
+    def _first_answer(self, command: bytes) -> Answer:
+        try:
+            return Answer(self._applied(command))
+        except StoreRefused as refused:
+            return Answer(self.store.encode_refusal(refused), is_refusal=True)
 
     async def barrier(self) -> None:
         """There is nobody who could know more."""

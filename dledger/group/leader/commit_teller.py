@@ -2,7 +2,7 @@
 
 A commit position travels with the next frames, or else with the next heartbeat, an eighth of a second later. A state
 machine on a follower waits for it, with all that was submitted there, and so do its watches. If no frames follow soon,
-the leader sends a heartbeat of its own accord.
+the leader sends a heartbeat of its own accord; and at once when a node waits for a commit that it has asked for.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import asyncio
 from dledger.common.types import Position
 from dledger.group.context import GroupContext
 
-PATIENCE_S = 0.001
-"""Frames of the next appends mostly follow within this time, where many append."""
+PATIENCE_S = 0.01
+"""Frames of the next appends mostly follow within this time. It delays the watches on followers."""
 
 
 class CommitTeller:
@@ -29,10 +29,13 @@ class CommitTeller:
     def on_commit(self) -> None:
         """The commit position of this leader has advanced."""
         if self._timer is None and self._context.machine.has_machine:
-            self._timer = asyncio.get_running_loop().call_later(PATIENCE_S, self._tell)
+            self._timer = asyncio.get_running_loop().call_later(PATIENCE_S, self.tell)
 
-    def _tell(self) -> None:
-        self._timer = None
+    def tell(self) -> None:
+        """Somebody waits for it on another node."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         core = self._context.core
         if core.leadership is not None and core.commit_position > self._told:
             self._told = core.commit_position

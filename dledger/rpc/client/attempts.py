@@ -12,6 +12,7 @@ from dledger.rpc.client.verdict import leaves_doubt
 
 if TYPE_CHECKING:
     import random
+    from collections.abc import Callable
 
 _PASSING = PASSING | {Code.CHANGE_PENDING}
 """Refusals that pass by themselves."""
@@ -23,8 +24,15 @@ class Attempts(CallLoop):
     ``repeatable``: carrying it out twice is as good as once, so after a doubtful attempt it is asked again.
     """
 
-    def __init__(self, timeout_ms: float, rng: random.Random, *, repeatable: bool) -> None:
-        super().__init__(timeout_ms, rng, passing=_PASSING)
+    def __init__(
+        self,
+        timeout_ms: float,
+        rng: random.Random,
+        *,
+        repeatable: bool,
+        on_wait: Callable[[DLedgerError], None] | None = None,
+    ) -> None:
+        super().__init__(timeout_ms, rng, passing=_PASSING, on_wait=on_wait)
         self.repeatable = repeatable
         self._doubted: dict[str, None] = {}
 

@@ -36,8 +36,16 @@ class CallLoop:
     before it.
     """
 
-    def __init__(self, timeout_ms: float, rng: random.Random, *, passing: frozenset[Code] = PASSING) -> None:
-        """``passing``: the codes after which the call is asked again."""
+    def __init__(
+        self,
+        timeout_ms: float,
+        rng: random.Random,
+        *,
+        passing: frozenset[Code] = PASSING,
+        on_wait: Callable[[DLedgerError], None] | None = None,
+    ) -> None:
+        """``passing``: the codes after which the call is asked again. ``on_wait`` is told the reason of each pause."""
+        self._on_wait = on_wait
         self._loop = asyncio.get_running_loop()
         self._passing = passing
         self._begun_s = self._loop.time()
@@ -77,6 +85,8 @@ class CallLoop:
 
     async def pause(self) -> None:
         """Waits before the next attempt, never beyond the deadline."""
+        if self._on_wait is not None and self.reason is not None:
+            self._on_wait(self.reason)
         await asyncio.sleep(min(self._backoff.next_s(), self.left_ms / 1000))
 
     async def ask(
@@ -86,12 +96,10 @@ class CallLoop:
         call: Callable[[Endpoint, float], Awaitable[Result]],
         *,
         attempt_ms: float,
-        on_wait: Callable[[DLedgerError], None] | None = None,
     ) -> Result:
         """The answer of the node that ``find`` finds. ``call`` is told how many milliseconds it may take.
 
-        Raises the errors of ``refused``, and at the deadline the error of ``overdue``. ``on_wait`` is told each refusal
-        that is waited out.
+        Raises the errors of ``refused``, and at the deadline the error of ``overdue``.
         """
         while True:
             address = ""
@@ -104,8 +112,6 @@ class CallLoop:
                     router.lost(address, refusal)
                 self.refused(address, refusal)
                 self._check(router)
-                if on_wait is not None:
-                    on_wait(refusal)
             await self.pause()
             if not self.left_ms:
                 raise self.overdue()

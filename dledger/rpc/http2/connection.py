@@ -1,28 +1,24 @@
-"""One HTTP/2 connection, either side (RFC 9113): takes bytes, keeps the streams, and collects the output (sending.py).
+"""One HTTP/2 connection, either side (RFC 9113): takes the peer's frames, keeps the streams, and collects the output.
 
-The shell feeds ``receive``. It writes the output of ``take_output`` whenever ``wants_flush`` was called. It says with
+framing.py cuts the frames out of bytes, blocks.py puts header blocks together, sending.py has the way out. The shell
+feeds ``receive``. It writes the output of ``take_output`` whenever ``wants_flush`` was called. It says with
 ``set_paused`` that its buffer is full. Time comes in as an argument.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from dledger.common import http2_frames as frames
 from dledger.common.http2_frames import (
     ACK,
     CONTINUATION,
     DATA,
-    DEFAULT_FRAME_BYTES,
     DEFAULT_WINDOW_BYTES,
-    END_HEADERS,
     END_STREAM,
-    FRAME_HEADER_BYTES,
     GOAWAY,
-    HEAD,
     HEADERS,
-    MAX_FRAME_BYTES,
     MAX_WINDOW_BYTES,
     PADDED,
     PING,
@@ -32,33 +28,21 @@ from dledger.common.http2_frames import (
     SETTINGS,
     STREAM_ID_MASK,
     WINDOW_UPDATE,
-    WITH_PRIORITY,
     ConnectionFault,
     ErrorCode,
     StreamFault,
     frame,
     word,
 )
+from dledger.rpc.http2.blocks import HeaderBlocks, OpenBlock
+from dledger.rpc.http2.framing import FrameReader
 from dledger.rpc.http2.headers import Fields, HeaderDecoder, MalformedHeaders
 from dledger.rpc.http2.limits import Http2Limits
 from dledger.rpc.http2.sending import AnyStream, Sending
+from dledger.rpc.http2.settings import own_settings, peer_settings
 
-MAX_SETTINGS_A_FRAME = 64
 TINY_UPDATE_BYTES = 64
 _CODES = frozenset(ErrorCode)
-
-
-class OpenBlock(NamedTuple):
-    """A header block without its end yet: CONTINUATION frames follow."""
-
-    stream_id: int
-    is_end: bool
-    began_s: float
-    parts: list[bytes]
-
-    @property
-    def size_bytes(self) -> int:
-        return sum(map(len, self.parts))
 
 
 class Http2Connection(Sending[AnyStream]):
@@ -78,20 +62,14 @@ class Http2Connection(Sending[AnyStream]):
         self.is_lost = False
         """Streams end because the connection did."""
         self._now_s = now_s
-        self._rest = bytearray()
-        """Of an unfinished frame: one buffer, as a list of tiny pieces takes many times their bytes."""
-        self.frame_began_s: float | None = None
-        """When the first bytes of the unfinished frame came."""
-        self._needed_bytes = FRAME_HEADER_BYTES
-        """So many must be there before it is worth looking again."""
-        self._has_preface = False
+        self._frames = FrameReader(limits.max_frame_bytes, self._on_frame, awaits_preface=self.is_server)
+        self._blocks = HeaderBlocks(limits)
         self.has_settings = False
         """The peer's first frame came: it speaks HTTP/2."""
         self.has_acknowledged = False
         """The peer knows this side's limits."""
         self._receive_window = limits.connection_window_bytes
         self._unreplenished = 0
-        self.open_block: OpenBlock | None = None
         self.headers: HeaderDecoder[Any] = HeaderDecoder(self._understand)
         self._begin()
 
@@ -118,19 +96,10 @@ class Http2Connection(Sending[AnyStream]):
     # Beginning and end -------------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        limits = self.limits
-        values = {
-            frames.INITIAL_WINDOW_SIZE: limits.stream_window_bytes,
-            frames.MAX_FRAME_SIZE: limits.max_frame_bytes,
-            frames.MAX_HEADER_LIST_SIZE: limits.max_header_block_bytes,
-        }
-        if self.is_server:
-            values[frames.MAX_CONCURRENT_STREAMS] = limits.max_streams
-        else:
-            values[frames.ENABLE_PUSH] = 0
+        if not self.is_server:
             self._out.append(PREFACE)
-            self._has_preface = True
-        self._send(frames.settings_frame(values))
+        limits = self.limits
+        self._send(frames.settings_frame(own_settings(limits, is_server=self.is_server)))
         self._send(frames.window_update(0, limits.connection_window_bytes - DEFAULT_WINDOW_BYTES))
 
     def go_away(self, code: ErrorCode = ErrorCode.NO_ERROR, reason: str = "") -> None:
@@ -144,8 +113,8 @@ class Http2Connection(Sending[AnyStream]):
         self.is_lost = True
         streams, self.streams = list(self.streams.values()), {}
         self._blocked.clear()
-        self._rest.clear()
-        self.open_block = None
+        self._frames.forget()
+        self._blocks.open = None
         for stream in streams:
             self._on_removed()
             self._gone(stream, code, reason)
@@ -158,28 +127,14 @@ class Http2Connection(Sending[AnyStream]):
         if self.fault is not None:
             return
         self._now_s = now_s
-        if self._rest:
-            self._rest += data
-            if len(self._rest) < self._needed_bytes:
-                return
-            data = bytes(self._rest)
-            self._rest.clear()
         try:
-            used = self._take(data)
+            self._frames.take(data, now_s)
         except ConnectionFault as fault:
             self.break_off(fault)
-            return
         except Exception as failure:  # noqa: BLE001  # whatever it is, the peer and the streams must not hang
             bug = ConnectionFault(ErrorCode.INTERNAL_ERROR, "a bug of this side")
             bug.__cause__ = failure
             self.break_off(bug)
-            return
-        if used == len(data):
-            self.frame_began_s = None
-            return
-        self._rest += data[used:]
-        if used or self.frame_began_s is None:
-            self.frame_began_s = now_s
 
     def break_off(self, fault: ConnectionFault) -> None:
         """The connection ends, and the peer is told why."""
@@ -190,50 +145,33 @@ class Http2Connection(Sending[AnyStream]):
     @property
     def unfinished_bytes(self) -> int:
         """Of an unfinished frame, or header block."""
-        return len(self._rest) + (self.open_block.size_bytes if self.open_block is not None else 0)
+        return self._frames.unfinished_bytes + self._blocks.unfinished_bytes
 
-    def _take(self, data: bytes) -> int:
-        """Takes the whole frames that stand in ``data``, and returns how many bytes they are."""
-        end, unpack, most = len(data), HEAD.unpack_from, self.limits.max_frame_bytes
-        at = 0 if self._has_preface else self._take_preface(data)
-        while end - at >= self._needed_bytes:
-            high, low, kind, flags, stream_id = unpack(data, at)
-            size = high << 8 | low
-            if size > most:
-                raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, f"a frame of {size} bytes")
-            begin = at + FRAME_HEADER_BYTES
-            if begin + size > end:
-                self._needed_bytes = FRAME_HEADER_BYTES + size
-                return at
-            at = begin + size
-            self._needed_bytes = FRAME_HEADER_BYTES
-            try:
-                self._on_frame(kind, stream_id & STREAM_ID_MASK, flags, data[begin:at])
-            except StreamFault as fault:
-                self._fault_of_stream(fault)
-        return at
+    @property
+    def open_block(self) -> OpenBlock | None:
+        """The header block whose end has not come."""
+        return self._blocks.open
 
-    def _take_preface(self, data: bytes) -> int:
-        if data[: len(PREFACE)] != PREFACE[: len(data)]:
-            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "this is no HTTP/2")
-        self._has_preface = len(data) >= len(PREFACE)
-        self._needed_bytes = FRAME_HEADER_BYTES if self._has_preface else len(PREFACE)
-        return len(PREFACE) if self._has_preface else 0
+    @property
+    def frame_began_s(self) -> float | None:
+        """When the first bytes of the unfinished frame came."""
+        return self._frames.began_s
 
     def _on_frame(self, kind: int, stream_id: int, flags: int, payload: bytes) -> None:
-        block = self.open_block
-        if block is not None and (kind != CONTINUATION or stream_id != block.stream_id):
-            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "a header block was not ended")
+        self._blocks.check_turn(kind, stream_id)
         if not self.has_settings:
             if kind != SETTINGS or flags & ACK:
                 raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "the first frame is SETTINGS")
             self.has_settings = True
-        if kind == DATA:
-            self._on_data(stream_id, flags, payload)
-        elif kind == HEADERS:
-            self._on_headers(stream_id, flags, payload)
-        else:
-            self._on_other(kind, stream_id, flags, payload)
+        try:
+            if kind == DATA:
+                self._on_data(stream_id, flags, payload)
+            elif kind == HEADERS:
+                self._on_headers(stream_id, flags, payload)
+            else:
+                self._on_other(kind, stream_id, flags, payload)
+        except StreamFault as fault:
+            self._fault_of_stream(fault)
 
     def _on_data(self, stream_id: int, flags: int, payload: bytes) -> None:
         size = len(payload)
@@ -267,30 +205,13 @@ class Http2Connection(Sending[AnyStream]):
             self._forget_if_ended(stream)
 
     def _on_headers(self, stream_id: int, flags: int, payload: bytes) -> None:
-        if not stream_id:
-            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "HEADERS on stream 0")
-        if flags & (PADDED | WITH_PRIORITY):
-            if flags & WITH_PRIORITY:
-                at = 1 if flags & PADDED else 0
-                if len(payload) >= at + 5 and word(payload, at) & STREAM_ID_MASK == stream_id:
-                    raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "a stream depends on itself")
-            payload = frames.unpadded(payload, flags)
-        if len(payload) > self.limits.max_header_block_bytes:
-            raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "a header block of too many bytes")
-        if flags & END_HEADERS:
-            self._on_block(stream_id, payload, is_end=bool(flags & END_STREAM))
-        else:
-            self.open_block = OpenBlock(stream_id, bool(flags & END_STREAM), self._now_s, [payload])
+        block = self._blocks.begin(stream_id, flags, payload, self._now_s)
+        if block is not None:
+            self._on_block(stream_id, block, is_end=bool(flags & END_STREAM))
 
     def _on_continuation(self, stream_id: int, flags: int, payload: bytes) -> None:
-        block, limits = self.open_block, self.limits
-        if block is None:
-            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "CONTINUATION without HEADERS")
-        block.parts.append(payload)
-        if len(block.parts) > limits.max_header_frames or block.size_bytes > limits.max_header_block_bytes:
-            raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "a header block of too many frames or bytes")
-        if flags & END_HEADERS:
-            self.open_block = None
+        block = self._blocks.go_on(flags, payload)
+        if block is not None:
             self._on_block(stream_id, b"".join(block.parts), is_end=block.is_end)
 
     def _on_block(self, stream_id: int, block: bytes, *, is_end: bool) -> None:
@@ -383,23 +304,10 @@ class Http2Connection(Sending[AnyStream]):
         if len(payload) % 6:
             raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "SETTINGS have 6 bytes each")
         self._patience.spend(self._now_s, "SETTINGS")
-        settings = frames.settings_of(payload)
-        if len(settings) > MAX_SETTINGS_A_FRAME:
-            raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, f"{len(settings)} settings in one frame")
-        for key, value in settings:
-            self._check_setting(key, value)
-        for key, value in dict(settings).items():  # of those with the same name the last one counts
+        for key, value in peer_settings(payload, from_server=not self.is_server).items():
             self._on_setting(key, value)
         self._send(frame(SETTINGS, ACK, 0))
         self.pump()
-
-    def _check_setting(self, key: int, value: int) -> None:
-        if key == frames.INITIAL_WINDOW_SIZE and value > MAX_WINDOW_BYTES:
-            raise ConnectionFault(ErrorCode.FLOW_CONTROL_ERROR, "an initial window that is too large")
-        if key == frames.MAX_FRAME_SIZE and not DEFAULT_FRAME_BYTES <= value <= MAX_FRAME_BYTES:
-            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, f"frames of {value} bytes are not allowed")
-        if key == frames.ENABLE_PUSH and (value > 1 or (value and not self.is_server)):
-            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "ENABLE_PUSH is 0 or 1, and 0 from a server")
 
     def _on_setting(self, key: int, value: int) -> None:
         if key == frames.INITIAL_WINDOW_SIZE:

@@ -1,4 +1,4 @@
-"""One call on the server: its messages come in, its handler runs, its answers go out.
+"""One call on the server: its messages come in (inbox.py), its handler runs, its answers go out (answering.py).
 
 Handlers are those of ``grpc.aio``: ``async def`` with a request (or an iterator of requests) and a context. They return
 an answer, yield answers, or write them to the context.
@@ -9,9 +9,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator
-from functools import partial
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
 from dledger.common.futures import release
@@ -19,11 +17,12 @@ from dledger.common.http2_frames import ErrorCode, literal
 from dledger.rpc.server.answering import ANSWERS_WAIT, GZIP_HEAD, HEAD, Answering
 from dledger.rpc.server.context import Aborted, ServerContext
 from dledger.rpc.server.holding import HoldingConnection
+from dledger.rpc.server.inbox import Inbox
 from dledger.rpc.server.request import Request
+from dledger.rpc.server.running import Begun, in_a_task
 from dledger.rpc.status import StatusCode
 from dledger.rpc.wire import (
     PREFIX_BYTES,
-    Messages,
     WireFault,
     is_one_message,
     status_fields,
@@ -33,8 +32,6 @@ logger = logging.getLogger(__name__)
 
 NO_GRPC = b"This port takes gRPC: POST with the content type application/grpc.\n"
 OK_TRAILERS = status_fields(0, "")
-INBOX_COST_BYTES = 100
-"""A message in an inbox takes so much beside its bytes."""
 MAX_PATH_CHARS = 200
 """Of a path, in the refusal of a call."""
 
@@ -43,14 +40,10 @@ class ServerCall(Answering):
     __slots__ = (
         "_deadline",
         "_done_callbacks",
-        "_held_bytes",
         "_inbox",
-        "_inbox_bytes",
         "_max_message_bytes",
-        "_messages",
         "_received_bytes",
         "_task",
-        "_waits_for_message",
         "deadline_s",
         "peer",
     )
@@ -63,17 +56,13 @@ class ServerCall(Answering):
         self._max_message_bytes = max_message_bytes
         self.deadline_s: float | None = None
         """On the loop's clock."""
-        self._messages: Messages | None = None
-        self._inbox: deque[tuple[bytes, int]] | None = None
-        """Messages that the handler has not taken yet, and how many bytes of window each holds."""
-        self._inbox_bytes = 0
-        self._held_bytes = 0
+        self._inbox: Inbox | None = None
+        """None as long as none is needed: a unary request in one piece needs none."""
         self._received_bytes = 0
         self._task: asyncio.Task[None] | None = None
         self._deadline: asyncio.TimerHandle | None = None
         """Runs until the last byte of the answer has left."""
         self._done_callbacks: tuple[Callable[[], None], ...] = ()
-        self._waits_for_message: asyncio.Future[None] | None = None
 
     # What the client sends ---------------------------------------------------------------------------------------
 
@@ -89,7 +78,7 @@ class ServerCall(Answering):
             self.deadline_s = loop.time() + request.timeout_s
             self._deadline = loop.call_at(self.deadline_s, self._on_deadline)
         if self._handler.takes_stream:
-            self._inbox = deque()
+            self._inbox = self._new_inbox()
             self._start(self._requests())
         if is_end:
             self.on_data(b"", is_end=True)
@@ -126,74 +115,42 @@ class ServerCall(Answering):
             if is_end:
                 self._refuse_headers()
             return
-        messages = self._messages
-        if messages is None:
+        inbox = self._inbox
+        if inbox is None:
             if is_end and is_one_message(data) and not handler.takes_stream:
                 self._start_unary(data[PREFIX_BYTES:])
                 return
-            messages = self._messages = Messages(self._max_message_bytes, self.request.encoding)
+            inbox = self._inbox = self._new_inbox()
         try:
-            found = messages.feed(data) if data else []
-            if is_end and not messages.is_between:
-                raise WireFault(StatusCode.INTERNAL, "the request ends within a message")
+            # A unary request may be larger than the window, so that it makes room as it comes.
+            self.consumed(inbox.put(data, is_end=is_end, holds_window=handler.takes_stream))
         except WireFault as fault:
             self._give_up(fault.status, str(fault))
             return
-        if handler.takes_stream:
-            self._take_messages(found, len(data))
-        else:
-            self._take_unary(found, len(data), is_end=is_end)
-        if not self._is_answered and (why := self._count_held()):
+        if not handler.takes_stream:
+            self._take_unary(inbox, is_end=is_end)
+        if not self._is_answered and (why := inbox.count()):
             self._give_up(StatusCode.RESOURCE_EXHAUSTED, why)
 
-    def _count_held(self) -> str:
-        """Says how much of requests it holds now. Returns why that is too much; empty: it is not."""
-        held = self._inbox_bytes + (self._messages.begun_bytes if self._messages is not None else 0)
-        more, self._held_bytes = held - self._held_bytes, held
-        return self.connection.held_requests.add(more) if more else ""
+    def _new_inbox(self) -> Inbox:
+        return Inbox(self._max_message_bytes, self.request.encoding, self.connection.held_requests)
 
     def _let_go(self) -> None:
         """Nothing of its requests is needed any more."""
-        self._messages, self._inbox_bytes = None, 0
-        if self._inbox:
-            self._inbox.clear()
-        self._count_held()
+        if self._inbox is not None:
+            self._inbox.let_go()
 
     def _fits(self, *, is_end: bool) -> bool:
         length = self.request.content_length
         return length is not None and (self._received_bytes == length if is_end else self._received_bytes <= length)
 
-    def _take_unary(self, found: list[bytes], size_bytes: int, *, is_end: bool) -> None:
-        """A unary request may be larger than the window, so that it makes room as it comes: up to the limit of one
-        message (``Messages``)."""
-        self.consumed(size_bytes)
-        if self._inbox is None:
-            self._inbox = deque()
-        self._put(found, 0)
-        if len(self._inbox) > 1 or (is_end and not self._inbox):
-            self._finish(StatusCode.INTERNAL, f"one request is taken, not {len(self._inbox)}")
+    def _take_unary(self, inbox: Inbox, *, is_end: bool) -> None:
+        if len(inbox) > 1 or (is_end and not inbox):
+            self._finish(StatusCode.INTERNAL, f"one request is taken, not {len(inbox)}")
         elif is_end:
-            message = self._inbox.popleft()[0]
-            self._let_go()
+            message, _ = inbox.take()
+            inbox.let_go()
             self._start_unary(message)
-
-    def _put(self, found: list[bytes], size_bytes: int) -> None:
-        """Into the inbox. With the last one goes the window that they took."""
-        assert self._inbox is not None
-        for message in found:
-            self._inbox.append((message, 0))
-            self._inbox_bytes += len(message) + INBOX_COST_BYTES
-        if found and size_bytes:
-            self._inbox[-1] = (found[-1], size_bytes)
-
-    def _take_messages(self, found: list[bytes], size_bytes: int) -> None:
-        """A message's window is given back when the handler takes the message; at once if the message is not whole
-        yet."""
-        if not found:
-            self.consumed(size_bytes)
-        else:
-            self._put(found, size_bytes)
-        release(self._waits_for_message)
 
     def on_reset(self, code: ErrorCode, reason: str) -> None:
         """The client has cancelled it, or is gone; or it was answered before the client had sent all of it."""
@@ -216,7 +173,8 @@ class ServerCall(Answering):
             asyncio.get_running_loop().call_soon(callback)
 
     def _wake(self) -> None:
-        release(self._waits_for_message)
+        if self._inbox is not None:
+            self._inbox.wake()
         release(self._waits_for_room)
 
     def _on_deadline(self) -> None:
@@ -260,12 +218,7 @@ class ServerCall(Answering):
             self._run(self._unary(work), work)
 
     def _run(self, run: Coroutine[Any, Any, None], work: Any) -> None:
-        task = self._task = asyncio.get_running_loop().create_task(run)
-        _running.add(task)
-        task.add_done_callback(_ended)
-        if inspect.iscoroutine(work):
-            # A task that is cancelled before it begins leaves it where it is.
-            task.add_done_callback(lambda _: work.close())
+        self._task = in_a_task(run, work)
 
     def _begin_quickly(self, work: Coroutine[Any, Any, Any]) -> None:
         try:
@@ -275,7 +228,7 @@ class ServerCall(Answering):
         except BaseException as failure:  # noqa: BLE001 # any failure must end the call
             self._fail(failure)
         else:
-            self._run(self._unary(_Begun(work, waits_for)), work)
+            self._run(self._unary(Begun(work, waits_for)), work)
 
     async def _unary(self, work: Any) -> None:
         try:
@@ -378,11 +331,9 @@ class ServerCall(Answering):
                 raise asyncio.CancelledError
             if self.is_remote_ended:
                 return None
-            self._waits_for_message = asyncio.get_running_loop().create_future()
-            await self._waits_for_message
-        message, size_bytes = inbox.popleft()
-        self._inbox_bytes -= len(message) + INBOX_COST_BYTES
-        self._count_held()
+            await inbox.changed()
+        message, size_bytes = inbox.take()
+        inbox.count()
         self.consumed(size_bytes)
         return decode(message) if decode is not None else message
 
@@ -417,36 +368,3 @@ class ServerCall(Answering):
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
-
-
-_running: set[asyncio.Task[None]] = set()
-"""The loop alone does not keep tasks alive."""
-
-
-def _ended(task: asyncio.Task[None]) -> None:
-    """Of a handler's task: what it failed of was told to the client, and to the log."""
-    _running.discard(task)
-    if not task.cancelled() and (failure := task.exception()) is not None:
-        logger.error("a call ended in a bug", exc_info=failure)
-
-
-class _Begun:
-    """A coroutine that has run up to its first wait, with the object it waits for: awaiting this goes on with it."""
-
-    def __init__(self, work: Coroutine[Any, Any, Any], waits_for: Any) -> None:
-        self._work = work
-        self._waits_for = waits_for
-
-    def __await__(self) -> Generator[Any, Any, Any]:
-        work, waits_for = self._work, self._waits_for
-        while True:
-            try:
-                sent = yield waits_for
-            except BaseException as thrown:  # noqa: BLE001  # also a cancellation is the coroutine's to handle
-                step: Callable[[], Any] = partial(work.throw, thrown)
-            else:
-                step = partial(work.send, sent)
-            try:
-                waits_for = step()
-            except StopIteration as end:
-                return end.value

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple, Protocol
 
 from dledger.common.http2_frames import ConnectionFault, ErrorCode
-from dledger.rpc.http2.connection import OpenBlock
+from dledger.rpc.http2.blocks import OpenBlock
 
 HELLO_S = 10.0
 """From the connection on: the preface, SETTINGS, and the acknowledgement of the server's."""
@@ -39,8 +39,12 @@ class Watched(Protocol):
 
     has_settings: bool
     has_acknowledged: bool
-    open_block: OpenBlock | None
-    frame_began_s: float | None
+
+    @property
+    def open_block(self) -> OpenBlock | None: ...
+
+    @property
+    def frame_began_s(self) -> float | None: ...
 
     @property
     def has_streams(self) -> bool: ...

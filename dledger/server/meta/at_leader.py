@@ -50,6 +50,10 @@ class ThisNode:
         replica.machine.check_serving()
         return (await replica.reader.read_point(Consistency.LINEARIZABLE)).commit_index
 
+    def tell_commit(self) -> None:
+        """Another node waits until it has heard of it."""
+        self._replica().commit_teller.tell()
+
     async def keep_alive(self, lease_id: int) -> int:
         return await self.leases.keep_alive(lease_id)
 

@@ -23,7 +23,6 @@ from dledger.store.refusals import StoreRefused
 
 logger = logging.getLogger(__name__)
 
-HISTORY_S = 600.0
 NOTES = 10
 """So often in that time the revision is noted."""
 STEPS_AT_ONCE = 200
@@ -39,16 +38,16 @@ class _Note(NamedTuple):
 class Compactor:
     """Of one node."""
 
-    def __init__(self, runner: Runner[Store], replica: Callable[[], Replica], *, history_s: float = HISTORY_S) -> None:
+    def __init__(self, runner: Runner[Store], replica: Callable[[], Replica], history_s: float) -> None:
         """``replica`` gives the replica of `meta`, and raises an error that passes while there is none."""
         self._runner = runner
         self._replica = replica
         self._history_s = history_s
         self._notes: deque[_Note] = deque()
         self._term = 0
-        """That the notes are of."""
+        """The leader's, of these notes."""
         self._cleaned_to = 0
-        """The compacted revision that was freed up to."""
+        """The compacted revision, once all before it was freed."""
         self._is_dirty = asyncio.Event()
 
     def on_applied(self) -> None:
@@ -79,7 +78,7 @@ class Compactor:
                 logger.info("the store is not compacted now", extra={"why": refusal})
 
     async def _compact(self) -> None:
-        """Raises what refuses it; the next time it is tried again."""
+        """Raises a refusal; the next look tries again."""
         replica = self._replica()
         if not replica.machine.is_serving:
             return

@@ -1,4 +1,4 @@
-"""The groups that there are, by the store: read once, then kept up to date by what changes."""
+"""The groups of the cluster, by their records in the store: read once, then kept up to date."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class GroupTable:
         """By name."""
         self.removed_ids: set[int] = set()
         self._pairs: Mvcc | None = None
-        """That it was read from."""
+        """The source of the table."""
         self._watch: WatchStream | None = None
 
     def take_in(self, store: Store, hub: WatchHub) -> bool:
-        """Brings it up to the store, which ``hub`` has taken in. Returns whether anything was changed."""
+        """Brings the table up to the store; ``hub`` has taken that in. Returns whether a group has changed."""
         if self._watch is None or store.pairs is not self._pairs:
             self._read(store, hub)
             return True
@@ -74,7 +74,7 @@ class GroupTable:
         else:
             self.removed_ids.add(removed_id_of(pair.key))
 
-    # What is refused by it ---------------------------------------------------------------------------------------
+    # Its refusals ------------------------------------------------------------------------------------------------
 
     def check_free(self, name: str) -> None:
         """Raises GROUP_EXISTS if a group has that name."""
@@ -84,8 +84,8 @@ class GroupTable:
             raise error(Code.GROUP_EXISTS, f"group {quoted(name)} {what}: choose another name")
 
     def removable(self, name: str, group_id: int = 0) -> GroupEntry:
-        """The group of that name, and of that id unless it is 0. Raises UNKNOWN_GROUP if it does not exist, UNSUPPORTED
-        if it stays, and CHANGE_REFUSED if it is another one."""
+        """The group of that name, and of that id unless it is 0. Raises UNKNOWN_GROUP without one, UNSUPPORTED for the
+        cluster's own groups, and CHANGE_REFUSED for another id."""
         if name in (META_GROUP, DEFAULT_GROUP):
             raise error(Code.UNSUPPORTED, f"group {name!r} is the cluster's own, and stays")
         entry = self.groups.get(name)
@@ -97,7 +97,7 @@ class GroupTable:
         return entry
 
     def of_id(self, name: str, group_id: int) -> GroupEntry:
-        """Raises UNKNOWN_GROUP unless there is a group of that name and id."""
+        """The group of that name and id. Raises UNKNOWN_GROUP without one."""
         entry = self.groups.get(name)
         if entry is None or entry.id != group_id:
             raise no_group(f"{name}.{group_id}")

@@ -1,7 +1,7 @@
 """The leases of the store, while this node leads `meta`: kept alive, and ended when their time is up.
 
-The clock of the leases is this leader's, for one term (store/lease_clock.py). What ends leases is a command that counts
-in that term alone.
+The clock of the leases is this leader's, for one term (store/lease_clock.py). A command ends leases, and counts in that
+term alone.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dledger.store.machine import Store
 logger = logging.getLogger(__name__)
 
 RETRY_S = 0.1
-"""An expiry that was refused, or that the clock's rate puts off, is tried again after so long."""
+"""A refused expiry, or one beyond the clock's rate, is tried again after so long."""
 LOOK_S = 1.0
 """At the latest the leader looks again after so long."""
 
@@ -33,29 +33,29 @@ class LeaderLeaseTimes(NamedTuple):
     """Of one lease, by the leader's clock."""
 
     granted_s: int
-    """0: there is no such lease."""
+    """0: no such lease exists."""
     remaining_s: int
     commit_index: int
-    """Of the last record that was committed when the leader said so."""
+    """Of the last record committed by the time of the leader's answer."""
 
 
 class LeaseKeeper:
     """Of one node. ``run`` goes on all the time, and works while the node leads."""
 
     def __init__(self, runner: Runner[Store], replica: Callable[[], Replica]) -> None:
-        """``replica`` gives the replica of `meta`, and raises an error that passes while there is none."""
+        """``replica`` gives the replica of `meta`, and raises a passing error while the node has none."""
         self._runner = runner
         self._replica = replica
         self._clock: LeaseClock | None = None
         self._leases: Leases | None = None
-        """That the clock is of."""
+        """Those of the clock."""
         self._term = 0
-        """That the clock is of."""
+        """The clock's."""
         self._seen_serial = 0
         """Of the last grant."""
         self._awake = asyncio.Event()
         self._outcome: asyncio.Future[None] | None = None
-        """Done when the outcome of some expiry is known, or the clock is gone."""
+        """Done when an expiry has its outcome, or the clock is gone."""
         self._submitting: set[asyncio.Task[None]] = set()
 
     def on_applied(self, *, leads: bool) -> None:
@@ -135,8 +135,8 @@ class LeaseKeeper:
     # What the leader is asked ------------------------------------------------------------------------------------
 
     async def keep_alive(self, lease_id: int) -> int:
-        """Gives the lease its full time again, which is returned in seconds; 0: there is no such lease. The leadership
-        was confirmed after the call came. Raises what ``Replica.machine.check_serving`` raises."""
+        """Gives the lease its full time again, and returns it in seconds; 0: no such lease exists. The leadership was
+        confirmed after the call came. Raises as ``Replica.machine.check_serving``."""
         await self._confirm()
         while True:
             replica = self._replica()
@@ -148,7 +148,6 @@ class LeaseKeeper:
 
     async def lease_times(self, lease_id: int) -> LeaderLeaseTimes:
         commit_index = await self._confirm()
-        await self._runner.wait_applied(commit_index)
         replica = self._replica()
         remaining_s = self._serving_clock(replica).remaining_s(lease_id, replica.now_s())
         lease = self._runner.machine.leases.get(lease_id)
@@ -157,10 +156,12 @@ class LeaseKeeper:
         return LeaderLeaseTimes(lease.ttl_s, int(remaining_s), commit_index)
 
     async def _confirm(self) -> int:
-        """This node leads, and serves. Returns the commit index."""
+        """This node leads, and has applied all that was committed before the call. Returns the commit index."""
         replica = self._replica()
         replica.machine.check_serving()
-        return (await replica.reader.read_point(Consistency.LINEARIZABLE)).commit_index
+        commit_index = (await replica.reader.read_point(Consistency.LINEARIZABLE)).commit_index
+        await self._runner.wait_applied(commit_index)  # a grant that was just answered elsewhere may be among it
+        return commit_index
 
     def _serving_clock(self, replica: Replica) -> LeaseClock:
         replica.machine.check_serving()
@@ -170,7 +171,7 @@ class LeaseKeeper:
         return clock
 
     async def _next_outcome(self) -> None:
-        """The lease is due: what becomes of it is known then."""
+        """Waits for the outcome of an expiry: the lease is due."""
         self._awake.set()
         if self._outcome is None or self._outcome.done():
             self._outcome = asyncio.get_running_loop().create_future()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from hashlib import blake2b
 from typing import Any
 
@@ -12,7 +13,6 @@ from dledger.server.etcd.backend import ClusterMember, LeaseTimes
 from dledger.server.etcd.refusals import BAD_LEADER_TRANSFEREE, Refusal
 from dledger.server.meta.meta_store import MetaStore
 from dledger.store.machine import Store
-from dledger.store.quota import DEFAULT_QUOTA_BYTES
 from dledger.store.refusals import StoreCode, StoreRefused
 from dledger.store.watch import WatchHub
 
@@ -20,6 +20,7 @@ ELECTIONS = 3
 """After so many election timeouts without a leader it is said to be lost."""
 
 
+@cache
 def etcd_id(name: str) -> int:
     """The id of a cluster or a node for etcd's clients: 64 bits, and never 0."""
     return int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "big") or 1
@@ -30,7 +31,7 @@ class MetaBackend:
         self._node = node
         self._meta = meta
         self.member_id = etcd_id(node.config.id)
-        self.quota_bytes = DEFAULT_QUOTA_BYTES
+        self.quota_bytes = node.config.limits.store_quota_bytes
 
     @property
     def cluster_id(self) -> int:

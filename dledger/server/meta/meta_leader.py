@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 
 from dledger.common.futures import release
-from dledger.common.types import NodeId
+from dledger.common.types import META_GROUP, NodeId
 from dledger.node.node import Node
 
 
 class MetaLeader:
     """Told by the node, from when it is made."""
 
-    def __init__(self, node: Node, group: str) -> None:
+    def __init__(self, node: Node, group: str = META_GROUP) -> None:
         self.id = NodeId("")
         """Empty: none is known."""
         self._group = group

@@ -17,9 +17,10 @@ from dledger.common.errors import Code, error
 from dledger.common.types import META_GROUP
 from dledger.group.failing import as_refusal
 from dledger.group.replica import Replica
+from dledger.metrics.store import StoreFigures
 from dledger.node.node import Node
 from dledger.server.meta.at_leader import AtLeader, ThisNode
-from dledger.server.meta.compactor import HISTORY_S, Compactor
+from dledger.server.meta.compactor import Compactor
 from dledger.server.meta.group_table import GroupTable
 from dledger.server.meta.lease_keeper import LeaseKeeper
 from dledger.server.meta.meta_leader import MetaLeader
@@ -44,7 +45,6 @@ class MetaStore:
         *,
         group: str = META_GROUP,
         checkpoints: KeeperOptions | None = None,
-        history_s: float = HISTORY_S,
     ) -> None:
         """``there`` makes the way to another node that leads; it is given this node's replica of the ``group``."""
         self._node = node
@@ -63,7 +63,7 @@ class MetaStore:
         self.watches = WatchHub(self.runner.machine.pairs)
         self.here.leases = self._leases = LeaseKeeper(self.runner, self.replica)
         self._keeper = Keeper(self.runner, MACHINE_NAME, self.replica, checkpoints)
-        self._compactor = Compactor(self.runner, self.replica, history_s=history_s)
+        self._compactor = Compactor(self.runner, self.replica, node.config.timings.store_history_s)
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -106,6 +106,21 @@ class MetaStore:
         """Whether all that this node knows to be committed is applied here."""
         commit_index = self.replica().reader.commit_index
         return self.runner.next_index is not None and self.runner.applied_index >= commit_index
+
+    def figures(self) -> StoreFigures:
+        """For metrics: also asked from another thread."""
+        store = self.store
+        return StoreFigures(
+            revision=store.pairs.revision,
+            compact_revision=max(0, store.pairs.compact_revision),
+            keys=len(store.pairs),
+            size_bytes=store.pairs.size_bytes,
+            quota_bytes=self._node.config.limits.store_quota_bytes,
+            leases=len(store.leases),
+            watches=self.watches.count(),
+            applied_index=self.runner.applied_index,
+            rebuilds=self.runner.rebuilds,
+        )
 
     async def local_barrier(self) -> None:
         """As ``Runner.barrier``, on the leader alone: raises NOT_LEADER elsewhere, and LEADER_NOT_READY."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from random import Random
 
 from tests.simulation.clients import IsOver
@@ -24,6 +25,8 @@ from tests.simulation.troubles.tails import TailTroubles
 
 SIZES = (1, 3, 3, 3, 3, 5, 5)
 
+HISTORY_S = 12
+"""After so long the leader compacts."""
 MIX = Mix(2.0, {DiskTroubles: 0.25, MemberTroubles: 0.4, TailTroubles: 0.25, PartingTroubles: 0.25})
 """The store is there most of the time, so that its clients and the leaders' deeds meet."""
 
@@ -35,6 +38,7 @@ def run_store_seed(seed: int, *, show: bool = False) -> Outcome:
 
 async def _simulate(seed: int, trace: Trace, outcome: Outcome) -> None:
     cluster = SimulatedCluster(Random(seed).choice(SIZES), seed, trace)
+    cluster.timings = replace(cluster.timings, store_history_s=HISTORY_S)
     cluster.founding.give_machine(StoreTruth)
     try:
         await StoreSeed(seed, cluster, outcome).run()

@@ -25,8 +25,6 @@ OPTIONS = KeeperOptions(
     checkpoint_after_bytes=2_500, checkpoint_bytes_per_s=8_000, look_interval_s=0.1, session_idle_s=20.0
 )
 """Checkpoints come often, so that nodes that were away are reset past one."""
-HISTORY_S = 12.0
-"""After so long the leader compacts."""
 PROGRESS_INTERVAL_S = 1.5
 """Of watches without an event."""
 
@@ -54,7 +52,6 @@ class SeatStore:
             lambda replica: WayToLeader(share, replica, random),
             group=group.name,
             checkpoints=OPTIONS,
-            history_s=HISTORY_S,
         )
         self.backend = MetaBackend(node, self.meta)
         self.kv = KVService(self.backend)

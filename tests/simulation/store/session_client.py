@@ -1,4 +1,4 @@
-"""A client that counts its commands in a session of its own, and gives each again, on any node, until an answer comes."""
+"""A client that counts its commands in a session of its own, and gives each again until it is answered, on any node."""
 
 from __future__ import annotations
 

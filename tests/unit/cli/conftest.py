@@ -1,10 +1,11 @@
-"""Runs commands in this process, as ``main`` does, against a log in memory."""
+"""Runs commands in this process, as ``main`` does, against a log in memory; those of the store against a server."""
 
 from __future__ import annotations
 
 import json
 import logging
 import os
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,6 +17,8 @@ import pytest
 from dledger.cli.main import cli
 from dledger.cli.options import Target
 from dledger.cli.runtime import exit_code_of
+from tests.etcd.programs import ROOT
+from tests.etcd.servers import ours
 from tests.unit.cli.fake_log import FakeLog
 
 
@@ -63,13 +66,14 @@ def dledger(monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[
 
     def run(*arguments: str, log: FakeLog | None = None, stdin: bytes | None = None) -> Outcome:
         if log is not None:
-            monkeypatch.setattr(Target, "connect", lambda *_, **__: log)
-            monkeypatch.setattr(Target, "connect_cluster", lambda *_: log.cluster)
+            monkeypatch.setattr(Target, "connect", lambda *_, **how: log.connected(**how))
+            monkeypatch.setattr(Target, "connect_cluster", lambda *_, **how: log.connected(**how).cluster)
         if stdin is not None:
             reading, writing = os.pipe()
             os.write(writing, stdin)
             os.close(writing)
             monkeypatch.setattr("dledger.cli.append.STDIN", reading)
+            monkeypatch.setattr("dledger.cli.kv_format.STDIN", reading)
         with _logging_kept():
             code = exit_code_of(lambda: cli.main(args=list(arguments), prog_name="dledger", standalone_mode=False))
         sys.stdout.flush()
@@ -77,3 +81,35 @@ def dledger(monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[
         return Outcome(code, out, err.decode())
 
     return run
+
+
+Kv = Callable[..., Outcome]
+"""``kv("put", "a", "1")``; ``lease-grant`` is ``lease grant``."""
+
+
+@pytest.fixture
+def address() -> Iterator[str]:
+    with ours() as address:
+        yield address
+
+
+@pytest.fixture
+def kv(dledger: Run, address: str) -> Kv:
+    def run(*arguments: str, stdin: bytes | None = None) -> Outcome:
+        command, *rest = arguments
+        group, _, name = command.partition("-")
+        words = [group, name] if group == "lease" else [command]
+        return dledger("kv", *words, "--endpoints", address, *rest, stdin=stdin)
+
+    return run
+
+
+def begin(*arguments: str) -> subprocess.Popen[bytes]:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("DLEDGER_")}
+    return subprocess.Popen(
+        [sys.executable, "-m", "dledger", "kv", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=ROOT,
+        env=environment,
+    )

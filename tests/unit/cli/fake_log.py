@@ -33,7 +33,6 @@ class FakeAdmin:
         self.refusals: list[DLedgerError] = []
         self.refusals_of: dict[str, DLedgerError] = {}
         """By the name of the operation: all calls of it are refused."""
-        self.on_wait: Callable[[DLedgerError], None] | None = None
         self.may_be_earlier = False
         self.trims_to: TrimResult | None = None
 
@@ -85,7 +84,6 @@ class FakeGroups:
     def __init__(self) -> None:
         self.groups: dict[str, GroupInfo] = {}
         self.calls: list[tuple[Any, ...]] = []
-        self.on_wait: Callable[[DLedgerError], None] | None = None
         self.ids = 0
         self.behind_a_look: Callable[[], object] = lambda: None
         """Called behind each dry run of a deletion."""
@@ -149,15 +147,23 @@ class FakeLog:
         self.records = list(records)
         self.refusals: dict[int, DLedgerError] = {}
         self.reads: list[dict[str, Any]] = []
+        self.starts: list[int] = []
         self.on_records: Callable[[], object] = lambda: None
         """Called when records have been acknowledged."""
         self.endpoints = ""
+        self.on_wait: Callable[[DLedgerError], object] | None = None
+        """What the command that is connected to it gave to be told of waits."""
         self.admin = FakeAdmin()
         self.cluster = FakeCluster(self)
         self._status = status or healthy()
         self._calls = 0
         self.cut: list[SegmentInfo] = []
         """How it is cut into segments."""
+
+    def connected(self, *, on_wait: Callable[[DLedgerError], object] | None = None, **_: object) -> Self:
+        """As by ``dledger.connect``."""
+        self.on_wait = on_wait
+        return self
 
     async def __aenter__(self) -> Self:
         return self
@@ -202,8 +208,9 @@ class FakeLog:
     async def segments(self) -> list[SegmentInfo]:
         return self.cut
 
-    async def read_batches(self, start: int, end: int | None, **how: Any) -> AsyncGenerator[Batch]:
+    async def read_batches(self, start: int = 0, end: int | None = None, **how: Any) -> AsyncGenerator[Batch]:
         self.reads.append(how)
+        self.starts.append(start)
         for index in range(start, len(self.records) if end is None else end):
             yield Batch(index, 1, 3, TIMESTAMP_MS, build_body([self.records[index]]))
 

@@ -52,7 +52,7 @@ def test_append_gives_the_servers_the_largest_record_that_one_of_them_can_be_tol
 ) -> None:
     connected: list[Limits] = []
 
-    def connect(_: Target, *, limits: Limits) -> FakeLog:
+    def connect(_: Target, *, limits: Limits, **__: object) -> FakeLog:
         connected.append(limits)
         return fake
 
@@ -300,3 +300,19 @@ def test_an_append_that_fails_while_the_input_is_idle_says_so_at_once(
     assert bool(told["not_appended"]) is not unknown
     tally = f"{told['acknowledged']} acknowledged, {told['unknown']} unknown, {told['not_appended']} not appended"
     assert outcome.err == f"dledger: it did not work ({tally}{NOT_THE_END})\n"
+
+
+class Hesitant(FakeLog):
+    """Its appends wait for a leader, each for a moment."""
+
+    def enqueue_many(self, records: Sequence[bytes], *, expect_index: int | None = None) -> asyncio.Future[Acks]:
+        assert self.on_wait is not None
+        self.on_wait(error(Code.LEADER_NOT_READY, "no leader is known"))
+        return super().enqueue_many(records, expect_index=expect_index)
+
+
+def test_append_says_what_it_waits_for_once_it_has_lasted(dledger: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert dledger("append", "-d", "x", log=Hesitant()).err == ""
+    monkeypatch.setattr("dledger.cli.append.PATIENCE_S", 0.0)
+    outcome = dledger("append", "-d", "x", log=Hesitant())
+    assert (outcome.code, outcome.err) == (0, "waiting: no leader is known\n")

@@ -32,7 +32,10 @@ def test_help_shows_every_command_and_teaches_the_exit_codes(dledger: Run) -> No
     ["serve", "dev", "status", "health", "append", "get", "tail", "bench append", "bench get", "bench read",
      "log verify", "log dump", "config check", "config show",
      "admin transfer", "admin preferred", "admin add", "admin promote", "admin remove",
-     "admin readmit", "admin trim", "admin retention", "demo"],
+     "admin readmit", "admin trim", "admin retention", "demo",
+     "kv put", "kv get", "kv del", "kv txn", "kv watch", "kv compact", "kv status",
+     "kv lease grant", "kv lease keep-alive", "kv lease revoke", "kv lease list", "kv lock", "kv elect",
+     "kv backup", "kv restore"],
 )  # fmt: skip
 def test_every_flag_names_its_environment_variable(dledger: Run, command: str) -> None:
     text = dledger(*command.split(), "--help").out.decode()
@@ -71,8 +74,9 @@ def test_a_slip_is_answered_with_what_to_type(dledger: Run, fake: FakeLog, argum
     assert told in outcome.err
 
 
-def test_get_prints_the_latest_record(dledger: Run) -> None:
-    assert dledger("get", "latest", log=FakeLog([b"one", b"two"])).out == b"two\n"
+def test_get_is_also_called_as_the_client_calls_it(dledger: Run) -> None:
+    log = FakeLog([b"one", b"two"])
+    assert dledger("read", "-1", log=log).out == dledger("get", "-1", log=log).out == b"two\n"
 
 
 @pytest.mark.parametrize("arguments", [["nonsense"], ["get"], ["get", "x"], ["status", "-o", "xml"], ["serve"]])
@@ -127,7 +131,7 @@ def test_a_timeout_that_is_none_is_wrong_usage(dledger: Run, fake: FakeLog, time
 def test_no_group_is_the_default_one(dledger: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     groups: list[str] = []
 
-    def connect(target: Target) -> FakeLog:
+    def connect(target: Target, **_: object) -> FakeLog:
         groups.append(target.group)
         return FakeLog()
 
@@ -262,7 +266,7 @@ def test_status_and_health_of_a_cluster_that_is_being_founded_are_those_of_its_d
         async def status(self) -> ClusterStatus:
             raise error(Code.LEADER_NOT_READY, "the cluster is being founded: try again after a moment")
 
-    def connect(target: Target) -> FakeLog:
+    def connect(target: Target, **_: object) -> FakeLog:
         return Founding() if target.group == "default" else FakeLog()
 
     monkeypatch.setattr(Target, "connect", connect)
@@ -287,7 +291,7 @@ def test_get_of_a_record_that_is_not_there_is_refused(dledger: Run) -> None:
 def test_get_from_one_node_reads_what_that_node_knows_to_be_committed(dledger: Run) -> None:
     log = FakeLog([b"one", b"two", b"three"])
     assert dledger("get", ":", "--node", "n0", log=log).out == b"one\ntwo\n"
-    assert log.reads == [{"follow": False, "consistency": Consistency.COMMITTED, "node": "n0"}]
+    assert log.reads == [{"consistency": Consistency.COMMITTED, "node": "n0"}]
     assert dledger("get", ":", "--node", "n7", log=log).code == CODES[Code.UNKNOWN_MEMBER].exit_code
     assert dledger("get", ":", "--node", "n2", log=log).code == 3
 
@@ -305,6 +309,20 @@ def test_tail_prints_the_last_ten_or_from_where_it_is_told(dledger: Run) -> None
 def test_tail_follows_from_the_end_of_an_empty_log(dledger: Run, fake: FakeLog) -> None:
     assert dledger("tail", "-f", log=fake).code == 0
     assert fake.reads[0]["follow"] is True
+
+
+def test_tail_from_latest_prints_only_what_comes(dledger: Run) -> None:
+    log = FakeLog([b"one", b"two"])
+    assert (dledger("tail", "-f", "--from", "latest", log=log).out, log.starts) == (b"", [2])
+    outcome = dledger("tail", "--from", "latest", log=log)
+    assert (outcome.code, "add -f, or write --from -1" in outcome.err) == (2, True)
+
+
+def test_tail_from_a_time_leaves_the_search_to_the_client(dledger: Run) -> None:
+    """So that of a time that has yet to come it prints nothing older."""
+    log = FakeLog([b"one", b"two"])
+    assert dledger("tail", "-f", "--from", "@1500", log=log).code == 0
+    assert (log.starts, log.reads[0]["since"]) == ([0], 1500)
 
 
 def test_status_tells_of_everyone(dledger: Run, fake: FakeLog) -> None:
@@ -507,3 +525,11 @@ def test_bench_of_an_empty_log_says_how_to_fill_it(dledger: Run, fake: FakeLog, 
 def test_a_flag_can_come_from_the_environment(dledger: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DLEDGER_OUTPUT", "raw")
     assert dledger("get", ":", log=FakeLog([b"a", b"b"])).out == b"ab"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_prints_the_script_of_a_shell(dledger: Run, shell: str) -> None:
+    outcome = dledger("completion", shell)
+    assert outcome.code == 0
+    assert f"_DLEDGER_COMPLETE={shell}_complete" in outcome.out.decode()
+    assert dledger("completion", "tcsh").code == 2

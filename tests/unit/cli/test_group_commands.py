@@ -12,7 +12,7 @@ from dledger.common.errors import Code, error
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.fake_log import FakeLog, Unreachable
 
-WITHOUT_GROUP = {"serve", "dev", "demo", "group"}
+WITHOUT_GROUP = {"kv", "serve", "dev", "demo", "group"}
 """Commands that are about no group."""
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from dledger.cli.index_ranges import Bounds, Kind, Place, parse_place, parse_range, resolve
+from dledger.cli.index_ranges import parse_place, parse_range, resolve
 from dledger.common.errors import Code, ConfigError, DLedgerError
+from dledger.common.places import THE_END, Bounds, Kind, Place
 from dledger.common.types import MAX_INDEX
 
 TEN_TO_NINETEEN = Bounds(first=10, end=20)
@@ -25,7 +26,9 @@ async def timestamp_of(index: int) -> int:
         ("-3:", (17, 20)),
         ("-3", (17, 20)),
         ("-1", (19, 20)),
-        ("latest", (19, 20)),
+        ("-5:latest", (15, 20)),
+        ("12..latest", (12, 20)),
+        ("@1100:latest", (12, 20)),
         ("12:12", (12, 12)),
         (":13", (10, 13)),
         (":", (10, 20)),
@@ -104,6 +107,17 @@ def test_a_number_beyond_every_log_is_refused_in_a_short_sentence(text: str, num
     with pytest.raises(ConfigError, match=f"is beyond {MAX_INDEX}") as refused:
         parse_range(text.format(number))
     assert len(str(refused.value)) < 500
+
+
+@pytest.mark.parametrize("text", ["latest", "latest:", "latest..", "latest:100"])
+def test_a_range_from_the_end_on_is_refused_with_what_to_write(text: str) -> None:
+    """It would be empty, and look like an empty log."""
+    with pytest.raises(ConfigError, match="write -1 for the last record, or dledger tail -f --from latest"):
+        parse_range(text)
+
+
+def test_latest_is_the_end_of_the_log() -> None:
+    assert parse_place("latest") == THE_END
 
 
 def test_zeros_in_front_do_not_make_a_number_larger() -> None:

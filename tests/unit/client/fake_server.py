@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +48,7 @@ class StoredBatch:
     body: bytes
     producer_id: int
     base_sequence: int
+    timestamp_ms: int
 
 
 @dataclass
@@ -118,7 +119,11 @@ class FakeCluster:
         self.groups_made = 0
         """As of a cluster that was founded with many groups."""
         self.first_index = 0
+        self.clock_ms = TIMESTAMP_MS
+        """The time of what is appended."""
         self._called: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
+        self.on_called: dict[str, Callable[[], Awaitable[None] | None]] = {}
+        """What is done before the next call of a method is answered, once."""
         self.appended = asyncio.Condition()
 
     async def add_node(self, *, reachable: bool = True) -> FakeNode:
@@ -151,6 +156,9 @@ class FakeCluster:
     async def answering(self, method: str, *, silent: bool = False) -> None:
         """Returns unless it is one of those that are silent."""
         self._called[method].set()
+        done = self.on_called.pop(method, lambda: None)()
+        if done is not None:
+            await done
         if silent or method in self.faults.silent:
             await asyncio.Event().wait()
 
@@ -201,7 +209,7 @@ class FakeCluster:
                 return self._duplicate(producer_id, sequence, count, body)
             self._check_expected(expected)
             self.last_sequence[producer_id] = sequence + count - 1
-        batch = StoredBatch(self.end_index, count, self.term, body, producer_id, sequence)
+        batch = StoredBatch(self.end_index, count, self.term, body, producer_id, sequence, self.clock_ms)
         async with self.appended:
             self.batches.append(batch)
             self.appended.notify_all()
@@ -346,7 +354,7 @@ class FakeNode(log_pb2_grpc.LogServiceServicer, FakeAdmin):
             if self.cluster.faults.keeps_answers:
                 continue
             yield log_pb2.AppendStreamResponse(
-                base_index=batch.base_index, count=self._told(batch), term=batch.term, timestamp_ms=TIMESTAMP_MS
+                base_index=batch.base_index, count=self._told(batch), term=batch.term, timestamp_ms=batch.timestamp_ms
             )
 
     async def _append(self, request: Any, producer_id: int, context: Any) -> StoredBatch:
@@ -403,7 +411,7 @@ class FakeNode(log_pb2_grpc.LogServiceServicer, FakeAdmin):
             batch, value = self.cluster.find(request.index)
         except DLedgerError as refusal:
             await abort(context, refusal)
-        entry = log_pb2.Entry(index=request.index, term=batch.term, timestamp_ms=TIMESTAMP_MS, value=value)
+        entry = log_pb2.Entry(index=request.index, term=batch.term, timestamp_ms=batch.timestamp_ms, value=value)
         return log_pb2.GetResponse(entry=entry, commit_index=self.cluster.end_index - 1)
 
     async def GetStream(self, request_iterator: Any, context: Any) -> AsyncIterator[Any]:
@@ -425,7 +433,7 @@ class FakeNode(log_pb2_grpc.LogServiceServicer, FakeAdmin):
             metadata = {} if self.cluster.faults.tells_no_metadata else refusal.metadata
             refused = log_pb2.Error(reason=refusal.code.name, message=str(refusal), metadata=metadata)
             return log_pb2.GetResult(error=refused)
-        entry = log_pb2.Entry(index=index, term=batch.term, timestamp_ms=TIMESTAMP_MS, value=value)
+        entry = log_pb2.Entry(index=index, term=batch.term, timestamp_ms=batch.timestamp_ms, value=value)
         return log_pb2.GetResult(entry=entry)
 
     async def ReadRecords(self, request: Any, context: Any) -> AsyncIterator[Any]:
@@ -471,7 +479,7 @@ class FakeNode(log_pb2_grpc.LogServiceServicer, FakeAdmin):
             base_index=batch.base_index,
             count=batch.count,
             term=batch.term,
-            timestamp_ms=TIMESTAMP_MS,
+            timestamp_ms=batch.timestamp_ms,
             body_crc=crc32c(batch.body) ^ self.cluster.faults.rot,
             body=batch.body,
             producer_id=batch.producer_id,

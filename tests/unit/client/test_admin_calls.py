@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from dledger import client
+from dledger.client.waits import TELL_INTERVAL_S
 from dledger.common.errors import (
     ChangePending,
     ChangeRefused,
@@ -131,11 +132,16 @@ async def test_a_leader_that_died_is_left_for_the_next(cluster: FakeCluster, log
 @pytest.mark.parametrize(
     "code", [Code.LEADER_NOT_READY, Code.LEADER_TRANSFERRING, Code.CHANGE_PENDING, Code.WAIT_QUORUM_ACK_TIMEOUT]
 )
-async def test_what_passes_is_waited_for(cluster: FakeCluster, log: client.Log, code: Code) -> None:
+async def test_what_passes_is_waited_for(cluster: FakeCluster, code: Code, leap: Leap) -> None:
     cluster.faults.refuse_admin = [code] * 3
     told: list[DLedgerError] = []
-    log.admin.on_wait = told.append
-    assert (await log.admin.add_learner("n5", "h:5")).position == 1
+
+    def on_wait(refusal: DLedgerError) -> None:
+        told.append(refusal)
+        leap(TELL_INTERVAL_S)
+
+    async with client.connect(cluster.endpoints, on_wait=on_wait) as log:
+        assert (await log.admin.add_learner("n5", "h:5")).position == 1
     assert [refusal.code for refusal in told] == [code] * 3
 
 
@@ -153,12 +159,12 @@ async def test_an_election_is_waited_for(cluster: FakeCluster, log: client.Log) 
 
 @pytest.mark.parametrize(("code", "kind"), [(Code.CHANGE_PENDING, ChangePending), (Code.LEADER_NOT_READY, Unavailable)])
 async def test_what_does_not_pass_in_time_is_told_as_it_is(
-    cluster: FakeCluster, log: client.Log, leap: Leap, code: Code, kind: type[DLedgerError]
+    cluster: FakeCluster, leap: Leap, code: Code, kind: type[DLedgerError]
 ) -> None:
     cluster.faults.refuse_admin = [code]
-    log.admin.on_wait = lambda _: leap(TIMEOUT_S)
-    with pytest.raises(kind):
-        await log.admin.promote("n1", timeout_ms=TIMEOUT_S * 1_000)
+    async with client.connect(cluster.endpoints, on_wait=lambda _: leap(TIMEOUT_S)) as log:
+        with pytest.raises(kind):
+            await log.admin.promote("n1", timeout_ms=TIMEOUT_S * 1_000)
 
 
 @pytest.mark.parametrize(
@@ -179,21 +185,18 @@ async def test_nobody_there_is_no_doubt() -> None:
             await log.admin.remove("n0", timeout_ms=100)
 
 
-async def test_a_dead_leader_that_everybody_names_was_never_asked(
-    cluster: FakeCluster, log: client.Log, leap: Leap
-) -> None:
-    await log.admin.promote("n1")
-    await cluster.nodes[0].stop()
+async def test_a_dead_leader_that_everybody_names_was_never_asked(cluster: FakeCluster, leap: Leap) -> None:
     refusals: list[DLedgerError] = []
 
-    def told(refusal: DLedgerError) -> None:
+    def on_wait(refusal: DLedgerError) -> None:
         refusals.append(refusal)
-        if len(refusals) == 2:
-            leap(TIMEOUT_S)
+        leap(TIMEOUT_S if len(refusals) == 2 else TELL_INTERVAL_S)
 
-    log.admin.on_wait = told
-    with pytest.raises(Unavailable, match="cannot be reached"):
-        await log.admin.remove("n2", timeout_ms=TIMEOUT_S * 1_000)
+    async with client.connect(cluster.endpoints, on_wait=on_wait) as log:
+        await log.admin.promote("n1")
+        await cluster.nodes[0].stop()
+        with pytest.raises(Unavailable, match="cannot be reached"):
+            await log.admin.remove("n2", timeout_ms=TIMEOUT_S * 1_000)
     assert len(refusals) == 2
 
 
@@ -206,13 +209,11 @@ async def test_a_lost_answer_is_asked_for_again(cluster: FakeCluster, log: clien
     assert cluster.admin_changes == 1
 
 
-async def test_no_answer_by_the_deadline_is_of_unknown_outcome(
-    cluster: FakeCluster, log: client.Log, leap: Leap
-) -> None:
+async def test_no_answer_by_the_deadline_is_of_unknown_outcome(cluster: FakeCluster, leap: Leap) -> None:
     cluster.faults.drop_admin_answers = 1
-    log.admin.on_wait = lambda _: leap(TIMEOUT_S)
-    with pytest.raises(OutcomeUnknown, match=cluster.nodes[0].address):
-        await log.admin.add_learner("n5", "h:5", timeout_ms=TIMEOUT_S * 1_000)
+    async with client.connect(cluster.endpoints, on_wait=lambda _: leap(TIMEOUT_S)) as log:
+        with pytest.raises(OutcomeUnknown, match=cluster.nodes[0].address):
+            await log.admin.add_learner("n5", "h:5", timeout_ms=TIMEOUT_S * 1_000)
     assert "n5" in cluster.members
 
 

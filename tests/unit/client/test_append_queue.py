@@ -8,16 +8,23 @@ import pytest
 
 from dledger.client.append_queue import AppendQueue
 from dledger.client.pending import PendingBatch
+from dledger.client.waits import OnWait, Waits
 from dledger.common.batch import records_of
 from dledger.common.config import Limits
 from dledger.common.errors import Code, DLedgerError, InvalidRequest, OutcomeUnknown, PendingFull, SequenceError, error
 
 
 def queue(
-    *, window: int = 4, max_pending_bytes: int = 1 << 20, timeout_ms: float = 1_000, limits: Limits | None = None
+    *,
+    window: int = 4,
+    max_pending_bytes: int = 1 << 20,
+    timeout_ms: float = 1_000,
+    limits: Limits | None = None,
+    on_wait: OnWait | None = None,
 ) -> AppendQueue:
     limits = limits or Limits(max_record_bytes=1_000, max_batch_bytes=4_000)
-    return AppendQueue(limits, window=window, max_pending_bytes=max_pending_bytes, timeout_ms=timeout_ms)
+    waits = Waits(on_wait)
+    return AppendQueue(limits, window=window, max_pending_bytes=max_pending_bytes, timeout_ms=timeout_ms, waits=waits)
 
 
 def take(source: AppendQueue) -> PendingBatch:

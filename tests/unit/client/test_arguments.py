@@ -39,6 +39,7 @@ def test_endpoints_are_text(endpoints: Any) -> None:
         ("max_batches_in_flight", 1.5),
         ("limits", {"max_record_bytes": 1}),
         ("rng", 7),
+        ("on_wait", "print"),
     ],
 )
 def test_options_are_of_their_type(option: str, value: Any) -> None:

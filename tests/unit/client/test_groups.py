@@ -14,6 +14,7 @@ from dledger.client.leader_locator import LeaderLocator
 from dledger.common.errors import (
     ChangeRefused,
     Code,
+    DLedgerError,
     GroupExists,
     InvalidRequest,
     OutcomeUnknown,
@@ -113,13 +114,15 @@ async def test_a_group_made_by_an_attempt_whose_answer_was_lost_is_not_said_to_b
     assert list(cluster.groups) == ["orders"]
 
 
-async def test_a_next_leader_that_knows_the_group_does_not_settle_who_made_it(
-    cluster: FakeCluster, whole: client.Cluster
-) -> None:
+async def test_a_next_leader_that_knows_the_group_does_not_settle_who_made_it(cluster: FakeCluster) -> None:
     cluster.faults.drop_admin_answers = 1
-    whole.groups.on_wait = lambda _: cluster.lead(cluster.nodes[1])
-    with pytest.raises(OutcomeUnknown, match="may have made it: describe the group"):
-        await whole.groups.create("orders")
+
+    def on_wait(_: DLedgerError) -> None:
+        cluster.lead(cluster.nodes[1])
+
+    async with client.connect_cluster(cluster.endpoints, on_wait=on_wait) as whole:
+        with pytest.raises(OutcomeUnknown, match="may have made it: describe the group"):
+            await whole.groups.create("orders")
 
 
 async def test_a_deletion_whose_answer_was_lost_is_made_again_of_that_group_alone(

@@ -18,6 +18,7 @@ from dledger.common.errors import (
     Code,
     ConfigError,
     DLedgerError,
+    InvalidRequest,
     OutcomeUnknown,
     OutOfRange,
     Unavailable,
@@ -175,6 +176,10 @@ def test_the_blocking_client_does_what_the_other_does(served: FakeCluster) -> No
         assert log.get(1).value == b"1"
         assert [entry.value for entry in log.read()] == [b"0", b"1", b"2"]
         assert [batch.count for batch in log.read_batches(1)] == [2]
+        assert [entry.value for entry in log.read(-2)] == [b"1", b"2"]
+        assert [entry.value for entry in log.read(since=0)] == [b"0", b"1", b"2"]
+        with pytest.raises(InvalidRequest, match="give follow=True"):
+            list(log.read("latest"))
         assert log.bounds() == (0, 2)
         assert log.metadata().leader_id == "n0"
         assert log.status().leader == "n0"

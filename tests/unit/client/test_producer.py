@@ -479,7 +479,7 @@ async def test_the_end_of_a_client_tells_of_conditional_appends(cluster: FakeClu
     cluster.faults.hold = asyncio.Event()
     sent, queued = log.enqueue(b"a", expect_index=0), log.enqueue(b"b", expect_index=1)
     await until_sent(cluster)
-    await log.end()
+    await log.give_up()
     with pytest.raises(OutcomeUnknown):
         await sent
     with pytest.raises(DLedgerError) as refused:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from random import Random
 
 from dledger.common.errors import Code, error
@@ -44,13 +44,13 @@ class MemoryMachineLog:
     async def commit_index(self) -> int:
         return len(self.records) - 1
 
-    async def read(self, start: int) -> AsyncIterator[LogRecord]:
+    async def read(self, start: int) -> AsyncIterator[Sequence[LogRecord]]:
         at = start
         while True:
             if at < self.first:
                 raise error(Code.INDEX_OUT_OF_RANGE, f"record {at} was trimmed", first_index=self.first)
             while at < len(self.records):
-                yield self.records[at]
+                yield [self.records[at]]
                 at += 1
             grown = self._grown
             await grown.wait()

@@ -29,8 +29,9 @@ class ClientSide:
         return self.log.first, len(self.log.records) - 1
 
     async def read(self, start: int, **_: object):  # type: ignore[no-untyped-def]  # an async generator
-        async for record in self.log.read(start):
-            yield Entry(record.index, record.term, 0, record.value)
+        async for records in self.log.read(start):
+            for record in records:
+                yield Entry(record.index, record.term, 0, record.value)
 
     async def append(self, record: bytes, *, expect_index: int | None = None) -> Ack:
         if expect_index is not None:

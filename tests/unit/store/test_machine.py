@@ -398,3 +398,15 @@ def test_a_checkpoint_that_ends_elsewhere_than_it_says_is_not_taken() -> None:
     with pytest.raises(DLedgerError) as failure:
         restored(parts[:1])
     assert failure.value.code is Code.CORRUPT_LOG
+
+
+def test_a_part_of_a_large_store_that_was_never_compacted_takes_no_longer_than_a_part() -> None:
+    """No key has a record as old as the compacted revision: the search for one goes over all keys."""
+    store = Store()
+    for number in range(20_000):
+        store.apply(command(pb.PutRequest(key=b"%d" % number)))
+    view = store.checkpoint()
+    pauses = 0
+    while not next(view):
+        pauses += 1
+    assert pauses >= 19

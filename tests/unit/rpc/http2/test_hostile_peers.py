@@ -10,10 +10,10 @@ import pytest
 from dledger.common import http2_frames as frames
 from dledger.common.http2_frames import ErrorCode, frame, literal
 from dledger.rpc.http2 import abuse
-from dledger.rpc.http2.connection import MAX_SETTINGS_A_FRAME
 from dledger.rpc.http2.headers import MAX_CACHED_BYTES
 from dledger.rpc.http2.limits import Http2Limits
 from dledger.rpc.http2.sending import OUTPUT_BYTES
+from dledger.rpc.http2.settings import MAX_SETTINGS_A_FRAME
 from tests.support.virtual_time import virtual_time
 from tests.unit.rpc.http2.wires import HEADS, Server, frames_in, heads, prefix
 

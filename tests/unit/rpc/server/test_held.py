@@ -11,9 +11,9 @@ import pytest
 from dledger.common import http2_frames as frames
 from dledger.common.http2_frames import ErrorCode, frame
 from dledger.rpc.server.answering import KEPT_BYTES
-from dledger.rpc.server.call import INBOX_COST_BYTES
 from dledger.rpc.server.dispatch import Dispatch
 from dledger.rpc.server.held import Held, HeldLimits
+from dledger.rpc.server.inbox import MESSAGE_COST_BYTES
 from dledger.rpc.server.remade import Remade
 from dledger.rpc.server.turns import TURN_BYTES
 from dledger.rpc.wire import PREFIX_BYTES
@@ -184,7 +184,7 @@ async def test_messages_that_a_handler_does_not_take_count_until_it_does() -> No
     made = connected(dispatch)
     made.open(1, b"/test/Collect")
     made.data(1, (prefix(b"x") + b"x") * 1_000)
-    assert held_of(made).request_bytes == 1_000 * (1 + INBOX_COST_BYTES)
+    assert held_of(made).request_bytes == 1_000 * (1 + MESSAGE_COST_BYTES)
     service.go_on.set()
     await settle()
     assert held_of(made).request_bytes == 0
