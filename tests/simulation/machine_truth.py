@@ -115,7 +115,7 @@ class MachineTruth(ABC, Generic[Machine]):
             case Command() as command:
                 self._take_command(index, term, command)
             case Begin():
-                self._begun[index] = _Begun(list(self._machine.checkpoint()), [], [])
+                self._begun[index] = _Begun([part for part in self._machine.checkpoint() if part], [], [])
             case Part(id, number, data) if id in self._begun and number == len(self._begun[id].parts):
                 self._begun[id].parts.append(data)
             case Head(id, number, data) if id in self._begun and number == len(self._begun[id].heads):

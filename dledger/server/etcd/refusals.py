@@ -90,6 +90,8 @@ def unary(
     async def call(self: _Service, request: Request, context: Context) -> Response:
         try:
             check_leader(self.backend, context)
+            if not self.backend.is_there:
+                await self.backend.until_there()
             return await method(self, request)
         except Exception as failure:  # noqa: BLE001 – every refusal is typed, a bug too
             await _refuse(context, failure)
@@ -106,6 +108,8 @@ def streaming(
     async def call(self: _Service, request: Request, context: Context) -> AsyncGenerator[Response, None]:
         try:
             check_leader(self.backend, context)
+            if not self.backend.is_there:
+                await self.backend.until_there()
             # Closed with the call: what a stream holds is not left to the collector of garbage.
             async with aclosing(method(self, request, context)) as responses:
                 async for response in responses:
