@@ -70,6 +70,7 @@ class StoreService(store_service_pb2_grpc.StoreServiceServicer):
 
     @unary
     async def Status(self, _request: pb.StoreServiceStatusRequest) -> pb.StoreServiceStatusResponse:  # noqa: N802
+        await self.backend.until_there()
         await self.backend.barrier()
         store = self.backend.store
         return pb.StoreServiceStatusResponse(
@@ -163,6 +164,8 @@ async def _carry_out(backend: SessionBackend, request: pb.SubmitRequest, respons
     if kind is None:
         raise error(Code.UNSUPPORTED, "the node does not know this kind of request: start the newer program")
     wanted = getattr(request, kind)
+    if not backend.is_there:
+        await backend.until_there()
     try:
         submitted = command(wanted)
         await ensure_room(backend, _cost_bytes(wanted))

@@ -7,6 +7,8 @@ for over all the seeds of the proof alone.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
+from typing import NamedTuple
 
 LOGGED = {
     "a member is not what it was; no quorum rests on it": "branch doubt",
@@ -206,16 +208,24 @@ RARE_BRANCHES = (
 ENOUGH_FOR_THE_RARE = 20_000
 
 
-def missing(hits: Counter[str], seeds: int) -> list[str]:
+class Named(NamedTuple):
+    """What so many seeds must have met."""
+
+    seeds: int
+    faults: tuple[str, ...]
+    branches: tuple[str, ...]
+
+
+OF_THE_LOG = (
+    Named(ENOUGH_SEEDS, FAULTS, BRANCHES),
+    Named(ENOUGH_FOR_THE_SELDOM, SELDOM_FAULTS, SELDOM_BRANCHES),
+    Named(ENOUGH_FOR_THE_RARE, RARE_FAULTS, RARE_BRANCHES),
+)
+
+
+def missing(hits: Counter[str], seeds: int, named: Iterable[Named] = OF_THE_LOG) -> list[str]:
     """What should have been met in so many seeds, and never was."""
-    faults, branches = list[str](), list[str]()
-    if seeds >= ENOUGH_SEEDS:
-        faults, branches = [*FAULTS], [*BRANCHES]
-    if seeds >= ENOUGH_FOR_THE_SELDOM:
-        faults += SELDOM_FAULTS
-        branches += SELDOM_BRANCHES
-    if seeds >= ENOUGH_FOR_THE_RARE:
-        faults += RARE_FAULTS
-        branches += RARE_BRANCHES
-    expected = [*(f"fault {name}" for name in faults), *(f"branch {name}" for name in branches)]
-    return [name for name in expected if not hits[name]]
+    asked = [each for each in named if seeds >= each.seeds]
+    faults = [f"fault {name}" for each in asked for name in each.faults]
+    branches = [f"branch {name}" for each in asked for name in each.branches]
+    return [name for name in (*faults, *branches) if not hits[name]]

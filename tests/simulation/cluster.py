@@ -59,7 +59,7 @@ class SimulatedCluster:
         self.group(DEFAULT_GROUP)
         self.lease_reads = self.random.random() < LEASE_SHARE if lease_reads is None else lease_reads
         self.durability = durability
-        self._timings = Timings(scrub_period_s=SCRUB_PERIOD_S)
+        self.timings = Timings(scrub_period_s=SCRUB_PERIOD_S)
         chance = Random(seed + 1)
         self.network = SimNetwork(chance, latency_s=0.0005, jitter_s=0.002, loop=world)
         self.network.faults = CountedFaults(chance, trace.hits)
@@ -84,7 +84,7 @@ class SimulatedCluster:
     def new_host(self) -> SimHost:
         """A machine that nobody knows yet. No two clocks drift apart by more than leases allow for."""
         number = len(self.hosts)
-        drift = 0.99 * self._timings.max_clock_drift / 2
+        drift = 0.99 * self.timings.max_clock_drift / 2
         rate = self.random.choice((1.0, 1.0 - drift, 1.0 + drift, self.random.uniform(1.0 - drift, 1.0 + drift)))
         host = SimHost(self, NodeId(f"n{number}"), f"h{number}:{1000 + 10 * number}", rate)
         if rate != 1.0:
@@ -100,7 +100,7 @@ class SimulatedCluster:
             data_dir=Path(f"/data/{host.id}"),
             durability=self.durability,
             limits=LIMITS,
-            timings=self._timings,
+            timings=self.timings,
             lease_reads=self.lease_reads,
         )
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from dledger.common.types import DEFAULT_GROUP, Member, NodeId
 from dledger.group.replica import Replica
 from dledger.server.meta.group_records import GroupMembers
 from tests.simulation.journal import Journal, MachineJournal
-from tests.simulation.machines import MachineTruth
+from tests.simulation.machine_truth import MachineTruth
+from tests.simulation.machines import TallyTruth
 from tests.simulation.watch import Watch
 
 if TYPE_CHECKING:
@@ -32,14 +34,14 @@ class SimGroup:
         """By the group's record, with their disks; none of the founding group, which is made by configuration."""
         self.known = GroupMembers(())
         """What the directory knows of its members: as a leader told it last."""
-        self.truth: MachineTruth | None = None
+        self.truth: MachineTruth[Any] | None = None
         """Of the state machine on the group's log; None: it has none."""
         self.wanted: set[NodeId] = set()
         """Who is to have the group before any change of its members: its founders."""
 
-    def give_machine(self) -> None:
+    def give_machine(self, truth: Callable[[SimGroup], MachineTruth[Any]] = TallyTruth) -> None:
         """From its first record on its log is a state machine's."""
-        self.truth = MachineTruth(self)
+        self.truth = truth(self)
         self.journal = MachineJournal()
 
     @property

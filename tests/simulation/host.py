@@ -313,7 +313,7 @@ class SimHost:
         node.add_listener(self._on_role)
         await node.open()
         self._starting = False
-        await node.join()
+        await life.join()
         cluster.trace.note("started", self.id)
 
     def crash(self, *, power: bool = True) -> None:
@@ -369,10 +369,9 @@ class SimHost:
         if life.is_stopping:
             return
         life.is_stopping = True
-        assert life.node is not None
         try:
             async with asyncio.timeout(STOP_S):
-                await life.process.ask(life.node.stop)
+                await life.process.ask(life.stop)
         except TimeoutError:
             if self._life is life:
                 self.crash(power=False)

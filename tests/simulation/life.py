@@ -15,11 +15,14 @@ from dledger.log.file_log import FileLog
 from dledger.node.node import Node
 from dledger.node.opening import AnyReplica
 from tests.simulation.disk import SimDisk
-from tests.simulation.machines import SeatMachine
+from tests.simulation.machine_truth import SeatMachine
+from tests.simulation.machines import TallyOnSeat
 from tests.simulation.network import WatchedTransport
 from tests.simulation.node_observer import NodeObserver
 from tests.simulation.observer import Observer
 from tests.simulation.process import ProcessLoop
+from tests.simulation.store.seat_store import SeatStore
+from tests.simulation.store.store_truth import StoreTruth
 from tests.simulation.truth import LogTruth, promised
 from tests.simulation.violation import Violation
 
@@ -37,6 +40,8 @@ class Life:
         self.disk = disk
         self.transport = WatchedTransport(host.cluster.network, host, self)
         self.node: Node | None = None
+        self.store: SeatStore | None = None
+        """What runs here of the store, if that is what the founding group is for."""
         self.is_stopping = False
         self.met: dict[NodeId, str] = {}
         """The disk that each node said hello from last."""
@@ -61,6 +66,22 @@ class Life:
         self.node = node
         node.groups.on_called = self._on_called
         NodeObserver(self, node)
+        if isinstance(self.founding.seat.group.truth, StoreTruth):
+            chance = Random(self.host.cluster.random.getrandbits(64))
+            self.store = self.founding.machine = SeatStore(self.founding, node, chance)
+
+    async def join(self) -> None:
+        """In its process, as what follows: the node is open."""
+        assert self.node is not None
+        await self.node.join()
+        if self.store is not None:
+            self.store.start()
+
+    async def stop(self) -> None:
+        assert self.node is not None
+        if self.store is not None:
+            await self.store.close()
+        await self.node.stop()
 
     def _on_called(self, group: str, _: Term) -> bool:
         """The directory looks at it later."""
@@ -190,7 +211,7 @@ class GroupLife:
         seat.group.watch.restarted(seat, seat.promised)
         self.count_recovery()
         if seat.group.truth is not None and self.machine is None:
-            self.machine = SeatMachine(self, Random(seat.cluster.random.getrandbits(64)))
+            self.machine = TallyOnSeat(self, Random(seat.cluster.random.getrandbits(64)))
 
     def count_recovery(self) -> None:
         log, hit = self.replica.log, self.seat.cluster.trace.hit

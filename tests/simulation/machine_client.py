@@ -10,7 +10,8 @@ from dledger.statemachine.api import Refused
 from tests.simulation.answers import Answers
 from tests.simulation.clients import IsOver
 from tests.simulation.groups import SimGroup
-from tests.simulation.machines import KEYS, SeatMachine
+from tests.simulation.machine_truth import SeatMachine
+from tests.simulation.machines import KEYS, TallyTruth
 from tests.simulation.process import GoneError
 from tests.simulation.seat import Seat
 from tests.simulation.violation import Violation
@@ -24,7 +25,7 @@ class MachineClient:
     """Asks whoever leads. Never submits a command again: the node that was asked does."""
 
     def __init__(self, name: str, group: SimGroup, random: Random, *, pace: float = 1.0) -> None:
-        assert group.truth is not None
+        assert isinstance(group.truth, TallyTruth)
         self._name = name
         self._group = group
         self._truth = group.truth

@@ -1,8 +1,4 @@
-"""A state machine on a group: what each node has of it, and the truth that its states are held against.
-
-The truth applies what is committed, record by record, in its own way: each request of a session that exists once. A
-node's state must equal the truth as of the same record, unless its memory was damaged and it has not found out yet.
-"""
+"""A small state machine on a group: what each node has of it, and the truth that its states are held against."""
 
 from __future__ import annotations
 
@@ -13,28 +9,16 @@ from functools import reduce
 from hashlib import blake2b
 from operator import xor
 from random import Random
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from dledger.common.batch import records_of
 from dledger.common.errors import Code, DLedgerError, error
-from dledger.common.types import LogPoint, TrimPoint
 from dledger.group.replica import Replica
-from dledger.log.frame.frame import Frame
 from dledger.statemachine.api import DIGEST_BYTES, Refused, StateMachine
 from dledger.statemachine.keeper import Keeper, KeeperOptions
 from dledger.statemachine.local_log import LocalLog
-from dledger.statemachine.records import (
-    Begin,
-    Command,
-    Confirmed,
-    End,
-    EndSession,
-    Head,
-    OpenSession,
-    Part,
-    decode,
-)
+from dledger.statemachine.records import Command, decode
 from dledger.statemachine.runner import Runner
+from tests.simulation.machine_truth import FORGIVEN_VOTERS, MachineTruth
 from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
@@ -50,8 +34,6 @@ OPTIONS = KeeperOptions(
 """Checkpoints come often, and take so long that leaders change meanwhile."""
 FORGOTTEN_SHARE = 0.05
 """Of the appends: their outcome is not told, so that a command is appended again, and a checkpoint left incomplete."""
-FORGIVEN_VOTERS = 3
-"""With fewer a damaged state is the majority's."""
 
 
 class Tally(StateMachine):
@@ -116,145 +98,26 @@ def _sum_of_all(state: dict[str, list[int]]) -> int:
     return reduce(xor, [_sum_of(key, value) for key, value in state.items()], 0)
 
 
-class _Begun(NamedTuple):
-    """A checkpoint that is being written: the truth as of its BEGIN, and what was written of it."""
-
-    truth: list[bytes]
-    parts: list[bytes]
-    heads: list[bytes]
-
-
-class MachineTruth:
-    """Of one group. Told of every frame that is written, and of each point when it is committed."""
-
+class TallyTruth(MachineTruth[Tally]):
     def __init__(self, group: SimGroup) -> None:
-        self._group = group
-        self._machine = Tally()
-        self._records: dict[LogPoint, list[bytes]] = {}
-        self._sessions: dict[int, int] = {}
-        """Those that exist: up to where their answers are acknowledged."""
-        self._answers: dict[tuple[int, int], object] = {}
-        self._contents: list[bytes] = [self._machine.contents()]
-        """Before each record, and behind the last one."""
-        self._begun: dict[int, _Begun] = {}
+        super().__init__(group, Tally())
         self.outcomes: dict[bytes, object] = {}
         """By command that was applied."""
         self.refused: set[bytes] = set()
         """Commands that were surely not appended, by what their submitters were told."""
-        self.right: dict[int, int] = {}
-        """Checkpoints that are complete, and are what the truth was: where they end."""
-        self.confirmed: set[int] = set()
-        self.is_spoiled = False
-        """A damaged state was confirmed where it had the majority: of too few voters."""
 
-    @property
-    def next_index(self) -> int:
-        return len(self._contents) - 1
+    def contents(self, machine: Tally) -> bytes:
+        return machine.contents()
 
-    def written(self, frame: Frame) -> None:
-        if frame.header.count and frame.header.base_index >= self.next_index:
-            self._records[frame.header.point] = records_of(frame.body, frame.header.count)
-
-    def committed(self, point: LogPoint, base_index: int, term: int) -> None:
-        for index, value in enumerate(self._records.pop(point, ()), base_index):
-            self._apply(index, term, value)
-            self._contents.append(self._machine.contents())
-
-    def _apply(self, index: int, term: int, value: bytes) -> None:
-        match decode(index, value):
-            case OpenSession():
-                self._sessions[index + 1] = 0
-            case EndSession(session, of_term) if of_term in (0, term):
-                if self._sessions.pop(session, None) is not None:
-                    self._group.cluster.trace.hit("branch session ended", self._group.name)
-            case Command() as command:
-                self._apply_command(command)
-            case Begin():
-                self._begun[index] = _Begun(list(self._machine.checkpoint()), [], [])
-            case Part(id, number, data) if id in self._begun and number == len(self._begun[id].parts):
-                self._begun[id].parts.append(data)
-            case Head(id, number, data) if id in self._begun and number == len(self._begun[id].heads):
-                self._begun[id].heads.append(data)
-            case End() as end:
-                self._end(index, end)
-            case Confirmed(id, _):
-                self._confirm(id)
-            case _:
-                pass
-
-    def _apply_command(self, command: Command) -> None:
-        request = command.session, command.request
-        if command.session not in self._sessions:
-            self._group.cluster.trace.hit("branch command of no session", self._group.name)
-            return
-        acknowledged = max(self._sessions[command.session], command.acknowledged)
-        self._sessions[command.session] = acknowledged
-        if request in self._answers or command.request <= acknowledged:
-            self._group.cluster.trace.hit("branch retried command", self._group.name)
-            return
+    def carry_out(self, index: int, command: Command) -> None:
         answer: object
         try:
             answer = self._machine.apply(command.payload)
         except Refused as refusal:
             answer = str(refusal)
-        self._answers[request] = self.outcomes[command.payload] = answer
+        self.outcomes[command.payload] = answer
         if command.payload in self.refused:
             raise Violation("what failed is not applied", f"{command.payload!r} in {self._group.name}")
-
-    def _end(self, index: int, end: End) -> None:
-        begun = self._begun.pop(end.id, None)
-        hit = self._group.cluster.trace.hit
-        if begun is None or (len(begun.parts), len(begun.heads)) != (end.parts, end.heads):
-            raise Violation("an END stands behind all parts", f"{end} in {self._group.name}")
-        digest = b""
-        for part in begun.parts:
-            digest = self._machine.fold(digest, part)
-        head = b"".join(begun.heads)
-        if end.digest != (blake2b(head + digest, digest_size=16).digest() if head else digest):
-            raise Violation("an END says what the parts are", f"{end} in {self._group.name}")
-        if begun.parts == begun.truth:
-            self.right[end.id] = index
-            hit("branch checkpoint complete", self._group.name)
-        else:
-            hit("branch checkpoint of a damaged state", self._group.name)
-
-    def _confirm(self, checkpoint_id: int) -> None:
-        self.confirmed.add(checkpoint_id)
-        if checkpoint_id not in self.right:
-            self.wrong(f"checkpoint {checkpoint_id} is confirmed")
-        self._group.cluster.trace.hit("branch checkpoint confirmed", self._group.name)
-
-    def wrong(self, what: str) -> None:
-        """A damaged state prevails, as may be where it was one of too few."""
-        if self._group.voters >= FORGIVEN_VOTERS:
-            raise Violation("a damaged state does not prevail", f"{what} in {self._group.name}")
-        self.is_spoiled = True
-
-    # What is held against it -------------------------------------------------------------------------------------
-
-    def check_trim(self, who: str, trim: TrimPoint) -> None:
-        """A trim leaves a checkpoint that is confirmed, and right."""
-        left = [each for each in self.confirmed if each >= trim.first_index and (each in self.right or self.is_spoiled)]
-        if not left:
-            raise Violation("a trim leaves a confirmed checkpoint", f"{who} trims before {trim.first_index}")
-
-    def check_state(self, share: GroupLife) -> None:
-        machine = share.machine
-        assert machine is not None
-        next_index, own = machine.runner.next_index, machine.runner.checkpoints.own
-        if next_index is None or self.is_spoiled:
-            return
-        differs = own is not None and own.digest != own.said
-        if own is not None and differs and next_index > self.right.get(own.id, next_index):
-            raise Violation("a state that differs is built anew", f"{share.seat.name} goes on behind {own.id}")
-        if machine.is_damaged:
-            return
-        if next_index > self.next_index:
-            raise Violation("only what is committed is applied", f"{share.seat.name} is at {next_index}")
-        if machine.runner.machine.contents() != self._contents[next_index]:
-            raise Violation(
-                "a state is that of the commands", f"{share.seat.name} has another one before record {next_index}"
-            )
 
 
 class _ForgetfulLog(LocalLog):
@@ -278,7 +141,7 @@ class _ForgetfulLog(LocalLog):
         return index
 
 
-class SeatMachine:
+class TallyOnSeat:
     """What one life of a node runs for the state machine of one group."""
 
     def __init__(self, life: GroupLife, random: Random) -> None:

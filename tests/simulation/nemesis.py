@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from random import Random
+from typing import NamedTuple
 
 from dledger.raft.state import VoteBlocker
 from tests.simulation.cluster import SimulatedCluster
@@ -28,8 +29,21 @@ TOLD_S = 5.0
 """By then the directory has told whoever can be told."""
 
 
+class Mix(NamedTuple):
+    """Of troubles."""
+
+    pause_s: float = 1.0
+    """Between two, at most."""
+    shares: Mapping[type, float] = {}
+    """By kind: how much of the usual weight it has."""
+
+
+USUAL = Mix()
+
+
 class Nemesis:
-    def __init__(self, cluster: SimulatedCluster, random: Random) -> None:
+    def __init__(self, cluster: SimulatedCluster, random: Random, *, mix: Mix = USUAL) -> None:
+        self._pause_s = mix.pause_s
         self._cluster = cluster
         self._random = random
         self._scene = Scene(cluster, random)
@@ -40,7 +54,11 @@ class Nemesis:
         rots = (TailTroubles(self._scene, self._disks.may_lose), PartingTroubles(self._scene, self._disks.may_lose))
         groups = GroupTroubles(self._scene, self.directory, self._disks.may_lose)
         more = (groups, MachineTroubles(self._scene))
-        self._troubles = [trouble for kind in (*kinds, *rots, *more) for trouble in kind.all()]
+        self._troubles = [
+            trouble._replace(weight=trouble.weight * mix.shares.get(type(kind), 1))
+            for kind in (*kinds, *rots, *more)
+            for trouble in kind.all()
+        ]
         self._gentle = [trouble for trouble in self._troubles if trouble.is_gentle]
 
     async def run(self, is_over: Callable[[], bool], is_late: Callable[[], bool]) -> None:
@@ -56,7 +74,7 @@ class Nemesis:
             (trouble,) = self._random.choices(troubles, [each.weight for each in troubles])
             if len(self._cluster.hosts) >= trouble.fewest:
                 await trouble.make()
-            await asyncio.sleep(self._random.uniform(0.05, 1.0))
+            await asyncio.sleep(self._random.uniform(0.05, self._pause_s))
 
     # The end -----------------------------------------------------------------------------------------------------
 

@@ -30,6 +30,8 @@ from tests.support.sources import ROOT
 MUTANTS = Path(__file__).parent / "mutants"
 CANARIES = ("vote-before-persist", "minority-commits", "own-ack-before-sync", "no-truncate", "read-without-a-round")
 """Found within a few seeds: if they are not, the simulator sees nothing any more."""
+STORE = " of the store"
+"""Classes of bugs that end so are looked for in the seeds of the store."""
 _COPIED = ("dledger", "tests/simulation", "tests/support")
 _SIMULATION = "python -m tests.simulation"
 
@@ -41,6 +43,11 @@ class Mutant(NamedTuple):
     bug_class: str
     bug: str
     patch: Path
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """Of the simulation that is to find it."""
+        return ("--store",) if self.bug_class.endswith(STORE) else ()
 
 
 class Verdict(NamedTuple):
@@ -107,7 +114,9 @@ def _run(command: list[str], directory: Path) -> subprocess.CompletedProcess[str
 def hunt(mutant: Mutant, max_seeds: int) -> Verdict:
     """Runs seeds against the mutant until one fails."""
     with planted(mutant) as copy:
-        done = _run([sys.executable, "-m", "tests.simulation", "--until-failure", f"0:{max_seeds}"], copy)
+        done = _run(
+            [sys.executable, "-m", "tests.simulation", *mutant.flags, "--until-failure", f"0:{max_seeds}"], copy
+        )
     word, _, rest = done.stdout.strip().rpartition("\n")[2].partition(" ")
     if word == "clean":
         return Verdict(mutant, "", max_seeds)

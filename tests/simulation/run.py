@@ -7,20 +7,22 @@ import gc
 import logging
 import traceback
 from collections import Counter
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from random import Random
+from typing import Any
 
 from dledger.disk import reserve
 from tests.simulation import machines
 from tests.simulation.branches import LOGGED
-from tests.simulation.clients import PlainClient, ProducerClient, ReaderClient
+from tests.simulation.clients import IsOver, PlainClient, ProducerClient, ReaderClient
 from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.contest import ContestClient
 from tests.simulation.excuses import may_end
 from tests.simulation.groups import SimGroup
 from tests.simulation.life import GroupLife
 from tests.simulation.machine_client import MachineClient
-from tests.simulation.nemesis import Nemesis
+from tests.simulation.nemesis import USUAL, Nemesis
 from tests.simulation.process import WorldLoop
 from tests.simulation.replicas import check_equal, check_served
 from tests.simulation.seat import Seat
@@ -80,6 +82,13 @@ class _BranchCounter(logging.Handler):
 
 
 def run_seed(seed: int, *, show: bool = False) -> Outcome:
+    return run_with(_simulate, seed, show=show)
+
+
+Simulate = Callable[[int, Trace, Outcome], Coroutine[Any, Any, None]]
+
+
+def run_with(simulate: Simulate, seed: int, *, show: bool) -> Outcome:
     """Never raises: what went wrong is in the outcome."""
     trace = Trace(show=show)
     outcome = Outcome(seed)
@@ -92,7 +101,7 @@ def run_seed(seed: int, *, show: bool = False) -> Outcome:
     gc.disable()  # a seed is over before it would pay
     reserve_bytes, reserve.RESERVE_BYTES = reserve.RESERVE_BYTES, RESERVE_BYTES
     try:
-        run_virtual(_simulate(seed, trace, outcome), limit_s=MAX_SAFETY_S + 1_000, loop_factory=WorldLoop)
+        run_virtual(simulate(seed, trace, outcome), limit_s=MAX_SAFETY_S + 1_000, loop_factory=WorldLoop)
     except BaseException as failure:
         if isinstance(failure, KeyboardInterrupt):
             raise
@@ -120,18 +129,21 @@ async def _simulate(seed: int, trace: Trace, outcome: Outcome) -> None:
     if len(cluster.hosts) == 1:
         trace.hit("branch founded alone")
     try:
-        await _Seed(seed, cluster, outcome).run()
+        await Seed(seed, cluster, outcome).run()
     finally:
         outcome.digest = trace.digest
         await cluster.bury()
 
 
-class _Seed:
+class Seed:
+    least_acknowledged = MIN_ACKNOWLEDGED
+    mix = USUAL
+
     def __init__(self, seed: int, cluster: SimulatedCluster, outcome: Outcome) -> None:
         self._seed = seed
         self._cluster = cluster
         self._outcome = outcome
-        self._nemesis = Nemesis(cluster, Random(seed + 2))
+        self._nemesis = Nemesis(cluster, Random(seed + 2), mix=self.mix)
         self._random = Random(seed + 4)
         self._began_s = cluster.world.time()
 
@@ -140,19 +152,28 @@ class _Seed:
         async with asyncio.TaskGroup() as tasks:
             checking = tasks.create_task(self._check_always(), name="check")
             telling = tasks.create_task(self._nemesis.directory.run(), name="directory")
+            lasting = self.begin_lasting(tasks)
             await self._safety()
             await self._nemesis.settle()
             await self._progress()
             await self._nemesis.end()
             await self._rest()
-            telling.cancel()
-            checking.cancel()
+            for task in (*lasting, telling, checking):
+                task.cancel()
         self._check_removed()
         for group in self._groups:
             members = self._members_of(group)
             await check_equal(members, group.journal)
             await check_served(members, group.journal)
         self._account()
+
+    def begin_lasting(self, _tasks: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
+        """What goes on until everything is at rest."""
+        return []
+
+    def is_at_rest(self) -> bool:
+        """As far as it is not said of every log and its state machine."""
+        return True
 
     # Safety ------------------------------------------------------------------------------------------------------
 
@@ -163,24 +184,15 @@ class _Seed:
     def _has_its_share(self) -> bool:
         lost = self._cluster.trace.hits["fault sectors lost"]
         elections, acknowledged = self._cluster.watch.elections, self._acknowledged
-        return elections >= MIN_ELECTIONS and acknowledged >= MIN_ACKNOWLEDGED and lost > 0
+        return elections >= MIN_ELECTIONS and acknowledged >= self.least_acknowledged and lost > 0
 
     def _is_enough(self) -> bool:
         return self._spent_s >= MAX_SAFETY_S or (self._spent_s >= SAFETY_S and self._has_its_share())
 
     async def _safety(self) -> None:
-        cluster, group, seed = self._cluster, self._cluster.founding, self._seed
-        clients: list[ProducerClient | PlainClient | ContestClient | ReaderClient] = [
-            *(ProducerClient(f"p{at}", group, Random(seed + 10 + at)) for at in range(3)),
-            PlainClient("plain", group, Random(seed + 20)),
-            ContestClient("contest", group, Random(seed + 30)),
-            ReaderClient(group, Random(seed + 3)),
-        ]
+        cluster = self._cluster
         async with asyncio.TaskGroup() as working:
-            for client in clients:
-                working.create_task(client.run(self._is_enough), name=type(client).__name__)
-            for number in range(MANY if self._seed % MANY_EVERY == MANY_EVERY - 1 else 1):
-                working.create_task(self._live_beside(number), name=f"beside {number}")
+            self.begin_work(working, self._is_enough)
             working.create_task(self._nemesis.run(self._is_enough, lambda: self._spent_s > SAFETY_S), name="nemesis")
         if not self._has_its_share():
             lost = cluster.trace.hits["fault sectors lost"]
@@ -189,6 +201,20 @@ class _Seed:
                 f"after {self._spent_s:.0f} s {cluster.watch.elections} elections, {self._acknowledged} appends "
                 f"acknowledged, {lost} crashes that lost sectors; {cluster.describe()}",
             )
+
+    def begin_work(self, working: asyncio.TaskGroup, is_over: IsOver) -> None:
+        """The clients', until it ``is_over``."""
+        group, seed = self._cluster.founding, self._seed
+        clients: list[ProducerClient | PlainClient | ContestClient | ReaderClient] = [
+            *(ProducerClient(f"p{at}", group, Random(seed + 10 + at)) for at in range(3)),
+            PlainClient("plain", group, Random(seed + 20)),
+            ContestClient("contest", group, Random(seed + 30)),
+            ReaderClient(group, Random(seed + 3)),
+        ]
+        for client in clients:
+            working.create_task(client.run(is_over), name=type(client).__name__)
+        for number in range(MANY if self._seed % MANY_EVERY == MANY_EVERY - 1 else 1):
+            working.create_task(self._live_beside(number), name=f"beside {number}")
 
     async def _live_beside(self, number: int) -> None:
         """A group beside the founding one, and the next one when it was removed."""
@@ -263,13 +289,13 @@ class _Seed:
         names = [host.id for host in chosen]
         self._cluster.trace.hit("branch liveness of a majority", *names)
         for group in self._groups:
-            if not await self._probe(group, PROGRESS_S):
+            if not await self.probe(group, PROGRESS_S):
                 raise Violation(
                     "a majority makes progress",
                     f"{names} committed nothing in {group.name} for {PROGRESS_S:g} s: {self._cluster.describe()}",
                 )
 
-    async def _probe(self, group: SimGroup, limit_s: float) -> bool:
+    async def probe(self, group: SimGroup, limit_s: float) -> bool:
         """Appends until something is acknowledged."""
         deadline_s = self._cluster.world.time() + limit_s
         probe: ProducerClient | MachineClient
@@ -286,13 +312,13 @@ class _Seed:
         deadline_s = self._cluster.world.time() + LIVENESS_S
         probed: set[str] = set()
         while not self._nemesis.directory.is_done or not all(
-            group.name in probed and self._is_level(group) for group in self._groups
+            self.is_at_rest() and group.name in probed and self._is_level(group) for group in self._groups
         ):
             if self._cluster.world.time() > deadline_s:
                 raise Violation("liveness", f"no rest within {LIVENESS_S:g} s: {self._cluster.describe()}")
             await self._nemesis.mend()
             for group in self._groups:
-                if group.name not in probed and await self._probe(group, 1.0):
+                if group.name not in probed and await self.probe(group, 1.0):
                     probed.add(group.name)
             await asyncio.sleep(0.05)
 

@@ -30,6 +30,7 @@ class LocalBackend:
     term = 2
     leader_id = 0xA1
     quota_bytes = DEFAULT_QUOTA_BYTES
+    is_there = True
 
     def __init__(self) -> None:
         self.store = Store()
@@ -90,6 +91,9 @@ class LocalBackend:
             return Answer(self._applied(command))
         except StoreRefused as refused:
             return Answer(self.store.encode_refusal(refused), is_refusal=True)
+
+    async def until_there(self) -> None:
+        """It always is."""
 
     async def barrier(self) -> None:
         """There is nobody who could know more."""

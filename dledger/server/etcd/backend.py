@@ -34,11 +34,19 @@ class StoreBackend(Protocol):
 
     @property
     def store(self) -> Store:
-        """As of what is applied here. It is another object after the state machine was built anew."""
+        """As of what is applied here. It is another object after the state machine was built anew. Raises
+        LEADER_NOT_READY unless it ``is_there``."""
 
     @property
     def watches(self) -> WatchHub:
-        """It has taken in what is applied here, or soon will."""
+        """It has taken in what is applied here, or soon will. Raises LEADER_NOT_READY unless the store ``is_there``."""
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the store is to be served: else it is behind what this node served before, or should have."""
+
+    async def until_there(self) -> None:
+        """Raises LEADER_NOT_READY if that takes longer than an election."""
 
     @property
     def term(self) -> int: ...

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Any
 
 from dledger.etcdpb import rpc_pb2 as rpc
@@ -34,7 +34,7 @@ class KVService(rpc_pb2_grpc.KVServicer):
     @streaming
     async def RangeStream(  # noqa: N802
         self, request: rpc.RangeRequest, _context: Context
-    ) -> AsyncIterator[rpc.RangeStreamResponse]:
+    ) -> AsyncGenerator[rpc.RangeStreamResponse, None]:
         check_range(request)
         check_stream(request)
         if not request.serializable:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 
 from dledger.etcdpb import rpc_pb2 as rpc
 from dledger.etcdpb import rpc_pb2_grpc
@@ -38,7 +38,7 @@ class LeaseService(rpc_pb2_grpc.LeaseServicer):
     @streaming
     async def LeaseKeepAlive(  # noqa: N802
         self, requests: AsyncIterator[rpc.LeaseKeepAliveRequest], _context: Context
-    ) -> AsyncIterator[rpc.LeaseKeepAliveResponse]:
+    ) -> AsyncGenerator[rpc.LeaseKeepAliveResponse, None]:
         async for request in requests:
             # From before the lease is renewed: a client must not read "alive" at a revision at which it is gone.
             answer = rpc.LeaseKeepAliveResponse(ID=request.ID, header=new_header(self.backend))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 from dledger.etcdpb import rpc_pb2 as rpc
 from dledger.etcdpb import rpc_pb2_grpc
@@ -75,7 +75,7 @@ class MaintenanceService(rpc_pb2_grpc.MaintenanceServicer):
     @streaming
     async def Snapshot(  # noqa: N802
         self, request: rpc.SnapshotRequest, _context: Context
-    ) -> AsyncIterator[rpc.SnapshotResponse]:
+    ) -> AsyncGenerator[rpc.SnapshotResponse, None]:
         await self.backend.barrier()
         store = self.backend.store
         left = store.pairs.size_bytes

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
 from typing import Any, NamedTuple, NoReturn, Protocol, TypeVar
 
 import grpc
@@ -89,6 +90,8 @@ def unary(
     async def call(self: _Service, request: Request, context: Context) -> Response:
         try:
             check_leader(self.backend, context)
+            if not self.backend.is_there:
+                await self.backend.until_there()
             return await method(self, request)
         except Exception as failure:  # noqa: BLE001 – every refusal is typed, a bug too
             await _refuse(context, failure)
@@ -97,16 +100,20 @@ def unary(
 
 
 def streaming(
-    method: Callable[[Any, Request, Context], AsyncIterator[Response]],
-) -> Callable[[Any, Request, Context], AsyncIterator[Response]]:
+    method: Callable[[Any, Request, Context], AsyncGenerator[Response, None]],
+) -> Callable[[Any, Request, Context], AsyncGenerator[Response, None]]:
     """The same for a method that answers with a stream; ``Request`` may be an iterator of requests."""
 
     @functools.wraps(method)
-    async def call(self: _Service, request: Request, context: Context) -> AsyncIterator[Response]:
+    async def call(self: _Service, request: Request, context: Context) -> AsyncGenerator[Response, None]:
         try:
             check_leader(self.backend, context)
-            async for response in method(self, request, context):
-                yield response
+            if not self.backend.is_there:
+                await self.backend.until_there()
+            # Closed with the call: what a stream holds is not left to the collector of garbage.
+            async with aclosing(method(self, request, context)) as responses:
+                async for response in responses:
+                    yield response
         except Exception as failure:  # noqa: BLE001 – every refusal is typed, a bug too
             await _refuse(context, failure)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
 from random import Random
 from typing import Any
 
@@ -29,7 +29,7 @@ class WatchService(rpc_pb2_grpc.WatchServicer):
     @streaming
     async def Watch(  # noqa: N802
         self, requests: AsyncIterator[rpc.WatchRequest], context: Context
-    ) -> AsyncIterator[rpc.WatchResponse]:
+    ) -> AsyncGenerator[rpc.WatchResponse, None]:
         stream = _Stream(self.backend, self._next_interval_s())
         tasks = [stream.begin(stream.take(requests), "watch requests")]
         if wants_leader(context):
@@ -94,7 +94,7 @@ class _Stream:
         await self._backend.leader_lost()
         raise Refusal(NO_LEADER)
 
-    async def responses(self) -> AsyncIterator[rpc.WatchResponse]:
+    async def responses(self) -> AsyncGenerator[rpc.WatchResponse, None]:
         while self._failure is None:
             while self._watches.is_ready and self._failure is None:
                 response = self._watches.next()

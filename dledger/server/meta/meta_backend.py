@@ -43,7 +43,14 @@ class MetaBackend:
 
     @property
     def watches(self) -> WatchHub:
-        return self._meta.watches
+        return self._meta.served_watches
+
+    @property
+    def is_there(self) -> bool:
+        return self._meta.is_there
+
+    async def until_there(self) -> None:
+        await self._meta.until_there()
 
     @property
     def term(self) -> int:

@@ -1,4 +1,4 @@
-"""The leader of `meta`, as a node sees it: who it is, and when it is another one."""
+"""The leader of the store's group, as a node sees it: who it is, and when it is another one."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from dledger.node.node import Node
 class MetaLeader:
     """Told by the node, from when it is made."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, group: str = META_GROUP) -> None:
         self.id = NodeId("")
         """Empty: none is known."""
+        self._group = group
         self._changed: asyncio.Future[None] | None = None
         node.add_listener(self._on_role)
 
     def _on_role(self, group: str, _role: object, _term: object, leader_id: NodeId) -> None:
         """Also a leader that is elected again is another one: of a later term."""
-        if group == META_GROUP:
+        if group == self._group:
             self.id = leader_id
             changed, self._changed = self._changed, None
             release(changed)

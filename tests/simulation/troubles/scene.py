@@ -21,7 +21,7 @@ OTHERS_SHARE = 0.4
 
 
 class Trouble(NamedTuple):
-    weight: int
+    weight: float
     make: Callable[[], Awaitable[None]]
     is_gentle: bool = False
     """It mends more than it breaks."""

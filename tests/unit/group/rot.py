@@ -32,7 +32,7 @@ async def rotting(
     """A cluster whose logs of ``appends`` frames are level, and marked to their ends if they are synced; its machines
     with the leader first."""
     cluster = SimulatedCluster(size, SCENARIO_SEED, Trace(), durability=durability)
-    cluster._timings = timings or cluster._timings
+    cluster.timings = timings or cluster.timings
     await cluster.start()
     try:
         await until(lambda: any(host.leads and host.replica.core.is_ready for host in cluster.up()))

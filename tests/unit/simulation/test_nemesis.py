@@ -10,7 +10,7 @@ from dledger.raft.messages import Append, Compare, Fetch
 from dledger.testing.network_faults import Rule
 from tests.simulation.nemesis import Nemesis
 from tests.simulation.process import in_world
-from tests.simulation.run import Outcome, _Seed
+from tests.simulation.run import Outcome, Seed
 from tests.unit.group.rot import append, append_one, rotting, until
 from tests.unit.group.tails import tear
 
@@ -20,7 +20,7 @@ CHOICES = 20
 @in_world
 async def test_a_node_whose_disk_failed_a_moment_ago_is_started_again_before_the_majority_is_chosen() -> None:
     async with rotting() as (cluster, (leader, patient, _)):
-        seed = _Seed(1, cluster, Outcome(1))
+        seed = Seed(1, cluster, Outcome(1))
         patient.mood.fails_next_sync = True
         await append(leader, 1)
         await until(lambda: not patient.mood.fails_next_sync, poll_s=0.0001)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import grpc
@@ -9,6 +10,7 @@ import pytest
 
 from dledger.common.errors import Code, error
 from dledger.etcdpb import rpc_pb2 as rpc
+from dledger.server.etcd.refusals import streaming
 from tests.unit.server.etcd.conftest import Served
 
 
@@ -52,3 +54,22 @@ async def test_only_the_leader_hands_its_leadership_over(served: Served) -> None
 async def test_a_status_without_a_leader_says_so(served: Served) -> None:
     served.backend.leader_id = 0
     assert list((await served.maintenance.Status(rpc.StatusRequest())).errors) == ["etcdserver: no leader"]
+
+
+async def test_what_a_stream_holds_is_let_go_with_its_call(served: Served) -> None:
+    let_go: list[str] = []
+
+    class Held:
+        backend = served.backend
+
+        @streaming
+        async def watch(self, request: str, _context: Any) -> AsyncGenerator[str, None]:
+            try:
+                yield request
+            finally:
+                let_go.append(request)
+
+    answers = Held().watch("a view", None)  # type: ignore[arg-type]  # nothing is refused
+    assert await anext(answers) == "a view"
+    await answers.aclose()
+    assert let_go == ["a view"]

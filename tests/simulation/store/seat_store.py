@@ -1,0 +1,116 @@
+"""What one life of a node runs of the store: the store itself, and etcd's services in front of it."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from dledger.node.node import Node
+from dledger.server.etcd.kv_service import KVService
+from dledger.server.etcd.lease_service import LeaseService
+from dledger.server.etcd.watch_service import WatchService
+from dledger.server.meta.meta_backend import MetaBackend
+from dledger.server.meta.meta_store import MetaStore
+from dledger.statemachine.keeper import KeeperOptions
+from dledger.statemachine.runner import Runner
+from dledger.store.machine import Store
+from tests.simulation.store.store_truth import StoreTruth
+from tests.simulation.store.way import WayToLeader
+from tests.simulation.violation import Violation
+
+if TYPE_CHECKING:
+    from tests.simulation.life import GroupLife
+
+OPTIONS = KeeperOptions(
+    checkpoint_after_bytes=2_500, checkpoint_bytes_per_s=8_000, look_interval_s=0.1, session_idle_s=20.0
+)
+"""Checkpoints come often, so that nodes that were away are reset past one."""
+PROGRESS_INTERVAL_S = 1.5
+"""Of watches without an event."""
+
+
+class Through:
+    """A call's context: the services' refusals come through as they are."""
+
+    def invocation_metadata(self) -> tuple[tuple[str, str], ...]:
+        return ()
+
+    async def abort(self, _status: object, _text: str) -> NoReturn:
+        raise  # noqa: PLE0704 – the service is about to answer with what it refuses
+
+
+THROUGH: Any = Through()
+
+
+class SeatStore:
+    def __init__(self, share: GroupLife, node: Node, random: Random) -> None:
+        self._share = share
+        group = share.seat.group
+        self.meta = MetaStore(
+            node,
+            random,
+            lambda replica: WayToLeader(share, replica, random),
+            group=group.name,
+            checkpoints=OPTIONS,
+        )
+        self.backend = MetaBackend(node, self.meta)
+        self.kv = KVService(self.backend)
+        self.leases = LeaseService(self.backend)
+        self.watches = WatchService(self.backend, random, progress_interval_s=PROGRESS_INTERVAL_S)
+        self.is_open = False
+        """Its port takes calls."""
+        self.least_revision = 0
+        """What this life told its clients, and what was committed before it began: it serves nothing older."""
+        self._rebuilds = 0
+        """That somebody asked for."""
+        applied, self.meta.runner.on_applied = self.meta.runner.on_applied, self._on_applied
+        self._applied = applied
+
+    def start(self) -> None:
+        self.meta.start()
+        self.is_open = True
+        self.least_revision = self.truth.revision
+
+    async def close(self) -> None:
+        self.is_open = False
+        await self.meta.stop()
+
+    def tell(self, revision: int, least: int) -> None:
+        """It is about to be told to a client, who asked when ``least`` was the least."""
+        if revision < least:
+            name = self._share.seat.name
+            raise Violation("a node serves nothing older", f"{name} tells of revision {revision}, and told of {least}")
+        self.least_revision = max(self.least_revision, revision)
+
+    @property
+    def truth(self) -> StoreTruth:
+        truth = self._share.seat.group.truth
+        assert isinstance(truth, StoreTruth)
+        return truth
+
+    @property
+    def runner(self) -> Runner[Store]:
+        return self.meta.runner
+
+    is_damaged = False
+
+    def flip(self, _random: Random) -> bool:
+        """The node takes its state for one that differs."""
+        if self.runner.next_index is None:
+            return False
+        self._rebuilds += 1
+        self.runner.rebuild()
+        return True
+
+    def stop(self) -> None:
+        """The founding group is never removed."""
+
+    def _on_applied(self) -> None:
+        self._applied()
+        seat = self._share.seat
+        try:
+            self.truth.check_state(self._share)
+            if self.runner.rebuilds > self._rebuilds:
+                raise Violation("a state that is right is not built anew", seat.name)
+        except Violation as violation:
+            seat.cluster.world.fail(violation)
