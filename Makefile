@@ -15,7 +15,7 @@
 #               its first line says how to run the same again
 # make liveness every connection graph of three and of five nodes: is there soon a leader that stays? GRAPH=341: one alone
 # make bench    our figures beside the peers' and the limits of the machine; BENCH_FLAGS="--quick" for a first look
-# make bench-all the same, the scenarios without Spark, and the table of targets: 1½ h, 80 GB of room, a quiet machine
+# make bench-all the same, the scenarios without Spark, and the table of targets: 2¼ h, 80 GB of room, a quiet machine
 # make fuzz COUNT=1000000   mutated messages for every port and every decoder
 # make conformance   foreign judges of our gRPC: h2spec, gRPC's interop tests, the API in Python, Go, Java, Node.js, grpcurl.
 #               Needs Go, Maven with a Java, and Node.js; JUDGES="h2spec api" chooses
@@ -35,7 +35,7 @@ KILLS ?= 20
 JEPSEN_SECONDS ?= 290
 JEPSEN_STORE ?= .make/jepsen
 COUNT ?= 100000
-SCENARIOS ?= bulk catchup failover idle groups members reads growth
+SCENARIOS ?= bulk catchup failover idle groups members reads growth store store-size
 
 bin := .venv/bin
 pip := $(bin)/python -m pip --disable-pip-version-check --quiet
