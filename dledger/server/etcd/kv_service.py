@@ -15,7 +15,7 @@ from dledger.server.etcd.room import ensure_room
 from dledger.store.checks import check_range
 from dledger.store.commands import Request, check, command
 from dledger.store.quota import cost_of_put, cost_of_txn
-from dledger.store.txn import is_read_only, is_serializable
+from dledger.store.txn import is_read_only, is_serializable, newest_revision
 
 
 class KVService(rpc_pb2_grpc.KVServicer):
@@ -25,8 +25,7 @@ class KVService(rpc_pb2_grpc.KVServicer):
     @unary
     async def Range(self, request: rpc.RangeRequest) -> rpc.RangeResponse:  # noqa: N802
         check_range(request)
-        if not request.serializable:
-            await self.backend.barrier()
+        await self._catch_up(request.revision, is_serializable=request.serializable)
         answer = self.backend.store.range(request)
         fill_header(self.backend, answer)
         return answer
@@ -37,8 +36,7 @@ class KVService(rpc_pb2_grpc.KVServicer):
     ) -> AsyncIterator[rpc.RangeStreamResponse]:
         check_range(request)
         check_stream(request)
-        if not request.serializable:
-            await self.backend.barrier()
+        await self._catch_up(request.revision, is_serializable=request.serializable)
         for chunk in chunks(self.backend, request):
             yield rpc.RangeStreamResponse(range_response=chunk)
 
@@ -58,8 +56,7 @@ class KVService(rpc_pb2_grpc.KVServicer):
             written: rpc.TxnResponse = await self._submit(request, cost_of_txn(request))
             return written
         check(request)
-        if not is_serializable(request):
-            await self.backend.barrier()
+        await self._catch_up(newest_revision(request), is_serializable=is_serializable(request))
         answer = self.backend.store.read_txn(request)
         fill_header(self.backend, answer)
         return answer
@@ -68,6 +65,12 @@ class KVService(rpc_pb2_grpc.KVServicer):
     async def Compact(self, request: rpc.CompactionRequest) -> rpc.CompactionResponse:  # noqa: N802
         answer: rpc.CompactionResponse = await self._submit(request)
         return answer
+
+    async def _catch_up(self, revision: int, *, is_serializable: bool) -> None:
+        """A read that may be stale waits too where its client knows a later revision than this node: clients that take
+        one node after the other read on at a revision which another one told them."""
+        if not is_serializable or revision > self.backend.store.pairs.revision:
+            await self.backend.barrier()
 
     async def _submit(self, request: Request, cost_bytes: int = 0) -> Any:
         submitted = command(request)
