@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.etcd.foreign.programs import foreign_program
 from tests.etcd.programs import Lacking, program
 
 
@@ -15,5 +16,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     try:
         program("etcd")
         program("etcdctl")
+        functions = [each for each in items if isinstance(each, pytest.Function)]
+        for name in {each.module.PROGRAM for each in functions if hasattr(each.module, "PROGRAM")}:
+            foreign_program(name)
     except Lacking as why:
         raise pytest.UsageError(f"the tests beside etcd need more than is here: {why}") from why
