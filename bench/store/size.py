@@ -7,13 +7,14 @@ from typing import Any
 
 import click
 
-from bench.results import save, show
+from bench.results import UNPUBLISHED, save, show
 from bench.scenarios.flags import INFLIGHT, names_in
 from bench.store import many
 from bench.store.cluster import StoreCluster, Tell, store_cluster
 from bench.store.failures import failures
 from bench.store.long_puts import long_puts
 from bench.store.restarts import restarts
+from bench.work import MeasurementFailed
 
 GIGABYTE = 1e9
 COST_BYTES = 200
@@ -46,13 +47,18 @@ def store_size(*, parts: str, keys: int, size: int, **counts: int) -> None:
     result: Result = {"plan": {"keys": keys, "size_bytes": size, **counts, "parts": wished}}
     with store_cluster(needed_gb) as running:
         result["filled"] = _tell("fill: ", lambda tell: many.fill(running, keys, size, tell))
-        for name in wished:
-            work = _part(name, running, keys, size, counts)
-            result[name] = _tell(f"{name}: ", work)
-        result["memory_at_last"] = running.memory_mb()
+        try:
+            for name in wished:
+                result[name] = _tell(f"{name}: ", _part(name, running, keys, size, counts))
+            result["memory_at_last"] = running.memory_mb()
+        except MeasurementFailed as failure:
+            result["failure"] = f"{name}: {failure}"
     rows = as_rows(result)
     show(rows)
-    save("store-size", result, rows, is_whole=wished == list(PARTS))
+    failed = result.get("failure")
+    save("store-size", result, rows, folder=UNPUBLISHED if failed else None, is_whole=wished == list(PARTS))
+    if failed:
+        raise MeasurementFailed(failed)
 
 
 def _tell(head: str, work: Callable[[Tell], Result]) -> Result:
