@@ -6,7 +6,8 @@
 # make test-clients what needs Go, Node.js, Maven and a network: the programs of docs/clients, while a leader is killed
 # make test-root what needs root: loop-mounted disks that run full, hang or lose power, system calls that fail
 # make test-docker builds the image and runs docker-compose.yml, with a Docker engine of its own (root; says what it lacks)
-# make test-etcd etcd and etcdctl beside the store: both do the same (builds them with Go); etcd's clients, under kills
+# make test-etcd etcd and etcdctl beside the store: both do the same (builds them with Go); and etcd's clients in Go, Java
+#               and Python while leaders are killed (Maven with a Java, and a network)
 # make etcd OPERATIONS=100000   random operations, to etcd and to the store: equal answers; ETCD_SEED=2 for others
 # make jepsen   five hosts, every nemesis for a moment (root); longer: .venv/bin/python -m jepsen suite --time-limit 120
 # make check    lint, types, architecture, proto

@@ -16,8 +16,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     try:
         program("etcd")
         program("etcdctl")
-        functions = [each for each in items if isinstance(each, pytest.Function)]
-        for name in {each.module.PROGRAM for each in functions if hasattr(each.module, "PROGRAM")}:
+        for name in {_foreign_of(each) for each in items} - {""}:
             foreign_program(name)
     except Lacking as why:
         raise pytest.UsageError(f"the tests beside etcd need more than is here: {why}") from why
+
+
+def _foreign_of(item: pytest.Item) -> str:
+    """The foreign program that the test runs; empty: none."""
+    callspec = getattr(item, "callspec", None)
+    return getattr(callspec.params.get("foreign"), "name", "") if callspec else ""

@@ -6,7 +6,7 @@ import asyncio
 import json
 from asyncio.subprocess import PIPE
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -18,6 +18,8 @@ STEPS_WITHIN_S = 30.0
 STEPS = 2
 """The first of them may have been under way before; the other is not."""
 KEPT_CHARACTERS = 4_000
+SLOW = "lease"
+"""A part with a step every other second."""
 
 
 class ClientAtWork:
@@ -47,12 +49,13 @@ class ClientAtWork:
         async with self._progress:
             self._progress.notify_all()
 
-    async def advance(self, parts: Iterable[str]) -> None:
-        """Until each of the parts has done something from now on."""
-        wanted = {part: self._steps[part] + STEPS for part in parts}
+    def goals(self, parts: Iterable[str]) -> dict[str, int]:
+        """How far each of the parts is once it has done something from now on."""
+        return {part: self._steps[part] + STEPS for part in parts}
 
+    async def reach(self, goals: Mapping[str, int]) -> None:
         def late() -> list[str]:
-            return [part for part, count in wanted.items() if self._steps[part] < count]
+            return [part for part, count in goals.items() if self._steps[part] < count]
 
         try:
             async with asyncio.timeout(STEPS_WITHIN_S), self._progress:
@@ -104,8 +107,8 @@ async def at_work(command: list[str], nodes: Nodes) -> AsyncIterator[ClientAtWor
 
 
 async def kill_leaders(nodes: Nodes, client: ClientAtWork, parts: Iterable[str], kills: int) -> None:
-    """Of the group ``meta``: all parts go on before the node comes back."""
-    await client.advance(parts)
+    """Of the group ``meta``."""
+    await client.reach(client.goals(parts))
     for _ in range(kills):
         await _kill(await leader_of(nodes, META_GROUP), nodes, client, parts)
 
@@ -114,10 +117,12 @@ async def kill_the_watched(nodes: Nodes, client: ClientAtWork, parts: Iterable[s
     """The node that answers the client's watch: its member id is the watch's last word."""
     names = {str(etcd_id(node_id)): node_id for node_id in nodes.ids}
     await _kill(names[client.word("watch")], nodes, client, parts)
-    await client.advance(parts)
 
 
 async def _kill(victim: str, nodes: Nodes, client: ClientAtWork, parts: Iterable[str]) -> None:
+    """All parts but the slow one go on before the node comes back, and all have gone on when it is there."""
     await nodes.cluster.kill(victim)
-    await client.advance(parts)
+    goals = client.goals(parts)
+    await client.reach({part: count for part, count in goals.items() if part != SLOW})
     await nodes.restart(victim)
+    await client.reach(goals)

@@ -6,6 +6,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -38,8 +39,31 @@ def _go(sources: Path, folder: Path, is_built: bool) -> list[str]:
     return [str(program)]
 
 
+def _java(sources: Path, folder: Path, is_built: bool) -> list[str]:
+    listed, project = folder / "classpath", folder / "project"
+    if not is_built:
+        shutil.copytree(sources, project)
+        command = ["mvn", "--quiet", "--batch-mode", "compile", "dependency:build-classpath"]
+        subprocess.run([*command, f"-Dmdep.outputFile={listed}"], cwd=project, check=True)
+    classes = f"{project / 'target' / 'classes'}:{listed.read_text().strip()}"
+    return ["java", "-XX:TieredStopAtLevel=1", "-cp", classes, "Main"]
+
+
+def _python(sources: Path, folder: Path, is_built: bool) -> list[str]:
+    python = folder / "venv" / "bin" / "python"
+    if not is_built:
+        subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True)
+        install = [str(python), "-m", "pip", "--disable-pip-version-check", "--quiet", "install"]
+        subprocess.run([*install, "--requirement", str(sources / "requirements.txt")], check=True)
+    return [str(python), str(sources / "main.py")]
+
+
 Builder = Callable[[Path, Path, bool], list[str]]
-BUILDERS: dict[str, tuple[tuple[str, ...], Builder]] = {"go": (("go",), _go)}
+BUILDERS: dict[str, tuple[tuple[str, ...], Builder]] = {
+    "go": (("go",), _go),
+    "java": (("mvn", "java"), _java),
+    "python": ((), _python),
+}
 """By folder: the tools, and who builds with them. A builder only tells the command where all is built already."""
 
 
