@@ -58,7 +58,7 @@ async def test_holders_that_write_without_their_tokens_are_found(
     monkeypatch.setattr(locks, "STALL_S", (2.5, 2.6))
     monkeypatch.setattr(locks, "MOST_WRITES", 1)
     async with serving(LocalBackend()) as address:
-        told = await run_at({"n0": address}, tmp_path, plan_of("lock", seconds=2.5, clients=3))
+        told = await run_at({"n0": address}, tmp_path, plan_of("lock", seconds=8, clients=3))
     assert told["two_holders"]
 
 
