@@ -76,7 +76,7 @@ class MetaStore:
         self._least_index: int | None = None
         """As far as the state was once, or as what was committed at the start; None: that is not known yet."""
         self._there = asyncio.Event()
-        """Set while the state ``is_there``."""
+        """Set when the state ``is_there``, and left so."""
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -139,6 +139,7 @@ class MetaStore:
         try:
             async with asyncio.timeout(WAIT_S):
                 while not self.is_there:
+                    self._there.clear()
                     await self._there.wait()
         except TimeoutError:
             self._check_there()
@@ -183,7 +184,6 @@ class MetaStore:
 
     def _on_applied(self) -> None:
         if not self.is_there:
-            self._there.clear()
             return  # what there was before is told until then
         self._least_index = self.runner.applied_index
         self._there.set()
