@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from random import Random
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from dledger.raft.state import VoteBlocker
 from tests.simulation.cluster import SimulatedCluster
@@ -18,7 +18,7 @@ from tests.simulation.troubles.machines import MachineTroubles
 from tests.simulation.troubles.members import MemberTroubles
 from tests.simulation.troubles.parting import PartingTroubles
 from tests.simulation.troubles.processes import ProcessTroubles
-from tests.simulation.troubles.scene import Scene
+from tests.simulation.troubles.scene import Scene, Trouble
 from tests.simulation.troubles.tails import TailTroubles
 from tests.simulation.troubles.wires import NetworkTroubles
 
@@ -29,6 +29,12 @@ TOLD_S = 5.0
 """By then the directory has told whoever can be told."""
 
 
+class Kind(Protocol):
+    """Of troubles."""
+
+    def all(self) -> list[Trouble]: ...
+
+
 class Mix(NamedTuple):
     """Of troubles."""
 
@@ -36,6 +42,8 @@ class Mix(NamedTuple):
     """Between two, at most."""
     shares: Mapping[type, float] = {}
     """By kind: how much of the usual weight it has."""
+    more: tuple[Callable[[Scene], Kind], ...] = ()
+    """Kinds beside the usual ones."""
 
 
 USUAL = Mix()
@@ -50,10 +58,18 @@ class Nemesis:
         self.directory = Directory(self._scene, Random(random.getrandbits(64)))
         self._disks = DiskTroubles(self._scene)
         self._members = MemberTroubles(self._scene)
-        kinds = (ProcessTroubles(self._scene), NetworkTroubles(self._scene), self._members, self._disks)
-        rots = (TailTroubles(self._scene, self._disks.may_lose), PartingTroubles(self._scene, self._disks.may_lose))
+        kinds: tuple[Kind, ...] = (
+            ProcessTroubles(self._scene),
+            NetworkTroubles(self._scene),
+            self._members,
+            self._disks,
+        )
+        rots: tuple[Kind, ...] = (
+            TailTroubles(self._scene, self._disks.may_lose),
+            PartingTroubles(self._scene, self._disks.may_lose),
+        )
         groups = GroupTroubles(self._scene, self.directory, self._disks.may_lose)
-        more = (groups, MachineTroubles(self._scene))
+        more: tuple[Kind, ...] = (groups, MachineTroubles(self._scene), *(make(self._scene) for make in mix.more))
         self._troubles = [
             trouble._replace(weight=trouble.weight * mix.shares.get(type(kind), 1))
             for kind in (*kinds, *rots, *more)

@@ -49,7 +49,8 @@ class StoreBackend(Protocol):
         """Raises LEADER_NOT_READY if that takes longer than an election."""
 
     @property
-    def term(self) -> int: ...
+    def term(self) -> int:
+        """As far as this node knows. It raises nothing: an answer of what was carried out has it in its header."""
 
     @property
     def leader_id(self) -> int:

@@ -58,7 +58,7 @@ class MetaBackend:
 
     @property
     def term(self) -> int:
-        return self._meta.replica().term
+        return self._meta.leader.term
 
     @property
     def leader_id(self) -> int:

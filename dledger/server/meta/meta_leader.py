@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from dledger.common.futures import release
-from dledger.common.types import META_GROUP, NodeId
+from dledger.common.types import META_GROUP, NodeId, Term
 from dledger.node.node import Node
 
 
@@ -15,14 +15,16 @@ class MetaLeader:
     def __init__(self, node: Node, group: str = META_GROUP) -> None:
         self.id = NodeId("")
         """Empty: none is known."""
+        self.term = Term(0)
+        """As this node was told last; 0: it was told of none yet."""
         self._group = group
         self._changed: asyncio.Future[None] | None = None
         node.add_listener(self._on_role)
 
-    def _on_role(self, group: str, _role: object, _term: object, leader_id: NodeId) -> None:
+    def _on_role(self, group: str, _role: object, term: Term, leader_id: NodeId) -> None:
         """Also a leader that is elected again is another one: of a later term."""
         if group == self._group:
-            self.id = leader_id
+            self.id, self.term = leader_id, term
             changed, self._changed = self._changed, None
             release(changed)
 

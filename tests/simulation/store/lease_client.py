@@ -27,6 +27,8 @@ TTLS_S = 2, 2, 3, 5
 FASTEST, SLOWEST = 1.2, 0.8
 """Of the clients' own clocks."""
 PATIENCE_S = 1.0, 4.0, 12.0
+AT_ONCE_SHARE = 0.4
+"""Of the grants, and of the ends: a keepalive follows at once, on another node as a rule."""
 
 
 class LeaseClient:
@@ -48,6 +50,8 @@ class LeaseClient:
     async def run(self, is_over: IsOver) -> None:
         while not is_over():
             if await self._grant():
+                if self._random.random() < AT_ONCE_SHARE:
+                    await self._keep_alive()
                 await self._attach()
                 await self._hold(is_over)
                 await self._let_go()
@@ -161,6 +165,8 @@ class LeaseClient:
         """Revoked, or left to itself: until it has expired, or until about then."""
         if self._random.random() < 0.3:
             await self._revoke()
+            if self._random.random() < AT_ONCE_SHARE:
+                await self._keep_alive()
             return
         await asyncio.sleep(self._ttl_s * self._random.choice((0.5, 1.0, 1.2, 1.5)))
         while self._random.random() < 0.5 and await self._keep_alive():

@@ -16,9 +16,11 @@ from tests.simulation.store.lease_client import LeaseClient
 from tests.simulation.store.limits import small_limits
 from tests.simulation.store.session_client import SessionClient
 from tests.simulation.store.store_truth import StoreTruth
+from tests.simulation.store.troubles import StoreTroubles
 from tests.simulation.store.watch_client import WatchClient
 from tests.simulation.trace import Trace
 from tests.simulation.troubles.disks import DiskTroubles
+from tests.simulation.troubles.groups import GroupTroubles
 from tests.simulation.troubles.members import MemberTroubles
 from tests.simulation.troubles.parting import PartingTroubles
 from tests.simulation.troubles.tails import TailTroubles
@@ -27,7 +29,11 @@ SIZES = (1, 3, 3, 3, 3, 5, 5)
 
 HISTORY_S = 12
 """After so long the leader compacts."""
-MIX = Mix(2.0, {DiskTroubles: 0.25, MemberTroubles: 0.4, TailTroubles: 0.25, PartingTroubles: 0.25})
+MIX = Mix(
+    2.0,
+    {DiskTroubles: 0.25, MemberTroubles: 0.4, GroupTroubles: 0.25, TailTroubles: 0.25, PartingTroubles: 0.25},
+    (StoreTroubles,),
+)
 """The store is there most of the time, so that its clients and the leaders' deeds meet."""
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from dledger.group.replica import Replica
 from dledger.node.node import Node
 from dledger.server.etcd.kv_service import KVService
 from dledger.server.etcd.lease_service import LeaseService
@@ -12,6 +15,8 @@ from dledger.server.etcd.watch_service import WatchService
 from dledger.server.meta.meta_backend import MetaBackend
 from dledger.server.meta.meta_store import MetaStore
 from dledger.statemachine.keeper import KeeperOptions
+from dledger.statemachine.local_log import LocalLog
+from dledger.statemachine.machine_log import LogRecord
 from dledger.statemachine.runner import Runner
 from dledger.store.machine import Store
 from tests.simulation.store.store_truth import StoreTruth
@@ -25,6 +30,8 @@ OPTIONS = KeeperOptions(
     checkpoint_after_bytes=2_500, checkpoint_bytes_per_s=8_000, look_interval_s=0.1, session_idle_s=20.0
 )
 """Checkpoints come often, so that nodes that were away are reset past one."""
+SLOWNESSES_S = 0.0, 0.0, 0.0, 0.003, 0.015
+"""A record takes a node so long."""
 PROGRESS_INTERVAL_S = 1.5
 """Of watches without an event."""
 
@@ -42,6 +49,22 @@ class Through:
 THROUGH: Any = Through()
 
 
+class LaggingLog(LocalLog):
+    """Read late, at times. ``slow_s``: every record takes so long."""
+
+    def __init__(self, replica: Callable[[], Replica], slow_s: float) -> None:
+        super().__init__(replica)
+        self._slow_s = slow_s
+        self.lags_until_s = 0.0
+
+    async def read(self, start: int) -> AsyncIterator[Sequence[LogRecord]]:
+        async for records in super().read(start):
+            left_s = self.lags_until_s - asyncio.get_running_loop().time()
+            if self._slow_s or left_s > 0:
+                await asyncio.sleep(max(self._slow_s * len(records), left_s))
+            yield records
+
+
 class SeatStore:
     def __init__(self, share: GroupLife, node: Node, random: Random) -> None:
         self._share = share
@@ -53,6 +76,7 @@ class SeatStore:
             group=group.name,
             checkpoints=OPTIONS,
         )
+        self._log = self.meta.runner._log = LaggingLog(self.meta.replica, random.choice(SLOWNESSES_S))
         self.backend = MetaBackend(node, self.meta)
         self.kv = KVService(self.backend)
         self.leases = LeaseService(self.backend)
@@ -101,6 +125,10 @@ class SeatStore:
         self._rebuilds += 1
         self.runner.rebuild()
         return True
+
+    def lag(self, for_s: float) -> None:
+        """Nothing is applied here meanwhile."""
+        self._log.lags_until_s = self._share.process.time() + for_s
 
     def stop(self) -> None:
         """The founding group is never removed."""

@@ -25,6 +25,8 @@ AWAY_SHARE = 0.6
 STAY_S = (0.2, 2.0)
 LOOK_S = 0.05
 LOOKS = 100
+OWED_S = 10.0
+"""By then a node has noted on its disk that it owes."""
 
 
 class GroupTroubles:
@@ -96,7 +98,8 @@ class GroupTroubles:
         for seat in seats:
             seat.was_made_to_owe = True
         try:
-            await host.ask(owe)
-        except (DLedgerError, GoneError):
-            return False
+            async with asyncio.timeout(OWED_S):
+                await host.ask(owe)
+        except (DLedgerError, GoneError, TimeoutError):
+            return False  # by a timeout: its disk hangs
         return True

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
-from dledger.common.errors import Code, DLedgerError, Unavailable
+from dledger.common.errors import Code, DLedgerError, Unavailable, error
 from dledger.common.types import NodeId
 from dledger.etcdpb import rpc_pb2 as rpc
+from dledger.server.etcd.headers import fill_header
 from dledger.server.meta.meta_backend import MetaBackend
 from dledger.server.meta.meta_store import MetaStore
 from dledger.store.commands import command
@@ -110,3 +112,34 @@ async def test_the_directory_of_groups_does_not_wait_until_the_store_is_served(
             "orders",
         }
         assert not any(is_served(backend_of(cluster, node_id)) for node_id in cluster.nodes)
+
+
+async def test_who_waits_for_a_state_that_a_trim_overtook_lets_others_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path) as cluster:
+        await put(cluster, 1)
+        backend, runner = backend_of(cluster, "n1"), cluster.nodes["n1"].meta.runner
+        await backend.until_there()
+        monkeypatch.setattr("dledger.server.meta.meta_store.WAIT_S", 0.05)
+        monkeypatch.setattr(runner, "_applier", None)
+        with pytest.raises(Unavailable):
+            await backend.until_there()
+
+
+async def test_what_was_carried_out_is_answered_also_where_the_group_fails_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path) as cluster:
+        await put(cluster, 1)
+        node = cluster.nodes["n1"]
+        backend, term = backend_of(cluster, "n1"), node.meta.replica().term
+        await backend.until_there()
+
+        def failed(_group: str) -> NoReturn:
+            raise error(Code.DISK_ERROR, "the disk failed")
+
+        monkeypatch.setattr(node, "replica", failed)
+        answer = rpc.PutResponse(header=rpc.ResponseHeader(revision=7))
+        fill_header(backend, answer)
+        assert (answer.header.revision, answer.header.raft_term) == (7, term)
