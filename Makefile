@@ -13,7 +13,7 @@
 # make check    lint, types, architecture, proto
 # make soak MINUTES=5 KILL_EVERY=10     CLIENTS=200: instead, clients that connect, cancel and go, and nodes that do not grow
 # make sim SEEDS=2000   whole clusters under virtual time, a fault at every turn; the seeds come from the commit's hash, and
-#               its first line says how to run the same again
+#               its first line says how to run the same again; then STORE_SEEDS=200 with clients of the store
 # make liveness every connection graph of three and of five nodes: is there soon a leader that stays? GRAPH=341: one alone
 # make bench    our figures beside the peers' and the limits of the machine; BENCH_FLAGS="--quick" for a first look
 # make bench-all the same, the scenarios without Spark, and the table of targets: 2¼ h, 80 GB of room, a quiet machine
@@ -30,6 +30,7 @@ MINUTES ?= 5
 KILL_EVERY ?= 10
 CLIENTS ?= 0
 SEEDS ?= 2000
+STORE_SEEDS ?= 200
 OPERATIONS ?= 100000
 ETCD_SEED ?= 1
 KILLS ?= 20
@@ -99,6 +100,7 @@ soak: .venv/.tools
 
 sim: .venv/.tools
 	@$(bin)/python -m tests.simulation --of-commit $(SEEDS)
+	@$(bin)/python -m tests.simulation --store --of-commit $(STORE_SEEDS)
 
 liveness: .venv/.tools
 	@$(bin)/python -m tests.liveness $(if $(GRAPH),--graph $(GRAPH))
