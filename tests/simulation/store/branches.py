@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from tests.simulation.branches import ENOUGH_SEEDS, Named
+from tests.simulation.branches import ENOUGH_FOR_THE_SELDOM, ENOUGH_SEEDS, Named
 
 FAULTS = (
     "clock drift",
     "damaged state",
     "kill",
+    "lagging state",
+    "leader at a standstill",
     "leader isolated",
     "message lost",
     "one-way cut",
@@ -23,12 +25,31 @@ BRANCHES = (
     "call to the leader",
     "call without an answer",
     "checkpoint confirmed",
+    "command of no session",
+    "end of no lease",
+    "first answer again",
+    "keepalive of no lease",
+    "keepalive unanswered",
+    "lease expired",
+    "lease kept alive",
+    "lease revoked",
     "reset",
     "retried command",
+    "session made room",
     "store COMPACTED",
+    "store LEASE_EXISTS",
+    "store LEASE_NOT_FOUND",
+    "store SESSION_EXPIRED",
     "store read COMPACTED",
     "store read FUTURE_REVISION",
     "store refused NOT_LEADER",
     "store write unknown",
+    "watch closed",
+    "watch compacted",
+    "watch ended",
+    "watch fragment",
+    "watch progress asked for",
+    "watch told",
 )
-OF_THE_STORE = (Named(ENOUGH_SEEDS, FAULTS, BRANCHES),)
+SELDOM_BRANCHES = ("command of an earlier term",)
+OF_THE_STORE = (Named(ENOUGH_SEEDS, FAULTS, BRANCHES), Named(ENOUGH_FOR_THE_SELDOM, (), SELDOM_BRANCHES))

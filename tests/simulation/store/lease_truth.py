@@ -6,7 +6,7 @@ All times are true ones: the world's.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from math import inf
 
@@ -29,9 +29,10 @@ class LeaseLife:
 
 
 class LeaseTruth:
-    def __init__(self, fastest: float) -> None:
+    def __init__(self, fastest: float, hit: Callable[[str], None]) -> None:
         """``fastest``: the rate of the fastest clock that there can be."""
         self._fastest = fastest
+        self._hit = hit
         self._lives: dict[int, list[LeaseLife]] = defaultdict(list)
         """By id, the last one last."""
 
@@ -57,8 +58,10 @@ class LeaseTruth:
             lives = self._lives.get(each.id)
             present = leases.get(each.id)
             if not lives or lives[-1].ended_s < inf or (present is not None and present.serial == lives[-1].serial):
+                self._hit("branch end of no lease")
                 continue
             life = lives[-1]
+            self._hit("branch lease expired" if is_expiry else "branch lease revoked")
             life.ended_s, life.has_expired = now_s, is_expiry
             if is_expiry and now_s < life.promised_s:
                 left_s = life.promised_s - now_s

@@ -54,7 +54,7 @@ class StoreTruth(MachineTruth[Store]):
         self.given_once: set[bytes] = set()
         """Commands that a client gives once, and that say which they are."""
         config = group.cluster.config_of(next(iter(group.cluster.hosts.values())))
-        self.leases = LeaseTruth(1 + config.timings.max_clock_drift / 2)
+        self.leases = LeaseTruth(1 + config.timings.max_clock_drift / 2, self._hit)
         self.refused: set[bytes] = set()
         """Of these, what was surely not appended, by what the client was told."""
 
