@@ -6,16 +6,17 @@
 # make test-clients what needs Go, Node.js, Maven and a network: the programs of docs/clients, while a leader is killed
 # make test-root what needs root: loop-mounted disks that run full, hang or lose power, system calls that fail
 # make test-docker builds the image and runs docker-compose.yml, with a Docker engine of its own (root; says what it lacks)
-# make test-etcd etcd and etcdctl beside the store: both do the same (builds them with Go)
+# make test-etcd etcd and etcdctl beside the store: both do the same (builds them with Go); and etcd's clients in Go, Java
+#               and Python while leaders are killed (Maven with a Java, and a network)
 # make etcd OPERATIONS=100000   random operations, to etcd and to the store: equal answers; ETCD_SEED=2 for others
 # make jepsen   five hosts, every nemesis for a moment (root); longer: .venv/bin/python -m jepsen suite --time-limit 120
 # make check    lint, types, architecture, proto
 # make soak MINUTES=5 KILL_EVERY=10     CLIENTS=200: instead, clients that connect, cancel and go, and nodes that do not grow
 # make sim SEEDS=2000   whole clusters under virtual time, a fault at every turn; the seeds come from the commit's hash, and
-#               its first line says how to run the same again
+#               its first line says how to run the same again; then STORE_SEEDS=200 with clients of the store
 # make liveness every connection graph of three and of five nodes: is there soon a leader that stays? GRAPH=341: one alone
 # make bench    our figures beside the peers' and the limits of the machine; BENCH_FLAGS="--quick" for a first look
-# make bench-all the same, the scenarios without Spark, and the table of targets: 1½ h, 80 GB of room, a quiet machine
+# make bench-all the same, the scenarios without Spark, and the table of targets: 2¼ h, 80 GB of room, a quiet machine
 # make fuzz COUNT=1000000   mutated messages for every port and every decoder
 # make conformance   foreign judges of our gRPC: h2spec, gRPC's interop tests, the API in Python, Go, Java, Node.js, grpcurl.
 #               Needs Go, Maven with a Java, and Node.js; JUDGES="h2spec api" chooses
@@ -29,13 +30,14 @@ MINUTES ?= 5
 KILL_EVERY ?= 10
 CLIENTS ?= 0
 SEEDS ?= 2000
+STORE_SEEDS ?= 200
 OPERATIONS ?= 100000
 ETCD_SEED ?= 1
 KILLS ?= 20
 JEPSEN_SECONDS ?= 290
 JEPSEN_STORE ?= .make/jepsen
 COUNT ?= 100000
-SCENARIOS ?= bulk catchup failover idle groups members reads growth
+SCENARIOS ?= bulk catchup failover idle groups members reads growth store store-size
 
 bin := .venv/bin
 pip := $(bin)/python -m pip --disable-pip-version-check --quiet
@@ -98,6 +100,7 @@ soak: .venv/.tools
 
 sim: .venv/.tools
 	@$(bin)/python -m tests.simulation --of-commit $(SEEDS)
+	@$(bin)/python -m tests.simulation --store --of-commit $(STORE_SEEDS)
 
 liveness: .venv/.tools
 	@$(bin)/python -m tests.liveness $(if $(GRAPH),--graph $(GRAPH))

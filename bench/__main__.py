@@ -27,6 +27,8 @@ from bench.scenarios.reads import reads
 from bench.scenarios.spark import spark
 from bench.scenarios.spark_check import spark_check
 from bench.scenarios.spark_lag import spark_lag
+from bench.store.beside import store
+from bench.store.size import store_size
 from bench.targets import targets
 from bench.work import MeasurementFailed, PeerMissing
 from dledger.cli.options import Number
@@ -101,6 +103,8 @@ for command in (
     spark,
     spark_lag,
     spark_check,
+    store,
+    store_size,
     targets,
 ):
     bench.add_command(command)

@@ -22,14 +22,23 @@ WARMUP_S = 1
 GRACE_S = 30
 """For its start and its end."""
 _DONE = re.compile(r"requests: .* (\d+) succeeded, (\d+) failed")
+_DATA = re.compile(r"traffic: .*\((\d+)\) data")
 
 
 def h2load(
-    port: int, path: str, message: bytes, servers: Sequence[int], duration_s: float, *, streams: int = STREAMS
+    port: int,
+    path: str,
+    message: bytes,
+    servers: Sequence[int],
+    duration_s: float,
+    *,
+    streams: int = STREAMS,
+    least_answer_bytes: int = 0,
 ) -> Outcome:
     """``streams`` calls at a time on one connection.
 
-    HTTP/2 alone is counted: whether the calls did what they ask for, the caller must see. Raises PeerMissing.
+    HTTP/2 alone is counted: whether the calls did what they ask for, the caller must see. ``least_answer_bytes``: a
+    refusal has no message, so the answers' mean size tells of some. Raises PeerMissing and MeasurementFailed.
     """
     program = require("h2load", "nghttp2-client")
     with tempfile.TemporaryDirectory(prefix="dledger-bench-") as folder:
@@ -53,6 +62,7 @@ def h2load(
         if done is None:
             raise MeasurementFailed(f"h2load said nothing of its requests: {said.strip()[-200:]}")
         latencies_ms = _latencies_ms(calls.read_text())
+    _check_answers(said, int(done[1]), least_answer_bytes)
     client = after.children_user + after.children_system - before.children_user - before.children_system
     share = counted_s / spent
     p50_ms, p99_ms = (latencies_ms[int(each * (len(latencies_ms) - 1))] for each in (0.5, 0.99))
@@ -65,6 +75,13 @@ def h2load(
         server_core_s=(ended - used) * share,
         client_core_s=client * share,
     )
+
+
+def _check_answers(said: str, answers: int, least_bytes: int) -> None:
+    """Raises MeasurementFailed where the answers have fewer bytes of messages than that, each in the mean."""
+    data = _DATA.search(said)
+    if least_bytes and (data is None or int(data[1]) < answers * least_bytes):
+        raise MeasurementFailed(f"h2load counts {answers} answers, and {data[1] if data else 'no'} bytes in them")
 
 
 def _latencies_ms(log: str) -> list[float]:

@@ -21,6 +21,9 @@ from bench.peers import OURS
 from bench.report import NONE, ONE, Figures, Spread, table
 from bench.results import RESULTS, replace
 from bench.scenarios.bulk import SUMMARY
+from bench.store.report import sdk_times, times
+from bench.store.size import figure
+from bench.store.works import GETS_64, GETS_256, ONE_PUT, PUTS_64, PUTS_256
 from bench.work import SINGLE_WORKS
 
 MANY = SINGLE_WORKS[-1].name
@@ -115,6 +118,16 @@ def _fewer_with_five(result: Result) -> float:
     return float(max(row["three_per_s"] / row["five_per_s"] for row in result["rows"]))
 
 
+def _of_size(*path: str) -> Reached:
+    """The figure of ``store-size``; of several nodes that of the worst."""
+
+    def found(result: Result) -> float:
+        value = figure(result, *path)
+        return float(max(value) if isinstance(value, list) else value)
+
+    return found
+
+
 FLAT = 1.5
 """What costs no more than so many times its least counts as flat."""
 
@@ -183,6 +196,70 @@ TARGETS = (
     Target("the same, while a follower catches up", "catchup", 0, "", _most("elections"), at_most=True),
     Target(
         "memory of a node while a follower catches up", "catchup", 300, " MB", _most("largest_node_mb"), at_most=True
+    ),
+    Target("puts of the store by h2load, 64 streams, beside etcd", "store", 1.2, " ×", times(PUTS_64)),
+    Target("the same, 256 streams", "store", 1.2, " ×", times(PUTS_256)),
+    Target("1 put in flight: etcd's p50 over ours", "store", 1, " ×", times(ONE_PUT)),
+    Target("linearizable gets by h2load, 64 streams, beside etcd", "store", 1, " ×", times(GETS_64)),
+    Target("the same, 256 streams", "store", 1, " ×", times(GETS_256)),
+    Target("the SDK's puts, 256 in flight, beside etcd's best", "store", 3, " ×", sdk_times),
+    Target(
+        "memory of a node with a million keys of 100 B",
+        "store-size",
+        1000,
+        " MB",
+        _of_size("filled", "memory", "most_mb"),
+        at_most=True,
+    ),
+    Target(
+        "its restart right after a checkpoint",
+        "store-size",
+        10,
+        " s",
+        _of_size("restart", "right_after_a_checkpoint", "applied_s"),
+        at_most=True,
+    ),
+    Target(
+        "its restart with the log at its longest",
+        "store-size",
+        30,
+        " s",
+        _of_size("restart", "log_at_its_longest", "applied_s"),
+        at_most=True,
+    ),
+    Target(
+        "puts lost while a checkpoint is written",
+        "store-size",
+        20,
+        " %",
+        _of_size("puts", "lost_percent"),
+        at_most=True,
+    ),
+    Target("elections meanwhile", "store-size", 0, "", _of_size("puts", "elections"), at_most=True),
+    Target(
+        "the store's log beyond 128 MiB, over its state",
+        "store-size",
+        3,
+        " ×",
+        _of_size("puts", "most_times_state"),
+        at_most=True,
+    ),
+    Target(
+        "10,000 leases that expire together are gone within",
+        "store-size",
+        2,
+        " s",
+        _of_size("leases", "gone_s"),
+        at_most=True,
+    ),
+    Target("watches of one node that all told of a put", "store-size", 10_000, "", _of_size("watches", "watches")),
+    Target(
+        "kill -9 of the store's leader to the next put, the longest",
+        "store-size",
+        1000,
+        " ms",
+        _of_size("failover", "worst_ms"),
+        at_most=True,
     ),
 )
 

@@ -1,4 +1,4 @@
-"""``python -m jepsen``: test, suite, check, serve."""
+"""``python -m jepsen``: test, suite, store, check, mutants, serve."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import math
 import random
 import sys
 import time
+from collections.abc import Mapping
 from itertools import chain, count
 from pathlib import Path
 from typing import Any
@@ -19,14 +20,15 @@ from dledger.cli.runtime import exit_code_of, run
 from dledger.cli.streams import discard_output
 from dledger.common.config import Limits
 from dledger.common.errors import ConfigError
-from jepsen import analysis
+from jepsen import analysis, judging
 from jepsen.hosts.namespaces import check_root_and_tools
 from jepsen.mutants import Verdict, hunt_down, hunts
 from jepsen.nemesis.catalogue import NEMESES
 from jepsen.nemesis.schedule import FIRST_FAULT_S, begins_in_time
+from jepsen.plan import Plan
 from jepsen.report.page import write_report
 from jepsen.report.server import make_server
-from jepsen.run import Plan, Run, check_control
+from jepsen.run import Run, check_control
 from jepsen.workloads import APPENDERS, WORKLOADS
 
 logger = logging.getLogger(__name__)
@@ -59,8 +61,12 @@ def main() -> None:
 
 
 def _plan_options(command: Any) -> Any:
+    command = _options_of_all(command)
+    return click.option("--workload", type=click.Choice(list(WORKLOADS)), default="set", show_default=True)(command)
+
+
+def _options_of_all(command: Any) -> Any:
     options = [
-        click.option("--workload", type=click.Choice(list(WORKLOADS)), default="set", show_default=True),
         click.option("--clients", default=30, show_default=True, type=click.IntRange(1, len(APPENDERS))),
         click.option("--client", type=click.Choice(["sdk", "plain"]), default="sdk", help="The SDK, or plain gRPC."),
         click.option("--batch", default=1, show_default=True, type=click.IntRange(1), help="Records an append."),
@@ -69,7 +75,7 @@ def _plan_options(command: Any) -> Any:
             "--rate",
             default=0.0,
             type=click.FloatRange(0, 1e9),
-            help="Appends a second, all clients together; 0: as fast as answered.",
+            help="Appends, or operations of the store, a second, all clients together; 0: as fast as answered.",
         ),
         click.option("--fault-seconds", type=Seconds(0.1), help=f"How long a fault lasts.  {PACE}"),
         click.option("--calm-seconds", type=Seconds(0), help=f"How long all is whole then.  {PACE}"),
@@ -110,27 +116,54 @@ def test(nemeses: str, store: Path, **options: Any) -> int:
 def suite(only: str, store: Path, **options: Any) -> int:
     """Every nemesis in turn. The last line is one JSON object."""
     chosen = only.split(",") if only else list(NEMESES)
-    plans = {nemesis: _plan((nemesis,), **options) for nemesis in chosen}
-    for plan in plans.values():
-        check_control(plan)
-    results = {}
-    for nemesis, plan in plans.items():
-        try:
-            results[nemesis] = _go(plan, store)
-        except Exception as failure:  # the others are still to be run, and this one is told
-            logger.exception("the run under %s broke", nemesis)
-            results[nemesis] = {"valid": False, "reasons": [f"the run broke: {type(failure).__name__}: {failure}"]}
-        tell(json.dumps({"nemesis": nemesis, **results[nemesis]}))
+    results = _in_turn("nemesis", {nemesis: _plan((nemesis,), **options) for nemesis in chosen}, store)
     bad = [nemesis for nemesis, told in results.items() if not told["valid"]]
     tell(json.dumps({"valid": not bad, "nemeses": len(results), "not_valid": bad}))
     return 1 if bad else 0
+
+
+@main.command("store")
+@_options_of_all
+@click.option(
+    "--nemesis",
+    "nemeses",
+    default="kill-leader,pause-leader,partition-leader",
+    show_default=True,
+    help="NAME,… in turn; every; all (by weight); none.",
+)
+@click.option(
+    "--time-limit", default=30.0, show_default=True, type=Seconds(1), help="Seconds of load for each workload."
+)
+def store_suite(nemeses: str, store: Path, **options: Any) -> int:
+    """Every workload of the store in turn. The last line is one JSON object."""
+    chosen = [workload for workload in WORKLOADS.values() if workload.is_of_store]
+    plans = {each.name: _plan(tuple(nemeses.split(",")), workload=each.name, **options) for each in chosen}
+    results = _in_turn("workload", plans, store)
+    bad = [workload for workload, told in results.items() if not told["valid"]]
+    tell(json.dumps({"valid": not bad, "workloads": len(results), "not_valid": bad}))
+    return 1 if bad else 0
+
+
+def _in_turn(what: str, plans: Mapping[str, Plan], store: Path) -> dict[str, dict[str, Any]]:
+    """One run after another; a line for each. The verdicts, by the plans' names."""
+    for plan in plans.values():
+        check_control(plan)
+    results = {}
+    for name, plan in plans.items():
+        try:
+            results[name] = _go(plan, store)
+        except Exception as failure:  # the others are still to be run, and this one is told
+            logger.exception("the run of %s broke", name)
+            results[name] = {"valid": False, "reasons": [f"the run broke: {type(failure).__name__}: {failure}"]}
+        tell(json.dumps({what: name, **results[name]}))
+    return results
 
 
 @main.command()
 @click.argument("history", type=click.Path(path_type=Path, exists=True))
 def check(history: Path) -> int:
     """Judges a run's directory, or a history.parquet, again."""
-    told = analysis.judge(history)
+    told = judging.judge(history)
     run_dir = analysis.run_dir_of(history)
     if (run_dir / "plan.json").exists():
         write_report(run_dir)

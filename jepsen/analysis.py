@@ -105,6 +105,11 @@ def reasons_against(told: Mapping[str, Any]) -> Iterator[str]:
     for name in VIOLATIONS:
         if told[name]:
             yield f"{name.replace('_', ' ')}: {told[name]}"
+    yield from reasons_against_faults(told)
+
+
+def reasons_against_faults(told: Mapping[str, Any]) -> Iterator[str]:
+    """The same of the faults alone."""
     for fault in dict.fromkeys(told["faults_that_did_not_bite"]):
         yield f"{fault} did not bite"
     for nemesis in told["nemeses_that_never_struck"]:

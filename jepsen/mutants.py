@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 
 from dledger.common.errors import ConfigError
 from jepsen.analysis import VIOLATIONS
-from jepsen.run import Plan, Run
+from jepsen.plan import Plan
+from jepsen.run import Run
 
 ROOT = Path(__file__).parents[1]
 PATCHES = ROOT / "tests" / "simulation" / "mutants"

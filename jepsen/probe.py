@@ -11,6 +11,7 @@ from typing import TextIO
 
 import grpc
 
+from dledger.common.types import DEFAULT_GROUP
 from dledger.v1 import admin_pb2, admin_pb2_grpc
 
 INTERVAL_S = 0.2
@@ -34,8 +35,11 @@ class Probe:
     {"ns": 1200000000, "node": "n1", "role": "leader", "term": 3}
     """
 
-    def __init__(self, addresses: dict[str, str], file: Path, now_ns: Callable[[], int]) -> None:
+    def __init__(
+        self, addresses: dict[str, str], file: Path, now_ns: Callable[[], int], *, group: str = DEFAULT_GROUP
+    ) -> None:
         """``addresses``: gRPC addresses by node."""
+        self._request = admin_pb2.StatusRequest(group=group)
         self._now_ns = now_ns
         self._out: TextIO = file.open("w", encoding="ascii")
         self._channels: dict[str, grpc.aio.Channel] = {}
@@ -69,7 +73,7 @@ class Probe:
         stub = admin_pb2_grpc.AdminServiceStub(channel)
         while True:
             try:
-                answer = await stub.Status(admin_pb2.StatusRequest(), timeout=TIMEOUT_S)
+                answer = await stub.Status(self._request, timeout=TIMEOUT_S)
             except grpc.aio.AioRpcError:
                 now = Seen(term=self.seen[node].term, commit_index=self.seen[node].commit_index)
             else:

@@ -9,30 +9,30 @@ import random
 import shutil
 import time
 from contextlib import AsyncExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from dledger.client import Log, connect
+from dledger.client import connect
 from dledger.common.errors import ConfigError, DLedgerError
-from dledger.common.types import META_GROUP, Consistency
-from dledger.kernels.history import FINAL
-from jepsen import analysis, history
-from jepsen.clients import Client, PlainClient, SdkClient
+from dledger.common.types import META_GROUP
 from jepsen.hosts.api import Ability, Hosts
 from jepsen.hosts.compose import ComposeHosts
 from jepsen.hosts.namespaces import PROGRAM, NamespaceHosts, check_root_and_tools, check_tools
 from jepsen.hosts.ssh import SshHosts
+from jepsen.judging import judge
+from jepsen.load import Load, Recording
+from jepsen.log_load import LogLoad
 from jepsen.nemesis.api import World
 from jepsen.nemesis.catalogue import lanes, needs, tools
 from jepsen.nemesis.members import Churn, add_node
 from jepsen.nemesis.schedule import FaultBook, Schedule
 from jepsen.nemesis.storage import STARTED_AGAIN, ensure_runs
 from jepsen.network import Network
+from jepsen.plan import Plan
 from jepsen.probe import Probe
-from jepsen.recorder import ReadRows, Recorder
-from jepsen.workers import Appender, Getter, Reader, fill
-from jepsen.workloads import APPENDERS, FINAL_READER, GETTERS, LOCAL_READERS, READERS, WORKLOADS
+from jepsen.store.load import StoreLoad
+from jepsen.workloads import WORKLOADS
 
 logger = logging.getLogger(__name__)
 
@@ -40,30 +40,6 @@ START_S = 60.0
 FLUSH_S = 0.1
 DISK_BYTES = 3 << 30
 COMPOSE_NODES = 5
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What a run is to do. Also written down, as plan.json."""
-
-    workload: str
-    nemeses: tuple[str, ...]
-    clients: int
-    time_limit_s: float
-    on_s: float
-    off_s: float
-    nodes: int = 5
-    client: str = "sdk"
-    batch: int = 1
-    record_bytes: int = 16
-    rate_per_s: float = 0.0
-    """Appends a second of all clients together; 0: as fast as they are answered."""
-    call_timeout_ms: float = 5_000
-    seed: int = 0
-    hosts: str = "netns"
-    """netns; compose; or ssh:ADDRESS,ADDRESS,…"""
-    settle_s: float = 120.0
-    """How long the cluster may take to come to rest after the last fault, and a read at the end."""
 
 
 class Run:
@@ -76,6 +52,7 @@ class Run:
         self._nemeses = [name for name in plan.nemeses if name != "none"]
         self._lanes = lanes(self._nemeses, self._chance)
         self._workload = WORKLOADS[plan.workload]
+        self._clients: Load = (StoreLoad if self._workload.is_of_store else LogLoad)(plan, self._chance)
         if self._workload.churns_members:
             self._lanes.append(Churn)
         self._hosts = hosts_of(plan, self.run_dir, needed_of(plan), program, pythonpath)
@@ -88,20 +65,20 @@ class Run:
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self._hosts.down)
             await self._hosts.up()
-            with Recorder(self.run_dir) as recorder:
+            with self._clients.recording(self.run_dir) as recorder:
                 await self._drive(recorder, stack)
-        history.to_parquet(self.run_dir)
-        told = analysis.judge(self.run_dir)
+        self._clients.keep(self.run_dir)
+        told = judge(self.run_dir)
         if told["valid"]:
             for data_dir in self.run_dir.glob("n*-data"):
                 shutil.rmtree(data_dir)
         return told
 
-    async def _drive(self, recorder: Recorder, stack: AsyncExitStack) -> None:
+    async def _drive(self, recorder: Recording, stack: AsyncExitStack) -> None:
         hosts = self._hosts
         await asyncio.gather(*(hosts.start(host.name) for host in hosts.all))
         addresses = {host.name: hosts.client_address(host.name) for host in hosts.all}
-        probe = Probe(addresses, self.run_dir / "probe.jsonl", recorder.now_ns)
+        probe = Probe(addresses, self.run_dir / "probe.jsonl", recorder.now_ns, group=self._clients.group)
         stack.push_async_callback(probe.close)
         if await probe.wait_for_leader(START_S) is None:
             logger.error("the nodes had no leader within %.0f s: see %s/n*.log", START_S, self.run_dir)
@@ -111,7 +88,9 @@ class Run:
             connect(hosts.endpoints, group=META_GROUP, timeout_ms=self.plan.call_timeout_ms)
         )
         patience_s = self.plan.settle_s / 2
-        world = World(hosts, Network(hosts), probe, log.admin, meta.admin, self._chance, self.run_dir, patience_s)
+        network = Network(hosts)
+        world = World(hosts, network, probe, log.admin, meta.admin, self._chance, self.run_dir, patience_s)
+        world.group = self._clients.group
         if self._workload.has_learner:
             await add_learner(world)
         book = FaultBook(self.run_dir / "faults.jsonl")
@@ -121,20 +100,20 @@ class Run:
             Schedule(world, choose, book, on_s=plan.on_s, off_s=plan.off_s, now_ns=recorder.now_ns)
             for choose in self._lanes
         ]
-        await self._load(recorder, probe, schedules, book)
+        await self._load(recorder, world, schedules, book)
         await settle(world)
         try:
-            await self._final_reads(recorder, log, world)
+            await self._clients.final_reads(world)
         except DLedgerError as failure:
-            logger.error("the log could not be read at the end, so nothing is proven: %s", failure)  # noqa: TRY400
+            logger.error("nothing could be read at the end, so nothing is proven: %s", failure)  # noqa: TRY400
 
-    async def _load(self, recorder: Recorder, probe: Probe, schedules: list[Schedule], book: FaultBook) -> None:
+    async def _load(self, recorder: Recording, world: World, schedules: list[Schedule], book: FaultBook) -> None:
         """Clients and nemesis, for as long as the plan says."""
         began = time.monotonic()
         async with AsyncExitStack() as stack:
-            workers = await self._workers(recorder, stack)
+            workers = await self._clients.workers(world, stack)
             recorder.begin()
-            probe.begin()
+            world.observer.begin()
             async with asyncio.TaskGroup() as tasks:
                 flushing = tasks.create_task(self._flush(recorder, book), name="flush")
                 for schedule in schedules:
@@ -147,7 +126,7 @@ class Run:
                 flushing.cancel()
         logger.info("the load has ended after %.1f s", time.monotonic() - began)
 
-    async def _flush(self, recorder: Recorder, book: FaultBook) -> None:
+    async def _flush(self, recorder: Recording, book: FaultBook) -> None:
         began, told = time.monotonic(), 0.0
         while True:
             await asyncio.sleep(FLUSH_S)
@@ -163,60 +142,6 @@ class Run:
                     recorder.failed,
                     ", ".join(book.under_way) or "all whole",
                 )
-
-    async def _workers(self, recorder: Recorder, stack: AsyncExitStack) -> list[Appender | Reader | Getter]:
-        plan, workload = self.plan, self._workload
-        workers: list[Appender | Reader | Getter] = []
-        for process in APPENDERS[: plan.clients]:
-            client = await self._client()
-            stack.push_async_callback(client.close)
-            rate = plan.rate_per_s / plan.clients
-            workers.append(
-                Appender(process, client, recorder, batch=plan.batch, record_bytes=plan.record_bytes, rate_per_s=rate)
-            )
-        if workload.readers or workload.getters or workload.local_readers:
-            log = await stack.enter_async_context(connect(self._hosts.endpoints, timeout_ms=plan.call_timeout_ms))
-            size = plan.record_bytes
-            workers += [Reader(process, log, recorder, size) for process in READERS[: workload.readers]]
-            for process in GETTERS[: workload.getters]:
-                own = await stack.enter_async_context(connect(self._hosts.endpoints, timeout_ms=plan.call_timeout_ms))
-                workers.append(Getter(process, own, recorder, size))
-            places = [host.name for host in self._hosts.all] * workload.local_readers
-            workers += [
-                Reader(process, log, recorder, size, node)
-                for process, node in zip(LOCAL_READERS[: len(places)], places, strict=True)
-            ]
-        return workers
-
-    async def _client(self) -> Client:
-        if self.plan.client == "sdk":
-            return await SdkClient(self._hosts.endpoints, self.plan.call_timeout_ms).open()
-        return PlainClient(self._hosts.endpoints, self.plan.call_timeout_ms, self._chance)
-
-    async def _final_reads(self, recorder: Recorder, log: Log, world: World) -> None:
-        """The whole log: of the leader, linearizably, then every member's own copy."""
-        _, commit_index = await log.bounds(timeout_ms=self.plan.settle_s * 1000)
-        members = {node.id for node in (await log.status()).nodes}
-        copies = [host.name for host in self._hosts.all if host.name in members]
-        told = {"copies": copies, "unrecovered": world.unrecovered}
-        (self.run_dir / "end.json").write_text(json.dumps(told), encoding="utf-8")
-        places: list[str | None] = [None, *copies]
-        for number, node in enumerate(places):
-            rows = ReadRows(FINAL_READER + number, 0, FINAL, node=node or "", start=0, invoked_ns=recorder.now_ns())
-            consistency = Consistency.COMMITTED if node else Consistency.LINEARIZABLE
-            end = commit_index + 1 if node else None
-            batches = log.read_batches(0, end, consistency=consistency, node=node, timeout_ms=self.plan.settle_s * 1000)
-            try:
-                await fill(rows, batches, self.plan.record_bytes)
-            except DLedgerError as failure:
-                if rows:
-                    recorder.found(rows.broken_off())
-                if node is None:
-                    raise
-                logger.warning("%s could not be read at the end: %s", node, failure)
-                continue
-            recorder.found(rows)
-            logger.info("%s holds %d records", node or "the leader", rows.end)
 
 
 def needed_of(plan: Plan) -> frozenset[Ability]:

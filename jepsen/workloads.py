@@ -6,6 +6,10 @@ set-full      … and readers look at the log all along, and must see what was a
 log           … and others get single records, and read every node's own committed prefix
 local-reads   … mostly that: a reader for every node, learners too
 membership    as set-full, while a node more joins, is promoted, and another one is removed
+kv            of the store: clients get, put, delete, and compare and set keys, and append to lists, at every node
+watch         of the store: clients write, and as many watch
+lease         of the store: clients grant leases, keep them alive or not, and look when they are gone
+lock          of the store: clients take locks, and write under their tokens, also when they have lost them
 ============  ==========================================================================================
 """
 
@@ -32,6 +36,7 @@ class Workload:
     local_readers: int = 0
     churns_members: bool = False
     has_learner: bool = False
+    is_of_store: bool = False
 
 
 WORKLOADS = {
@@ -42,5 +47,9 @@ WORKLOADS = {
         Workload("log", readers=2, getters=6, local_readers=1),
         Workload("local-reads", readers=1, local_readers=2, has_learner=True),
         Workload("membership", readers=2, churns_members=True),
+        Workload("kv", is_of_store=True),
+        Workload("watch", is_of_store=True),
+        Workload("lease", is_of_store=True),
+        Workload("lock", is_of_store=True),
     )
 }

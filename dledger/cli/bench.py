@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dledger.cli.measure import Measurement, measure_calls, show, ticker
-from dledger.cli.options import Seconds, Target, client_options, option, output_option
+from dledger.cli.bench_kv import kv
+from dledger.cli.measure import Measurement, duration_option, measure_calls, show, ticker
+from dledger.cli.options import Target, client_options, option, output_option
 from dledger.cli.record_limits import LARGEST_RECORD_BYTES, limits_for, with_whose_limit
 from dledger.cli.runtime import run
 from dledger.common.errors import Code, DLedgerError, error
@@ -30,7 +31,6 @@ MOST_RECORDS = 10_000_000
 
 inflight_option = option("--inflight", env="INFLIGHT", default=256, type=click.IntRange(1, MOST_CALLS),
                          help="Calls at a time.")  # fmt: skip
-duration_option = option("--duration", env="DURATION", default=5.0, type=Seconds(0.1), help="Seconds.")
 
 
 @click.group()
@@ -41,7 +41,12 @@ def bench() -> None:
     dledger bench append                                 one record a call, 256 calls at a time
     dledger bench append --inflight 16 --batch 1000      a thousand records a call
     dledger bench append --inflight 1                    how long one append takes
+    dledger bench kv                                     puts of the store, 64 at a time
+    dledger bench kv --gets 90                           … and nine gets for each
     """
+
+
+bench.add_command(kv)
 
 
 @bench.command()
@@ -98,7 +103,7 @@ async def _append(target: Target, *, inflight: int, size: int, batch: int, durat
         measured = await measure_calls(call, inflight=inflight, duration_s=duration_s, label="appending")
     measured.records = len(measured.latencies_s) * batch
     measured.payload_bytes = measured.records * size
-    _raise_if_nothing_worked(measured)
+    measured.raise_if_nothing_worked()
     shape = {"inflight": inflight, "size_bytes": size, "batch": batch, "durability": durability}
     return {**measured.result(), **shape}
 
@@ -118,7 +123,7 @@ async def _get(target: Target, *, inflight: int, duration_s: float) -> Result:
         measured = await measure_calls(get_one, inflight=inflight, duration_s=duration_s, label="getting")
     measured.records = len(measured.latencies_s)
     measured.payload_bytes = payload_bytes
-    _raise_if_nothing_worked(measured)
+    measured.raise_if_nothing_worked()
     shape = {"inflight": inflight, "size_bytes": _mean(payload_bytes, measured.records), "batch": 1}
     return {**measured.result(), **shape, "durability": durability}
 
@@ -163,11 +168,6 @@ async def _durability(log: Log) -> str | None:
     status = await log.status()
     leader = status.node(status.leader) if status.leader else None
     return leader.durability if leader else None
-
-
-def _raise_if_nothing_worked(measured: Measurement) -> None:
-    if measured.first_failure is not None and not measured.records:
-        raise measured.first_failure
 
 
 def _mean(total: int, count: int) -> int:

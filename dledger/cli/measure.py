@@ -12,11 +12,14 @@ from typing import Any
 
 import click
 
+from dledger.cli.options import Seconds, option
 from dledger.cli.output import Progress, print_json, table
 from dledger.common.errors import DLedgerError, OutcomeUnknown
 
 PAUSE_AFTER_ERROR_S = 0.01
 TICK_S = 0.2
+
+duration_option = option("--duration", env="DURATION", default=5.0, type=Seconds(0.1), help="Seconds.")
 
 Call = Callable[[], Awaitable[object]]
 
@@ -38,6 +41,11 @@ class Measurement:
         self.errors += 1
         self.unknown += isinstance(failure, OutcomeUnknown)
         self.first_failure = self.first_failure or failure
+
+    def raise_if_nothing_worked(self) -> None:
+        """Raises the first failure if no call succeeded."""
+        if self.first_failure is not None and not self.records:
+            raise self.first_failure
 
     def result(self) -> dict[str, Any]:
         """Rates and percentiles."""

@@ -6,6 +6,7 @@ A node is asked at several addresses: what clients are told need not lead there 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Set as AbstractSet
 from typing import TypeVar
 
 from dledger.client.stubs import LogStubs
@@ -20,6 +21,11 @@ ASK_TIMEOUT_MS = 2_000.0
 """Of one node. What no answer came to is asked again."""
 SEAL_TIMEOUT_MS = 6_000.0
 """Of one node: a little more than a leader gives a change to be committed."""
+
+NOT_THE_LEADER = PASSING | {Code.UNKNOWN_CLUSTER}
+"""Refusals after which the next node is asked."""
+SEALED_ELSEWHERE = NOT_THE_LEADER | {Code.GROUP_SEALED}
+"""The same of a seal: a node without a replica says by the directory that the group is being removed."""
 
 Answer = TypeVar("Answer")
 
@@ -36,7 +42,7 @@ class OtherNodes:
         async def ask(endpoint: Endpoint) -> None:
             await unary(endpoint, endpoint.stub(LogStubs).admin.SealGroup, request, SEAL_TIMEOUT_MS)
 
-        await _in_turn(addresses, ask)
+        await _in_turn(addresses, ask, SEALED_ELSEWHERE)
 
     async def members_of_cluster(self, addresses: Iterable[str], cluster_id: str) -> dict[NodeId, str]:
         """All nodes of the cluster, and where other nodes reach them: the members of ``meta``, as its leader knows
@@ -52,7 +58,9 @@ class OtherNodes:
         return await _in_turn(addresses, ask)
 
 
-async def _in_turn(addresses: Iterable[str], ask: Callable[[Endpoint], Awaitable[Answer]]) -> Answer:
+async def _in_turn(
+    addresses: Iterable[str], ask: Callable[[Endpoint], Awaitable[Answer]], passing: AbstractSet[Code] = NOT_THE_LEADER
+) -> Answer:
     failure: DLedgerError = Unavailable("no address of another node is known yet")
     channels = Channels()
     try:
@@ -60,7 +68,7 @@ async def _in_turn(addresses: Iterable[str], ask: Callable[[Endpoint], Awaitable
             try:
                 return await ask(channels.at(address))
             except DLedgerError as refusal:
-                if refusal.code not in PASSING | {Code.UNKNOWN_CLUSTER}:
+                if refusal.code not in passing:
                     raise
                 failure = refusal
     finally:

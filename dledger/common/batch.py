@@ -142,7 +142,7 @@ def record_at(body: Buffer, count: int, ordinal: int) -> bytes:
 
 
 def records_of(body: Buffer, count: int) -> list[bytes]:
-    """All records of a checked body (clients only: the server never takes a batch apart)."""
+    """All records of a checked body. For clients and state machines: a log never takes a batch apart."""
     offsets = body_offsets(body, count).tolist()
     data = bytes(memoryview(body)[4 * (count + 1) :])
     return [data[start:end] for start, end in pairwise(offsets)]

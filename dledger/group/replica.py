@@ -218,6 +218,11 @@ class Replica:
             if self.role is Role.LEADER and self.failure is None:
                 await self.handover.leave()
 
+    async def end(self) -> None:
+        """As ``stop``, of a group that is gone: nobody is to lead it any more, and others may have given it up."""
+        self.is_stopping = True
+        await self.stop()
+
     async def stop(self) -> None:
         """``leave``, then syncs and closes."""
         async with AsyncExitStack() as closing:  # the last one first

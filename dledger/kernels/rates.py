@@ -39,15 +39,29 @@ class RateKernel:
 
 def _rows(batch: pa.RecordBatch, number: int) -> pa.Table:
     chosen = where(batch, kind=APPEND, outcome=OUTCOMES[number])
-    completed_ns = column(batch, "completed_ns")[chosen]
-    latency_ns = np.maximum(completed_ns - column(batch, "invoked_ns")[chosen], 1)
+    return _counted(
+        np.full(int(chosen.sum()), number, dtype=np.int64),
+        column(batch, "invoked_ns")[chosen],
+        column(batch, "completed_ns")[chosen],
+        column(batch, "count")[chosen],
+    )
+
+
+def _counted(outcome: Column, invoked_ns: Column, completed_ns: Column, records: Column) -> pa.Table:
+    latency_ns = np.maximum(completed_ns - invoked_ns, 1)
     return table_of(
-        outcome=np.full(len(completed_ns), number, dtype=np.int64),
+        outcome=outcome,
         slot=completed_ns // SLOT_NS,
         latency_class=np.floor(np.log2(latency_ns) * CLASSES_PER_OCTAVE).astype(np.int64),
         calls=np.ones(len(completed_ns), dtype=np.int64),
-        records=column(batch, "count")[chosen],
+        records=records,
     )
+
+
+def rates_of(outcome: Column, invoked_ns: Column, completed_ns: Column) -> pa.Table:
+    """As of ``RateKernel``, of operations of one record each. ``outcome``: the place in ``OUTCOMES``."""
+    one = np.ones(len(outcome), dtype=np.int64)
+    return RateKernel().merge([_counted(outcome, invoked_ns, completed_ns, one)])
 
 
 def acknowledged_slots(merged: pa.Table) -> Column:

@@ -328,7 +328,7 @@ class Groups:
             await asyncio.wait(reopening)  # what it opens would be there again
         replica = self.replicas.get(group) or self.recovering.get(group)
         if replica is not None:
-            await replica.stop()
+            await (replica.end() if isinstance(replica, Replica) else replica.stop())
             self._forget(group)
 
     def _forget(self, group: str) -> None:

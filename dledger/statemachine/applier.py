@@ -29,6 +29,7 @@ from dledger.statemachine.sessions import Answer, Sessions
 MAX_BEGUN = 16
 """Digests are kept of so many checkpoints without an end: a leader that dies leaves one."""
 
+PARTS = (Part, Head)
 RECORD_COST_BYTES = 64
 """What a record takes in the log beside its own bytes, more or less."""
 
@@ -97,11 +98,11 @@ class Applier:
 
     def _apply(self, index: int, term: int, value: bytes) -> Event | None:
         record = decode(index, value)
-        if not isinstance(record, Part | Head):
+        if not isinstance(record, PARTS):
             self.log_bytes += len(value) + RECORD_COST_BYTES
+        if isinstance(record, Command):
+            return self._take_command(index, term, record)
         match record:
-            case Command():
-                return self._take_command(index, term, record)
             case OpenSession():
                 self.sessions.open(index + 1)
             case EndSession():

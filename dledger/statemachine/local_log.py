@@ -33,7 +33,9 @@ class LocalLog:
             async for frames, _ in reader.read(start, None, point, follow=True):
                 for frame in frames:
                     term = frame.header.term
-                    yield [LogRecord(entry.index, term, entry.value) for entry in frame.entries(start)]
+                    base = frame.header.base_index
+                    records = [LogRecord(index, term, value) for index, value in enumerate(frame.values(), base)]
+                    yield records[start - base :] if start > base else records
         except CorruptLog as damage:
             raise error(Code.LEADER_NOT_READY, f"the log is being repaired on this node: {damage}") from damage
 

@@ -86,7 +86,7 @@ MachineRecord = Command | Begin | Part | Head | End | Confirmed | OpenSession | 
 def encode(record: MachineRecord) -> bytes:
     match record:
         case Command():
-            message = pb.MachineRecord(command=pb.Command(**record._asdict()))
+            return _encoded_command(record)
         case Begin():
             message = pb.MachineRecord(begin=pb.CheckpointBegin(**record._asdict()))
         case Part():
@@ -103,6 +103,16 @@ def encode(record: MachineRecord) -> bytes:
             message = pb.MachineRecord(end_session=pb.EndSession(**record._asdict()))
         case Version():
             message = pb.MachineRecord(version=pb.MachineVersion(**record._asdict()))
+    return message.SerializeToString()
+
+
+def _encoded_command(command: Command) -> bytes:
+    """Field by field: it is done for every command, and costs a third of the way by keywords."""
+    message = pb.MachineRecord()
+    fields = message.command
+    fields.payload, fields.version, fields.submitter = command.payload, command.version, command.submitter
+    fields.request, fields.term = command.request, command.term
+    fields.session, fields.acknowledged = command.session, command.acknowledged
     return message.SerializeToString()
 
 

@@ -38,6 +38,15 @@ class Session:
         self.answers: dict[int, Answer] = {}
         """By request: what it may still ask for again."""
 
+    def forget(self, acknowledged: int) -> None:
+        """The answers up to there."""
+        before, self.acknowledged = self.acknowledged, acknowledged
+        if acknowledged - before > len(self.answers):
+            self.answers = {each: answer for each, answer in self.answers.items() if each > acknowledged}
+        else:
+            for each in range(before + 1, acknowledged + 1):
+                self.answers.pop(each, None)
+
 
 class Sessions:
     """Of one state machine. ``version``: of the commands that all voters know."""
@@ -76,8 +85,7 @@ class Sessions:
         if session is None:
             return None
         if acknowledged > session.acknowledged:
-            session.acknowledged = acknowledged
-            session.answers = {each: answer for each, answer in session.answers.items() if each > acknowledged}
+            session.forget(acknowledged)
         if request > session.acknowledged + MAX_ANSWERS:
             self.end(session_id)
             return None

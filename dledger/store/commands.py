@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from dledger.etcdpb import rpc_pb2 as pb
@@ -35,22 +35,11 @@ def command(request: Request, *, is_system: bool = False) -> bytes:
     """Raises what ``check`` does."""
     check(request, is_system=is_system)
     of = store_pb2.StoreCommand(is_system=is_system)
-    match request:
-        case pb.PutRequest():
-            of.put.CopyFrom(request)
-        case pb.DeleteRangeRequest():
-            of.delete_range.CopyFrom(request)
-        case pb.TxnRequest():
-            of.txn.CopyFrom(request)
-        case pb.CompactionRequest():
-            of.compact.CopyFrom(request)
-        case pb.LeaseGrantRequest():
-            of.grant.CopyFrom(request)
-        case pb.LeaseRevokeRequest():
-            of.revoke.id = request.ID
-            of.revoke.SetInParent()
-        case pb.AlarmRequest():
-            of.alarm.CopyFrom(request)
+    if isinstance(request, pb.LeaseRevokeRequest):
+        of.revoke.id = request.ID
+        of.revoke.SetInParent()
+    else:
+        getattr(of, _FIELDS[type(request)]).CopyFrom(request)
     return of.SerializeToString()
 
 
@@ -72,13 +61,9 @@ def check(request: Request, *, is_system: bool = False) -> None:
     """Raises what can be refused without knowing the store: REQUEST_TOO_LARGE, what ``checks`` refuses, and
     PERMISSION_DENIED."""
     checks.check_size(request.ByteSize())
-    match request:
-        case pb.PutRequest():
-            check_put(request, is_system=is_system)
-        case pb.DeleteRangeRequest():
-            check_delete_range(request, is_system=is_system)
-        case pb.TxnRequest():
-            check_txn(request, is_system=is_system)
+    check_content = _CHECKS.get(type(request))
+    if check_content is not None:
+        check_content(request, is_system=is_system)
 
 
 def check_put(request: pb.PutRequest, *, is_system: bool) -> None:
@@ -97,3 +82,19 @@ def check_txn(request: pb.TxnRequest, *, is_system: bool) -> None:
     checks.check_txn(request)
     if not is_system:
         system.check_txn(request)
+
+
+_FIELDS = {
+    pb.PutRequest: "put",
+    pb.DeleteRangeRequest: "delete_range",
+    pb.TxnRequest: "txn",
+    pb.CompactionRequest: "compact",
+    pb.LeaseGrantRequest: "grant",
+    pb.AlarmRequest: "alarm",
+}
+"""Of a command, by the request that it has inside."""
+_CHECKS: dict[type, Callable[..., None]] = {
+    pb.PutRequest: check_put,
+    pb.DeleteRangeRequest: check_delete_range,
+    pb.TxnRequest: check_txn,
+}

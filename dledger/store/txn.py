@@ -132,6 +132,11 @@ def is_serializable(request: pb.TxnRequest) -> bool:
     )
 
 
+def newest_revision(request: pb.TxnRequest) -> int:
+    """Of those at which it reads; 0: it has none."""
+    return max((op.request_range.revision for ops in (request.success, request.failure) for op in ops), default=0)
+
+
 def _choose(pairs: Mvcc, request: pb.TxnRequest) -> Branch:
     succeeded = all(_holds(pairs, each) for each in request.compare)
     ops = request.success if succeeded else request.failure

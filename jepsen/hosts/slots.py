@@ -78,6 +78,10 @@ def sweep(number: int) -> None:
         run("umount", "--lazy", target)
     for name in namespaces:
         run("ip", "netns", "delete", name)
+    # A namespace without a name lives on while one of its connections has something to send: its link with it.
+    for device in Path("/sys/class/net").glob(f"{prefix}v*"):
+        with contextlib.suppress(CommandFailedError):  # it has gone by itself meanwhile
+            run("ip", "link", "delete", device.name)
     if Path(f"/sys/class/net/{prefix}").exists():
         run("ip", "link", "delete", prefix)
 

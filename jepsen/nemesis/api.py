@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import ClassVar, Protocol
 
 from dledger.client import Admin
+from dledger.common.types import DEFAULT_GROUP
 from jepsen.hosts.api import Ability, Hosts
 from jepsen.network import Link, Network
 
@@ -29,6 +30,9 @@ class Observer(Protocol):
     def watch(self, node: str, address: str) -> None:
         """A node more."""
 
+    def begin(self) -> None:
+        """The load begins: time is 0."""
+
     async def wait_for_caught_up(self, node: str, within_s: float) -> bool:
         """Whether the node has come to know, within the time, of all that is committed when it is asked."""
 
@@ -41,7 +45,7 @@ class World:
     network: Network
     observer: Observer
     admin: Admin
-    """Of the group `default`, which is under test."""
+    """Of the group `default`."""
     cluster: Admin
     """Of the group `meta`, whose members are all nodes."""
     chance: random.Random
@@ -53,6 +57,13 @@ class World:
     """The hosts whose files a fault has changed, and who may therefore refuse to run with them."""
     unrecovered: list[str] = field(default_factory=list)
     """The hosts whose nodes ended, by themselves, with files that no fault had changed."""
+    group: str = DEFAULT_GROUP
+    """The one under test."""
+
+    @property
+    def tested(self) -> Admin:
+        """Of the group under test."""
+        return self.admin if self.group == DEFAULT_GROUP else self.cluster
 
     @property
     def names(self) -> list[str]:

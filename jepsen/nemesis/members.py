@@ -38,7 +38,7 @@ class Transfer:
         while not self._ending.is_set():
             others = [name for name in world.running if name != world.observer.leader]
             try:
-                leader, _ = await world.admin.transfer_leadership(world.chance.choice(others), timeout_ms=CHANGE_MS)
+                leader, _ = await world.tested.transfer_leadership(world.chance.choice(others), timeout_ms=CHANGE_MS)
             except DLedgerError:
                 self._refusals += 1
             else:

@@ -15,6 +15,7 @@ from dledger.kernels.rates import OUTCOMES, percentile_ms
 from jepsen.analysis import VIOLATIONS
 from jepsen.nemesis.schedule import Window, read_windows
 from jepsen.report.figures import latency_figure, leader_figure, rate_figure
+from jepsen.workloads import WORKLOADS
 
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #1d2330; background: #fff; margin: 2rem auto; max-width: 72rem;
@@ -53,6 +54,7 @@ def write_report(run_dir: Path) -> Path:
         _head(plan, told),
         _listed("Why it is not valid", told.get("reasons", [])),
         _counts(told, percentiles, seconds),
+        _checks(told.get("checks", {})),
         "<h2>Latency</h2>",
         latency_figure(rates, windows, seconds),
         "<h2>Rate</h2>",
@@ -73,10 +75,14 @@ def write_report(run_dir: Path) -> Path:
 def _head(plan: Mapping[str, Any], told: Mapping[str, Any]) -> str:
     word = "valid" if told["valid"] else "not valid"
     kind = "valid" if told["valid"] else "invalid"
-    rate = f"{plan['rate_per_s']:,.0f} appends a second" if plan["rate_per_s"] else "as fast as they are answered"
+    if WORKLOADS[plan["workload"]].is_of_store:
+        work, unit = f"{plan['clients']} clients of the store", "operations"
+    else:
+        records = f"{plan['batch']} records an append of {plan['record_bytes']} bytes"
+        work, unit = f"{plan['clients']} clients ({plan['client']}), {records}", "appends"
+    rate = f"{plan['rate_per_s']:,.0f} {unit} a second" if plan["rate_per_s"] else "as fast as they are answered"
     lead = (
-        f"{plan['nodes']} nodes, {plan['clients']} clients ({plan['client']}), {plan['batch']} records an append of "
-        f"{plan['record_bytes']} bytes, {rate}; {plan['time_limit_s']:g} s, faults {plan['on_s']:g} s on, "
+        f"{plan['nodes']} nodes, {work}, {rate}; {plan['time_limit_s']:g} s, faults {plan['on_s']:g} s on, "
         f"{plan['off_s']:g} s off; seed {plan['seed']}"
     )
     heading = f"{plan['workload']} under {', '.join(plan['nemeses'])}"
@@ -84,8 +90,9 @@ def _head(plan: Mapping[str, Any], told: Mapping[str, Any]) -> str:
 
 
 def _counts(told: Mapping[str, Any], percentiles: Mapping[str, float], seconds: float) -> str:
-    boxes = [_box(name, f"{told.get(name, 0):,}") for name in COUNTED]
-    boxes += [_box(name.replace("_", " "), f"{told.get(name, 0):,}", bad=bool(told.get(name))) for name in VIOLATIONS]
+    boxes = [_box(name, f"{told[name]:,}") for name in COUNTED if name in told]
+    violations = told.get("violations", VIOLATIONS)
+    boxes += [_box(name.replace("_", " "), f"{told.get(name, 0):,}", bad=bool(told.get(name))) for name in violations]
     boxes.append(_box("a second", f"{told.get('acknowledged', 0) / seconds:,.0f}"))
     boxes += [_box(f"latency {name}", f"{value:,.1f} ms") for name, value in percentiles.items()]
     share = told.get("availability")
@@ -94,6 +101,18 @@ def _counts(told: Mapping[str, Any], percentiles: Mapping[str, float], seconds: 
     wait_s = told.get("longest_unavailability_s", 0.0)
     boxes.append(_box("longest without acks", f"{wait_s:g} s", bad=wait_s > WORST_MAJORITY_WAIT_S))
     return f"<dl>{''.join(boxes)}</dl>"
+
+
+def _checks(checks: Mapping[str, Mapping[str, int]]) -> str:
+    """The numbers of each check of the store."""
+    if not checks:
+        return ""
+    rows = "".join(
+        f"<tr><td>{escape(check)}</td><td>{escape(name.replace('_', ' '))}</td><td class=number>{number:,}</td></tr>"
+        for check, numbers in checks.items()
+        for name, number in numbers.items()
+    )
+    return f"<h2>Checks</h2><table><tr><th>check</th><th>number</th><th></th></tr>{rows}</table>"
 
 
 def _box(name: str, value: str, *, bad: bool = False) -> str:
@@ -134,7 +153,7 @@ def _listed(heading: str, sentences: Iterable[str]) -> str:
 
 
 def _files(run_dir: Path) -> str:
-    names = ["history.parquet", "plan.json", "verdict.json", "faults.jsonl", "probe.jsonl"]
+    names = ["history.parquet", "operations.jsonl", "plan.json", "verdict.json", "faults.jsonl", "probe.jsonl"]
     # Also of those who joined later.
     names += sorted((file.name for file in run_dir.glob("n*.log")), key=lambda name: (len(name), name))
     links = " · ".join(f'<a href="{name}">{name}</a>' for name in names if (run_dir / name).exists())

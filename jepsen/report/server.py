@@ -29,7 +29,7 @@ def _row(file: Path) -> str:
     kind, word = ("valid", "valid") if told["valid"] else ("invalid", "not valid")
     return (
         f'<tr><td><a href="{name}/report.html">{name}</a></td><td><span class="verdict {kind}">{word}</span></td>'
-        f'<td class="number">{told["acknowledged"]:,}</td><td class="number">{told["lost"]}</td>'
+        f'<td class="number">{told["acknowledged"]:,}</td><td class="number">{told.get("lost", "")}</td>'
         f'<td class="number">{told["availability"]}</td><td class="number">{told["faults"]}</td></tr>'
     )
 

@@ -218,6 +218,20 @@ async def running(
         await started.close()
 
 
+async def leader_of(nodes: Nodes, group: str) -> str:
+    """Who leads the group, to the knowledge of every node that runs."""
+    found: set[str] = set()
+
+    async def agreed() -> bool:
+        told = [await nodes[each].status(group) for each in nodes.running]
+        found.clear()
+        found.update(each.leader_id for each in told)
+        return len(found) == 1 and found <= set(nodes.running)
+
+    await eventually(agreed, f"all that run know the leader of {group}")
+    return found.pop()
+
+
 def alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)

@@ -138,6 +138,9 @@ def test_the_benchmarks_measure(dev: Dev) -> None:
     got = dev.json("bench", "get", "--duration", "0.3")
     assert (got["errors"], got["inflight"]) == (0, 256)
     assert dev.json("bench", "read", "--duration", "0.3")["records"] > 0
+    put = dev.json("bench", "kv", "--duration", "0.3", "--keys", "10", "--gets", "50")
+    assert put["records"] > 0
+    assert (put["errors"], put["inflight"], put["durability"]) == (0, 64, "fsync")
 
 
 def test_a_live_nodes_files_verify_and_rot_in_a_copy_is_found(dev: Dev, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from dledger.etcdpb import rpc_pb2 as rpc
 from dledger.etcdpb import rpc_pb2_grpc as stubs
 from dledger.store.keys import prefix_end
 from tests.integration.conftest import Tell
-from tests.integration.nodes import CALL_TIMEOUT_S, Nodes, eventually, running
+from tests.integration.nodes import CALL_TIMEOUT_S, Nodes, eventually, leader_of, running
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -54,18 +54,6 @@ class Etcd:
 async def nodes(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Nodes]:
     async with running(tmp_path_factory.mktemp("store")) as started:
         yield started
-
-
-async def leader_of_meta(nodes: Nodes) -> str:
-    found: list[str] = []
-
-    async def agreed() -> bool:
-        told = [await nodes[each].status(META_GROUP) for each in nodes.running]
-        found[:] = {each.leader_id for each in told}
-        return len(found) == 1 and found[0] in nodes.running
-
-    await eventually(agreed, "all that run know the leader of meta")
-    return found[0]
 
 
 class Puts:
@@ -143,7 +131,7 @@ async def test_kills_of_the_leader_lose_no_put_and_double_no_event(nodes: Nodes,
     async with putting(nodes, "kill/") as puts:
         await puts.next()
         for _ in range(KILLS):
-            leader = await leader_of_meta(nodes)
+            leader = await leader_of(nodes, META_GROUP)
             killed_s = asyncio.get_running_loop().time()
             await nodes.cluster.kill(leader)
             await puts.next()
@@ -159,7 +147,7 @@ async def test_kills_of_the_leader_lose_no_put_and_double_no_event(nodes: Nodes,
 
 
 async def test_a_watch_on_a_survivor_sees_every_put_once_and_in_order(nodes: Nodes) -> None:
-    leader = await leader_of_meta(nodes)
+    leader = await leader_of(nodes, META_GROUP)
     [survivor, _] = [each for each in nodes.ids if each != leader]
     request = rpc.WatchRequest(create_request=rpc.WatchCreateRequest(key=b"seen/", range_end=prefix_end(b"seen/")))
     stream = Etcd(nodes, survivor).watch.Watch()
@@ -184,7 +172,7 @@ async def test_a_watch_on_a_survivor_sees_every_put_once_and_in_order(nodes: Nod
 
 
 async def test_a_lease_that_is_kept_alive_outlives_its_leader_and_ends_when_nobody_keeps_it(nodes: Nodes) -> None:
-    leader = await leader_of_meta(nodes)
+    leader = await leader_of(nodes, META_GROUP)
     [survivor, _] = [each for each in nodes.ids if each != leader]
     etcd = Etcd(nodes, survivor)
     lease = (await etcd.lease.LeaseGrant(rpc.LeaseGrantRequest(TTL=2), timeout=CALL_TIMEOUT_S)).ID

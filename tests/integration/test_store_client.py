@@ -11,8 +11,8 @@ import pytest_asyncio
 import dledger
 from dledger import Cluster, Compare, Op, Store
 from dledger.client.store import WatchEvent
-from tests.integration.nodes import Nodes, running
-from tests.integration.test_store import leader_of_meta
+from dledger.common.types import META_GROUP
+from tests.integration.nodes import Nodes, leader_of, running
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -64,7 +64,7 @@ class Work:
 async def kill_leaders(nodes: Nodes) -> None:
     for _ in range(KILLS):
         await asyncio.sleep(0.5)  # some work is under way, at any point
-        leader = await leader_of_meta(nodes)
+        leader = await leader_of(nodes, META_GROUP)
         await nodes.cluster.kill(leader)
         await asyncio.sleep(1.0)
         await nodes.restart(leader)

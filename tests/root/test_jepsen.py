@@ -64,6 +64,20 @@ def test_a_short_run_under_partitions_is_valid_and_cleans_up(tmp_path: Path) -> 
     assert namespaces() == before
 
 
+@pytest.mark.parametrize("workload", ["kv", "watch", "lease", "lock"])
+def test_a_short_run_of_the_store_is_valid(tmp_path: Path, workload: str) -> None:
+    nemeses = "kill-leader,partition-leader"
+    command = jepsen_command(tmp_path, "--workload", workload, "--nemesis", nemeses, "--time-limit", "12")
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    told = last_line(done)
+    assert (done.returncode, told["valid"]) == (0, True), done.stderr
+    assert (told["final_reads"], told["hashes_differ"]) == (5, 0)
+    [run] = tmp_path.iterdir()
+    assert (run / "operations.jsonl").exists()
+    again = subprocess.run([sys.executable, "-m", "jepsen", "check", run], capture_output=True, text=True, check=False)
+    assert last_line(again) == told
+
+
 def sweep_until(gone: set[str], within_s: float) -> None:
     """A killed harness may have been in the middle of a fork: until that child has begun its program, which closes
     what it inherited, it holds the slot."""

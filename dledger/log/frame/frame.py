@@ -34,7 +34,7 @@ from hashlib import blake2b
 from struct import Struct
 from typing import NamedTuple
 
-from dledger.common.batch import Buffer, body_sums, check_body, crc32c, record_at
+from dledger.common.batch import Buffer, body_sums, check_body, crc32c, record_at, records_of
 from dledger.common.errors import Code, DLedgerError, NewerFormat, error
 from dledger.common.types import Entry, LogPoint, Position, Term
 
@@ -162,6 +162,10 @@ class Frame:
         header = self.header
         value = record_at(self.body, header.count, index - header.base_index)
         return Entry(index, header.term, header.timestamp_ms, value)
+
+    def values(self) -> list[bytes]:
+        """Of all its records, taken apart at once: for a program that wants them all."""
+        return records_of(self.body, self.header.count)
 
     def entries(self, start: int, end: int | None = None) -> Iterator[Entry]:
         """Its records from ``start`` on, up to before ``end``."""

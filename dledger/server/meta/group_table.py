@@ -8,10 +8,9 @@ from dledger.etcdpb import kv_pb2
 from dledger.etcdpb import rpc_pb2 as rpc
 from dledger.server.meta.group_records import GROUPS_PREFIX, REMOVED_PREFIX, GroupEntry, entry_of, removed_id_of
 from dledger.store.keys import prefix_end
-from dledger.store.machine import Store
 from dledger.store.mvcc import Mvcc
 from dledger.store.reads import read_range
-from dledger.store.watch import WatchHub, WatchStream
+from dledger.store.records import Record, is_tombstone, key_of, pair_of
 
 _PREFIXES = (GROUPS_PREFIX, REMOVED_PREFIX)
 
@@ -29,43 +28,39 @@ class GroupTable:
         self.removed_ids: set[int] = set()
         self._pairs: Mvcc | None = None
         """The source of the table."""
-        self._watch: WatchStream | None = None
+        self._next_change = 0
+        """The number of the first change that the table lacks."""
 
-    def take_in(self, store: Store, hub: WatchHub) -> bool:
-        """Brings the table up to the store; ``hub`` has taken that in. Returns whether a group has changed."""
-        if self._watch is None or store.pairs is not self._pairs:
-            self._read(store, hub)
+    def take_in(self, pairs: Mvcc) -> bool:
+        """Brings the table up to the store's pairs. Returns whether a group has changed."""
+        changes = pairs.changes
+        if pairs is not self._pairs or changes.first > self._next_change:
+            self._read(pairs)
             return True
         is_changed = False
-        while self._watch.is_ready:
-            response = self._watch.next()
-            if response is None:
-                continue
-            if response.canceled:  # what it lacks was compacted away
-                self._read(store, hub)
-                return True
-            for event in response.events:
-                self._take(event)
+        for number in range(self._next_change, changes.end):
+            change = changes[number]
+            if key_of(change).startswith(_PREFIXES):
+                self._take(change)
                 is_changed = True
+        self._next_change = changes.end
         return is_changed
 
-    def _read(self, store: Store, hub: WatchHub) -> None:
-        if self._watch is not None:
-            self._watch.close()
-        self._pairs, self._watch = store.pairs, hub.open(lambda: None)
+    def _read(self, pairs: Mvcc) -> None:
+        self._pairs, self._next_change = pairs, pairs.changes.end
         self.groups, self.removed_ids = {}, set()
         for prefix in _PREFIXES:
             found = rpc.RangeResponse()
-            read_range(store.pairs, rpc.RangeRequest(key=prefix, range_end=prefix_end(prefix)), found)
+            read_range(pairs, rpc.RangeRequest(key=prefix, range_end=prefix_end(prefix)), found)
             for pair in found.kvs:
                 self._put(pair)
-            self._watch.create(rpc.WatchCreateRequest(key=prefix, range_end=prefix_end(prefix)))
 
-    def _take(self, event: kv_pb2.Event) -> None:
-        if event.type == kv_pb2.Event.PUT:
-            self._put(event.kv)
-        elif event.kv.key.startswith(GROUPS_PREFIX):
-            self.groups.pop(event.kv.key.removeprefix(GROUPS_PREFIX).decode(), None)
+    def _take(self, change: Record) -> None:
+        pair = pair_of(change)
+        if not is_tombstone(change):
+            self._put(pair)
+        elif pair.key.startswith(GROUPS_PREFIX):
+            self.groups.pop(pair.key.removeprefix(GROUPS_PREFIX).decode(), None)
 
     def _put(self, pair: kv_pb2.KeyValue) -> None:
         if pair.key.startswith(GROUPS_PREFIX):

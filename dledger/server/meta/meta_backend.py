@@ -31,11 +31,15 @@ class MetaBackend:
         self._node = node
         self._meta = meta
         self.member_id = etcd_id(node.config.id)
+        self._cluster_id = 0
         self.quota_bytes = node.config.limits.store_quota_bytes
 
     @property
     def cluster_id(self) -> int:
-        return etcd_id(self._node.cluster_id)
+        """Every answer has it: it is asked for once."""
+        if not self._cluster_id and self._node.cluster_id:
+            self._cluster_id = etcd_id(self._node.cluster_id)
+        return self._cluster_id
 
     @property
     def store(self) -> Store:

@@ -128,6 +128,7 @@ class MetaLog:
             if refusal.code is not Code.NOT_LEADER or not self._leader.id:
                 raise
         asked = asyncio.ensure_future(call(self._there))
+        asked.add_done_callback(retrieve)  # the caller may be gone, or may have turned to the next leader
         awaited: tuple[asyncio.Future[Any], ...] = (asked, changed)
         try:
             await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
@@ -136,7 +137,6 @@ class MetaLog:
                 asked.cancel()
         if asked.done():
             return asked.result()
-        asked.add_done_callback(retrieve)
         raise error(Code.TERM_CHANGED, "the leader of the store changed while it was asked")
 
 

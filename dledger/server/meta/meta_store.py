@@ -157,7 +157,8 @@ class MetaStore:
     @property
     def is_current(self) -> bool:
         """Whether all that this node knows to be committed is applied here."""
-        return self.is_there and self.runner.applied_index >= self.replica().reader.commit_index
+        commit_index = self.replica().reader.commit_index
+        return self.runner.next_index is not None and self.runner.applied_index >= commit_index
 
     def figures(self) -> StoreFigures:
         """For metrics: also asked from another thread."""
@@ -183,14 +184,16 @@ class MetaStore:
         self._is_current_awaited = True
 
     def _on_applied(self) -> None:
-        if not self.is_there:
-            return  # what there was before is told until then
-        self._least_index = self.runner.applied_index
-        self._there.set()
-        store = self.runner.machine
-        self.watches.take_in(store.pairs)
+        if self.runner.next_index is None:
+            return  # the state is being restored
+        pairs = self.runner.machine.pairs
+        if self.is_there:  # until then watches are told of the state before
+            self._least_index = self.runner.applied_index
+            self._there.set()
+            self.watches.take_in(pairs)
+        # The directory does not wait for a leader's word: its readers ask for a barrier, or whether it is current.
         is_awaited = self._is_current_awaited and self.is_current
-        if self.table.take_in(store, self.watches) or is_awaited:
+        if self.table.take_in(pairs) or is_awaited:
             self._is_current_awaited = False
             self.on_groups()
         self._leases.on_applied(leads=self.leader.id == self._node.config.id)

@@ -13,6 +13,9 @@ from bench.report import Spread
 from bench.results import RESULTS
 from bench.targets import FILE, TARGETS, Target, as_markdown
 
+AWAITED = {"store", "store-size"}
+"""Scenarios that nobody has run on a quiet machine so far. The table says "not measured" of their targets."""
+
 
 def target(bound: float, *, at_most: bool = False) -> Target:
     return Target("speed", "some", bound, " MB/s", lambda result: result["speed"], at_most=at_most)
@@ -81,4 +84,5 @@ def test_the_published_table_is_what_the_published_results_say() -> None:
 
 
 def test_every_target_has_a_scenario_that_is_published() -> None:
-    assert all((RESULTS / f"{each.scenario}.md").exists() for each in TARGETS)
+    missing = {each.scenario for each in TARGETS if not (RESULTS / f"{each.scenario}.md").exists()}
+    assert missing <= AWAITED

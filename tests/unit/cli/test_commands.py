@@ -30,6 +30,7 @@ def test_help_shows_every_command_and_teaches_the_exit_codes(dledger: Run) -> No
 @pytest.mark.parametrize(
     "command",
     ["serve", "dev", "status", "health", "append", "get", "tail", "bench append", "bench get", "bench read",
+     "bench kv",
      "log verify", "log dump", "config check", "config show",
      "admin transfer", "admin preferred", "admin add", "admin promote", "admin remove",
      "admin readmit", "admin trim", "admin retention", "demo",

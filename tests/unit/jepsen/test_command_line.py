@@ -17,8 +17,8 @@ from dledger.common.errors import ConfigError
 from jepsen.__main__ import main, new_directory, pace
 from jepsen.hosts.namespaces import TOOLS, check_root_and_tools
 from jepsen.nemesis.catalogue import tools
+from jepsen.plan import Plan
 from jepsen.recorder import Recorder
-from jepsen.run import Plan
 
 
 class Ended(NamedTuple):
@@ -131,6 +131,25 @@ def test_a_suite_goes_on_when_a_run_breaks(monkeypatch: pytest.MonkeyPatch, caps
     assert first["reasons"] == ["the run broke: RuntimeError: no"]
     assert second == {"nemesis": "bridge", "valid": True}
     assert last == {"valid": False, "nemeses": 2, "not_valid": ["loss"]}
+
+
+def test_every_workload_of_the_store_has_its_run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plans: list[Plan] = []
+
+    def go(plan: Plan, _: Path) -> dict[str, Any]:
+        plans.append(plan)
+        return {"valid": plan.workload != "lease"}
+
+    monkeypatch.setattr("jepsen.__main__.check_control", lambda _: None)
+    monkeypatch.setattr("jepsen.__main__._go", go)
+    assert main(["store", "--nemesis", "kill-leader,loss"], standalone_mode=False) == 1
+    *_, last = map(json.loads, capsys.readouterr().out.splitlines())
+    assert last == {"valid": False, "workloads": 4, "not_valid": ["lease"]}
+    assert [plan.workload for plan in plans] == ["kv", "watch", "lease", "lock"]
+    assert {plan.nemeses for plan in plans} == {("kill-leader", "loss")}
+    assert {plan.time_limit_s for plan in plans} == {30.0}
 
 
 def test_the_exit_code_is_the_verdict_also_when_nobody_reads_it(tmp_path: Path) -> None:

@@ -15,11 +15,11 @@ from dledger.kernels.checks import CHECKS, found_by
 from dledger.kernels.history import HISTORY_SCHEMA
 from jepsen.analysis import VIOLATIONS, availability, judge
 from jepsen.nemesis.schedule import Window
+from jepsen.plan import Plan
 from jepsen.probe import Probe, Seen
 from jepsen.report.figures import bars_of, read_roles
 from jepsen.report.page import write_report
 from jepsen.report.server import index_page
-from jepsen.run import Plan
 from tests.unit.kernels.histories import Row, append, batch_of, final, value
 
 SECOND_NS = 1_000_000_000

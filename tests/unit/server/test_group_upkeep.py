@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from dledger.cli.main import cli
 from dledger.common.errors import Code, DLedgerError
 from dledger.common.types import DEFAULT_GROUP, META_GROUP, NodeId, Position, Term
+from dledger.group.leader.transfer import LeadershipTransfer
 from dledger.node.groups import LogPosition
 from dledger.server.embedded import NodeLog
 from tests.unit.group.rot import until
@@ -254,3 +255,21 @@ async def test_a_group_that_is_not_here_any_more_is_told_of_by_its_name_and_not_
         groups = cluster.nodes["n0"].groups
         assert groups.name_of("orders.18") == "orders"
         assert groups.name_of(DEFAULT_GROUP) == DEFAULT_GROUP
+
+
+async def test_a_group_that_is_removed_is_handed_over_to_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others may have given it up already: nobody would take it, and the node would wait for them."""
+    left: list[object] = []
+
+    async def leave(transfer: LeadershipTransfer) -> None:
+        left.append(transfer)
+
+    async with running(tmp_path) as cluster:
+        await cluster.create("orders")
+        with monkeypatch.context() as patch:
+            patch.setattr(LeadershipTransfer, "leave", leave)
+            await cluster.ask(lambda node: node.directory.delete("orders"))
+            await until(lambda: cluster.has("orders"))
+            assert not left

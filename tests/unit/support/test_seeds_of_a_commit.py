@@ -24,7 +24,7 @@ def test_the_simulation_runs_so_many_seeds_of_the_commit(
 ) -> None:
     ran = []
 
-    def many(seeds: range, *_: object) -> int:
+    def many(_kind: object, seeds: range, *_: object) -> int:
         ran.append(seeds)
         return 0
 

@@ -12,7 +12,6 @@ from dledger.server.meta.group_records import GroupEntry, GroupMembers, change_t
 from dledger.server.meta.group_table import GroupTable
 from dledger.store.commands import command
 from dledger.store.machine import Store
-from dledger.store.watch import WatchHub
 
 FOUNDERS = (Member(NodeId("n1"), "h:1", True, b"disk", 3, 7),)
 
@@ -30,13 +29,11 @@ class Groups:
 
     def __init__(self) -> None:
         self.store = Store()
-        self.hub = WatchHub(self.store.pairs)
         self.table = GroupTable()
         self.follow()
 
     def follow(self) -> bool:
-        self.hub.take_in(self.store.pairs)
-        return self.table.take_in(self.store, self.hub)
+        return self.table.take_in(self.store.pairs)
 
     def apply(self, txn: rpc.TxnRequest) -> bool:
         """Whether it succeeded."""
@@ -95,7 +92,7 @@ def test_a_table_of_a_store_that_is_there_already_has_the_same() -> None:
     groups.apply(change_txn(entry, entry._replace(known=told("n0", "n2", changed_at=9, position=12))))
     groups.apply(remove_txn(groups.table.groups["bills"]))
     late = GroupTable()
-    assert late.take_in(groups.store, WatchHub(groups.store.pairs))
+    assert late.take_in(groups.store.pairs)
     assert late.groups == groups.table.groups
     assert late.removed_ids == groups.table.removed_ids
 

@@ -13,6 +13,7 @@ from dledger.common.types import NodeId
 from dledger.etcdpb import rpc_pb2 as rpc
 from dledger.server.etcd.headers import fill_header
 from dledger.server.meta.meta_backend import MetaBackend
+from dledger.server.meta.meta_store import MetaStore
 from dledger.store.commands import command
 from tests.unit.group.rot import until
 from tests.unit.server.clusters import Cluster, running
@@ -92,6 +93,25 @@ async def test_a_node_that_hears_no_leader_says_so_after_a_while(
         with pytest.raises(DLedgerError) as refusal:
             await backend.until_there()
         assert refusal.value.code is Code.LEADER_NOT_READY
+
+
+async def test_the_directory_of_groups_does_not_wait_until_the_store_is_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node that cannot ask the leader has its groups all the same, and no group is said to be missing that is not."""
+    never = asyncio.Event()
+
+    async def ask(_: MetaStore) -> None:
+        await never.wait()
+
+    monkeypatch.setattr(MetaStore, "_learn_least", ask)
+    async with running(tmp_path) as cluster:
+        await cluster.create("orders")
+        assert {entry.name for entry in await cluster.ask(lambda node: node.directory.groups())} == {
+            "default",
+            "orders",
+        }
+        assert not any(is_served(backend_of(cluster, node_id)) for node_id in cluster.nodes)
 
 
 async def test_who_waits_for_a_state_that_a_trim_overtook_lets_others_run(
