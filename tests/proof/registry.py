@@ -15,8 +15,9 @@ from tests.simulation.plant import CANARIES, Mutant, mutants
 from tests.support.imports import imported
 from tests.support.sources import ROOT, blobs, is_apart, tree
 
-SIMULATION, MUTANTS, CORRUPTION, FUZZ = "simulation", "mutants", "corruption", "fuzz"
-SUMMARISED = (SIMULATION, MUTANTS, CORRUPTION, FUZZ)
+SIMULATION, STORE_SIMULATION = "simulation", "simulation-store"
+MUTANTS, CORRUPTION, FUZZ = "mutants", "corruption", "fuzz"
+SUMMARISED = (SIMULATION, STORE_SIMULATION, MUTANTS, CORRUPTION, FUZZ)
 """Families whose command writes with ``--summary`` what the report shows of it."""
 UNITS = {
     "crash-points": "crash points",
@@ -28,6 +29,7 @@ UNITS = {
     FUZZ: "messages",
     MUTANTS: "planted bugs",
     SIMULATION: "seeds",
+    STORE_SIMULATION: "seeds",
 }
 """What the first of a family's counts counts."""
 WRONGS = ("failed", "wrong", "missed", "lost", "doubled", "out_of_order", "skipped")
@@ -35,7 +37,10 @@ WRONGS = ("failed", "wrong", "missed", "lost", "doubled", "out_of_order", "skipp
 PASSED_FAILED = r"(?P<passed>\d+) passed, (?P<failed>\d+) failed"
 SEEDS = 20_000
 SEEDS_A_SLICE = 500
+STORE_SEEDS = 2_000
+STORE_SEEDS_A_SLICE = 250
 QUICK_SEEDS = 40
+QUICK_STORE_SEEDS = 10
 MUTANT_SEEDS = 1_000
 GRAPH_CASES = len(Kind) * sum(shape.graph_count * shape.size for shape in (UNDIRECTED_FIVE, DIRECTED_THREE))
 """Each graph, with each node as the earlier leader."""
@@ -136,6 +141,7 @@ def full() -> list[Slice]:
             ),
             (_mutant(each, MUTANT_SEEDS) for each in mutants()),
             (_seeds(first, first + SEEDS_A_SLICE) for first in range(0, SEEDS, SEEDS_A_SLICE)),
+            (_store_seeds(first, first + STORE_SEEDS_A_SLICE) for first in range(0, STORE_SEEDS, STORE_SEEDS_A_SLICE)),
         )
     )
 
@@ -156,6 +162,7 @@ def quick(first_seed: int) -> list[Slice]:
         _fuzz(2_000, "--target", "members", *seed),
         *(_mutant(each, 100) for each in mutants(*CANARIES)),
         _seeds(first_seed, first_seed + QUICK_SEEDS),
+        _store_seeds(first_seed, first_seed + QUICK_STORE_SEEDS),
     ]
 
 
@@ -196,6 +203,11 @@ def _mutant(mutant: Mutant, seeds: int) -> Slice:
 
 def _seeds(first: int, end: int) -> Slice:
     return Slice(SIMULATION, ("tests.simulation", "--seeds", f"{first}:{end}"), PASSED_FAILED, end - first)
+
+
+def _store_seeds(first: int, end: int) -> Slice:
+    arguments = ("tests.simulation", "--store", "--seeds", f"{first}:{end}")
+    return Slice(STORE_SIMULATION, arguments, PASSED_FAILED, end - first)
 
 
 def counted(each: Slice, said: str) -> dict[str, int] | None:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import zip_longest
 
 from tests.proof.history import WINDOW_DAYS, History, Known, Progress
-from tests.proof.registry import CORRUPTION, FUZZ, MUTANTS, SIMULATION
+from tests.proof.registry import CORRUPTION, FUZZ, MUTANTS, SIMULATION, STORE_SIMULATION
 from tests.proof.results import Result
-from tests.simulation.branches import missing
+from tests.simulation.branches import OF_THE_LOG, Named, missing
+from tests.simulation.store.branches import OF_THE_STORE
 
 _KINDS = ("fault", "branch")
+_NAMED_OF = {SIMULATION: OF_THE_LOG, STORE_SIMULATION: OF_THE_STORE}
+"""By family of seeds: what so many of them must meet."""
 _NAMED = 10
 """So many slices, or paths, of a kind are named."""
 _OF_LATE = f"in the last {WINDOW_DAYS} days"
@@ -46,8 +50,9 @@ class Report:
         return f"PROVED {_OF_LATE}, {left} (the oldest: {oldest})"
 
     def lines(self) -> list[str]:
-        parts = {
-            SIMULATION: self._simulation,
+        parts: dict[str, Callable[[], list[str]]] = {
+            SIMULATION: partial(self._simulation, SIMULATION),
+            STORE_SIMULATION: partial(self._simulation, STORE_SIMULATION),
             MUTANTS: self._mutants,
             CORRUPTION: self._corruption,
             FUZZ: self._fuzz,
@@ -92,10 +97,13 @@ class Report:
     def _never_met(self) -> list[str]:
         """The seeds of this tree must meet by themselves what so many seeds should meet. So must all seeds together:
         what hardly a seed meets is asked of no fewer."""
-        ours, all_seeds = self._of(SIMULATION, here=True), self._of(SIMULATION)
+        return [line for family, named in _NAMED_OF.items() for line in self._never_met_in(family, named)]
+
+    def _never_met_in(self, family: str, named: tuple[Named, ...]) -> list[str]:
+        ours, all_seeds = self._of(family, here=True), self._of(family)
         seeds, in_all = _seeds(ours), _seeds(all_seeds)
-        unmet = missing(_hits(ours), seeds)
-        also = [name for name in missing(_hits(all_seeds), in_all) if name not in unmet]
+        unmet = missing(_hits(ours), seeds, named)
+        also = [name for name in missing(_hits(all_seeds), in_all, named) if name not in unmet]
         elsewhere = f"{in_all - seeds:,} of them of other trees, which may not have known it"
         return [
             *(f"never met in {seeds:,} seeds: {name}" for name in unmet),
@@ -134,8 +142,8 @@ class Report:
 
     # The parts ---------------------------------------------------------------------------------------------------
 
-    def _simulation(self) -> list[str]:
-        done = [result for result in self._of(SIMULATION) if result.details]
+    def _simulation(self, family: str) -> list[str]:
+        done = [result for result in self._of(family) if result.details]
         seeds = _seeds(done)
         rate = seeds / max(sum(result.duration_s for result in done), 0.1)
         hours = sum(result.details["simulated_s"] for result in done) / 3600
@@ -146,7 +154,7 @@ class Report:
             )
             columns.append([f"{count:>12,}  {name}" for name, count in met])
         return [
-            f"simulation: {seeds:,} seeds, {rate:.2f} a second, {hours:,.1f} simulated hours",
+            f"{family}: {seeds:,} seeds, {rate:.2f} a second, {hours:,.1f} simulated hours",
             f"{'times':>12s}  {'fault':44s}{'times':>12s}  branch",
             *(f"{fault:58s}{branch}" for fault, branch in zip_longest(*columns, fillvalue="")),
         ]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 from dledger.common.batch import records_of
 from dledger.common.types import LogPoint, TrimPoint
 from dledger.log.frame.frame import Frame
+from dledger.statemachine import sessions
 from dledger.statemachine.api import StateMachine
 from dledger.statemachine.records import (
     Begin,
@@ -72,7 +73,7 @@ class MachineTruth(ABC, Generic[Machine]):
         self._machine = machine
         self._records: dict[LogPoint, list[bytes]] = {}
         self._sessions: dict[int, int] = {}
-        """Those that exist: up to where their answers are acknowledged."""
+        """Those that exist: up to where their answers are acknowledged. The one that was used last is the last."""
         self._answered: set[tuple[int, int]] = set()
         """The requests of sessions that were carried out."""
         self._contents: list[bytes] = [self.contents(machine)]
@@ -108,7 +109,7 @@ class MachineTruth(ABC, Generic[Machine]):
     def _apply(self, index: int, term: int, value: bytes) -> None:
         match decode(index, value):
             case OpenSession():
-                self._sessions[index + 1] = 0
+                self._open_session(index + 1)
             case EndSession(session, of_term) if of_term in (0, term):
                 if self._sessions.pop(session, None) is not None:
                     self._hit("branch session ended", self._group.name)
@@ -127,12 +128,20 @@ class MachineTruth(ABC, Generic[Machine]):
             case _:
                 pass
 
+    def _open_session(self, session: int) -> None:
+        self._sessions[session] = 0
+        if len(self._sessions) > sessions.MAX_SESSIONS:
+            del self._sessions[next(iter(self._sessions))]
+            self._hit("branch session made room", self._group.name)
+
     def _take_command(self, index: int, term: int, command: Command) -> None:
         request = command.session, command.request
         if command.session not in self._sessions:
             self._hit("branch command of no session", self._group.name)
             return
-        acknowledged = max(self._sessions[command.session], command.acknowledged)
+        acknowledged = max(self._sessions.pop(command.session), command.acknowledged)
+        if command.request > acknowledged + sessions.MAX_ANSWERS:
+            return  # its client has too much under way: the session ends
         self._sessions[command.session] = acknowledged
         if request in self._answered or command.request <= acknowledged:
             self._hit("branch retried command", self._group.name)

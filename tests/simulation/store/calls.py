@@ -8,6 +8,7 @@ from random import Random
 from typing import TypeVar
 
 from dledger.common.errors import Code, DLedgerError, OutcomeUnknown
+from dledger.statemachine.submitter import NOT_APPLIED
 from dledger.store.refusals import StoreRefused
 from tests.simulation.answers import Answers
 from tests.simulation.groups import SimGroup
@@ -31,9 +32,11 @@ OTHERS_SHARE = 0.05
 class Unknown(Exception):
     """No answer came, or one that leaves the outcome open: of that ``code``."""
 
-    def __init__(self, code: Code | None = None) -> None:
-        super().__init__(code)
-        self.code = code
+    def __init__(self, unknown: OutcomeUnknown | None = None) -> None:
+        super().__init__(unknown)
+        self.code = None if unknown is None else unknown.code
+        self.changed_nothing = unknown is not None and NOT_APPLIED.items() <= unknown.metadata.items()
+        """This attempt surely did not."""
 
 
 class Caller:
@@ -68,7 +71,7 @@ class Caller:
             raise Unknown from failure
         except OutcomeUnknown as unknown:
             self._trace.hit(f"branch store {unknown.code.name}", seat.name)
-            raise Unknown(unknown.code) from unknown
+            raise Unknown(unknown) from unknown
         except DLedgerError as refusal:
             self._trace.hit(f"branch store refused {refusal.code.name}", seat.name)
             self._answers.refused(question, refusal, *ON_THE_WAY)

@@ -53,6 +53,7 @@ class KvClient:
             (8, self._read),
             (4, self._read_past),
             (2, self._read_txn),
+            (2, self._hash),
             (1, self._compact),
         )
         self._kinds = [kind for _, kind in kinds]
@@ -199,6 +200,19 @@ class KvClient:
             found = given.response_range
             found.header.revision = answer.header.revision
             self._truth.check_range(each, found, least, compacted)
+        self._group.journal.reads += 1
+
+    async def _hash(self, seat: Seat) -> None:
+        """Of the keys as of a revision: all nodes that are compacted alike give the same."""
+        request = rpc.HashKVRequest(revision=max(1, self._truth.revision - self._random.randrange(20)))
+        try:
+            told = await self._caller.call(
+                seat, lambda store: store.maintenance.HashKV(request, THROUGH), self._patience_s()
+            )
+        except (Unknown, DLedgerError, StoreRefused):
+            return
+        answer: rpc.HashKVResponse = told
+        self._truth.check_hash(answer)
         self._group.journal.reads += 1
 
     # What it says ------------------------------------------------------------------------------------------------

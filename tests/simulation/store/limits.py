@@ -7,11 +7,12 @@ from contextlib import contextmanager
 from types import ModuleType
 
 from dledger.server.meta import compactor
-from dledger.statemachine import runner
+from dledger.statemachine import runner, sessions
 from dledger.store import watch, watcher
 
 _SMALL: tuple[tuple[ModuleType, str, float], ...] = (
     (runner, "RECORDS_AT_ONCE", 3),
+    (sessions, "MAX_SESSIONS", 6),
     (watcher, "MAX_PENDING", 5),
     (watcher, "MAX_REVISIONS", 4),
     (watcher, "SCANNED_AT_ONCE", 16),

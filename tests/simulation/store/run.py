@@ -16,6 +16,7 @@ from tests.simulation.store.lease_client import LeaseClient
 from tests.simulation.store.limits import small_limits
 from tests.simulation.store.session_client import SessionClient
 from tests.simulation.store.store_truth import StoreTruth
+from tests.simulation.store.system_client import SystemClient
 from tests.simulation.store.troubles import StoreTroubles
 from tests.simulation.store.watch_client import WatchClient
 from tests.simulation.trace import Trace
@@ -59,7 +60,8 @@ class StoreSeed(Seed):
 
     def begin_work(self, working: asyncio.TaskGroup, is_over: IsOver) -> None:
         group, seed = self._cluster.founding, self._seed
-        clients: list[KvClient | LeaseClient | SessionClient] = [
+        clients: list[KvClient | LeaseClient | SessionClient | SystemClient] = [
+            SystemClient(group, Random(seed + 5)),
             *(KvClient(f"c{at}", group, Random(seed + 10 + at)) for at in range(2)),
             *(SessionClient(f"s{at}", group, Random(seed + 20 + at)) for at in range(2)),
             *(LeaseClient(1_000 + at, group, Random(seed + 30 + at)) for at in range(4)),

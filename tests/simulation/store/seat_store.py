@@ -11,13 +11,16 @@ from dledger.group.replica import Replica
 from dledger.node.node import Node
 from dledger.server.etcd.kv_service import KVService
 from dledger.server.etcd.lease_service import LeaseService
+from dledger.server.etcd.maintenance_service import MaintenanceService
 from dledger.server.etcd.watch_service import WatchService
+from dledger.server.meta.group_records import GROUPS_PREFIX, entry_of
 from dledger.server.meta.meta_backend import MetaBackend
 from dledger.server.meta.meta_store import MetaStore
 from dledger.statemachine.keeper import KeeperOptions
 from dledger.statemachine.local_log import LocalLog
 from dledger.statemachine.machine_log import LogRecord
 from dledger.statemachine.runner import Runner
+from dledger.store.keys import KeyRange, prefix_end
 from dledger.store.machine import Store
 from tests.simulation.store.store_truth import StoreTruth
 from tests.simulation.store.way import WayToLeader
@@ -79,12 +82,15 @@ class SeatStore:
         self._log = self.meta.runner._log = LaggingLog(self.meta.replica, random.choice(SLOWNESSES_S))
         self.backend = MetaBackend(node, self.meta)
         self.kv = KVService(self.backend)
+        self.maintenance = MaintenanceService(self.backend)
         self.leases = LeaseService(self.backend)
         self.watches = WatchService(self.backend, random, progress_interval_s=PROGRESS_INTERVAL_S)
         self.is_open = False
         """Its port takes calls."""
         self.least_revision = 0
         """What this life told its clients, and what was committed before it began: it serves nothing older."""
+        self._table_of = 0
+        """The revision that the directory was checked at."""
         self._rebuilds = 0
         """That somebody asked for."""
         applied, self.meta.runner.on_applied = self.meta.runner.on_applied, self._on_applied
@@ -133,11 +139,24 @@ class SeatStore:
     def stop(self) -> None:
         """The founding group is never removed."""
 
+    def _check_table(self) -> None:
+        """The directory of groups is what its records say, as of what is served."""
+        table, revision = self.meta.table, self.meta.watches.revision
+        if not self.meta.is_there or revision == self._table_of:
+            return
+        self._table_of = revision
+        of = KeyRange(GROUPS_PREFIX, prefix_end(GROUPS_PREFIX))
+        expected = {entry.name: entry for entry in map(entry_of, self.truth.history.pairs(of, revision))}
+        if table.groups != expected:
+            name = self._share.seat.name
+            raise Violation("the directory is its records", f"{name}: {table.groups}, and should be {expected}")
+
     def _on_applied(self) -> None:
         self._applied()
         seat = self._share.seat
         try:
             self.truth.check_state(self._share)
+            self._check_table()
             if self.runner.rebuilds > self._rebuilds:
                 raise Violation("a state that is right is not built anew", seat.name)
         except Violation as violation:

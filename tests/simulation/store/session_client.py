@@ -94,8 +94,8 @@ class _Session:
     async def _carry_out(self, request: int) -> None:
         given = self._given[request] = command(self._client.request())
         self._truth.given_once.add(given)
-        for _ in range(ATTEMPTS):
-            told = await self._give(request)
+        for attempt in range(ATTEMPTS):
+            told = await self._give(request, is_first=not attempt)
             if self._is_lost:
                 return
             if told is not None:
@@ -120,7 +120,7 @@ class _Session:
         if self._random.random() < LATE_SHARE and request <= self._acknowledged:
             await self._give(request, is_late=True)
 
-    async def _give(self, request: int, *, is_late: bool = False) -> Told | None:
+    async def _give(self, request: int, *, is_first: bool = False, is_late: bool = False) -> Told | None:
         """Its answer; None: there was none."""
         caller, given, acknowledged = self._client._caller, self._given[request], self._acknowledged
         seat = caller.seat()
@@ -137,6 +137,8 @@ class _Session:
             if unknown.code is Code.SESSION_EXPIRED and not is_late:
                 self._truth.check_expired(self._id)
                 self._is_lost = True
+                if unknown.changed_nothing and is_first:
+                    self._truth.refuse(given)
         except StoreRefused as refusal:
             return refusal
         except DLedgerError:

@@ -49,6 +49,8 @@ class StoreTruth(MachineTruth[Store]):
         """By command."""
         self.answers: dict[tuple[int, int], Answer] = {}
         """By session and request."""
+        self._hashes: dict[tuple[int, int], int] = {}
+        """That were told, by their revision and the compacted one."""
         self.given_once: set[bytes] = set()
         """Commands that a client gives once, and that say which they are."""
         config = group.cluster.config_of(next(iter(group.cluster.hosts.values())))
@@ -131,6 +133,11 @@ class StoreTruth(MachineTruth[Store]):
         expected = self.history.range(request, revision)
         if list(told.kvs) != expected or told.count != len(expected):
             raise Violation("a read is of its revision", f"{request} gave {told}, and should have {expected}")
+
+    def check_hash(self, told: rpc.HashKVResponse) -> None:
+        known = self._hashes.setdefault((told.hash_revision, told.compact_revision), told.hash)
+        if known != told.hash:
+            raise Violation("equal keys have equal hashes", f"{told}, and {known} before")
 
     def _check_revision(self, revision: int, least: int) -> None:
         if revision < least:
